@@ -1,0 +1,276 @@
+"""Sources: where a Python object met during capture came from, as a path from the frame's entry.
+
+A source is a chain of steps from a root (an argument, a global, a closure cell, an imported module) to an object:
+`self.layer[0].weight`. It says three things: how the user would write it (`expression`), how a guard
+reads it again, and how generated code loads it. The last two read `steps`, plain tuples that know nothing of bytecode:
+
+    step                         what it loads, given `x`, the object that the steps before it loaded
+    ("local", name)              the argument `name` at the frame's entry
+    ("global", module, name)     `name` in the dictionary of module `module`; None: the frame's own globals
+    ("builtin", name)            `name` in the builtins module
+    ("module", name)             `sys.modules[name]`
+    ("cell", name)               the closure cell `name` of the frame, the cell itself
+    ("constant", object)         an object that lives as long as its code (a class, a function of a module)
+    ("cell_contents",)           `x.cell_contents`
+    ("attribute", name)          `getattr(x, name)`
+    ("instance", name)           `x.__dict__[name]`, past descriptors and `__getattr__`
+    ("type_attribute", name)     what the method resolution order of class `x` holds for `name`, unbound
+    ("item", index)              `x[index]` of a list or tuple, past overridden `__getitem__`
+    ("dict_item", key)           `x[key]` of a dict, past overridden `__getitem__`
+    ("dict_key", index)          the key of dict `x` at position `index`
+    ("type",)                    `type(x)`
+
+Torch-free. Sources are values: equal when their steps are equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Step = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A place that an object was read from. Subclasses add what names the place in `base`."""
+
+    @property
+    def base(self) -> Source | None:
+        """The source of the object that this one was read from; None for a root."""
+        return None
+
+    @property
+    def step(self) -> Step:
+        """The last step of the path."""
+        raise NotImplementedError
+
+    def expression(self) -> str:
+        """The source as the user would write it."""
+        raise NotImplementedError
+
+    def steps(self) -> tuple[Step, ...]:
+        """All steps, from the root."""
+        steps: list[Step] = []
+        source: Source | None = self
+        while source is not None:
+            steps.append(source.step)
+            source = source.base
+        return tuple(reversed(steps))
+
+    def __str__(self) -> str:
+        return self.expression()
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSource(Source):
+    """An argument of the frame."""
+
+    name: str
+
+    @property
+    def step(self) -> Step:
+        return ("local", self.name)
+
+    def expression(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalSource(Source):
+    """A global variable of a module, or of the frame itself when `module` is None."""
+
+    name: str
+    module: str | None = None
+
+    @property
+    def step(self) -> Step:
+        return ("global", self.module, self.name)
+
+    def expression(self) -> str:
+        return self.name if self.module is None else f"{self.module}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinSource(Source):
+    """A name of the builtins module."""
+
+    name: str
+
+    @property
+    def step(self) -> Step:
+        return ("builtin", self.name)
+
+    def expression(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleSource(Source):
+    """An imported module, by its name in `sys.modules`."""
+
+    name: str
+
+    @property
+    def step(self) -> Step:
+        return ("module", self.name)
+
+    def expression(self) -> str:
+        return f"sys.modules[{self.name!r}]"
+
+
+@dataclass(frozen=True, slots=True)
+class CellSource(Source):
+    """A closure cell of the frame: the cell, not what it holds."""
+
+    name: str
+
+    @property
+    def step(self) -> Step:
+        return ("cell", self.name)
+
+    def expression(self) -> str:
+        return f"<cell {self.name}>"
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantSource(Source):
+    """An object known when the code is compiled, held by the code: a class or a function of a module."""
+
+    value: Any
+
+    @property
+    def step(self) -> Step:
+        return ("constant", self.value)
+
+    def expression(self) -> str:
+        return getattr(self.value, "__qualname__", None) or repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class _DerivedSource(Source):
+    """A source read from another."""
+
+    origin: Source
+
+    @property
+    def base(self) -> Source:
+        return self.origin
+
+
+@dataclass(frozen=True, slots=True)
+class CellContentsSource(_DerivedSource):
+    """What a closure cell holds."""
+
+    @property
+    def step(self) -> Step:
+        return ("cell_contents",)
+
+    def expression(self) -> str:
+        if isinstance(self.origin, CellSource):
+            return self.origin.name
+        return f"{self.origin.expression()}.cell_contents"
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeSource(_DerivedSource):
+    """An attribute, read as `getattr` reads it. Only for objects whose `getattr` runs no user code."""
+
+    name: str
+
+    @property
+    def step(self) -> Step:
+        return ("attribute", self.name)
+
+    def expression(self) -> str:
+        return f"{self.origin.expression()}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSource(_DerivedSource):
+    """An entry of an object's `__dict__`, read past descriptors and `__getattr__`."""
+
+    name: str
+
+    @property
+    def step(self) -> Step:
+        return ("instance", self.name)
+
+    def expression(self) -> str:
+        return f"{self.origin.expression()}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeAttributeSource(_DerivedSource):
+    """What the method resolution order of a class holds for a name, before descriptors bind it."""
+
+    name: str
+
+    @property
+    def step(self) -> Step:
+        return ("type_attribute", self.name)
+
+    def expression(self) -> str:
+        return f"{self.origin.expression()}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ItemSource(_DerivedSource):
+    """An item of a list or tuple (or of an instance of a subclass), by position."""
+
+    index: int
+
+    @property
+    def step(self) -> Step:
+        return ("item", self.index)
+
+    def expression(self) -> str:
+        return f"{self.origin.expression()}[{self.index}]"
+
+
+_MODULE_TABLES = ("_modules", "_parameters", "_buffers")
+
+
+@dataclass(frozen=True, slots=True)
+class DictItemSource(_DerivedSource):
+    """The value of a dict (or of an instance of a subclass) under a key."""
+
+    key: Any
+
+    @property
+    def step(self) -> Step:
+        return ("dict_item", self.key)
+
+    def expression(self) -> str:
+        match self.origin:
+            case InstanceSource(owner, name) if name in _MODULE_TABLES and isinstance(self.key, str):
+                inner = self.key
+                return f"{owner.expression()}[{inner}]" if inner.isdigit() else f"{owner.expression()}.{inner}"
+            case _:
+                return f"{self.origin.expression()}[{self.key!r}]"
+
+
+@dataclass(frozen=True, slots=True)
+class DictKeySource(_DerivedSource):
+    """The key of a dict at a position of its order."""
+
+    index: int
+
+    @property
+    def step(self) -> Step:
+        return ("dict_key", self.index)
+
+    def expression(self) -> str:
+        return f"list({self.origin.expression()})[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSource(_DerivedSource):
+    """The class of an object."""
+
+    @property
+    def step(self) -> Step:
+        return ("type",)
+
+    def expression(self) -> str:
+        return f"type({self.origin.expression()})"
