@@ -1,0 +1,55 @@
+"""Element types of buffers and of values inside bodies."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class DType(Enum):
+    """An element type: its text in IR, its width in bits as stored, its kind, and torch's name for it."""
+
+    F64 = ("f64", 64, "float", "float64")
+    F32 = ("f32", 32, "float", "float32")
+    F16 = ("f16", 16, "float", "float16")
+    BF16 = ("bf16", 16, "float", "bfloat16")
+    I64 = ("i64", 64, "signed", "int64")
+    I32 = ("i32", 32, "signed", "int32")
+    I16 = ("i16", 16, "signed", "int16")
+    I8 = ("i8", 8, "signed", "int8")
+    U8 = ("u8", 8, "unsigned", "uint8")
+    BOOL = ("bool", 8, "bool", "bool")
+    C64 = ("c64", 64, "complex", "complex64")
+    C128 = ("c128", 128, "complex", "complex128")
+    """Complex types exist as layouts of extern results only; bodies hold real numbers."""
+
+    def __init__(self, text: str, bits: int, kind: str, torch_name: str) -> None:
+        self.text = text
+        self.bits = bits
+        self.kind = kind
+        self.torch_name = torch_name
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one element in memory."""
+        return self.bits // 8
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        """True for signed and unsigned integers, not for bool."""
+        return self.kind in ("signed", "unsigned")
+
+    @property
+    def compute(self) -> DType:
+        """The type in which arithmetic on this type is done: f32 for the half types, itself otherwise."""
+        return DType.F32 if self in (DType.F16, DType.BF16) else self
+
+
+BY_TEXT = {dtype.text: dtype for dtype in DType}
+BY_TORCH_NAME = {dtype.torch_name: dtype for dtype in DType}

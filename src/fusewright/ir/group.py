@@ -1,0 +1,127 @@
+"""A Group: bodies fused into one kernel. What scheduling produces and kernel emitters consume.
+
+All stages run inside the same `outer` loops, whose points are independent of each other and may run in any order
+and in parallel. Within a point the stages run in order; each has inner loops of its own (none, pointwise or
+reduction). Softmax over rows of 128:
+
+```
+group max_sub_exp_sum_div [i0<32]
+  local m: f32
+  local e: f32
+  stage over [r0<128]
+    t0 = load x[128*i0 + r0]
+    reduce m = max t0
+  stage over [r0<128]
+    t0 = load x[128*i0 + r0]
+    t1 = load m[0]
+    t2 = sub t0, t1
+    t3 = exp t2
+    reduce e = sum t3
+  stage over [r0<128]
+    ...
+    store y[128*i0 + r0] = t5
+```
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Union
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Index, Symbol
+from fusewright.ir.origin import Origin
+from fusewright.ir.program import Buffer, CopyBack, ExternKernel, Program
+from fusewright.ir.value import Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local:
+    """Storage that lives for one point of the outer loops: a scalar (size ()), or a row kept in cache or registers."""
+
+    name: str
+    dtype: DType
+    size: tuple[Index, ...] = ()
+    """Row-major; loads and stores use element indices, `0` for a scalar. A row's index uses inner loops only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """Write `value` to element `index` of a buffer or local. Its type is the buffer's."""
+
+    buffer: str
+    index: Index
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduce:
+    """Gather `value` over all inner loops of the stage into scalar locals.
+
+    The targets may be read by later stages only. A result that memory needs is stored by a later stage without inner loops.
+    """
+
+    targets: tuple[str, ...]
+    kind: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accumulate:
+    """Combine `value` into element `index` (with loaded symbols) of a buffer that was initialised before: a scatter."""
+
+    buffer: str
+    index: Index
+    indirect: tuple[Value, ...]
+    mode: str
+    """store, add, min or max; atomic where points may collide."""
+
+    value: Value
+
+
+Action = Union[Store, Reduce, Accumulate]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One loop nest inside the outer loops. Its actions see the same point and run in order."""
+
+    inner: tuple[Symbol, ...]
+    """Named r0, r1, …, outermost first; empty for actions done once a point of the outer loops."""
+
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One kernel's work. Structure-equal groups (equal canonical text) become one kernel."""
+
+    name: str
+    """Made of what it computes: `add_gelu_layer_norm`; left out of structural equality."""
+
+    outer: tuple[Symbol, ...]
+    """Named i0, i1, …, outermost first; empty when there is one point only."""
+
+    locals: tuple[Local, ...] = ()
+    stages: tuple[Stage, ...]
+    reads: tuple[Buffer, ...]
+    """Buffers in memory that stages load, in order of first use."""
+
+    writes: tuple[Buffer, ...]
+    """Buffers in memory that stages store or accumulate into."""
+
+    reuses: tuple[tuple[str, str], ...] = ()
+    """Pairs (written, read): the written buffer may take the memory of the read one, because each point reads it before it
+    writes the same element."""
+
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """What scheduling decided: kernels, library calls and copies in order."""
+
+    program: Program
+    """As it was scheduled: dead statements removed. Inputs, constants, sizes and outputs are read from it."""
+
+    steps: tuple[Group | ExternKernel | CopyBack, ...]

@@ -1,0 +1,730 @@
+"""Integer expressions over loop variables and size symbols, kept canonical: sizes, strides, offsets, accesses.
+
+An `Index` is a sum of integer coefficient x product of atoms, plus a constant. An atom is a `Symbol`, or a floor
+division, remainder, minimum or maximum of two expressions that could not be simplified away. Division is floor
+division and divisors are positive. Every constructor simplifies, so equal expressions are usually equal objects
+in structure; equality is structural, with the hash computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from math import gcd, prod
+from typing import Union
+
+Bound = Union[int, None]
+"""An inclusive bound; None where nothing is known."""
+
+BoundsRule = Callable[["Index", "Index"], tuple[Bound, Bound]]
+
+
+class _Hashed:
+    """Structural equality and order by the printed text, which is made once."""
+
+    __slots__ = ("text", "_hash")
+    text: str
+    _hash: int
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class Symbol(_Hashed):
+    """A named integer: a size (`s0`), a loop variable (`i0`, `r0`) or an index that was loaded (`k0`).
+
+    `lower` and `upper` are inclusive bounds. A loop variable also carries its `extent`, an `Index`: it runs over
+    `0 <= symbol < extent`, which holds also where the extent is symbolic.
+    """
+
+    __slots__ = ("name", "lower", "upper", "multiple", "extent")
+
+    def __init__(
+        self,
+        name: str,
+        lower: Bound = None,
+        upper: Bound = None,
+        multiple: int = 1,
+        extent: Index | None = None,
+    ) -> None:
+        self.name = name
+        self.lower = lower
+        self.upper = upper
+        self.multiple = multiple
+        self.extent = extent
+        self.text = name
+        self._hash = hash((name, lower, upper, multiple, extent))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Symbol)
+            and self._hash == other._hash
+            and self.name == other.name
+            and (self.lower, self.upper, self.multiple) == (other.lower, other.upper, other.multiple)
+            and self.extent == other.extent
+        )
+
+    __hash__ = _Hashed.__hash__
+
+    def bounds(self) -> tuple[Bound, Bound]:
+        return self.lower, self.upper
+
+    @property
+    def index(self) -> Index:
+        """The expression that is this symbol alone."""
+        return Index(((1, (self,)),), 0)
+
+
+class Compound(_Hashed):
+    """`left // right`, `left % right`, `min(left, right)` or `max(left, right)`, irreducible."""
+
+    __slots__ = ("operator", "left", "right")
+
+    def __init__(self, operator: str, left: Index, right: Index) -> None:
+        self.operator = operator
+        self.left = left
+        self.right = right
+        if operator in ("min", "max"):
+            self.text = f"{operator}({left}, {right})"
+        else:
+            self.text = f"({_operand(left)} {operator} {_operand(right)})"
+        self._hash = hash((operator, left, right))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Compound)
+            and self._hash == other._hash
+            and self.operator == other.operator
+            and self.left == other.left
+            and self.right == other.right
+        )
+
+    __hash__ = _Hashed.__hash__
+
+    def bounds(self) -> tuple[Bound, Bound]:
+        return _COMPOUND_BOUNDS[self.operator](self.left, self.right)
+
+
+Atom = Union[Symbol, Compound]
+Term = tuple[int, tuple[Atom, ...]]
+"""A non-zero coefficient and a non-empty product of atoms, sorted by text."""
+
+
+class Index(_Hashed):
+    """A canonical sum: `terms` sorted by their atoms' text, plus `constant`."""
+
+    __slots__ = ("terms", "constant", "_bounds", "_free")
+
+    def __init__(self, terms: tuple[Term, ...], constant: int) -> None:
+        """For this module; others use `integer`, `Symbol.index`, the operators and the functions below."""
+        self.terms = terms
+        self.constant = constant
+        self.text = _print(terms, constant)
+        self._hash = hash((terms, constant))
+        self._bounds: tuple[Bound, Bound] | None = None
+        self._free: frozenset[Symbol] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, int):
+            return not self.terms and self.constant == other
+        return (
+            isinstance(other, Index)
+            and self._hash == other._hash
+            and self.constant == other.constant
+            and self.terms == other.terms
+        )
+
+    __hash__ = _Hashed.__hash__
+
+    # Arithmetic ----------------------------------------------------------------------------------
+
+    def __add__(self, other: IndexLike) -> Index:
+        other = as_index(other)
+        if not other.terms:
+            return Index(self.terms, self.constant + other.constant) if other.constant else self
+        if not self.terms and not self.constant:
+            return other
+        return _sum((*self.terms, *other.terms), self.constant + other.constant)
+
+    def __mul__(self, other: IndexLike) -> Index:
+        other = as_index(other)
+        if other == 1:
+            return self
+        if self == 1:
+            return other
+        terms = [
+            (a * b, tuple(sorted((*left, *right), key=_text)))
+            for a, left in self._all_terms()
+            for b, right in other._all_terms()
+        ]
+        constant = sum(coefficient for coefficient, atoms in terms if not atoms)
+        return _sum(tuple(term for term in terms if term[1]), constant)
+
+    def __neg__(self) -> Index:
+        return self * -1
+
+    def __sub__(self, other: IndexLike) -> Index:
+        return self + as_index(other) * -1
+
+    def __floordiv__(self, other: IndexLike) -> Index:
+        return floor_divide(self, as_index(other))
+
+    def __mod__(self, other: IndexLike) -> Index:
+        return remainder(self, as_index(other))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __rsub__(self, other: IndexLike) -> Index:
+        return as_index(other) - self
+
+    def __rfloordiv__(self, other: IndexLike) -> Index:
+        return floor_divide(as_index(other), self)
+
+    def __rmod__(self, other: IndexLike) -> Index:
+        return remainder(as_index(other), self)
+
+    def _all_terms(self) -> tuple[Term, ...]:
+        return (*self.terms, (self.constant, ())) if self.constant else self.terms
+
+    # Questions -----------------------------------------------------------------------------------
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms
+
+    def __int__(self) -> int:
+        if self.terms:
+            raise TypeError(f"the size {self} is symbolic")
+        return self.constant
+
+    def bounds(self) -> tuple[Bound, Bound]:
+        """Inclusive bounds that hold for all values of the symbols."""
+        if self._bounds is None:
+            self._bounds = _sum_bounds(self)
+        return self._bounds
+
+    @property
+    def lower(self) -> Bound:
+        return self.bounds()[0]
+
+    @property
+    def upper(self) -> Bound:
+        return self.bounds()[1]
+
+    @property
+    def divisor(self) -> int:
+        """The greatest integer known to divide this expression; 0 for the constant 0."""
+        return reduce(gcd, (abs(c) * prod(map(_multiple, a)) for c, a in self.terms), abs(self.constant))
+
+    def free(self) -> frozenset[Symbol]:
+        """The symbols that occur here, also inside divisions; not those of their extents."""
+        if self._free is None:
+            found: set[Symbol] = set()
+            for _, atoms in self.terms:
+                for atom in atoms:
+                    if isinstance(atom, Symbol):
+                        found.add(atom)
+                    else:
+                        found |= atom.left.free() | atom.right.free()
+            self._free = frozenset(found)
+        return self._free
+
+    def stride(self, symbol: Symbol) -> Index | None:
+        """The step of this expression when `symbol` grows by one, if it is the same everywhere, else None.
+
+        `(128*i + r).stride(i) == 128`; `(i // 4).stride(i) is None`; a symbol that does not occur has stride 0.
+        """
+        taken: list[Term] = []
+        for coefficient, atoms in self.terms:
+            count = sum(atom == symbol for atom in atoms)
+            rest = tuple(atom for atom in atoms if atom != symbol)
+            if count > 1 or any(isinstance(a, Compound) and symbol in _free(a) for a in rest):
+                return None
+            if count:
+                taken.append((coefficient, rest))
+        return _sum(
+            tuple(term for term in taken if term[1]), sum(c for c, atoms in taken if not atoms)
+        )
+
+    def substitute(self, replacements: Mapping[Symbol, Index]) -> Index:
+        """Replace symbols by expressions, simplifying again."""
+        if not self.free() & replacements.keys():
+            return self
+        total = integer(self.constant)
+        for coefficient, atoms in self.terms:
+            product = integer(coefficient)
+            for atom in atoms:
+                product = product * _substitute_atom(atom, replacements)
+            total = total + product
+        return total
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        """The number for given values of all symbols, by name."""
+        return self.constant + sum(
+            coefficient * prod(_evaluate_atom(atom, values) for atom in atoms)
+            for coefficient, atoms in self.terms
+        )
+
+
+IndexLike = Union[Index, Symbol, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeFact:
+    """What is known of one size symbol: its range, and the size seen when compiling (for profitability only)."""
+
+    symbol: Symbol
+    hint: int
+
+
+def integer(value: int) -> Index:
+    """The constant expression `value`."""
+    return _SMALL[value] if 0 <= value < len(_SMALL) else Index((), value)
+
+
+def as_index(value: IndexLike) -> Index:
+    if isinstance(value, Index):
+        return value
+    return integer(value) if isinstance(value, int) else value.index
+
+
+def loop(name: str, extent: IndexLike) -> Symbol:
+    """A loop variable that runs over `0 <= name < extent`."""
+    extent = as_index(extent)
+    upper = extent.upper
+    return Symbol(name, 0, None if upper is None else upper - 1, extent=extent)
+
+
+def size_symbol(name: str, lower: int = 2, upper: Bound = None, multiple: int = 1) -> Symbol:
+    """A symbolic size. Sizes 0 and 1 are specialised, hence the lower bound."""
+    return Symbol(name, lower, upper, multiple)
+
+
+def product(factors: Iterable[IndexLike]) -> Index:
+    """The product of all factors; 1 for none."""
+    return reduce(lambda total, factor: total * as_index(factor), factors, integer(1))
+
+
+def contiguous_strides(size: Iterable[IndexLike]) -> tuple[Index, ...]:
+    """Row-major strides of `size`, as torch makes them (an extent of 0 counts as 1)."""
+    strides: list[Index] = []
+    step = integer(1)
+    for extent in reversed([as_index(s) for s in size]):
+        strides.append(step)
+        if extent != 0:
+            step = step * extent
+    return tuple(reversed(strides))
+
+
+def maximum_value(index: Index) -> Index:
+    """An expression free of loop variables that `index` never exceeds; loop extents may be symbolic.
+
+    Loop variables with a known positive (negative) step are replaced by their last (first) value; where a step's
+    sign is unknown the result is `index` itself.
+    """
+    replacements: dict[Symbol, Index] = {}
+    for symbol in index.free():
+        if symbol.extent is None:
+            continue
+        step = index.stride(symbol)
+        if step is None:
+            continue
+        if step.lower is not None and step.lower >= 0:
+            replacements[symbol] = symbol.extent - 1
+        elif step.upper is not None and step.upper <= 0:
+            replacements[symbol] = integer(0)
+    return index.substitute(replacements) if replacements else index
+
+
+def known_less(left: IndexLike, right: IndexLike) -> bool:
+    """True when `left < right` is proved for all values of the symbols."""
+    slack = as_index(right) - as_index(left)
+    if slack.lower is not None and slack.lower > 0:
+        return True
+    least = -maximum_value(-slack)
+    return least.lower is not None and least.lower > 0
+
+
+def known_multiple(index: IndexLike, factor: int) -> bool:
+    """True when `factor` is proved to divide `index`."""
+    divisor = as_index(index).divisor
+    return divisor % factor == 0
+
+
+def floor_divide(left: Index, right: Index) -> Index:
+    """`left // right`, simplified; `right` is positive."""
+    if right == 1 or left == 0:
+        return left
+    if left == right:
+        return integer(1)
+    if left.is_constant and right.is_constant:
+        return integer(left.constant // right.constant)
+    quotient, rest = _split(left, right)
+    if quotient != 0:
+        return quotient + floor_divide(rest, right)
+    if _within(rest, right):
+        return integer(0)
+    if right.is_constant:
+        simpler = _divide_by_integer(rest, right.constant)
+        if simpler is not None:
+            return simpler
+    return _atom(Compound("//", rest, right))
+
+
+def remainder(left: Index, right: Index) -> Index:
+    """`left % right`, simplified; `right` is positive, so the result is in `[0, right)`."""
+    if right == 1 or left == 0 or left == right:
+        return integer(0)
+    if left.is_constant and right.is_constant:
+        return integer(left.constant % right.constant)
+    _, rest = _split(left, right)
+    if rest == 0 or _within(rest, right):
+        return rest
+    if right.is_constant:
+        simpler = _remainder_by_integer(rest, right.constant)
+        if simpler is not None:
+            return simpler
+    return _atom(Compound("%", rest, right))
+
+
+def minimum(left: IndexLike, right: IndexLike) -> Index:
+    left, right = as_index(left), as_index(right)
+    if left == right or known_less(left, right):
+        return left
+    if known_less(right, left) or known_less(right, left + 1):
+        return right
+    return left if known_less(left, right + 1) else _atom(Compound("min", *_ordered(left, right)))
+
+
+def maximum(left: IndexLike, right: IndexLike) -> Index:
+    left, right = as_index(left), as_index(right)
+    if left == right or known_less(right, left + 1):
+        return left
+    return right if known_less(left, right + 1) else _atom(Compound("max", *_ordered(left, right)))
+
+
+# Construction ----------------------------------------------------------------------------------------
+
+
+def _text(atom: Atom) -> str:
+    return atom.text
+
+
+def _ordered(left: Index, right: Index) -> tuple[Index, Index]:
+    return (left, right) if left.text <= right.text else (right, left)
+
+
+def _atom(atom: Compound) -> Index:
+    return Index(((1, (atom,)),), 0)
+
+
+def _sum(terms: tuple[Term, ...], constant: int) -> Index:
+    """Collect equal products, drop zeros, sort, and undo divisions: `b*(x//b) + x%b = x`."""
+    collected: dict[tuple[Atom, ...], int] = {}
+    for coefficient, atoms in terms:
+        collected[atoms] = collected.get(atoms, 0) + coefficient
+    kept = tuple(
+        sorted(
+            ((coefficient, atoms) for atoms, coefficient in collected.items() if coefficient),
+            key=lambda term: [atom.text for atom in term[1]],
+        )
+    )
+    rejoined = _rejoin(kept, constant)
+    return Index(kept, constant) if rejoined is None else rejoined
+
+
+def _rejoin(terms: tuple[Term, ...], constant: int) -> Index | None:
+    """`c*x%b` beside `c*b*(x//b)` is `c*x`; None where no such pair stands in the sum."""
+    by_atoms = {atoms: coefficient for coefficient, atoms in terms}
+    for coefficient, atoms in terms:
+        for position, atom in enumerate(atoms):
+            if not (isinstance(atom, Compound) and atom.operator == "%"):
+                continue
+            others = atoms[:position] + atoms[position + 1 :]
+            outer = Index(((coefficient, others),), 0) if others else integer(coefficient)
+            partner = outer * atom.right * floor_divide(atom.left, atom.right)
+            if len(partner.terms) != 1 or partner.constant:
+                continue
+            partner_coefficient, partner_atoms = partner.terms[0]
+            if by_atoms.get(partner_atoms) != partner_coefficient:
+                continue
+            rest = tuple(term for term in terms if term[1] not in (atoms, partner_atoms))
+            joined = outer * atom.left
+            return _sum((*rest, *joined.terms), constant + joined.constant)
+    return None
+
+
+def _print(terms: tuple[Term, ...], constant: int) -> str:
+    """Larger coefficients first, as a person writes an address."""
+    pieces: list[str] = []
+    for coefficient, atoms in sorted(terms, key=lambda term: -abs(term[0])):
+        body = "*".join(atom.text for atom in atoms)
+        size = abs(coefficient)
+        piece = body if size == 1 else f"{size}*{body}"
+        sign = "-" if coefficient < 0 else "+"
+        pieces.append(f" {sign} {piece}" if pieces else (f"-{piece}" if coefficient < 0 else piece))
+    if constant or not pieces:
+        sign = "-" if constant < 0 else "+"
+        pieces.append(f" {sign} {abs(constant)}" if pieces else str(constant))
+    return "".join(pieces)
+
+
+def _operand(index: Index) -> str:
+    alone = not index.terms or (
+        len(index.terms) == 1
+        and not index.constant
+        and index.terms[0][0] == 1
+        and len(index.terms[0][1]) == 1
+    )
+    return index.text if alone and not index.text.startswith("-") else f"({index.text})"
+
+
+def _substitute_atom(atom: Atom, replacements: Mapping[Symbol, Index]) -> Index:
+    if isinstance(atom, Symbol):
+        return replacements[atom] if atom in replacements else atom.index
+    left = atom.left.substitute(replacements)
+    right = atom.right.substitute(replacements)
+    return _CONSTRUCT[atom.operator](left, right)
+
+
+def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
+    if isinstance(atom, Symbol):
+        return values[atom.name]
+    return _EVALUATE[atom.operator](atom.left.evaluate(values), atom.right.evaluate(values))
+
+
+# Bounds and divisibility ---------------------------------------------------------------------------------
+
+
+def _free(atom: Compound) -> frozenset[Symbol]:
+    return atom.left.free() | atom.right.free()
+
+
+def _multiple(atom: Atom) -> int:
+    if isinstance(atom, Symbol):
+        return atom.multiple
+    if atom.operator == "//":
+        return 1
+    return gcd(atom.left.divisor, atom.right.divisor)
+
+
+def _scale(bounds: tuple[Bound, Bound], by: tuple[Bound, Bound]) -> tuple[Bound, Bound]:
+    """Bounds of a product; unknown ends stay unknown unless a sign settles them."""
+    (a, b), (c, d) = bounds, by
+    if a is not None and b is not None and c is not None and d is not None:
+        corners = (a * c, a * d, b * c, b * d)
+        return min(corners), max(corners)
+    if a is not None and a >= 0 and c is not None and c >= 0:
+        return a * c, (b * d if b is not None and d is not None else None)
+    if a is not None and a == b and a < 0:
+        return (a * d if d is not None else None), (a * c if c is not None else None)
+    return None, None
+
+
+def _sum_bounds(index: Index) -> tuple[Bound, Bound]:
+    lower: Bound = index.constant
+    upper: Bound = index.constant
+    for coefficient, atoms in index.terms:
+        bounds: tuple[Bound, Bound] = (1, 1)
+        for atom in atoms:
+            bounds = _scale(bounds, atom.bounds())
+        low, high = _scale((coefficient, coefficient), bounds)
+        lower = None if lower is None or low is None else lower + low
+        upper = None if upper is None or high is None else upper + high
+    return lower, upper
+
+
+def _floor_divide_bounds(left: Index, right: Index) -> tuple[Bound, Bound]:
+    (a, b), (c, d) = left.bounds(), right.bounds()
+    least = max(c or 1, 1)
+    lower: Bound = None
+    upper: Bound = None
+    if a is not None:
+        lower = a // least if a < 0 else (a // d if d is not None else 0)
+    if b is not None:
+        upper = b // least if b >= 0 else (b // d if d is not None else -1)
+    return lower, upper
+
+
+def _remainder_bounds(left: Index, right: Index) -> tuple[Bound, Bound]:
+    top = None if right.upper is None else right.upper - 1
+    if left.lower is not None and left.lower >= 0 and left.upper is not None:
+        top = left.upper if top is None else min(top, left.upper)
+    return 0, top
+
+
+def _extreme_bounds(choose: str) -> BoundsRule:
+    def bounds(left: Index, right: Index) -> tuple[Bound, Bound]:
+        (a, b), (c, d) = left.bounds(), right.bounds()
+        if choose == "min":
+            lower = None if a is None or c is None else min(a, c)
+            known = [end for end in (b, d) if end is not None]
+            return lower, min(known) if known else None
+        upper = None if b is None or d is None else max(b, d)
+        known = [end for end in (a, c) if end is not None]
+        return max(known) if known else None, upper
+
+    return bounds
+
+
+_COMPOUND_BOUNDS: dict[str, BoundsRule] = {
+    "//": _floor_divide_bounds,
+    "%": _remainder_bounds,
+    "min": _extreme_bounds("min"),
+    "max": _extreme_bounds("max"),
+}
+
+
+# Division ------------------------------------------------------------------------------------------------
+
+
+def _within(index: Index, limit: Index) -> bool:
+    """True when `0 <= index < limit` is proved."""
+    return known_less(integer(-1), index) and known_less(index, limit)
+
+
+def _split(left: Index, right: Index) -> tuple[Index, Index]:
+    """`left = right * quotient + rest`, moving into the quotient each term that `right` divides exactly."""
+    if len(right._all_terms()) != 1:
+        return _split_polynomial(left, right)
+    divisor, atoms = right._all_terms()[0]
+    quotient: list[Term] = []
+    rest: list[Term] = []
+    for coefficient, factors in left.terms:
+        remaining = _remove(factors, atoms)
+        if remaining is None or coefficient % divisor:
+            rest.append((coefficient, factors))
+        else:
+            quotient.append((coefficient // divisor, remaining))
+    whole = left.constant // divisor if not atoms else 0
+    constant = sum(c for c, f in quotient if not f) + whole
+    return (
+        _sum(tuple(term for term in quotient if term[1]), constant),
+        _sum(tuple(rest), left.constant - whole * divisor),
+    )
+
+
+def _split_polynomial(left: Index, right: Index) -> tuple[Index, Index]:
+    """A divisor of several terms divides only its own multiples: `(2*s0 + 2) // (s0 + 1)`, `i*(s0 + 1) // (s0 + 1)`."""
+    coefficient, atoms = right.terms[0]
+    quotient = integer(0)
+    for factor, factors in left.terms:
+        remaining = _remove(factors, atoms)
+        if remaining is not None and factor % coefficient == 0:
+            candidate = Index(((factor // coefficient, remaining),), 0) if remaining else integer(
+                factor // coefficient
+            )
+            trial = left - right * (quotient + candidate)
+            if len(trial._all_terms()) < len((left - right * quotient)._all_terms()):
+                quotient = quotient + candidate
+    return quotient, left - right * quotient
+
+
+def _remove(factors: tuple[Atom, ...], atoms: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
+    """`factors` without `atoms`, or None when they do not all occur."""
+    remaining = list(factors)
+    for atom in atoms:
+        if atom not in remaining:
+            return None
+        remaining.remove(atom)
+    return tuple(remaining)
+
+
+def _single_compound(index: Index, operator: str) -> Compound | None:
+    """The compound when `index` is just one `operator` atom."""
+    if index.constant or len(index.terms) != 1:
+        return None
+    coefficient, atoms = index.terms[0]
+    if coefficient != 1 or len(atoms) != 1:
+        return None
+    atom = atoms[0]
+    return atom if isinstance(atom, Compound) and atom.operator == operator else None
+
+
+def _common_factor(index: Index, divisor: int) -> int:
+    """The greatest common divisor of `divisor` and of all coefficients of `index`, its constant left out."""
+    return reduce(gcd, (coefficient for coefficient, _ in index.terms), divisor)
+
+
+def _divide_by_integer(left: Index, divisor: int) -> Index | None:
+    inner = _single_compound(left, "//")
+    if inner is not None and inner.right.is_constant:
+        return floor_divide(inner.left, inner.right * divisor)
+    modulo = _single_compound(left, "%")
+    if modulo is not None and modulo.right.is_constant and modulo.right.constant % divisor == 0:
+        return remainder(
+            floor_divide(modulo.left, integer(divisor)), integer(modulo.right.constant // divisor)
+        )
+    factor = _common_factor(left, divisor)
+    if factor > 1:
+        # floor((f*x + c) / (f*k)) = floor((x + floor(c/f)) / k): flooring twice is flooring once.
+        reduced = Index(
+            tuple((coefficient // factor, atoms) for coefficient, atoms in left.terms),
+            left.constant // factor,
+        )
+        return floor_divide(reduced, integer(divisor // factor))
+    return _divide_grouped(left, divisor)
+
+
+def _divide_grouped(left: Index, divisor: int) -> Index | None:
+    """`(768*i + r) // 1536` with `0 <= r < 768` is `i // 2`: small terms cannot carry over a common step."""
+    for step in sorted({abs(c) for c, _ in left.terms}, reverse=True):
+        shared = gcd(step, divisor)
+        if shared == 1:
+            continue
+        large = tuple(term for term in left.terms if term[0] % shared == 0)
+        small = tuple(term for term in left.terms if term[0] % shared)
+        whole = left.constant - left.constant % shared
+        low = _sum(small, left.constant % shared)
+        if small and large and _within(low, integer(shared)):
+            return floor_divide(_sum(large, whole), integer(divisor))
+    return None
+
+
+def _remainder_by_integer(left: Index, divisor: int) -> Index | None:
+    modulo = _single_compound(left, "%")
+    if modulo is not None and modulo.right.is_constant and modulo.right.constant % divisor == 0:
+        return remainder(modulo.left, integer(divisor))
+    factor = _common_factor(left, divisor)
+    if factor > 1:
+        low = left.constant % factor
+        reduced = Index(
+            tuple((coefficient // factor, atoms) for coefficient, atoms in left.terms),
+            left.constant // factor,
+        )
+        return remainder(reduced, integer(divisor // factor)) * factor + low
+    for step in sorted({abs(c) for c, _ in left.terms}, reverse=True):
+        shared = gcd(step, divisor)
+        if shared == 1:
+            continue
+        large = tuple(term for term in left.terms if term[0] % shared == 0)
+        small = tuple(term for term in left.terms if term[0] % shared)
+        whole = left.constant - left.constant % shared
+        low_part = _sum(small, left.constant % shared)
+        if small and large and _within(low_part, integer(shared)):
+            return remainder(_sum(large, whole), integer(divisor)) + low_part
+    return None
+
+
+_CONSTRUCT = {"//": floor_divide, "%": remainder, "min": minimum, "max": maximum}
+_EVALUATE = {
+    "//": lambda left, right: left // right,
+    "%": lambda left, right: left % right,
+    "min": min,
+    "max": max,
+}
+_SMALL = [Index((), value) for value in range(1025)]

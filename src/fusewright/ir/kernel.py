@@ -1,0 +1,60 @@
+"""A Kernel record: source of one fused group for one target, with what a launch needs to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Index
+from fusewright.ir.origin import Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelArgument:
+    """One tensor argument, under its canonical name."""
+
+    name: str
+    """`in0`, `in1`, … in order of first use; `out0`, …; `inout0`, … where the same memory is read and written."""
+
+    dtype: DType
+    is_written: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One definition, shared by every group of equal structure."""
+
+    name: str
+    """`cpu_add_gelu_3f2a`: device, what it computes, the first digits of `key`."""
+
+    key: str
+    """Hash of `source`."""
+
+    device: str
+    source: str
+    """LLVM IR or Triton source, without comments about origins."""
+
+    arguments: tuple[KernelArgument, ...]
+    sizes: tuple[str, ...]
+    """Canonical names of the size symbols passed after the tensors (i64)."""
+
+    hints: tuple[tuple[str, str], ...] = ()
+    """Launch facts for the target's launcher, by name."""
+
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One call of a kernel: which buffers and sizes are its arguments, in the kernel's order, and how much work."""
+
+    kernel: str
+    """The kernel's name."""
+
+    buffers: tuple[str, ...]
+    sizes: tuple[Index, ...]
+    iterations: Index
+    """Units of work that may be divided over threads (CPU) or programs (GPU)."""
+
+    grain: int
+    """The fewest units worth a thread of their own."""

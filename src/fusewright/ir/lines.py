@@ -1,0 +1,154 @@
+"""Wrapper lines: what surrounds the kernels, as a list of small frozen records that hold no target code.
+
+A memory pass (`wrapper.memory`) rewrites allocate and free lines; emitters turn the list into a Python module, a native
+call plan, C++ or FX. Names are those of buffers; sizes are index expressions over the program's size symbols.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from fusewright.ir.index import Index
+from fusewright.ir.kernel import Kernel, Launch
+from fusewright.ir.program import Buffer, Layout, Operand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefineSymbol:
+    """Size symbol `name` is taken from position `position` of the input list."""
+
+    name: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeInput:
+    """Buffer `buffer.name` is taken from position `position` of the input list, which the call clears."""
+
+    buffer: Buffer
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssertSizeStride:
+    """Check that an input or an extern result is laid out as compiled for."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """A tensor known at compile time, found by name among the module's constants."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocate:
+    """New memory for a buffer."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reuse:
+    """`buffer` takes over the memory of `source`, a buffer that is no longer read."""
+
+    buffer: Buffer
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeIfNotReused:
+    """The last use of a buffer lies behind; the memory pass turns this into `Free`, `Reuse` or `Null`."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Free:
+    """Drop the wrapper's reference to a buffer."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """Nothing: what the memory pass leaves where a line is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reinterpret:
+    """`name` is the memory of `source` seen through `layout`."""
+
+    name: str
+    source: str
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefineKernel:
+    """A kernel that later lines call by name."""
+
+    kernel: Kernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallKernel:
+    launch: Launch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallExtern:
+    """`results = operator(arguments)`; results[i] is a buffer name or None where the result is not used."""
+
+    operator: str
+    arguments: tuple[Operand, ...]
+    keywords: tuple[tuple[str, Operand], ...]
+    results: tuple[str | None, ...]
+    is_tuple: bool
+    """Whether the operator returns a tuple or list (also of one)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallExternOut:
+    """`operator(arguments, out=out)`: the out-variant, writing memory that was allocated before."""
+
+    operator: str
+    arguments: tuple[Operand, ...]
+    keywords: tuple[tuple[str, Operand], ...]
+    out: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyInto:
+    """Copy an operand's elements into the memory of a graph input."""
+
+    target: str
+    source: Operand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebugPrint:
+    """Show a buffer (`when` is before or after the launch of `kernel`)."""
+
+    kernel: str
+    buffer: str
+    when: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comment:
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Return:
+    outputs: tuple[Operand, ...]
+
+
+Line = Union[
+    DefineSymbol, TakeInput, AssertSizeStride, Constant, Allocate, Reuse, FreeIfNotReused, Free, Null, Reinterpret,
+    DefineKernel, CallKernel, CallExtern, CallExternOut, CopyInto, DebugPrint, Comment, Return,
+]  # fmt: skip

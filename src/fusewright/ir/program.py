@@ -1,0 +1,226 @@
+"""A Program: what lowering produces and scheduling consumes. Buffers, the statements that compute them, and results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Union
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Index, SizeFact, Symbol, contiguous_strides, integer
+from fusewright.ir.origin import Origin
+from fusewright.ir.value import Expressions, Value
+
+# Buffers ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How a tensor's elements lie in memory; sizes and strides in elements."""
+
+    dtype: DType
+    size: tuple[Index, ...]
+    stride: tuple[Index, ...]
+    offset: Index = field(default_factory=lambda: integer(0))
+    """First element, counted from where the buffer's data begins."""
+
+    device: str = "cpu"
+
+    def index(self, position: tuple[Index, ...]) -> Index:
+        """The element index of a position, one index a dimension."""
+        total = self.offset
+        for place, stride in zip(position, self.stride, strict=True):
+            total = total + place * stride
+        return total
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Row-major from offset 0; dimensions of size 1 may have any stride."""
+        expected = contiguous_strides(self.size)
+        return self.offset == 0 and all(
+            size == 1 or stride == want
+            for size, stride, want in zip(self.size, self.stride, expected, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer:
+    """A named piece of memory. Its name is unique in its program."""
+
+    name: str
+    layout: Layout
+
+
+# Bodies ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointwise:
+    """One value for each point of the loops."""
+
+    loops: tuple[Symbol, ...]
+    """One a dimension of the output, outermost first, named i0, i1, …; each carries its extent."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduction:
+    """One result for each point of `loops`, gathered over all points of `reduction_loops`."""
+
+    loops: tuple[Symbol, ...]
+    reduction_loops: tuple[Symbol, ...]
+    """Named r0, r1, …"""
+
+    kind: str
+    """A key of `ops.REDUCTION_KINDS`."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """Inclusive running `kind` (sum, prod, max, min) along `scan_loop`, which is the last of `loops`."""
+
+    loops: tuple[Symbol, ...]
+    kind: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scatter:
+    """For each point of the loops, combine `value` into element `index` of the (already initialised) output.
+
+    The output buffer takes over the memory of `base`: it is that buffer after the scatter.
+    """
+
+    loops: tuple[Symbol, ...]
+    base: str
+    index: Index
+    indirect: tuple[Value, ...]
+    """The `Indirect` values behind the loaded symbols in `index`."""
+
+    mode: str
+    """store, add, min or max."""
+
+    value: Value
+
+
+Body = Union[Pointwise, Reduction, Scan, Scatter]
+
+
+# Operands of library calls and of results ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BufferReference:
+    """A whole buffer, as it is laid out."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ViewReference:
+    """A buffer's memory seen through another layout (size, stride, offset; the same element type, or another of
+    the same width)."""
+
+    name: str
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A Python constant: None, bool, int, float or str."""
+
+    value: None | bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Enumerated:
+    """A torch constant by kind and name: dtype float32, device cpu, layout strided, memory_format channels_last."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list of operands."""
+
+    items: tuple[Operand, ...]
+
+
+Operand = Union[BufferReference, ViewReference, Literal, Enumerated, ListOf, Index]
+"""An `Index` is an integer argument, constant or symbolic."""
+
+
+# Statements ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputedBuffer:
+    """Loops that write one buffer (two for a Welford reduction)."""
+
+    outputs: tuple[Buffer, ...]
+    body: Body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternKernel:
+    """A call of an eager ATen operator."""
+
+    outputs: tuple[Buffer, ...]
+    """Its tensor results, in order. Empty for an operator that only mutates."""
+
+    operator: str
+    """Qualified with its overload: `aten.addmm.default`."""
+
+    arguments: tuple[Operand, ...]
+    keywords: tuple[tuple[str, Operand], ...] = ()
+    results: tuple[int | None, ...] = ()
+    """For each result of the operator, the position in `outputs`, or None when it is unused or no tensor.
+    Empty when the operator returns one tensor."""
+
+    mutates: tuple[str, ...] = ()
+    """Names of buffers whose memory the call writes."""
+
+    out_operator: str = ""
+    """The out-variant that writes `outputs[0]` in place (`aten.addmm.out`), or empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyBack:
+    """Write buffer `source` into the memory of graph input `target`: an input's mutation, made visible at the end."""
+
+    target: str
+    source: Operand
+
+
+Statement = Union[ComputedBuffer, ExternKernel, CopyBack]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One compiled graph, before fusion."""
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    """Tensor inputs in calling order: arguments, parameters and buffers alike."""
+
+    sizes: tuple[SizeFact, ...] = ()
+    """Symbolic sizes, which precede the tensors in the calling order."""
+
+    constants: tuple[Buffer, ...] = ()
+    """Tensors known at compile time; their data travels beside, by name."""
+
+    statements: tuple[Statement, ...]
+    outputs: tuple[Operand, ...]
+    origins: dict[str, tuple[Origin, ...]] = field(default_factory=dict, compare=False, repr=False)
+    """By name of the first output buffer of a statement."""
+
+    expressions: Expressions = field(default_factory=Expressions, compare=False, repr=False)
+    """The table that made the values of the bodies; later stages make theirs in it."""
+
+    def buffers(self) -> dict[str, Buffer]:
+        """Every buffer by name."""
+        made = (b for s in self.statements if not isinstance(s, CopyBack) for b in s.outputs)
+        return {b.name: b for b in (*self.inputs, *self.constants, *made)}

@@ -1,0 +1,336 @@
+"""Values: typed expression graphs over real numbers, hash-consed in a table that belongs to one compile.
+
+Within one `Expressions` table two values are equal when they are the same object; across tables, compare text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Union
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Index, IndexLike, Symbol, as_index
+from fusewright.ir.ops import OPERATIONS, Result
+
+Number = Union[bool, int, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Load:
+    """The element of `buffer` at `index` (in elements, from where the buffer's data begins)."""
+
+    buffer: str
+    index: Index
+    dtype: DType
+    """The buffer's element type: a load never converts."""
+
+    indirect: tuple[Indirect, ...] = ()
+    """The values behind the loaded symbols (`k0`) that occur in `index`, sorted by name."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Constant:
+    """A number: a Python bool, int or float as the type wants."""
+
+    value: Number
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class IndexValue:
+    """An index expression as a value of integer type."""
+
+    index: Index
+    dtype: DType
+    indirect: tuple[Indirect, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Apply:
+    """An operation of `ops.OPERATIONS`."""
+
+    operation: str
+    arguments: tuple[Value, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Cast:
+    """Conversion as torch does it: float to integer truncates, anything to bool is `!= 0`."""
+
+    argument: Value
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Masked:
+    """`value` where `mask` holds, else the constant `otherwise`; loads below `value` happen only where it holds."""
+
+    mask: Value
+    value: Value
+    otherwise: Constant
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Indirect:
+    """An index that is itself a value: `symbol` stands for it in index expressions.
+
+    A negative value counts from the end of `size` when `wrap`; the result must lie in `[0, size)`, which is checked
+    at run time when `check`, else promised by whoever made it.
+    """
+
+    symbol: Symbol
+    value: Value
+    size: Index
+    wrap: bool
+    check: bool
+    dtype: DType = DType.I64
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Random:
+    """A draw from the Philox stream of a seed buffer, at a position: `kind` is uniform, normal or bits."""
+
+    kind: str
+    seed: Value
+    position: Index
+    dtype: DType
+    indirect: tuple[Indirect, ...] = ()
+
+
+Value = Union[Load, Constant, IndexValue, Apply, Cast, Masked, Indirect, Random]
+
+
+class Expressions:
+    """The interning table of one compile, and the only maker of values; constructors fold and check types."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Value] = {}
+        self._indirect: dict[Symbol, Indirect] = {}
+
+    def load(self, buffer: str, index: IndexLike, dtype: DType) -> Value:
+        index = as_index(index)
+        key = ("load", buffer, index, dtype)
+        return self._intern(
+            key,
+            lambda: Load(buffer=buffer, index=index, dtype=dtype, indirect=self._behind(index)),
+        )
+
+    def constant(self, value: Number, dtype: DType) -> Value:
+        converted = _convert_constant(value, dtype)
+        key = ("constant", repr(converted), dtype)
+        return self._intern(key, lambda: Constant(value=converted, dtype=dtype))
+
+    def index(self, index: IndexLike, dtype: DType = DType.I64) -> Value:
+        index = as_index(index)
+        if index.is_constant:
+            return self.constant(index.constant, dtype)
+        key = ("index", index, dtype)
+        return self._intern(
+            key, lambda: IndexValue(index=index, dtype=dtype, indirect=self._behind(index))
+        )
+
+    def apply(self, operation: str, *arguments: Value) -> Value:
+        """An operation on arguments of one type; `where` takes a bool first. Wrong types are an error here."""
+        key = ("apply", operation, *map(id, arguments))
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        dtype = result_type(operation, tuple(argument.dtype for argument in arguments))
+        return self._intern(
+            key, lambda: Apply(operation=operation, arguments=arguments, dtype=dtype)
+        )
+
+    def cast(self, argument: Value, dtype: DType) -> Value:
+        if argument.dtype == dtype:
+            return argument
+        if isinstance(argument, Constant):
+            return self.constant(argument.value, dtype)
+        key = ("cast", id(argument), dtype)
+        return self._intern(key, lambda: Cast(argument=argument, dtype=dtype))
+
+    def masked(self, mask: Value, value: Value, otherwise: Number) -> Value:
+        if isinstance(mask, Constant):
+            return value if mask.value else self.constant(otherwise, value.dtype)
+        other = self.constant(otherwise, value.dtype)
+        assert isinstance(other, Constant)
+        key = ("masked", id(mask), id(value), id(other))
+        return self._intern(
+            key, lambda: Masked(mask=mask, value=value, otherwise=other, dtype=value.dtype)
+        )
+
+    def indirect(
+        self, value: Value, size: IndexLike, *, wrap: bool = True, check: bool = True
+    ) -> Index:
+        """The index expression that is `value` at run time, bounded by `size`."""
+        size = as_index(size)
+        if isinstance(value, IndexValue) and not value.indirect and not (wrap or check):
+            return value.index
+        key = ("indirect", id(value), size, wrap, check)
+        known = self._known.get(key)
+        if isinstance(known, Indirect):
+            return known.symbol.index
+        return self.named_indirect(
+            f"k{len(self._indirect)}", value, size, wrap=wrap, check=check
+        ).symbol.index
+
+    def named_indirect(
+        self, name: str, value: Value, size: Index, *, wrap: bool, check: bool
+    ) -> Indirect:
+        """As `indirect`, with the symbol's name given: for the parser and for canonical renaming."""
+        upper = size.upper
+        symbol = Symbol(name, 0, None if upper is None else upper - 1)
+        made = Indirect(symbol=symbol, value=value, size=size, wrap=wrap, check=check)
+        self._known[("indirect", id(value), size, wrap, check)] = made
+        self._indirect[symbol] = made
+        return made
+
+    def random(self, kind: str, seed: Value, position: IndexLike, dtype: DType) -> Value:
+        position = as_index(position)
+        key = ("random", kind, id(seed), position, dtype)
+        return self._intern(
+            key,
+            lambda: Random(
+                kind=kind, seed=seed, position=position, dtype=dtype, indirect=self._behind(position)
+            ),
+        )
+
+    def substitute(self, value: Value, replacements: Mapping[Symbol, Index]) -> Value:
+        """`value` with loop or size symbols replaced in every index; what does not mention them is shared."""
+        return self.rewrite(value, replacements, lambda load: None)
+
+    def rewrite(
+        self,
+        value: Value,
+        replacements: Mapping[Symbol, Index],
+        replace_load: Callable[[Load], Value | None],
+    ) -> Value:
+        """Replace symbols, then each load for which `replace_load` (given the new load) returns a value."""
+        done: dict[int, Value] = {}
+        for node in postorder((value,)):
+            done[id(node)] = self._rewrite_node(node, done, dict(replacements), replace_load)
+        return done[id(value)]
+
+    def _rewrite_node(
+        self,
+        node: Value,
+        done: dict[int, Value],
+        replacements: dict[Symbol, Index],
+        replace_load: Callable[[Load], Value | None],
+    ) -> Value:
+        match node:
+            case Constant():
+                return node
+            case Apply(operation=operation, arguments=arguments):
+                return self.apply(operation, *(done[id(argument)] for argument in arguments))
+            case Cast(argument=argument, dtype=dtype):
+                return self.cast(done[id(argument)], dtype)
+            case Masked(mask=mask, value=value, otherwise=otherwise):
+                return self.masked(done[id(mask)], done[id(value)], otherwise.value)
+            case Indirect(value=value, size=size, wrap=wrap, check=check):
+                index = self.indirect(
+                    done[id(value)], size.substitute(replacements), wrap=wrap, check=check
+                )
+                (symbol,) = index.free()
+                return self._indirect[symbol]
+            case Load() | IndexValue() | Random():
+                for inner in node.indirect:
+                    replaced = done[id(inner)]
+                    assert isinstance(replaced, Indirect)
+                    if replaced is not inner:
+                        replacements = {**replacements, inner.symbol: replaced.symbol.index}
+                return self._rewrite_access(node, done, replacements, replace_load)
+
+    def _rewrite_access(
+        self,
+        node: Load | IndexValue | Random,
+        done: dict[int, Value],
+        replacements: dict[Symbol, Index],
+        replace_load: Callable[[Load], Value | None],
+    ) -> Value:
+        match node:
+            case Load(buffer=buffer, index=index, dtype=dtype):
+                load = self.load(buffer, index.substitute(replacements), dtype)
+                assert isinstance(load, Load)
+                replaced = replace_load(load)
+                return load if replaced is None else replaced
+            case IndexValue(index=index, dtype=dtype):
+                return self.index(index.substitute(replacements), dtype)
+            case Random(kind=kind, seed=seed, position=position, dtype=dtype):
+                return self.random(kind, done[id(seed)], position.substitute(replacements), dtype)
+
+    def _behind(self, index: Index) -> tuple[Indirect, ...]:
+        found = (self._indirect[s] for s in index.free() if s in self._indirect)
+        return tuple(sorted(found, key=lambda indirect: indirect.symbol.name))
+
+    def _intern(self, key: tuple[object, ...], make: Callable[[], Value]) -> Value:
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = make()
+        return known
+
+
+def result_type(operation: str, arguments: tuple[DType, ...]) -> DType:
+    """The type of `operation` on arguments of these types; an error names what does not fit."""
+    row = OPERATIONS.get(operation)
+    if row is None:
+        raise TypeError(f"there is no operation {operation!r}")
+    if len(arguments) != row.arity:
+        raise TypeError(f"{operation} takes {row.arity} arguments, not {len(arguments)}")
+    if row.result is Result.SECOND:
+        if arguments[0] is not DType.BOOL:
+            raise TypeError(f"the condition of {operation} is {arguments[0]}, not bool")
+        arguments = arguments[1:]
+    if any(argument is not arguments[0] for argument in arguments):
+        raise TypeError(f"{operation} on mixed types {', '.join(map(str, arguments))}")
+    kind = {"float": "f", "signed": "i", "unsigned": "i", "bool": "b"}.get(arguments[0].kind, "?")
+    if kind not in row.kinds:
+        raise TypeError(f"{operation} does not take {arguments[0]}")
+    return DType.BOOL if row.result is Result.BOOL else arguments[0]
+
+
+def children(value: Value) -> tuple[Value, ...]:
+    """The values that `value` is made from, in order, indices that were loaded included."""
+    match value:
+        case Load(indirect=indirect) | IndexValue(indirect=indirect):
+            return indirect
+        case Apply(arguments=arguments):
+            return arguments
+        case Cast(argument=argument):
+            return (argument,)
+        case Masked(mask=mask, value=inner, otherwise=otherwise):
+            return (mask, inner, otherwise)
+        case Indirect(value=inner):
+            return (inner,)
+        case Random(seed=seed, indirect=indirect):
+            return (seed, *indirect)
+        case Constant():
+            return ()
+
+
+def postorder(roots: tuple[Value, ...]) -> Iterator[Value]:
+    """Every value below `roots` once, each after what it is made from; iterative, so depth is no limit."""
+    seen: set[int] = set()
+    stack: list[tuple[Value, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        value, ready = stack.pop()
+        if ready:
+            yield value
+        elif id(value) not in seen:
+            seen.add(id(value))
+            stack.append((value, True))
+            stack.extend((c, False) for c in reversed(children(value)) if id(c) not in seen)
+
+
+def _convert_constant(value: Number, dtype: DType) -> Number:
+    """`value` as a Python number of the type's kind, wrapped to its width if it is an integer."""
+    if dtype is DType.BOOL:
+        return bool(value)
+    if dtype.is_float:
+        return float(value)
+    modulus = 1 << dtype.bits
+    wrapped = int(value) % modulus
+    signed = dtype.kind == "signed" and wrapped >= modulus // 2
+    return wrapped - modulus if signed else wrapped
