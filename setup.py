@@ -1,0 +1,42 @@
+"""Builds the C extension; everything else stands in pyproject.toml."""
+
+from __future__ import annotations
+
+import sys
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
+
+NATIVE = "src/fusewright/native"
+SOURCES = ("module", "torch_library", "tensor_access", "cpu_kernel")
+HEADERS = ("torch_library", "tensor_access", "cpu_kernel")
+
+if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+    sys.exit(f"fusewright needs Python 3.11, 3.12 or 3.13; this is {sys.version.split()[0]}")
+
+
+class BuildExtension(build_ext):
+    """The usual build, with one plain sentence when there is no compiler."""
+
+    def build_extension(self, extension: Extension) -> None:
+        try:
+            super().build_extension(extension)
+        except CompileError as error:
+            raise CompileError(
+                f"fusewright's C extension was not built ({error}): installing needs a C compiler, "
+                "such as the `gcc` package of a Linux distribution, and Python's headers"
+            ) from error
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "fusewright.native._extension",
+            sources=[f"{NATIVE}/{name}.c" for name in SOURCES],
+            depends=[f"{NATIVE}/{name}.h" for name in HEADERS],
+            extra_compile_args=["-std=c11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden"],
+        )
+    ],
+    cmdclass={"build_ext": BuildExtension},
+)

@@ -1,0 +1,207 @@
+/* CpuKernel: a callable for one piece of generated machine code. A call reads the tensors' data pointers, divides the
+   iterations among threads, and runs the code on them. */
+#include "cpu_kernel.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+#include "tensor_access.h"
+
+typedef void (*KernelFunction)(void **arguments, int64_t begin, int64_t end);
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    KernelFunction function;
+    Py_ssize_t tensor_count;
+    Py_ssize_t size_count;
+    PyObject *name;
+} CpuKernel;
+
+/* One call: what each thread of the team needs to find its share. */
+typedef struct {
+    KernelFunction function;
+    void **arguments;
+    int64_t iterations;
+} Launch;
+
+/* Arguments up to this many live on the C stack of the call. */
+#define STACK_ARGUMENTS 64
+
+/* Run by each thread of the team. The team may be smaller than was asked for (a nested region, a thread limit), so that
+   its size is asked here. */
+static void run_share(void *data)
+{
+    const Launch *launch = data;
+    int64_t team = torch_library.get_team_size();
+    int64_t share = (launch->iterations + team - 1) / team;
+    int64_t begin = torch_library.get_thread_number() * share;
+    int64_t end = Py_MIN(begin + share, launch->iterations);
+    if (begin < end) {
+        launch->function(launch->arguments, begin, end);
+    }
+}
+
+static int64_t count_threads(int64_t iterations, int64_t grain)
+{
+    if (torch_library.parallel == NULL || iterations <= grain || torch_library.in_parallel()) {
+        return 1;
+    }
+    int64_t shares = (iterations - 1) / grain + 1;
+    return Py_MIN(shares, (int64_t)torch_library.get_thread_count());
+}
+
+/* Work of one grain or less takes microseconds and keeps the interpreter lock; longer work lets other Python threads run. */
+static void run_launch(Launch *launch, int64_t grain)
+{
+    if (launch->iterations <= grain) {
+        launch->function(launch->arguments, 0, launch->iterations);
+        return;
+    }
+    int64_t threads = count_threads(launch->iterations, grain);
+    Py_BEGIN_ALLOW_THREADS
+    if (threads > 1) {
+        torch_library.parallel(run_share, launch, (unsigned)threads, 0);
+    } else {
+        launch->function(launch->arguments, 0, launch->iterations);
+    }
+    Py_END_ALLOW_THREADS
+}
+
+/* The pointer of each tensor, then each size, one slot each. */
+static int fill_slots(CpuKernel *self, PyObject *const *args, void **slots)
+{
+    for (Py_ssize_t i = 0; i < self->tensor_count; i++) {
+        if (!tensor_access_is_tensor(args[i])) {
+            PyErr_Format(PyExc_TypeError, "%U: argument %zd must be a tensor, not %s", self->name, i,
+                         Py_TYPE(args[i])->tp_name);
+            return -1;
+        }
+        if (torch_library.get_data_pointer(tensor_access_handle(args[i]), &slots[i]) != 0) {
+            PyErr_Format(PyExc_RuntimeError, "%U: tensor argument %zd has no data in memory",
+                         self->name, i);
+            return -1;
+        }
+    }
+    for (Py_ssize_t i = self->tensor_count; i < self->tensor_count + self->size_count; i++) {
+        int64_t size = PyLong_AsLongLong(args[i]);
+        if (size == -1 && PyErr_Occurred()) {
+            return -1;
+        }
+        slots[i] = (void *)(intptr_t)size;
+    }
+    return 0;
+}
+
+static PyObject *launch_kernel(CpuKernel *self, PyObject *const *args, void **slots)
+{
+    Py_ssize_t count = self->tensor_count + self->size_count;
+    int64_t iterations = PyLong_AsLongLong(args[count]);
+    int64_t grain = PyLong_AsLongLong(args[count + 1]);
+    if (PyErr_Occurred() || fill_slots(self, args, slots) < 0) {
+        return NULL;
+    }
+    if (grain < 1) {
+        PyErr_Format(PyExc_ValueError, "%U: the grain must be at least 1", self->name);
+        return NULL;
+    }
+    if (iterations > 0) {
+        Launch launch = {self->function, slots, iterations};
+        run_launch(&launch, grain);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *call_kernel(PyObject *object, PyObject *const *args, size_t flagged_count, PyObject *names)
+{
+    CpuKernel *self = (CpuKernel *)object;
+    Py_ssize_t given = PyVectorcall_NARGS(flagged_count);
+    Py_ssize_t count = self->tensor_count + self->size_count;
+    if (given != count + 2 || (names != NULL && PyTuple_GET_SIZE(names) > 0)) {
+        PyErr_Format(PyExc_TypeError,
+                     "%U takes %zd positional arguments (%zd tensors, %zd sizes, iterations, grain); %zd given",
+                     self->name, count + 2, self->tensor_count, self->size_count, given);
+        return NULL;
+    }
+    void *stack_slots[STACK_ARGUMENTS];
+    if (count <= STACK_ARGUMENTS) {
+        return launch_kernel(self, args, stack_slots);
+    }
+    void **slots = PyMem_Malloc((size_t)count * sizeof *slots);
+    if (slots == NULL) {
+        return PyErr_NoMemory();
+    }
+    PyObject *result = launch_kernel(self, args, slots);
+    PyMem_Free(slots);
+    return result;
+}
+
+static PyObject *CpuKernel_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"address", "tensor_count", "size_count", "name", NULL};
+    unsigned long long address;
+    Py_ssize_t tensor_count, size_count;
+    PyObject *name;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "KnnU:CpuKernel", names, &address, &tensor_count,
+                                     &size_count, &name)) {
+        return NULL;
+    }
+    if (address == 0 || tensor_count < 0 || size_count < 0) {
+        PyErr_SetString(PyExc_ValueError, "CpuKernel needs a code address and counts of at least 0");
+        return NULL;
+    }
+    CpuKernel *self = (CpuKernel *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->vectorcall = call_kernel;
+    self->function = (KernelFunction)(uintptr_t)address;
+    self->tensor_count = tensor_count;
+    self->size_count = size_count;
+    self->name = Py_NewRef(name);
+    return (PyObject *)self;
+}
+
+static void CpuKernel_dealloc(PyObject *object)
+{
+    Py_DECREF(((CpuKernel *)object)->name);
+    Py_TYPE(object)->tp_free(object);
+}
+
+static PyObject *CpuKernel_repr(PyObject *object)
+{
+    CpuKernel *self = (CpuKernel *)object;
+    return PyUnicode_FromFormat("CpuKernel(%R, %zd tensors, %zd sizes)", self->name, self->tensor_count,
+                                self->size_count);
+}
+
+static PyMemberDef CpuKernel_members[] = {
+    {"name", T_OBJECT, offsetof(CpuKernel, name), READONLY, "the kernel's name, as in its source"},
+    {"tensor_count", T_PYSSIZET, offsetof(CpuKernel, tensor_count), READONLY, "how many tensors a call takes"},
+    {"size_count", T_PYSSIZET, offsetof(CpuKernel, size_count), READONLY, "how many sizes a call takes"},
+    {NULL},
+};
+
+PyDoc_STRVAR(
+    CpuKernel_doc,
+    "CpuKernel(address, tensor_count, size_count, name)\n--\n\n"
+    "Machine code `void kernel(void **arguments, int64_t begin, int64_t end)` at `address` as a callable.\n\n"
+    "`kernel(tensor, ..., size, ..., iterations, grain)` calls it with the tensors' data pointers (storage\n"
+    "offsets included) followed by the sizes, one 8-byte slot each, for `begin` to `end` within `iterations`.\n"
+    "More than `grain` iterations are divided in contiguous shares among torch's threads, and the interpreter\n"
+    "lock is released meanwhile. Returns None. TypeError: wrong count or kind of argument; RuntimeError: a\n"
+    "tensor has no memory. The caller keeps the machine code alive.");
+
+PyTypeObject CpuKernel_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "fusewright.native.CpuKernel",
+    .tp_basicsize = sizeof(CpuKernel),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_doc = CpuKernel_doc,
+    .tp_new = CpuKernel_new,
+    .tp_dealloc = CpuKernel_dealloc,
+    .tp_repr = CpuKernel_repr,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(CpuKernel, vectorcall),
+    .tp_members = CpuKernel_members,
+};

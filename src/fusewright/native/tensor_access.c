@@ -1,0 +1,120 @@
+/* Finds where tensor objects keep what guards and kernels read, by looking for known values in sample tensors: torch
+   promises no layout, and this extension is compiled without its headers. */
+#include "tensor_access.h"
+
+#include <string.h>
+
+TensorAccess tensor_access;
+
+/* An implementation object is at least this long in every supported torch, so that the probe reads only inside it. */
+#define IMPLEMENTATION_BYTES 176
+
+static bool object_matches(PyObject *sample, Py_ssize_t offset)
+{
+    PyObject *tensor = PyTuple_GET_ITEM(sample, 0);
+    uint64_t address = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(sample, 1));
+    uint64_t word;
+    memcpy(&word, (char *)tensor + offset, sizeof word);
+    return word == address;
+}
+
+static bool implementation_matches(PyObject *sample, Py_ssize_t offset)
+{
+    char *implementation = (char *)PyLong_AsVoidPtr(PyTuple_GET_ITEM(sample, 1));
+    uint64_t key_set = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(sample, 2));
+    uint64_t word;
+    memcpy(&word, implementation + offset, sizeof word);
+    return word == key_set;
+}
+
+/* The one offset below `limit` at which every sample matches; -1 when there is none or more than one. */
+static Py_ssize_t find_offset(PyObject *samples, Py_ssize_t start, Py_ssize_t limit,
+                              bool (*matches)(PyObject *, Py_ssize_t))
+{
+    Py_ssize_t found = -1;
+    for (Py_ssize_t offset = start; offset + 8 <= limit; offset += 8) {
+        bool all = true;
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(samples) && all; i++) {
+            all = matches(PyTuple_GET_ITEM(samples, i), offset);
+        }
+        if (all && found >= 0) {
+            return -1;
+        }
+        if (all) {
+            found = offset;
+        }
+    }
+    return found;
+}
+
+/* Keep the C function behind `tensor.requires_grad`, found on the class that defines it. */
+static int find_requires_grad(PyTypeObject *tensor_type, TensorAccess *access)
+{
+    PyObject *descriptor = NULL;
+    PyObject *classes = tensor_type->tp_mro;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes) && descriptor == NULL; i++) {
+        PyTypeObject *type = (PyTypeObject *)PyTuple_GET_ITEM(classes, i);
+        PyObject *members = PyObject_GetAttrString((PyObject *)type, "__dict__");
+        if (members == NULL) {
+            return -1;
+        }
+        descriptor = PyMapping_GetItemString(members, "requires_grad");
+        Py_DECREF(members);
+        PyErr_Clear();
+    }
+    if (descriptor == NULL || !Py_IS_TYPE(descriptor, &PyGetSetDescr_Type)) {
+        Py_XDECREF(descriptor);
+        PyErr_SetString(PyExc_ImportError, "this torch keeps requires_grad in an unknown way; "
+                                           "fusewright works with torch 2.11 to 2.13");
+        return -1;
+    }
+    PyGetSetDef *definition = ((PyGetSetDescrObject *)descriptor)->d_getset;
+    access->requires_grad = definition->get;
+    access->requires_grad_closure = definition->closure;
+    Py_DECREF(descriptor); /* its class keeps it alive, and classes of torch are never freed */
+    return 0;
+}
+
+static int check_samples(PyObject *samples)
+{
+    bool valid = PyTuple_Check(samples) && PyTuple_GET_SIZE(samples) > 0;
+    for (Py_ssize_t i = 0; valid && i < PyTuple_GET_SIZE(samples); i++) {
+        PyObject *sample = PyTuple_GET_ITEM(samples, i);
+        valid = PyTuple_Check(sample) && PyTuple_GET_SIZE(sample) == 3 &&
+                PyLong_Check(PyTuple_GET_ITEM(sample, 1)) && PyLong_Check(PyTuple_GET_ITEM(sample, 2));
+    }
+    if (!valid) {
+        PyErr_SetString(PyExc_TypeError, "samples must be a tuple of (tensor, _cdata, key set) tuples");
+    }
+    return valid ? 0 : -1;
+}
+
+PyObject *tensor_access_attach(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    const char *path;
+    PyTypeObject *tensor_type, *parameter_type;
+    PyObject *samples;
+    if (!PyArg_ParseTuple(args, "sO!O!O", &path, &PyType_Type, &tensor_type, &PyType_Type,
+                          &parameter_type, &samples)) {
+        return NULL;
+    }
+    if (check_samples(samples) < 0 || torch_library_load(path) < 0) {
+        return NULL;
+    }
+    TensorAccess found = {.tensor_type = tensor_type, .parameter_type = parameter_type};
+    found.handle_offset =
+        find_offset(samples, sizeof(PyObject), tensor_type->tp_basicsize, object_matches);
+    if (found.handle_offset < 0) {
+        PyErr_SetString(PyExc_ImportError, "fusewright cannot find the handle inside this torch's tensor "
+                                           "objects; it works with torch 2.11 to 2.13");
+        return NULL;
+    }
+    found.key_set_offset = find_offset(samples, 0, IMPLEMENTATION_BYTES, implementation_matches);
+    if (find_requires_grad(tensor_type, &found) < 0) {
+        return NULL;
+    }
+    Py_INCREF(tensor_type);
+    Py_INCREF(parameter_type);
+    tensor_access = found;
+    return PyBool_FromLong(found.key_set_offset >= 0);
+}

@@ -1,0 +1,47 @@
+/* Reads a tensor object's metadata without calling Python. */
+#ifndef FUSEWRIGHT_TENSOR_ACCESS_H
+#define FUSEWRIGHT_TENSOR_ACCESS_H
+
+#include "torch_library.h"
+
+/* What is known of tensor objects, found by probing real ones. */
+typedef struct {
+    PyTypeObject *tensor_type;    /* torch.Tensor */
+    PyTypeObject *parameter_type; /* torch.nn.Parameter */
+    Py_ssize_t handle_offset;     /* where a tensor object keeps its handle; 0 before torch is attached */
+    Py_ssize_t key_set_offset;    /* where the implementation keeps its dispatch key set; -1: not found */
+    getter requires_grad;         /* the C function behind `tensor.requires_grad` */
+    void *requires_grad_closure;
+} TensorAccess;
+
+extern TensorAccess tensor_access;
+
+/* `attach_torch(path, tensor_type, parameter_type, samples)`: see the docstring in module.c. */
+PyObject *tensor_access_attach(PyObject *module, PyObject *args);
+
+static inline bool tensor_access_is_tensor(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    return type == tensor_access.tensor_type || type == tensor_access.parameter_type ||
+           (tensor_access.tensor_type != NULL && PyType_IsSubtype(type, tensor_access.tensor_type));
+}
+
+/* The handle of a tensor object; the object must be a tensor. */
+static inline TensorHandle tensor_access_handle(PyObject *tensor)
+{
+    return (char *)tensor + tensor_access.handle_offset;
+}
+
+/* The address of the tensor's implementation, the value of `tensor._cdata`. */
+static inline char *tensor_access_implementation(PyObject *tensor)
+{
+    return *(char **)tensor_access_handle(tensor);
+}
+
+/* The dispatch key set as an integer; needs `key_set_offset` >= 0. */
+static inline uint64_t tensor_access_key_set(PyObject *tensor)
+{
+    return *(uint64_t *)(tensor_access_implementation(tensor) + tensor_access.key_set_offset);
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* Looks up libtorch's C functions. A handle of torch._C reaches everything that it was linked with, so that the OpenMP
+   functions found are those of the very library that torch's operators run on, even when the process holds two. */
+#include "torch_library.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+
+TorchLibrary torch_library;
+
+typedef struct {
+    const char *symbol;
+    size_t offset;
+    bool required;
+} Lookup;
+
+#define FIELD(name) offsetof(TorchLibrary, name)
+
+static const Lookup lookups[] = {
+    {"aoti_torch_get_data_ptr", FIELD(get_data_pointer), true},
+    {"aoti_torch_get_dim", FIELD(get_dim), true},
+    {"aoti_torch_get_sizes", FIELD(get_sizes), true},
+    {"aoti_torch_get_strides", FIELD(get_strides), true},
+    {"aoti_torch_get_dtype", FIELD(get_dtype), true},
+    {"aoti_torch_get_device_type", FIELD(get_device_type), true},
+    {"aoti_torch_get_device_index", FIELD(get_device_index), true},
+    {"aoti_torch_grad_mode_is_enabled", FIELD(grad_mode_is_enabled), true},
+    {"_ZN2at15get_num_threadsEv", FIELD(get_thread_count), false},
+    {"GOMP_parallel", FIELD(parallel), false},
+    {"omp_get_thread_num", FIELD(get_thread_number), false},
+    {"omp_get_num_threads", FIELD(get_team_size), false},
+    {"omp_in_parallel", FIELD(in_parallel), false},
+};
+
+int torch_library_load(const char *path)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    if (library == NULL) {
+        PyErr_Format(PyExc_ImportError, "fusewright cannot open torch's library: %s", dlerror());
+        return -1;
+    }
+    TorchLibrary found = {0};
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(lookups); i++) {
+        void *address = dlsym(library, lookups[i].symbol);
+        if (address == NULL && lookups[i].required) {
+            PyErr_Format(PyExc_ImportError,
+                         "this torch has no function %s; fusewright works with torch 2.11 to 2.13",
+                         lookups[i].symbol);
+            return -1;
+        }
+        *(void **)((char *)&found + lookups[i].offset) = address;
+    }
+    bool threads = found.get_thread_count && found.parallel && found.get_thread_number &&
+                   found.get_team_size && found.in_parallel;
+    if (!threads) {
+        found.parallel = NULL;
+    }
+    torch_library = found;
+    return 0;
+}

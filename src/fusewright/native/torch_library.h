@@ -1,0 +1,40 @@
+/* The C functions of libtorch and of its OpenMP library, found at run time in the libraries that `import torch` loaded. */
+#ifndef FUSEWRIGHT_TORCH_LIBRARY_H
+#define FUSEWRIGHT_TORCH_LIBRARY_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* `at::Tensor *`: for a tensor object, the address of its handle inside the object. */
+typedef void *TensorHandle;
+
+/* Each of libtorch's functions returns 0, or an error code when the tensor refuses (a fake or nested tensor, say). */
+typedef struct {
+    int32_t (*get_data_pointer)(TensorHandle, void **);
+    int32_t (*get_dim)(TensorHandle, int64_t *);
+    int32_t (*get_sizes)(TensorHandle, int64_t **);
+    int32_t (*get_strides)(TensorHandle, int64_t **);
+    int32_t (*get_dtype)(TensorHandle, int32_t *);
+    int32_t (*get_device_type)(TensorHandle, int32_t *);
+    int32_t (*get_device_index)(TensorHandle, int32_t *);
+    bool (*grad_mode_is_enabled)(void);
+
+    /* at::get_num_threads: the size of a team that torch's own operators would use on this thread. */
+    int (*get_thread_count)(void);
+
+    /* The entry points that a C compiler calls for `#pragma omp parallel`; all null where OpenMP is another one. */
+    void (*parallel)(void (*body)(void *), void *data, unsigned threads, unsigned flags);
+    int (*get_thread_number)(void);
+    int (*get_team_size)(void);
+    int (*in_parallel)(void);
+} TorchLibrary;
+
+extern TorchLibrary torch_library;
+
+/* Fill `torch_library` from the shared library at `path` (torch._C) and all that it depends on. -1 with ImportError set
+   when a function is missing. */
+int torch_library_load(const char *path);
+
+#endif

@@ -1,0 +1,178 @@
+"""Kernel launch: data pointers, sizes, shares of the iterations, threads, errors."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+
+import llvmlite.binding as llvm
+import pytest
+import torch
+
+from fusewright.native import CpuKernel
+
+ADD_SCALED = """
+define void @add_scaled(i8** %arguments, i64 %begin, i64 %end) {
+entry:
+  %slots = bitcast i8** %arguments to i64*
+  %x_slot = getelementptr i64, i64* %slots, i64 0
+  %y_slot = getelementptr i64, i64* %slots, i64 1
+  %size_slot = getelementptr i64, i64* %slots, i64 2
+  %x_address = load i64, i64* %x_slot
+  %y_address = load i64, i64* %y_slot
+  %size = load i64, i64* %size_slot
+  %x = inttoptr i64 %x_address to float*
+  %y = inttoptr i64 %y_address to float*
+  %scale = sitofp i64 %size to float
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %next, %loop ]
+  %x_pointer = getelementptr float, float* %x, i64 %i
+  %y_pointer = getelementptr float, float* %y, i64 %i
+  %x_value = load float, float* %x_pointer
+  %y_value = load float, float* %y_pointer
+  %scaled = fmul float %x_value, %scale
+  %sum = fadd float %scaled, %y_value
+  store float %sum, float* %y_pointer
+  %next = add i64 %i, 1
+  %done = icmp sge i64 %next, %end
+  br i1 %done, label %exit, label %loop
+exit:
+  ret void
+}
+"""
+"""y[i] += size * x[i], one iteration an element."""
+
+
+@pytest.fixture(scope="module")
+def add_scaled() -> Iterator[CpuKernel]:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(ADD_SCALED), machine)
+    engine.finalize_object()
+    yield CpuKernel(engine.get_function_address("add_scaled"), 2, 1, "add_scaled")
+    del engine
+
+
+class Shares:
+    """A kernel whose code is a Python callback that records the (begin, end) of each call."""
+
+    def __init__(self, size_count: int = 0) -> None:
+        self.calls: list[tuple[int, int]] = []
+        signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self.code = signature(lambda _, begin, end: self.calls.append((begin, end)))
+        address = ctypes.cast(self.code, ctypes.c_void_p).value
+        assert address is not None
+        self.kernel = CpuKernel(address, 0, size_count, "shares")
+
+
+@pytest.mark.parametrize("count", [1, 7, 1000, 100_003])
+def test_reads_pointers_and_sizes(add_scaled: CpuKernel, count: int) -> None:
+    x, y = torch.randn(count), torch.randn(count)
+    expected = y + 3 * x
+    assert add_scaled(x, y, 3, count, 1024) is None
+    torch.testing.assert_close(y, expected)
+
+
+def test_storage_offset_counts(add_scaled: CpuKernel) -> None:
+    x, y = torch.arange(10.0), torch.zeros(10)
+    add_scaled(x[4:], y[7:], -1, 3, 1024)
+    assert y.tolist() == [0.0] * 7 + [-4.0, -5.0, -6.0]
+
+
+def test_parameters_and_subclasses_are_tensors(add_scaled: CpuKernel) -> None:
+    x, y = torch.nn.Parameter(torch.ones(3)), torch.zeros(3)
+    add_scaled(x, y, 2, 3, 8)
+    assert y.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_no_iterations_calls_nothing() -> None:
+    shares = Shares()
+    shares.kernel(0, 16)
+    shares.kernel(-1, 16)
+    assert shares.calls == []
+
+
+def test_one_grain_is_one_call() -> None:
+    shares = Shares()
+    shares.kernel(16, 16)
+    assert shares.calls == [(0, 16)]
+
+
+@pytest.mark.parametrize(
+    ("threads", "iterations", "grain", "calls"),
+    [
+        (2, 17, 16, [(0, 9), (9, 17)]),
+        (2, 100, 60, [(0, 50), (50, 100)]),
+        (1, 100, 10, [(0, 100)]),
+        (3, 100, 1, [(0, 34), (34, 68), (68, 100)]),
+        (4, 5, 1, [(0, 2), (2, 4), (4, 5)]),
+    ],
+)
+def test_shares_cover_the_iterations(
+    threads: int, iterations: int, grain: int, calls: list[tuple[int, int]]
+) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        shares = Shares()
+        shares.kernel(iterations, grain)
+    finally:
+        torch.set_num_threads(before)
+    assert sorted(shares.calls) == calls
+
+
+def test_sizes_fill_whole_slots() -> None:
+    seen: list[int] = []
+
+    def read(arguments: int, begin: int, end: int) -> None:
+        seen.extend((ctypes.c_int64 * 100).from_address(arguments))
+
+    code = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(read)
+    address = ctypes.cast(code, ctypes.c_void_p).value
+    assert address is not None
+    sizes = [(-1) ** i * (2**63 - 1 - i) for i in range(100)]
+    CpuKernel(address, 0, 100, "many")(*sizes, 1, 1)
+    assert seen == sizes
+
+
+def test_runs_from_other_threads(add_scaled: CpuKernel) -> None:
+    results: list[torch.Tensor] = []
+
+    def work() -> None:
+        y = torch.zeros(100_000)
+        for _ in range(20):
+            add_scaled(torch.ones(100_000), y, 1, 100_000, 1000)
+        results.append(y)
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(results) == 4 and all((y == 20).all() for y in results)
+
+
+def test_errors_name_the_kernel(add_scaled: CpuKernel) -> None:
+    x = torch.ones(3)
+    with pytest.raises(TypeError, match=r"add_scaled takes 5 positional arguments.*; 4 given"):
+        add_scaled(x, x, 1, 3)
+    with pytest.raises(TypeError, match="add_scaled: argument 1 must be a tensor, not list"):
+        add_scaled(x, [1.0], 1, 3, 8)
+    with pytest.raises(TypeError):
+        add_scaled(x, x, "1", 3, 8)
+    with pytest.raises(TypeError):
+        add_scaled(x, x, 1, 3, grain=8)
+    with pytest.raises(OverflowError):
+        add_scaled(x, x, 2**63, 3, 8)
+    with pytest.raises(ValueError, match="grain must be at least 1"):
+        add_scaled(x, x, 1, 3, 0)
+    with pytest.raises(ValueError, match="code address"):
+        CpuKernel(0, 1, 1, "null")
+
+
+def test_describes_itself(add_scaled: CpuKernel) -> None:
+    assert repr(add_scaled) == "CpuKernel('add_scaled', 2 tensors, 1 sizes)"
+    assert (add_scaled.name, add_scaled.tensor_count, add_scaled.size_count) == ("add_scaled", 2, 1)
