@@ -48,3 +48,7 @@ class BackendCompilerFailed(FusewrightError):
 
 class MalformedProgram(FusewrightError):
     """IR that breaks an invariant: the verifier's message with the neighbourhood of the text."""
+
+
+class InvalidBytecode(FusewrightError):
+    """Bytecode that CPython could not run, found while assembling: an error of whoever wrote it."""

@@ -1,0 +1,150 @@
+"""Take a code object apart into a `CodeUnit`."""
+
+from __future__ import annotations
+
+import opcode
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+from fusewright.capture.bytecode.instruction import (
+    CodeUnit,
+    ExceptionRegion,
+    Instruction,
+    Positions,
+)
+from fusewright.capture.bytecode.tables import decode_exceptions
+from fusewright.capture.bytecode.versions import (
+    BINARY_OPERATORS,
+    OPERATIONS,
+    VERSION,
+    Encoding,
+    Operand,
+)
+
+_COMPARISONS = {operand: meaning for meaning, operand in VERSION.comparisons.items()}
+
+
+def disassemble(code: CodeType) -> CodeUnit:
+    """The parts of a function's `code`, such that `assemble` gives back an equal code object.
+
+    Nested functions' code objects are left as they are among the constants. The body of a module or
+    class that contains a comprehension cannot be given back in full on 3.12 and later: CPython has no
+    public way to make the hidden locals of such a code object.
+    """
+    return CodeUnit(
+        name=code.co_name,
+        qualified_name=code.co_qualname,
+        filename=code.co_filename,
+        first_line=code.co_firstlineno,
+        flags=code.co_flags,
+        argument_count=code.co_argcount,
+        positional_only_count=code.co_posonlyargcount,
+        keyword_only_count=code.co_kwonlyargcount,
+        local_names=code.co_varnames,
+        cell_names=code.co_cellvars,
+        free_names=code.co_freevars,
+        constants=code.co_consts,
+        names=code.co_names,
+        instructions=_read_instructions(code),
+    )
+
+
+def _read_instructions(code: CodeType) -> list[Instruction]:
+    """The instructions, with jumps and exception regions referring to one another."""
+    variables = _Variables(code)
+    positions = [Positions(*entry) for entry in code.co_positions()]
+    at_offset: dict[int, Instruction] = {}
+    jumps: list[tuple[Instruction, int]] = []
+
+    for start, end, encoding, operand in _read_encoded(code.co_code):
+        instruction = Instruction(encoding.name, positions=positions[start])
+        at_offset[start] = instruction
+        if encoding.operand is Operand.JUMP:
+            jumps.append((instruction, end - operand if encoding.backward else end + operand))
+        else:
+            _resolve(instruction, encoding, operand, code, variables)
+
+    for instruction, target in jumps:
+        instruction.argument = at_offset[target]
+    _mark_regions(code, at_offset)
+    return list(at_offset.values())
+
+
+def _read_encoded(bytecode: bytes) -> Iterator[tuple[int, int, Encoding, int]]:
+    """Each instruction's start and end, in code units, its encoding, and its operand without flags."""
+    start = position = operand = 0
+    while position < len(bytecode):
+        number = bytecode[position]
+        operand = operand << 8 | bytecode[position + 1]
+        position += 2
+        if number == opcode.EXTENDED_ARG:
+            continue
+
+        shift, encodings = OPERATIONS.by_opcode[number]
+        encoding = encodings[operand & ((1 << shift) - 1)]
+        position += 2 * encoding.caches
+        yield start, position // 2, encoding, operand >> shift
+        start, operand = position // 2, 0
+
+
+def _resolve(
+    instruction: Instruction,
+    encoding: Encoding,
+    operand: int,
+    code: CodeType,
+    variables: _Variables,
+) -> None:
+    """Fill in what `operand` stands for, and the name where the operand decides it."""
+    match encoding.operand:
+        case Operand.NONE | Operand.FREE_COUNT:
+            pass
+        case Operand.INTEGER:
+            instruction.argument = operand
+        case Operand.CONSTANT:
+            instruction.argument = code.co_consts[operand]
+        case Operand.NAME:
+            instruction.argument = code.co_names[operand]
+        case Operand.LOCAL:
+            if VERSION.closure_is_local_load and variables.holds_cell(instruction.name, operand):
+                instruction.name = "LOAD_CLOSURE"
+            instruction.argument = variables.names[operand]
+        case Operand.CELL:
+            instruction.argument = variables.names[operand]
+        case Operand.LOCAL_PAIR:
+            first, second = divmod(operand, 16)
+            instruction.argument = (variables.names[first], variables.names[second])
+        case Operand.COMPARISON:
+            instruction.name, instruction.argument = _COMPARISONS[operand]
+        case Operand.BINARY_OPERATOR:
+            instruction.argument = BINARY_OPERATORS[operand]
+        case Operand.JUMP:
+            raise AssertionError("jumps are resolved when every instruction is known")
+
+
+class _Variables:
+    """The slots of a frame: locals, then cells that are not locals too, then free variables."""
+
+    def __init__(self, code: CodeType) -> None:
+        own_cells = [name for name in code.co_cellvars if name not in code.co_varnames]
+        self.names: tuple[str, ...] = (*code.co_varnames, *own_cells, *code.co_freevars)
+        self.cells = frozenset(code.co_cellvars)
+        self.local_count = len(code.co_varnames)
+
+    def holds_cell(self, name: str, slot: int) -> bool:
+        """Whether a load of `slot` finds a cell there."""
+        is_cell = slot >= self.local_count or self.names[slot] in self.cells
+        return name == "LOAD_FAST" and is_cell
+
+
+def _mark_regions(code: CodeType, at_offset: dict[int, Instruction]) -> None:
+    """Give each instruction its exception region; table rows that agree are one region."""
+    regions: dict[tuple[Any, ...], ExceptionRegion] = {}
+    for entry in decode_exceptions(code.co_exceptiontable):
+        key = (entry.handler, entry.stack_depth, entry.saves_offset)
+        if key not in regions:
+            handler = at_offset[entry.handler]
+            regions[key] = ExceptionRegion(handler, entry.stack_depth, entry.saves_offset)
+        for offset in range(entry.start, entry.end):
+            if offset in at_offset:
+                at_offset[offset].region = regions[key]

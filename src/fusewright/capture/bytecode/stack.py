@@ -1,0 +1,81 @@
+"""How deep a code unit's value stack gets, found by following its control flow."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Sequence
+
+from fusewright.capture.bytecode.instruction import (
+    CO_SUSPENDABLE,
+    LABEL,
+    CodeUnit,
+    Instruction,
+)
+from fusewright.capture.bytecode.versions import OPERATIONS, VERSION
+from fusewright.errors import InvalidBytecode
+
+_ENDS = frozenset({"RAISE_VARARGS", "RERAISE", "RETURN_CONST", "RETURN_VALUE"})
+_ENDS_AND_JUMPS = _ENDS | {"JUMP", "JUMP_NO_INTERRUPT"}
+"""Operations after which the next instruction is not reached."""
+
+
+def stack_size(unit: CodeUnit, operands: Sequence[int]) -> int:
+    """The `co_stacksize` that `unit` needs, given each instruction's encoded operand.
+
+    Every place must be reached with one depth, as CPython's own compiler ensures; `InvalidBytecode`
+    says where it is not so, where a value is popped that was never pushed, or where control runs off
+    the end. Code that nothing reaches counts for nothing.
+    """
+    instructions = unit.instructions
+    index_of = {instruction: index for index, instruction in enumerate(instructions)}
+    depths: list[int | None] = [None] * len(instructions)
+    deepest = VERSION.minimum_stack_size
+    pending: list[int] = []
+
+    def reach(index: int, depth: int) -> None:
+        nonlocal deepest
+        if index == len(instructions):
+            raise InvalidBytecode(f"{unit.qualified_name}: control runs off the end")
+        if depth < 0 or depths[index] not in (None, depth):
+            raise InvalidBytecode(
+                f"{unit.qualified_name}: instruction {index} ({instructions[index]!r}) is reached with "
+                f"{depth} values on the stack, elsewhere with {depths[index]}"
+            )
+        deepest = max(deepest, depth)
+        if depths[index] is None:
+            depths[index] = depth
+            pending.append(index)
+
+    reach(0, VERSION.generator_entry_depth if unit.flags & CO_SUSPENDABLE else 0)
+    while pending:
+        index = pending.pop()
+        instruction = instructions[index]
+        depth = depths[index]
+        assert depth is not None
+
+        region = instruction.region
+        if region is not None:
+            reach(index_of[region.handler], region.stack_depth + region.saves_offset + 1)
+        if isinstance(instruction.argument, Instruction):
+            effect = _effect(instruction, operands[index], jumps=True)
+            reach(index_of[instruction.argument], depth + effect)
+
+        after = depth + _effect(instruction, operands[index], jumps=False)
+        deepest = max(deepest, after)
+        if instruction.name not in _ENDS_AND_JUMPS:
+            reach(index + 1, after)
+    return deepest
+
+
+def _effect(instruction: Instruction, operand: int, *, jumps: bool) -> int:
+    """How many more values the stack holds after an instruction, by CPython's own account."""
+    if instruction.name == LABEL:
+        return 0
+    number = OPERATIONS.forward[instruction.name].opcode
+    argument = operand if number in _TAKES_OPERAND else None
+    return dis.stack_effect(number, argument, jump=jumps)
+
+
+_TAKES_OPERAND = frozenset(
+    number for number in range(256) if number >= dis.HAVE_ARGUMENT
+)

@@ -1,0 +1,191 @@
+"""What differs between CPython versions, as the fields of one record that each version fills in."""
+
+from __future__ import annotations
+
+import opcode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Any
+
+Emission = tuple[str, Any]
+"""An instruction's name and argument."""
+
+
+class Operand(Enum):
+    """What an operation's operand stands for, hence how it is encoded and decoded."""
+
+    NONE = auto()
+    INTEGER = auto()
+    CONSTANT = auto()
+    NAME = auto()
+    LOCAL = auto()
+    LOCAL_PAIR = auto()
+    """Two locals in one byte, four bits each."""
+
+    CELL = auto()
+    """A cell variable or free variable."""
+
+    JUMP = auto()
+    COMPARISON = auto()
+    BINARY_OPERATOR = auto()
+    FREE_COUNT = auto()
+    """The number of free variables, which the code unit knows: no argument is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """One way in which CPython writes an operation."""
+
+    name: str
+    """The name of `Instruction.name`."""
+
+    opcode: int
+    operand: Operand
+    caches: int
+    """Code units of inline cache that follow the instruction."""
+
+    shift: int = 0
+    """Operand bits below the operand proper, which hold `bits`."""
+
+    bits: int = 0
+    backward: bool = False
+    """For jumps: the operand counts towards the start of the code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """One CPython version's encoding of programs, as tables, and its calling sequences, as functions."""
+
+    caches: Mapping[str, int]
+    """Code units of inline cache, by CPython's name; none where absent."""
+
+    packed: Mapping[str, tuple[int, Mapping[int, str]]]
+    """CPython's name -> number of flag bits below the operand, and our name for each value of them."""
+
+    jumps: Mapping[str, tuple[str | None, str | None]]
+    """Our name of a jump -> CPython's names for it forward and backward, None where there is none."""
+
+    local_pairs: frozenset[str] = frozenset()
+    """CPython's names of operations on two locals at once."""
+
+    comparisons: Mapping[tuple[str, str], int]
+    """Our name of a comparison and its operator -> the operand of `COMPARE_OP`."""
+
+    closure_is_local_load: bool = False
+    """`LOAD_CLOSURE` is written as a `LOAD_FAST` of the cell's slot."""
+
+    merges_locations: bool
+    """The location table has one entry for neighbours of the same position, not one an instruction."""
+
+    generator_entry_depth: int
+    """Stack depth that the compiler assumes where a generator's body begins."""
+
+    minimum_stack_size: int
+    checked_local_load: str
+    """The load of a local that raises UnboundLocalError, where `LOAD_FAST` may crash instead."""
+
+    null_above_callable: bool
+    """A call finds NULL above the callable rather than below it."""
+
+    jumps_need_bool: bool
+    """Conditional jumps take True and False only, made by `TO_BOOL`."""
+
+    call: Callable[[int, tuple[str, ...]], Sequence[Emission]]
+    """Argument count, names of the last ones -> what comes after the arguments."""
+
+    make_function: Callable[[Sequence[int]], Sequence[Emission]]
+    """`MAKE_FUNCTION` flag bits of the parts on the stack -> what comes after the code object."""
+
+
+BINARY_OPERATORS: tuple[str, ...] = (
+    "+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^",
+    "+=", "&=", "//=", "<<=", "@=", "*=", "%=", "|=", "**=", ">>=", "-=", "/=", "^=",
+)  # fmt: skip
+"""Operators in the order of `BINARY_OP`'s operand."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationTable:
+    """A version's encodings, found by name to write and by opcode to read."""
+
+    forward: Mapping[str, Encoding]
+    """Every operation but jumps that only go back."""
+
+    backward: Mapping[str, Encoding]
+    """The jumps that can go back."""
+
+    by_opcode: Mapping[int, tuple[int, Mapping[int, Encoding]]]
+    """Opcode -> number of flag bits, and the encoding for each value of them."""
+
+
+def build_operation_table(version: Version) -> OperationTable:
+    """Derive every operation of the running interpreter from its `opcode` lists and the version record."""
+    forward: dict[str, Encoding] = {}
+    backward: dict[str, Encoding] = {}
+    by_opcode: dict[int, tuple[int, dict[int, Encoding]]] = {}
+
+    jump_names = _jump_names(version)
+    for cpython_name, number in opcode.opmap.items():
+        if number > 255 or number == opcode.EXTENDED_ARG:
+            continue
+        operand = _operand_of(cpython_name, number, version)
+        caches = version.caches.get(cpython_name, 0)
+        name, is_backward = jump_names.get(cpython_name, (cpython_name, False))
+        shift, names = version.packed.get(cpython_name, (0, {0: name}))
+
+        encodings = {
+            bits: Encoding(variant, number, operand, caches, shift, bits, is_backward)
+            for bits, variant in names.items()
+        }
+        by_opcode[number] = (shift, encodings)
+        direction = backward if is_backward else forward
+        for encoding in encodings.values():
+            direction.setdefault(encoding.name, encoding)
+
+    if version.closure_is_local_load:
+        load = opcode.opmap["LOAD_FAST"]
+        forward["LOAD_CLOSURE"] = Encoding("LOAD_CLOSURE", load, Operand.CELL, 0)
+    for name, _ in version.comparisons:
+        compare = forward["COMPARE_OP"]
+        forward[name] = replace(compare, name=name)
+    for name, (ahead, _) in version.jumps.items():
+        if ahead is not None:
+            number = opcode.opmap[ahead]
+            caches = version.caches.get(ahead, 0)
+            forward[name] = Encoding(name, number, Operand.JUMP, caches)
+    return OperationTable(forward, backward, by_opcode)
+
+
+def _jump_names(version: Version) -> dict[str, tuple[str, bool]]:
+    """CPython's name of a jump -> our name, and whether it goes back."""
+    names: dict[str, tuple[str, bool]] = {}
+    for name, (ahead, back) in version.jumps.items():
+        if ahead is not None:
+            names.setdefault(ahead, (name, False))
+        if back is not None:
+            names[back] = (name, True)
+    return names
+
+
+def _operand_of(cpython_name: str, number: int, version: Version) -> Operand:
+    """The meaning of an operation's operand, from the interpreter's own lists."""
+    if cpython_name == "COPY_FREE_VARS":
+        return Operand.FREE_COUNT
+    if cpython_name == "BINARY_OP":
+        return Operand.BINARY_OPERATOR
+    if cpython_name in version.local_pairs:
+        return Operand.LOCAL_PAIR
+
+    kinds = (
+        (opcode.hasconst, Operand.CONSTANT),
+        (opcode.hasname, Operand.NAME),
+        (opcode.haslocal, Operand.LOCAL),
+        (opcode.hasfree, Operand.CELL),
+        (opcode.hasjrel, Operand.JUMP),
+        (opcode.hascompare, Operand.COMPARISON),
+    )
+    for numbers, operand in kinds:
+        if number in numbers:
+            return operand
+    return Operand.INTEGER if number >= opcode.HAVE_ARGUMENT else Operand.NONE
