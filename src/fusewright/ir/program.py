@@ -183,6 +183,9 @@ class ExternKernel:
     mutates: tuple[str, ...] = ()
     """Names of buffers whose memory the call writes."""
 
+    aliases: tuple[tuple[str, str], ...] = ()
+    """Pairs (output, argument buffer) that share memory: the argument's memory lives as long as the output."""
+
     out_operator: str = ""
     """The out-variant that writes `outputs[0]` in place (`aten.addmm.out`), or empty."""
 

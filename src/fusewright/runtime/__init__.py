@@ -1,0 +1,1 @@
+"""What is alive when compiled code runs: launchers, machine code, the generated modules' support, the module loader."""

@@ -1,0 +1,63 @@
+"""A compiled graph: the callable that front ends get back, with the record of how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fusewright.context import Event
+from fusewright.ir.group import Schedule
+from fusewright.ir.kernel import Kernel
+from fusewright.ir.lines import Line
+from fusewright.ir.program import Program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCall:
+    """One launch a call, and what it moves."""
+
+    kernel: str
+    bytes_read: int
+    bytes_written: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What each stage made, for `explain`, reports and benchmarks; it holds no tensors."""
+
+    program: Program
+    schedule: Schedule
+    kernels: tuple[Kernel, ...]
+    lines: tuple[Line, ...]
+    launches: tuple[KernelCall, ...]
+    extern_calls: tuple[str, ...]
+    """Names of the eager operators called, in order."""
+
+    peak_bytes: int
+    """The most bytes that planned intermediate buffers hold at one time."""
+
+    timings: dict[str, float]
+    """Seconds a stage."""
+
+    events: tuple[Event, ...]
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes that generated kernels read and write in one call."""
+        return sum(launch.bytes_read + launch.bytes_written for launch in self.launches)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledGraph:
+    """Call it with the graph's inputs, or hand `run` a list, which is cleared."""
+
+    run: Callable[[list[Any]], tuple[Any, ...]] = field(repr=False)
+    path: Path
+    """The generated module's file."""
+
+    record: Record = field(repr=False)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        return self.run(list(inputs))

@@ -1,0 +1,121 @@
+"""What generated Python modules import: kernel loading, views, checks, and their own benchmark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from fusewright.runtime.cpu import KernelSource, load_kernels
+
+__all__ = [
+    "Input", "KernelSource", "Size", "assert_layout", "constant", "debug_print", "load_kernels", "measure",
+    "reinterpret",
+]  # fmt: skip
+
+Compiled = Callable[[list[object]], tuple[object, ...]]
+
+_CONSTANTS: dict[str, Mapping[str, torch.Tensor]] = {}
+"""Tensors known at compile time, by module name; filled by the loader while a module is executed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A symbolic size among a module's inputs."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A tensor among a module's inputs; symbolic sizes and strides are expressions as text."""
+
+    size: tuple[int | str, ...]
+    stride: tuple[int | str, ...]
+    dtype: torch.dtype
+    device: str
+
+
+def constant(module: str, name: str) -> torch.Tensor:
+    """The compile-time tensor `name` of a generated module."""
+    try:
+        return _CONSTANTS[module][name]
+    except KeyError:
+        raise RuntimeError(
+            f"{module} needs the constant {name}, whose data was not stored with the source"
+        ) from None
+
+
+def provide_constants(module: str, constants: Mapping[str, torch.Tensor]) -> None:
+    """Called by the loader before it executes a module."""
+    _CONSTANTS[module] = constants
+
+
+def forget_constants(module: str) -> None:
+    """Called by the loader afterwards: the module itself now holds what it needs."""
+    _CONSTANTS.pop(module, None)
+
+
+def reinterpret(
+    tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int
+) -> torch.Tensor:
+    """The memory of `tensor` through another layout; `offset` counts from its own first element."""
+    return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
+
+
+def assert_layout(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    """Check that an operator returned the layout it was compiled for; dimensions of size 1 may have any stride."""
+    if tensor.stride() == stride and tensor.shape == size:
+        return
+    same = tuple(tensor.shape) == size and (
+        0 in size
+        or all(n == 1 or a == b for n, a, b in zip(size, tensor.stride(), stride, strict=True))
+    )
+    if not same:
+        raise RuntimeError(
+            f"a library call returned size {tuple(tensor.shape)} and stride {tensor.stride()} where "
+            f"size {size} and stride {stride} were compiled for; please report this"
+        )
+
+
+def debug_print(kernel: str, when: str, name: str, tensor: torch.Tensor) -> None:
+    """Print one kernel argument: its values up to 64 elements, and a summary."""
+    head = f"[{when} {kernel}] {name}: {tuple(tensor.shape)} {tensor.dtype} {tensor.device}"
+    values = tensor.detach().to(torch.float64) if not tensor.is_complex() else tensor.detach()
+    if tensor.numel() and not tensor.is_complex():
+        head += (
+            f" mean {values.mean():.6g} min {values.min():.6g} max {values.max():.6g}"
+            f" nan {int(values.isnan().sum())} inf {int(values.isinf().sum())}"
+        )
+    print(head, flush=True)
+    if tensor.numel() <= 64:
+        print(tensor, flush=True)
+
+
+def measure(call: Compiled, inputs: list[Size | Input], size: int = 8, repeats: int = 50) -> None:
+    """Run a module on random inputs and print the median time a call; symbolic sizes are taken as `size`."""
+    sizes = {spec.name: size for spec in inputs if isinstance(spec, Size)}
+    made = [size if isinstance(spec, Size) else _random_input(spec, sizes) for spec in inputs]
+    times = []
+    for _ in range(repeats + 3):
+        start = time.perf_counter()
+        call(list(made))
+        times.append(time.perf_counter() - start)
+    median = sorted(times[3:])[repeats // 2]
+    print(f"median of {repeats} calls: {median * 1e3:.3f} ms")
+
+
+def _random_input(spec: Input, sizes: dict[str, int]) -> torch.Tensor:
+    """Normal numbers, or zeros and ones for integers, which are valid indices nearly everywhere."""
+
+    def number(value: int | str) -> int:
+        return value if isinstance(value, int) else int(eval(value, {"min": min, "max": max}, sizes))
+
+    size = [number(value) for value in spec.size]
+    stride = [number(value) for value in spec.stride]
+    tensor = torch.empty_strided(size, stride, dtype=spec.dtype, device=spec.device)
+    if spec.dtype.is_floating_point or spec.dtype.is_complex:
+        return tensor.normal_()
+    return tensor.random_(0, 2)

@@ -1,0 +1,205 @@
+"""From a Schedule and its kernels to wrapper lines: every allocation, launch, call and last use, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fusewright.ir.group import Group, Schedule
+from fusewright.ir.index import Index
+from fusewright.ir.kernel import Kernel, Launch
+from fusewright.ir.lines import (
+    Allocate,
+    AssertSizeStride,
+    CallExtern,
+    CallExternOut,
+    CallKernel,
+    Constant,
+    CopyInto,
+    DefineKernel,
+    DefineSymbol,
+    FreeIfNotReused,
+    Line,
+    Return,
+    Reuse,
+    TakeInput,
+)
+from fusewright.ir.program import (
+    Buffer,
+    BufferReference,
+    CopyBack,
+    ExternKernel,
+    ListOf,
+    Operand,
+    Program,
+    ViewReference,
+)
+
+Step = Group | ExternKernel | CopyBack
+
+
+def generate_lines(
+    schedule: Schedule, kernels: Iterable[Kernel], launches: Mapping[int, Launch]
+) -> tuple[Line, ...]:
+    """Write out `schedule` as lines; `launches` holds the launch of each group by its place among the steps.
+
+    before                                 after
+    ------                                 -----
+    group gelu reads x writes y            Allocate(y)
+                                           CallKernel(cpu_gelu_3f2a, x, y)
+                                           FreeIfNotReused(x)
+    """
+    program = schedule.program
+    lines: list[Line] = [DefineKernel(kernel=kernel) for kernel in kernels]
+    lines += _take_inputs(program)
+    last_uses = _last_uses(schedule)
+    owned = _owned_buffers(schedule)
+    for position, step in enumerate(schedule.steps):
+        dying = last_uses.get(position, ())
+        match step:
+            case Group():
+                made = _launch(step, launches[position], dying, owned)
+            case ExternKernel():
+                made = _call(step)
+            case CopyBack(target=target, source=source):
+                made = [CopyInto(target=target, source=source)]
+        taken = {line.source for line in made if isinstance(line, Reuse)}
+        lines += made
+        lines += [FreeIfNotReused(buffer=buffer) for buffer in dying if buffer.name not in taken]
+    lines.append(Return(outputs=program.outputs))
+    return tuple(lines)
+
+
+def _take_inputs(program: Program) -> list[Line]:
+    sizes: list[Line] = [
+        DefineSymbol(name=fact.symbol.name, position=position)
+        for position, fact in enumerate(program.sizes)
+    ]
+    tensors: list[Line] = [
+        TakeInput(buffer=buffer, position=position)
+        for position, buffer in enumerate(program.inputs, len(program.sizes))
+    ]
+    return sizes + tensors + [Constant(buffer=buffer) for buffer in program.constants]
+
+
+def _launch(
+    group: Group, launch: Launch, dying: tuple[Buffer, ...], owned: set[str]
+) -> list[Line]:
+    """Allocate what the group writes, in the memory of an input that dies here where that is allowed."""
+    lines: list[Line] = []
+    free = {buffer.name for buffer in dying if buffer.name in owned}
+    reads = {buffer.name for buffer in group.reads}
+    candidates = dict(group.reuses)
+    for buffer in group.writes:
+        source = candidates.get(buffer.name)
+        if source is not None and source in free:
+            free.remove(source)
+            lines.append(Reuse(buffer=buffer, source=source))
+        elif buffer.name not in reads:
+            lines.append(Allocate(buffer=buffer))
+    lines.append(CallKernel(launch=launch))
+    return lines
+
+
+def _call(step: ExternKernel) -> list[Line]:
+    if step.out_operator:
+        (out,) = step.outputs
+        return [
+            Allocate(buffer=out),
+            CallExternOut(
+                operator=step.out_operator,
+                arguments=step.arguments,
+                keywords=step.keywords,
+                out=out.name,
+            ),
+        ]
+    positions = step.results or ((0,) if step.outputs else ())
+    names = tuple(None if p is None else step.outputs[p].name for p in positions)
+    call = CallExtern(
+        operator=step.operator,
+        arguments=step.arguments,
+        keywords=step.keywords,
+        results=names,
+        is_tuple=bool(step.results),
+    )
+    return [call, *(AssertSizeStride(buffer=buffer) for buffer in step.outputs)]
+
+
+# Uses and lifetimes ------------------------------------------------------------------------------------
+
+
+def operand_buffers(operand: Operand) -> tuple[str, ...]:
+    """Names of the buffers whose memory an operand reads."""
+    match operand:
+        case BufferReference(name=name) | ViewReference(name=name):
+            return (name,)
+        case ListOf(items=items):
+            return tuple(name for item in items for name in operand_buffers(item))
+    return ()
+
+
+def used_buffers(step: Step) -> tuple[str, ...]:
+    """Names of all buffers that a step reads or writes, without repetition, in a fixed order."""
+    match step:
+        case Group(reads=reads, writes=writes):
+            names = [buffer.name for buffer in (*reads, *writes)]
+        case ExternKernel(arguments=arguments, keywords=keywords, outputs=outputs):
+            operands = (*arguments, *(value for _, value in keywords))
+            names = [name for operand in operands for name in operand_buffers(operand)]
+            names += [buffer.name for buffer in outputs]
+        case CopyBack(target=target, source=source):
+            names = [target, *operand_buffers(source)]
+    return tuple(dict.fromkeys(names))
+
+
+def _last_uses(schedule: Schedule) -> dict[int, tuple[Buffer, ...]]:
+    """By position of a step, the buffers that nothing uses after it; a buffer lives as long as its aliases."""
+    program = schedule.program
+    buffers = program.buffers()
+    for step in schedule.steps:
+        if isinstance(step, Group):
+            buffers.update((buffer.name, buffer) for buffer in step.writes)
+    alive_to: dict[str, int] = {}
+    for position, step in enumerate(schedule.steps):
+        for name in used_buffers(step):
+            alive_to[name] = position
+    end = len(schedule.steps)
+    for operand in program.outputs:
+        for name in operand_buffers(operand):
+            alive_to[name] = end
+    for step in reversed(schedule.steps):
+        if isinstance(step, ExternKernel):
+            for output, argument in step.aliases:
+                alive_to[argument] = max(alive_to.get(argument, 0), alive_to.get(output, 0))
+    constants = {buffer.name for buffer in program.constants}
+    dying: dict[int, list[Buffer]] = {}
+    for name, position in alive_to.items():
+        if position < end and name not in constants:
+            dying.setdefault(position, []).append(buffers[name])
+    return {position: tuple(found) for position, found in dying.items()}
+
+
+def _owned_buffers(schedule: Schedule) -> set[str]:
+    """Buffers whose memory the wrapper itself allocates: only these may be overwritten by another."""
+    owned = {b.name for step in schedule.steps if isinstance(step, Group) for b in step.writes}
+    for step in schedule.steps:
+        if isinstance(step, ExternKernel) and step.out_operator:
+            owned.update(buffer.name for buffer in step.outputs)
+    inputs = {buffer.name for buffer in (*schedule.program.inputs, *schedule.program.constants)}
+    aliased = {
+        argument
+        for step in schedule.steps
+        if isinstance(step, ExternKernel)
+        for _, argument in step.aliases
+    }
+    return owned - inputs - aliased
+
+
+def storage_elements(buffer: Buffer) -> Index:
+    """How many elements of memory a buffer's layout spans."""
+    layout = buffer.layout
+    if any(size == 0 for size in layout.size):
+        return Index((), 0)
+    span = Index((), 1)
+    for size, stride in zip(layout.size, layout.stride, strict=True):
+        span = span + (size - 1) * stride
+    return span

@@ -1,0 +1,68 @@
+"""The memory pass: turns allocate and last-use lines into reuse, free or nothing, and adds up the plan's peak.
+
+before                    after
+------                    -----
+Allocate(a)               Allocate(a)
+CallKernel(.., a)         CallKernel(.., a)
+FreeIfNotReused(a)        Null
+Allocate(b)               Reuse(b, a)
+CallKernel(.., b)         CallKernel(.., b)
+"""
+
+from __future__ import annotations
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Index
+from fusewright.ir.lines import Allocate, Free, FreeIfNotReused, Line, Null, Reuse
+from fusewright.wrapper.generate import storage_elements
+
+PoolKey = tuple[DType, str, Index]
+
+
+def plan_memory(lines: tuple[Line, ...], pinned: frozenset[str]) -> tuple[Line, ...]:
+    """Give each allocation the memory of a dead buffer of the same type, device and span, where there is one.
+
+    `pinned` names buffers whose memory is not the wrapper's to give away: graph inputs, results of library calls
+    that share memory, and outputs. They are only dropped.
+    """
+    result = list(lines)
+    pool: dict[PoolKey, list[tuple[int, str]]] = {}
+    allocated: set[str] = set()
+    for position, line in enumerate(lines):
+        match line:
+            case Allocate(buffer=buffer):
+                allocated.add(buffer.name)
+                waiting = pool.get(_key(line))
+                if waiting:
+                    freed_at, source = waiting.pop()
+                    result[freed_at] = Null()
+                    result[position] = Reuse(buffer=buffer, source=source)
+            case Reuse(buffer=buffer):
+                allocated.add(buffer.name)
+            case FreeIfNotReused(buffer=buffer):
+                result[position] = Free(name=buffer.name)
+                if buffer.name in allocated and buffer.name not in pinned:
+                    pool.setdefault(_key(line), []).append((position, buffer.name))
+    return tuple(line for line in result if not isinstance(line, Null))
+
+
+def _key(line: Allocate | FreeIfNotReused) -> PoolKey:
+    layout = line.buffer.layout
+    return layout.dtype, layout.device, storage_elements(line.buffer)
+
+
+def peak_bytes(lines: tuple[Line, ...], hints: dict[str, int]) -> int:
+    """The most bytes that planned buffers hold at one time, for the given sizes."""
+    alive: dict[str, int] = {}
+    peak = 0
+    for line in lines:
+        match line:
+            case Allocate(buffer=buffer):
+                elements = storage_elements(buffer).evaluate(hints)
+                alive[buffer.name] = elements * buffer.layout.dtype.bytes
+            case Reuse(buffer=buffer, source=source):
+                alive[buffer.name] = alive.pop(source, 0)
+            case Free(name=name):
+                alive.pop(name, None)
+        peak = max(peak, sum(alive.values()))
+    return peak
