@@ -1,0 +1,70 @@
+"""Guards: the facts about the outside world that captured code relies on, each with its source and the user's line."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+from fusewright.capture.sources import Source
+from fusewright.errors import Location
+
+
+class GuardKind(enum.Enum):
+    """What a guard compares; `x` is what its source names, `expected` what was found when tracing."""
+
+    TYPE = "type"
+    """`type(x) is expected`."""
+
+    IDENTITY = "identity"
+    """`x is expected`; the object is held weakly where it can be."""
+
+    EQUALS = "equals"
+    """`type(x) is type(expected) and x == expected`, with NaN equal to itself and 0.0 unlike -0.0."""
+
+    TENSOR = "tensor"
+    """`x` has the class, dtype, device, layout, sizes, strides and requires_grad of the tensor `expected`."""
+
+    LENGTH = "length"
+    """`len(x) == expected`, for a built-in container or an instance of a subclass."""
+
+    DICT_KEYS = "dict keys"
+    """The keys of dict `x`, in order, are the tuple `expected`."""
+
+    DICT_CONTAINS = "dict contains"
+    """`expected in x`, past an overridden `__contains__`."""
+
+    DICT_ABSENT = "dict absent"
+    """`expected not in x`, past an overridden `__contains__`."""
+
+    SET_EQUALS = "set equals"
+    """`frozenset(x) == expected`."""
+
+    ATTRIBUTES = "attributes"
+    """The keys of `x.__dict__`, in order, are the tuple `expected`."""
+
+    ABSENT = "absent"
+    """`expected not in x.__dict__`."""
+
+    CLASS_ABSENT = "class absent"
+    """No class in the method resolution order of class `x` has an attribute named `expected`."""
+
+    SAME = "same"
+    """`x is y`, where `y` is what the source `expected` names."""
+
+    DISTINCT = "distinct"
+    """The objects that the sources in the tuple `expected` name are pairwise different."""
+
+    GLOBAL_STATE = "global state"
+    """Grad mode, inference mode, autocast, default dtype and device, … are as they were; no source, nothing expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """One fact."""
+
+    kind: GuardKind
+    source: Source | None
+    expected: Any = None
+    location: Location | None = None
+    """The user's line that made the fact matter."""
