@@ -52,3 +52,11 @@ class MalformedProgram(FusewrightError):
 
 class InvalidBytecode(FusewrightError):
     """Bytecode that CPython could not run, found while assembling: an error of whoever wrote it."""
+
+
+class DataDependent(FusewrightError):
+    """A result that depends on the values of a tensor was needed while only its geometry is known."""
+
+
+class UnsupportedOperator(FusewrightError):
+    """An operator, or a kind of tensor, that cannot be traced."""

@@ -1,0 +1,439 @@
+"""Fake tensors: sizes, strides, dtype and device of a tensor without its data, cheap enough to trace a model with.
+
+A `FakeTensor` is a wrapper subclass that reports the real device; inside it is a meta tensor, whose storage identity says
+which fakes alias. A `FakeMode` runs any ATen operator on fakes: by a rule of our own where one is known (`fake_rules`,
+about 10 us an operator), else on the meta tensors by torch's own meta kernels. Composite operators have been taken
+apart by the dispatcher before they arrive here, for the real device, since that is what a fake reports.
+
+Unlike torch's own `FakeTensorMode`, this imports neither `torch._dynamo` nor sympy on the common path; sizes are
+plain integers.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.errors import DataDependent, UnsupportedOperator
+from fusewright.fake_rules import RULES, Geometry
+from fusewright.torch_compat import OpOverload, TorchDispatchMode
+
+META = torch.device("meta")
+CPU = torch.device("cpu")
+CONSTANT_LIMIT = 1024
+"""Elements up to which the value of a constant tensor is kept."""
+
+aten = torch.ops.aten
+
+
+class FakeTensor(torch.Tensor):
+    """A tensor without data. `meta_tensor` carries its geometry and storage identity, `mode` made it.
+
+    `constant` is its value where that is known (a small tensor made from literals), so that `.item()` works on it.
+    """
+
+    meta_tensor: torch.Tensor
+    mode: FakeMode
+    constant: torch.Tensor | None
+
+    __torch_function__ = torch_compat.disabled_torch_function
+
+    @staticmethod
+    def __new__(
+        cls,
+        meta_tensor: torch.Tensor,
+        device: torch.device,
+        mode: FakeMode,
+        requires_grad: bool = False,
+    ) -> FakeTensor:
+        if torch.is_inference_mode_enabled():  # an inference tensor could not be viewed later
+            with torch.inference_mode(False):
+                return cls.__new__(cls, meta_tensor, device, mode, requires_grad)
+        self = torch_compat.make_wrapper(cls, meta_tensor, device, requires_grad)
+        self.meta_tensor = meta_tensor
+        self.mode = mode
+        self.constant = None
+        return self
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        for value in _flat((*args, *kwargs.values())):
+            if isinstance(value, FakeTensor):
+                return value.mode.dispatch(op, args, kwargs)
+        return NotImplemented
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        strides = "" if self.meta_tensor.is_contiguous() else f", stride={self.stride()}"
+        return f"FakeTensor({tuple(self.shape)}, {self.dtype}, {self.device}{strides})"
+
+    def tolist(self) -> Any:
+        return _known_value(self, "tolist").tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        return _known_value(self, "numpy").numpy(force=force)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensor:
+        copied = memo[id(self)] = self.detach().clone()
+        return copied.requires_grad_(self.requires_grad)
+
+
+class FakeMode(TorchDispatchMode):
+    """Runs operators on fakes; while it is entered, factory functions give fakes too. One a trace, one thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
+        self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        self._constants: list[weakref.ref[FakeTensor]] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch's hook that keeps it from importing dynamo to wrap `__torch_dispatch__`."""
+        return False
+
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self.dispatch(op, args, kwargs or {})
+
+    # -- real tensors --------------------------------------------------------------------------------------------
+
+    def fake(self, tensor: torch.Tensor) -> FakeTensor:
+        """The fake that stands for `tensor`: always the same one for the same tensor, aliasing where they alias."""
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        known = self._fakes.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            return known[1]
+        fake = self.fake_distinct(tensor)
+        key = id(tensor)
+        self._fakes[key] = (weakref.ref(tensor, lambda _: self._fakes.pop(key, None)), fake)
+        return fake
+
+    def fake_distinct(self, tensor: torch.Tensor) -> FakeTensor:
+        """A new fake for `tensor`, aliasing earlier ones of the same storage but never identical to one."""
+        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+            raise UnsupportedOperator(f"a tensor of layout {tensor.layout} cannot be traced")
+        with torch.inference_mode(False):
+            meta = torch.empty((), dtype=tensor.dtype, device=META)
+            if tensor.device.type == "meta":
+                meta = tensor.detach()
+            else:
+                storage = self._meta_storage(tensor.untyped_storage())
+                meta.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+            if tensor.is_conj():
+                meta = torch_compat.conjugate_view(meta)
+            if tensor.is_neg():
+                meta = torch_compat.negative_view(meta)
+            return FakeTensor(meta, tensor.device, self, tensor.requires_grad)
+
+    def _meta_storage(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+        key = torch_compat.storage_object_key(storage)
+        known = self._storages.get(key)
+        if known is None:
+            # The real storage is kept alive with its stand-in, so that its key is not used again meanwhile.
+            known = (storage, torch.UntypedStorage(storage.nbytes(), device="meta"))
+            self._storages[key] = known
+        return known[1]
+
+    # -- operators -----------------------------------------------------------------------------------------------
+
+    def dispatch(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run `op` on fakes (real tensors among the arguments are faked first); give fakes.
+
+        Raises `DataDependent` when the result needs values, `UnsupportedOperator` when torch cannot say its geometry.
+        """
+        handler = _HANDLERS.get(op)
+        if handler is None:
+            handler = _HANDLERS[op] = _choose_handler(op)
+        if not torch.is_inference_mode_enabled():
+            return handler(self, op, args, kwargs)
+        with torch.inference_mode(False), torch.no_grad():
+            return handler(self, op, args, kwargs)
+
+    def wrap(self, meta: torch.Tensor, device: torch.device) -> FakeTensor:
+        """A fake on `device` around a meta tensor."""
+        return FakeTensor(meta, device, self)
+
+    def make_constant(self, fake: FakeTensor, value: torch.Tensor) -> None:
+        """Remember that `fake` holds `value`, until something unknown is written to its storage."""
+        if value.numel() <= CONSTANT_LIMIT:
+            fake.constant = value
+            self._constants.append(weakref.ref(fake))
+
+    def follow_constants(
+        self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        """Where every tensor argument is a known constant run `op` on the values too; forget values overwritten."""
+        if not self._constants:
+            return
+        tensors = [v for v in _flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
+        known = tensors and all(isinstance(t, FakeTensor) and t.constant is not None for t in tensors)
+        if known and torch.Tag.nondeterministic_seeded not in op.tags:
+            values = op(*_map(args, _constant_of), **_map(kwargs, _constant_of))
+            for fake, value in zip(_flat((result,)), _flat((values,))):
+                if isinstance(fake, FakeTensor) and fake.constant is None:
+                    self.make_constant(fake, value)
+            return
+        written = _written_tensors(op, args, kwargs)
+        keys = {torch_compat.storage_key(t.meta_tensor) for t in written if isinstance(t, FakeTensor)}
+        for reference in self._constants if keys else ():
+            fake = reference()
+            if fake is not None and torch_compat.storage_key(fake.meta_tensor) in keys:
+                fake.constant = None
+
+
+# -- handlers: (mode, operator, args, kwargs) -> result --------------------------------------------------------------
+
+Handler = Callable[[FakeMode, Any, tuple[Any, ...], dict[str, Any]], Any]
+_HANDLERS: dict[Any, Handler] = {}
+"""By operator, filled as operators are met."""
+
+
+def _choose_handler(op: Any) -> Handler:
+    """The way in which `op` is run, decided once by its schema and tags."""
+    if not isinstance(op, OpOverload):
+        raise UnsupportedOperator(f"{op} cannot be traced yet")
+    special = SPECIAL.get(op)
+    if special is not None:
+        return special
+    if torch.Tag.data_dependent_output in op.tags or torch.Tag.dynamic_output_shape in op.tags:
+        return run_on_values
+    if op in RULES:
+        return run_by_rule
+    if torch_compat.is_composite(op):
+        return run_composite
+    if any(argument.name == "device" for argument in torch_compat.operator_arguments(op)):
+        return run_with_device
+    return run_on_meta
+
+
+def run_by_rule(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Geometry from our own rule; torch's meta kernel where the rule does not apply, or to raise torch's error."""
+    args, kwargs = _faked(mode, args, kwargs)
+    geometry = RULES[op](*args, **kwargs)
+    if geometry is None:
+        return run_on_meta(mode, op, args, kwargs)
+    device = common_device(op, args, kwargs)
+    if isinstance(geometry, Geometry):
+        result: Any = mode.wrap(geometry.allocate(), device)
+    else:
+        result = tuple(mode.wrap(one.allocate(), device) for one in geometry)
+    mode.follow_constants(op, args, kwargs, result)
+    return result
+
+
+def run_on_meta(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run torch's meta kernel on the meta tensors inside; an argument written to is returned as itself."""
+    args, kwargs = _faked(mode, args, kwargs)
+    device = common_device(op, args, kwargs)
+    return _run_meta_kernel(mode, op, args, kwargs, device)
+
+
+def run_with_device(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Factories and conversions: the result is on the device asked for, else on the arguments', else on the CPU."""
+    args, kwargs = _faked(mode, args, kwargs)
+    given = kwargs.get("device")
+    device = torch.device(given) if given is not None else common_device(op, args, kwargs)
+    if device.type != "cpu" and device.index is None and device.type != "meta":
+        device = torch.device(device.type, 0)
+    meta_kwargs = {**kwargs, "device": META}
+    meta_kwargs.pop("pin_memory", None)
+    return _run_meta_kernel(mode, op, args, meta_kwargs, device)
+
+
+def run_composite(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Take a composite operator apart; one arrives here only when autograd is off altogether (inference mode)."""
+    with mode:
+        return op.decompose(*args, **kwargs)
+
+
+def run_on_values(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Operators whose result depends on values: possible on known constants alone."""
+    tensors = [v for v in _flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
+    if not all(isinstance(t, FakeTensor) and t.constant is not None for t in tensors):
+        raise DataDependent(f"{op} gives a result that depends on the values of a tensor")
+    values = op(*_map(args, _constant_of), **_map(kwargs, _constant_of))
+    return _map(values, lambda value: constant(mode, value, value.device))
+
+
+def index(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Advanced indexing: only a mask makes the result's size depend on values."""
+    masks = (torch.bool, torch.uint8)
+    masked = any(one is not None and one.dtype in masks for one in args[1])
+    return (run_on_values if masked else run_on_meta)(mode, op, args, kwargs)
+
+
+def lift_fresh(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`torch.tensor(…)` has made a real tensor inside torch: a constant, whose value is kept when small."""
+    (tensor,) = args
+    if isinstance(tensor, FakeTensor):
+        return tensor
+    return constant(mode, tensor, tensor.device)
+
+
+def change_geometry(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`transpose_`, `squeeze_`, `as_strided_` …: the same tensor with other sizes, on the wrapper as on the inside."""
+    tensor = args[0]
+    op(*_map(args, _meta_of), **_map(kwargs, _meta_of))
+    inside = tensor.meta_tensor
+    with torch_compat.without_torch_dispatch(), torch.no_grad():
+        aten.as_strided_.default(tensor, inside.size(), inside.stride(), inside.storage_offset())
+    if tensor.constant is not None:
+        op(tensor.constant, *args[1:], **kwargs)
+    return tensor
+
+
+def device_of(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+    """`prim.device`: only asked for when torch could not read the wrapper's own field."""
+    return args[0].device  # type: ignore[no-any-return]
+
+
+SPECIAL: dict[Any, Handler] = {
+    aten.lift_fresh.default: lift_fresh,
+    aten.lift.default: lift_fresh,
+    aten._local_scalar_dense.default: run_on_values,
+    aten.equal.default: run_on_values,
+    aten.index.Tensor: index,
+    torch.ops.prim.device.default: device_of,
+    **{
+        op: change_geometry
+        for op in (
+            aten.t_.default,
+            aten.transpose_.default,
+            aten.squeeze_.default,
+            aten.squeeze_.dim,
+            aten.squeeze_.dims,
+            aten.unsqueeze_.default,
+            aten.as_strided_.default,
+            aten.swapdims_.default,
+            aten.swapaxes_.default,
+            aten.detach_.default,
+        )
+    },
+}
+
+
+def constant(mode: FakeMode, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
+    """A fake with the known value `tensor`."""
+    value = tensor.clone()
+    meta = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=META)
+    fake = mode.wrap(meta, device)
+    mode.make_constant(fake, value)
+    return fake
+
+
+# -- arguments -------------------------------------------------------------------------------------------------------
+
+
+def common_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+    """The device that `op` runs on: all tensors agree, but for 0-d tensors on the CPU, which go anywhere."""
+    found: torch.device | None = None
+    scalar = False
+    for value in _flat((*args, *kwargs.values())):
+        if not isinstance(value, torch.Tensor):
+            continue
+        device = value.device
+        if found is None or (scalar and device != found):
+            found, scalar = device, device.type == "cpu" and value.dim() == 0
+        elif device != found and not (device.type == "cpu" and value.dim() == 0):
+            if op is aten.copy_.default or op is aten._to_copy.default:
+                return found
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but {op} found at least two devices, "
+                f"{found} and {device}!"
+            )
+    return found or CPU
+
+
+def _run_meta_kernel(
+    mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
+) -> Any:
+    torch_compat.run_references_without_dynamo()
+    try:
+        metas = op(*_map(args, _meta_of), **_map(kwargs, _meta_of))
+    except NotImplementedError as error:
+        raise UnsupportedOperator(f"torch cannot tell the result's sizes of {op}: {error}") from error
+    written = _written_tensors(op, args, kwargs)
+    if not written:
+        result = _wrap_results(mode, metas, device)
+    else:
+        by_meta = {id(tensor.meta_tensor): tensor for tensor in written}
+        result = _map(
+            metas, lambda meta: by_meta.get(id(meta)) if id(meta) in by_meta else mode.wrap(meta, device)
+        )
+    mode.follow_constants(op, args, kwargs, result)
+    return result
+
+
+def _wrap_results(mode: FakeMode, metas: Any, device: torch.device) -> Any:
+    if isinstance(metas, torch.Tensor):
+        return mode.wrap(metas, device)
+    return _map(metas, lambda meta: mode.wrap(meta, device))
+
+
+def _written_tensors(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The tensors among the arguments that the operator writes to."""
+    names = torch_compat.written_arguments(op)
+    if not names:
+        return []
+    arguments = torch_compat.operator_arguments(op)
+    values = [
+        args[position] if position < len(args) else kwargs.get(argument.name)
+        for position, argument in enumerate(arguments)
+        if argument.name in names
+    ]
+    return [value for value in _flat(values) if isinstance(value, torch.Tensor)]
+
+
+def _faked(
+    mode: FakeMode, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with real tensors replaced by their fakes; unchanged in the common case of none."""
+    for value in _flat((*args, *kwargs.values())):
+        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
+            return _map(args, mode.fake), _map(kwargs, mode.fake)
+    return args, kwargs
+
+
+def _known_value(fake: FakeTensor, what: str) -> torch.Tensor:
+    if fake.constant is None:
+        raise DataDependent(f"Tensor.{what}() needs the values of a tensor")
+    return fake.constant
+
+
+def _meta_of(tensor: Any) -> torch.Tensor:
+    return tensor.meta_tensor  # type: ignore[no-any-return]
+
+
+def _constant_of(tensor: Any) -> torch.Tensor:
+    return tensor.constant  # type: ignore[no-any-return]
+
+
+def _flat(values: Iterable[Any]) -> Iterable[Any]:
+    """Operator arguments are values and lists of values, no deeper."""
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from value
+        else:
+            yield value
+
+
+def _map(value: Any, function: Callable[[Any], Any]) -> Any:
+    """`value` (a tensor, or tuples, lists and dicts of such) with `function` applied to each tensor."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, tuple):
+        return tuple([_map(one, function) for one in value])
+    if isinstance(value, list):
+        return [_map(one, function) for one in value]
+    if isinstance(value, dict):
+        return {name: _map(one, function) for name, one in value.items()}
+    return value

@@ -1,0 +1,160 @@
+"""The private names of torch that fusewright cannot do without, each with its reason and the versions it was seen in.
+
+A new release of torch is this file's work. Everything here was seen in torch 2.11, 2.12 and 2.13 unless a line says
+otherwise; no other file under `src` may use a name of torch that begins with an underscore.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+
+# Public in all but name: the type of `torch.ops.aten.add.Tensor`, and of a graph operator such as `cond`.
+OpOverload = torch._ops.OpOverload
+HigherOrderOperator = torch._ops.HigherOrderOperator
+
+disabled_torch_function = torch._C._disabled_torch_function_impl
+"""Value of `__torch_function__` for a subclass that is interested in dispatch alone."""
+
+
+def make_wrapper(
+    subclass: type[torch.Tensor], meta: torch.Tensor, device: torch.device, requires_grad: bool = False
+) -> Any:
+    """A tensor of `subclass` without data that reports `device` and the dtype, sizes and strides of `meta`."""
+    return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        subclass,
+        meta.size(),
+        meta.stride(),
+        meta.storage_offset(),
+        dtype=meta.dtype,
+        device=device,
+        requires_grad=requires_grad,
+    )
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """A number shared by exactly the living tensors that share one storage; works on the meta device."""
+    return torch._C._storage_id(tensor)  # type: ignore[attr-defined]
+
+
+def storage_object_key(storage: torch.UntypedStorage) -> int:
+    """`storage_key` of the tensors in `storage`, whose number belongs to no other storage while this one lives."""
+    return storage._cdata
+
+
+def conjugate_view(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of a complex tensor with its conjugate bit flipped."""
+    return torch._conj(tensor)
+
+
+def negative_view(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of a tensor with its negative bit flipped."""
+    return torch._neg_view(tensor)
+
+
+def without_torch_dispatch() -> Any:
+    """Context in which operators ignore modes and subclasses: they touch the wrapper's own metadata."""
+    return torch._C._DisableTorchDispatch()  # type: ignore[attr-defined]
+
+
+# -- operator schemas ------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def operator_arguments(op: OpOverload) -> tuple[Any, ...]:
+    """The schema's arguments: each has `.name`, `.type`, `.kwarg_only`, `.default_value`, `.alias_info`."""
+    return tuple(op._schema.arguments)
+
+
+@functools.lru_cache(maxsize=None)
+def operator_returns(op: OpOverload) -> tuple[Any, ...]:
+    """The schema's results, in order."""
+    return tuple(op._schema.returns)
+
+
+@functools.lru_cache(maxsize=None)
+def written_arguments(op: OpOverload) -> tuple[str, ...]:
+    """Names of the arguments that the operator writes to: `self` of `add_`, `out` of `add.out`."""
+    return tuple(
+        argument.name
+        for argument in operator_arguments(op)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def is_view_operator(op: OpOverload) -> bool:
+    """True when a result may share storage with an argument that is not written to."""
+    return any(
+        argument.alias_info is not None and not argument.alias_info.is_write
+        for argument in operator_arguments(op)
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def is_composite(op: OpOverload) -> bool:
+    """True for an operator that is only a C++ composition of others (`aten.linear`, `aten.reshape`)."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(
+        op.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+    )
+
+
+def overload_by_name(namespace: str, name: str, overload: str) -> OpOverload | None:
+    """The operator `namespace::name.overload`, or None where this torch has none of that name."""
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    return getattr(packet, overload or "default", None) if packet is not None else None
+
+
+# -- keeping heavy imports out ---------------------------------------------------------------------------------------
+
+
+def _plain_until_dynamo(wrapper: FunctionType, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What `wrapper` calls in place of `torch._dynamo.disable(plain)` while nobody has imported dynamo."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if "torch._dynamo" not in sys.modules:
+            return plain(*args, **kwargs)
+        del plain.__dynamo_disable  # type: ignore[attr-defined]
+        return wrapper(*args, **kwargs)
+
+    return call
+
+
+def _wrappers(functions: Iterable[Any]) -> Iterable[FunctionType]:
+    """Every function along the `__wrapped__` chains that torch made with `torch._disable_dynamo`."""
+    for function in functions:
+        while isinstance(function, FunctionType):
+            if function.__code__.co_filename.endswith("_compile.py"):
+                yield function
+            function = getattr(function, "__wrapped__", None)
+
+
+@functools.lru_cache(maxsize=1)
+def run_references_without_dynamo() -> None:
+    """Let torch's Python reference operators run on meta tensors without importing `torch._dynamo` (1.3 s).
+
+    Each reference asks dynamo, at its first call, for a version of itself that dynamo will not look into, and so
+    imports all of dynamo into programs that never use it. The answer is cached on the function as `__dynamo_disable`;
+    this gives an answer beforehand that withdraws itself as soon as dynamo is there. Seen in torch 2.11 to 2.13.
+    """
+    import torch._decomp.decompositions  # noqa: F401  (already imported by torch itself)
+
+    names = ("torch._refs", "torch._decomp.decompositions", "torch._meta_registrations", "torch._prims")
+    modules: list[ModuleType] = [
+        module
+        for name, module in list(sys.modules.items())
+        if module is not None and name.startswith(names)
+    ]
+    tables = torch._decomp.global_decomposition_table
+    functions = [value for module in modules for value in vars(module).values()]
+    functions += [function for table in tables.values() for function in table.values()]
+    for wrapper in _wrappers(functions):
+        plain = wrapper.__wrapped__
+        if not hasattr(plain, "__dynamo_disable"):
+            plain.__dynamo_disable = _plain_until_dynamo(wrapper, plain)
