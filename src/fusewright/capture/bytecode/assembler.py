@@ -5,6 +5,7 @@ from __future__ import annotations
 import opcode
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from types import CodeType
 from typing import Any
 
@@ -159,6 +160,9 @@ def _constant_key(value: Any) -> Any:
 
 # Instructions to bytes.
 
+_SHRINKING_ROUNDS = 8
+"""Rounds of layout in which a jump may become shorter; CPython's own layouts take two or three."""
+
 
 @dataclass(slots=True)
 class _Item:
@@ -185,6 +189,8 @@ def _prepare(
     """Choose an instruction's encoding and its operand, but for the distance of a jump."""
     if instruction.name == LABEL:
         return _Item(None, 0, 0)
+    if instruction.region is not None and instruction.region.handler not in index_of:
+        raise _invalid(unit, index, "has its exception handler outside this unit")
 
     target = None
     encodings = OPERATIONS.forward
@@ -203,9 +209,12 @@ def _prepare(
     if target is None and encoding.operand is Operand.JUMP:
         raise _invalid(unit, index, "needs an instruction to jump to")
 
+    if target is not None:
+        estimate = target if VERSION.jumps_estimated_by_index else 0
+        return _Item(encoding, 0, _size(encoding, estimate), target)
     number = _operand_number(unit, index, instruction, encoding, pools)
     operand = number << encoding.shift | encoding.bits
-    return _Item(encoding, operand, _size(encoding, operand), target)
+    return _Item(encoding, operand, _size(encoding, operand))
 
 
 def _operand_number(
@@ -214,7 +223,7 @@ def _operand_number(
     """The number that stands for an instruction's argument, without flag bits."""
     argument = instruction.argument
     match encoding.operand:
-        case Operand.NONE | Operand.JUMP:
+        case Operand.NONE:
             return 0
         case Operand.FREE_COUNT:
             return len(unit.free_names)
@@ -253,10 +262,11 @@ def _size(encoding: Encoding, operand: int) -> int:
 def _lay_out(items: list[_Item]) -> list[int]:
     """Fix every jump's distance; return where each instruction starts, in code units, and the end.
 
-    A jump's size depends on its distance and the distance on sizes: sizes start at the least possible
-    and grow until nothing changes, which ends since they never shrink.
+    A jump's size depends on its distance and the distance on sizes, so this repeats until nothing
+    changes. More than one layout may be stable; to arrive at that of CPython's compiler, sizes start as
+    they do there and may shrink. After a few rounds they only grow, so that the end is certain.
     """
-    while True:
+    for round_number in count():
         starts = [0]
         for item in items:
             starts.append(starts[-1] + item.size)
@@ -266,11 +276,14 @@ def _lay_out(items: list[_Item]) -> list[int]:
             if item.target is None or item.encoding is None:
                 continue
             item.operand = abs(starts[item.target] - starts[index + 1])
-            size = max(item.size, _size(item.encoding, item.operand))
+            size = _size(item.encoding, item.operand)
+            if round_number >= _SHRINKING_ROUNDS:
+                size = max(size, item.size)
             changed |= size != item.size
             item.size = size
         if not changed:
-            return starts
+            break
+    return starts
 
 
 def _encode(item: _Item) -> bytes:
@@ -311,12 +324,8 @@ def _exception_entries(
         if instruction and (instruction.name == LABEL or region is current):
             continue
         if current is not None:
-            handler = index_of.get(current.handler)
-            if handler is None:
-                raise InvalidBytecode(
-                    f"{unit.qualified_name}: a handler ({current.handler!r}) is not in this unit"
-                )
+            handler = starts[index_of[current.handler]]
             yield ExceptionEntry(
-                start, starts[index], starts[handler], current.stack_depth, current.saves_offset
+                start, starts[index], handler, current.stack_depth, current.saves_offset
             )
         current, start = region, starts[index]

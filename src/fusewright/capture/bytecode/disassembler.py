@@ -21,6 +21,7 @@ from fusewright.capture.bytecode.versions import (
     Encoding,
     Operand,
 )
+from fusewright.errors import Location, Unsupported
 
 _COMPARISONS = {operand: meaning for meaning, operand in VERSION.comparisons.items()}
 
@@ -30,8 +31,17 @@ def disassemble(code: CodeType) -> CodeUnit:
 
     Nested functions' code objects are left as they are among the constants. The body of a module or
     class that contains a comprehension cannot be given back in full on 3.12 and later: CPython has no
-    public way to make the hidden locals of such a code object.
+    public way to make the hidden locals of such a code object. `Unsupported` is raised for the one
+    kind of code whose variables names do not tell apart: a class body that defines methods which use
+    `__class__`, inside a function that has such a variable too.
     """
+    ambiguous = set(code.co_cellvars) & set(code.co_freevars)
+    if ambiguous:
+        raise Unsupported(
+            f"{code.co_qualname} has two variables named {', '.join(sorted(ambiguous))}",
+            Location(code.co_filename, code.co_firstlineno),
+        )
+
     return CodeUnit(
         name=code.co_name,
         qualified_name=code.co_qualname,
@@ -53,12 +63,12 @@ def disassemble(code: CodeType) -> CodeUnit:
 def _read_instructions(code: CodeType) -> list[Instruction]:
     """The instructions, with jumps and exception regions referring to one another."""
     variables = _Variables(code)
-    positions = [Positions(*entry) for entry in code.co_positions()]
+    positions = list(code.co_positions())
     at_offset: dict[int, Instruction] = {}
     jumps: list[tuple[Instruction, int]] = []
 
     for start, end, encoding, operand in _read_encoded(code.co_code):
-        instruction = Instruction(encoding.name, positions=positions[start])
+        instruction = Instruction(encoding.name, positions=Positions(*positions[start]))
         at_offset[start] = instruction
         if encoding.operand is Operand.JUMP:
             jumps.append((instruction, end - operand if encoding.backward else end + operand))

@@ -34,9 +34,11 @@ def stack_size(unit: CodeUnit, operands: Sequence[int]) -> int:
 
     def reach(index: int, depth: int) -> None:
         nonlocal deepest
+        if depth < 0:
+            raise InvalidBytecode(f"{unit.qualified_name}: more is popped than was pushed")
         if index == len(instructions):
             raise InvalidBytecode(f"{unit.qualified_name}: control runs off the end")
-        if depth < 0 or depths[index] not in (None, depth):
+        if depths[index] not in (None, depth):
             raise InvalidBytecode(
                 f"{unit.qualified_name}: instruction {index} ({instructions[index]!r}) is reached with "
                 f"{depth} values on the stack, elsewhere with {depths[index]}"
@@ -55,6 +57,11 @@ def stack_size(unit: CodeUnit, operands: Sequence[int]) -> int:
 
         region = instruction.region
         if region is not None:
+            if region.stack_depth > depth:
+                raise InvalidBytecode(
+                    f"{unit.qualified_name}: instruction {index} ({instruction!r}) has {depth} values "
+                    f"on the stack, its exception handler wants {region.stack_depth}"
+                )
             reach(index_of[region.handler], region.stack_depth + region.saves_offset + 1)
         if isinstance(instruction.argument, Instruction):
             effect = _effect(instruction, operands[index], jumps=True)
@@ -72,10 +79,5 @@ def _effect(instruction: Instruction, operand: int, *, jumps: bool) -> int:
     if instruction.name == LABEL:
         return 0
     number = OPERATIONS.forward[instruction.name].opcode
-    argument = operand if number in _TAKES_OPERAND else None
+    argument = operand if number >= dis.HAVE_ARGUMENT else None
     return dis.stack_effect(number, argument, jump=jumps)
-
-
-_TAKES_OPERAND = frozenset(
-    number for number in range(256) if number >= dis.HAVE_ARGUMENT
-)

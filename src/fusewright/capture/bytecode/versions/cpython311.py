@@ -47,6 +47,7 @@ VERSION = Version(
             "POP_JUMP_BACKWARD_IF_NOT_NONE",
         ),
     },
+    jumps_estimated_by_index=False,
     comparisons={("COMPARE_OP", operator): index for index, operator in enumerate(cmp_op)},
     merges_locations=False,
     generator_entry_depth=1,

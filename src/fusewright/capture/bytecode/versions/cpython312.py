@@ -51,6 +51,7 @@ VERSION = Version(
         "JUMP": ("JUMP_FORWARD", "JUMP_BACKWARD"),
         "JUMP_NO_INTERRUPT": ("JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
     },
+    jumps_estimated_by_index=False,
     comparisons={
         ("COMPARE_OP", operator): index << 4 | COMPARISON_OUTCOMES[operator]
         for index, operator in enumerate(cmp_op)

@@ -46,9 +46,8 @@ VERSION = Version(
     },
     packed=cpython312.VERSION.packed,
     jumps=cpython312.VERSION.jumps,
-    local_pairs=frozenset(
-        {"LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"}
-    ),
+    jumps_estimated_by_index=True,
+    local_pairs=frozenset({"LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"}),
     comparisons={
         (name, operator): index << 5 | to_bool << 4 | cpython312.COMPARISON_OUTCOMES[operator]
         for index, operator in enumerate(cmp_op)

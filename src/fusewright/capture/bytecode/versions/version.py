@@ -66,6 +66,10 @@ class Version:
     jumps: Mapping[str, tuple[str | None, str | None]]
     """Our name of a jump -> CPython's names for it forward and backward, None where there is none."""
 
+    jumps_estimated_by_index: bool
+    """The compiler first takes a jump's operand to be the index of its target, otherwise 0: of several
+    stable layouts it may arrive at another."""
+
     local_pairs: frozenset[str] = frozenset()
     """CPython's names of operations on two locals at once."""
 
