@@ -1,0 +1,58 @@
+"""The error function and its kin, of single precision."""
+
+from __future__ import annotations
+
+from fusewright.kernels.llvm.builder import Builder, Register
+from fusewright.kernels.llvm.mathematics import coefficients as table
+from fusewright.kernels.llvm.mathematics.exponential import (
+    INFINITY,
+    NAN,
+    exp_wide,
+    exponential_of_reduced,
+    log_wide,
+    narrow,
+    reduce_exponential,
+    scale_near,
+    widen,
+)
+from fusewright.kernels.llvm.mathematics.registry import vector_function
+
+
+@vector_function("erf", "float")
+def erf(b: Builder, x: Register) -> Register:
+    """An odd polynomial up to 0.9; beyond, 1 - exp(P), where P fits the logarithm of erfc."""
+    magnitude = b.absolute(x)
+    square = x * x
+    small = b.fused(magnitude, b.polynomial(square, table.ERF), magnitude)
+    limited = b.select(magnitude > 4.0, x.like(4.0), magnitude)
+    r, _, n = reduce_exponential(b, b.polynomial(limited, table.ERF_TAIL))
+    large = 1.0 - scale_near(exponential_of_reduced(b, r), n)
+    return b.copy_sign(b.select(magnitude >= 0.9, large, small), x)
+
+
+@vector_function("erfc", "float")
+def erfc(b: Builder, x: Register) -> Register:
+    """Wide: exp(-x²) P(t) / (1 + 2|x|) with t = (|x| - 2) / (|x| + 2), mirrored for negative x."""
+    magnitude = widen(b, b.absolute(x))
+    limited = b.select(magnitude > 10.1, magnitude.like(10.1), magnitude)
+    t = (limited - 2.0) / (limited + 2.0)
+    gaussian = exp_wide(b, -(limited * limited))
+    value = gaussian * b.polynomial(t, table.ERFC_WIDE) / b.fused(
+        limited, limited.like(2.0), limited.like(1.0)
+    )
+    result = narrow(b, b.select(widen(b, x) < 0.0, 2.0 - value, value))
+    result = b.select(x > 10.1, x.like(0.0), result)
+    return b.select(x.is_nan(), x, result)
+
+
+@vector_function("erfinv", "float")
+def erfinv(b: Builder, x: Register) -> Register:
+    """Wide: x P(w) with w = -log(1 - x²); infinite at -1 and 1, NaN beyond."""
+    wide = widen(b, x)
+    w = -log_wide(b, (1.0 - wide) * (wide + 1.0))
+    central = b.polynomial(w, table.ERFINV_CENTRAL)
+    tail = b.polynomial(b.intrinsic("sqrt", w) - 3.0, table.ERFINV_TAIL)
+    result = narrow(b, wide * b.select(w < 5.0, central, tail))
+    magnitude = b.absolute(x)
+    result = b.select(magnitude.equal(1.0), b.copy_sign(x.like(INFINITY), x), result)
+    return b.select(magnitude <= 1.0, result, x.like(NAN))

@@ -1,0 +1,181 @@
+"""Machine code from LLVM IR text through llvmlite: parse, verify, inline, generate objects, link into the process.
+
+Kernels of one compile go through as one module, since most of the cost of a small module is fixed. The
+text arrives already vectorised, with its loops in the wanted order, so only a handful of cheap passes run.
+llvmlite (50 ms) is imported at the first use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from fusewright.errors import FusewrightError
+
+LINKED = threading.Lock()
+"""Held while a library is linked: llvmlite's linker keeps process-wide state."""
+
+
+class KernelCompilationFailed(FusewrightError):
+    """LLVM refused a kernel's text: a bug of the emitter, shown with LLVM's own message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTarget:
+    """What the emitter and the code generator know of a processor."""
+
+    name: str
+    """LLVM's processor name: `znver4`, `haswell`, …"""
+
+    features: str
+    """LLVM's feature string; empty where the name says all."""
+
+    vector_bytes: int
+    """Width of a vector register; 0 where kernels are to be scalar."""
+
+    has_scalef: bool = False
+    """One instruction multiplies by a power of two without overflow on the way (AVX-512)."""
+
+    def lanes(self, element_bits: int) -> int:
+        """Elements of a width in one register, at least 1."""
+        return max(1, self.vector_bytes * 8 // element_bits)
+
+
+NAMED_TARGETS = {
+    "avx2": CpuTarget(name="haswell", features="", vector_bytes=32),
+    "avx512": CpuTarget(name="skylake-avx512", features="", vector_bytes=64, has_scalef=True),
+    "neon": CpuTarget(name="generic", features="", vector_bytes=16),
+    "scalar": CpuTarget(name="x86-64", features="", vector_bytes=0),
+}
+
+
+@cache
+def llvm() -> ModuleType:
+    """llvmlite's binding, with the code generator of this machine's processor family ready."""
+    import llvmlite.binding as binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    return binding
+
+
+@cache
+def cpu_target(name: str = "auto") -> CpuTarget:
+    """The target an option names: auto (this machine), avx2, avx512, neon or scalar."""
+    if name != "auto":
+        return NAMED_TARGETS[name]
+    binding = llvm()
+    features = binding.get_host_cpu_features()
+    width = 16
+    if features.get("avx512f") and features.get("avx512vl") and features.get("avx512bw"):
+        width = 64
+    elif features.get("avx2") and features.get("fma"):
+        width = 32
+    return CpuTarget(
+        name=binding.get_host_cpu_name(),
+        features=features.flatten(),
+        vector_bytes=width,
+        has_scalef=width == 64,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLibrary:
+    """Machine code in this process. It is freed with this object: whoever keeps an address keeps the library."""
+
+    addresses: dict[str, int]
+    """Entry address by kernel name."""
+
+    _owner: Any = field(repr=False)
+
+
+@dataclass(slots=True)
+class Compiler:
+    """Text to machine code for one target. Any number of threads may use one."""
+
+    target: CpuTarget
+    objects: dict[str, bytes] = field(default_factory=dict)
+    """Object code by `object_key`, so that one process never compiles the same text twice."""
+
+    def library(self, sources: Sequence[str], names: Sequence[str]) -> KernelLibrary:
+        """Compile the modules `sources` together and link them; `names` are the functions to look up."""
+        return self.link(self.object_code(sources), names)
+
+    def object_code(self, sources: Sequence[str]) -> bytes:
+        """The object file of the joined sources."""
+        text = join_modules(sources)
+        key = object_key(text, self.target)
+        if key not in self.objects:
+            module = self.optimised(text)
+            self.objects[key] = self._machine().emit_object(module)
+        return self.objects[key]
+
+    def assembly(self, sources: Sequence[str]) -> str:
+        """The assembly text of the joined sources, for tests and `explain`."""
+        return str(self._machine().emit_assembly(self.optimised(join_modules(sources))))
+
+    def optimised(self, text: str) -> Any:
+        """The parsed module after the passes that pay: inlining, and clean-up of what it leaves."""
+        binding = llvm()
+        try:
+            module = binding.parse_assembly(text, binding.create_context())
+            module.verify()
+        except RuntimeError as error:
+            raise KernelCompilationFailed(f"{error}\n{numbered(text)}") from error
+        passes = binding.create_new_module_pass_manager()
+        passes.add_always_inliner_pass()
+        options = binding.create_pipeline_tuning_options(speed_level=1)
+        passes.run(module, binding.create_pass_builder(self._machine(), options))
+        return module
+
+    def link(self, object_code: bytes, names: Iterable[str]) -> KernelLibrary:
+        """Load object code into the process and look `names` up."""
+        binding = llvm()
+        with LINKED:
+            engine = binding.create_lljit_compiler(self._machine())
+            builder = binding.JITLibraryBuilder().add_object_img(object_code).add_current_process()
+            for name in names:
+                builder.export_symbol(name)
+            library = builder.link(engine, "kernels")
+        return KernelLibrary({name: library[name] for name in names}, (library, engine))
+
+    def _machine(self) -> Any:
+        """A fresh code generator: cheap, and it may not be shared between threads."""
+        binding = llvm()
+        return binding.Target.from_default_triple().create_target_machine(
+            cpu=self.target.name,
+            features=self.target.features,
+            opt=2,
+            reloc="pic",
+            codemodel="jitdefault",
+        )
+
+
+def compile_batch(
+    sources: Sequence[str], names: Sequence[str], target: CpuTarget | None = None
+) -> KernelLibrary:
+    """Compile kernels together for `target` (this machine's by default)."""
+    return Compiler(target or cpu_target()).library(sources, names)
+
+
+def join_modules(sources: Iterable[str]) -> str:
+    """One module of several: sources are blocks parted by blank lines, and equal blocks are kept once."""
+    blocks = dict.fromkeys(block for source in sources for block in source.split("\n\n"))
+    return "\n\n".join(blocks) + "\n"
+
+
+def object_key(text: str, target: CpuTarget) -> str:
+    """Hash of all that decides the object code."""
+    version = ".".join(map(str, llvm().llvm_version_info))
+    parts = (text, target.name, target.features, version)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def numbered(text: str) -> str:
+    """`text` with line numbers, as LLVM's messages count them."""
+    return "\n".join(f"{number:5} {line}" for number, line in enumerate(text.split("\n"), 1))
