@@ -26,7 +26,7 @@ class Load:
     """The buffer's element type: a load never converts."""
 
     indirect: tuple[Indirect, ...] = ()
-    """The values behind the loaded symbols (`k0`) that occur in `index`, sorted by name."""
+    """The values behind the loaded symbols (`k0`) that occur in `index`, in the order in which they were made."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -109,13 +109,14 @@ class Expressions:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Value] = {}
         self._indirect: dict[Symbol, Indirect] = {}
+        self._loaded_names: set[str] = set()
 
     def load(self, buffer: str, index: IndexLike, dtype: DType) -> Value:
         index = as_index(index)
         key = ("load", buffer, index, dtype)
         return self._intern(
             key,
-            lambda: Load(buffer=buffer, index=index, dtype=dtype, indirect=self._behind(index)),
+            lambda: Load(buffer=buffer, index=index, dtype=dtype, indirect=self.behind(index)),
         )
 
     def constant(self, value: Number, dtype: DType) -> Value:
@@ -129,7 +130,7 @@ class Expressions:
             return self.constant(index.constant, dtype)
         key = ("index", index, dtype)
         return self._intern(
-            key, lambda: IndexValue(index=index, dtype=dtype, indirect=self._behind(index))
+            key, lambda: IndexValue(index=index, dtype=dtype, indirect=self.behind(index))
         )
 
     def apply(self, operation: str, *arguments: Value) -> Value:
@@ -172,9 +173,11 @@ class Expressions:
         known = self._known.get(key)
         if isinstance(known, Indirect):
             return known.symbol.index
-        return self.named_indirect(
-            f"k{len(self._indirect)}", value, size, wrap=wrap, check=check
-        ).symbol.index
+        number = len(self._indirect)
+        while f"k{number}" in self._loaded_names:
+            number += 1
+        made = self.named_indirect(f"k{number}", value, size, wrap=wrap, check=check)
+        return made.symbol.index
 
     def named_indirect(
         self, name: str, value: Value, size: Index, *, wrap: bool, check: bool
@@ -185,6 +188,7 @@ class Expressions:
         made = Indirect(symbol=symbol, value=value, size=size, wrap=wrap, check=check)
         self._known[("indirect", id(value), size, wrap, check)] = made
         self._indirect[symbol] = made
+        self._loaded_names.add(name)
         return made
 
     def random(self, kind: str, seed: Value, position: IndexLike, dtype: DType) -> Value:
@@ -193,7 +197,7 @@ class Expressions:
         return self._intern(
             key,
             lambda: Random(
-                kind=kind, seed=seed, position=position, dtype=dtype, indirect=self._behind(position)
+                kind=kind, seed=seed, position=position, dtype=dtype, indirect=self.behind(position)
             ),
         )
 
@@ -261,9 +265,10 @@ class Expressions:
             case Random(kind=kind, seed=seed, position=position, dtype=dtype):
                 return self.random(kind, done[id(seed)], position.substitute(replacements), dtype)
 
-    def _behind(self, index: Index) -> tuple[Indirect, ...]:
+    def behind(self, index: Index) -> tuple[Indirect, ...]:
+        """The values behind the loaded symbols that occur in `index`, in the order in which they were made."""
         found = (self._indirect[s] for s in index.free() if s in self._indirect)
-        return tuple(sorted(found, key=lambda indirect: indirect.symbol.name))
+        return tuple(sorted(found, key=lambda known: (len(known.symbol.name), known.symbol.name)))
 
     def _intern(self, key: tuple[object, ...], make: Callable[[], Value]) -> Value:
         known = self._known.get(key)

@@ -1,0 +1,449 @@
+"""Reads the text form of programs, groups and schedules: the inverse of `text`. Wrapper lines: `parse_lines`.
+
+A recursive descent over the tokens of each line. Errors name the line and mark the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fusewright.ir.dtype import BY_TEXT, DType
+from fusewright.ir.grammar import (
+    Reader,
+    between,
+    read_buffer,
+    read_call,
+    read_dtype,
+    read_index,
+    read_index_list,
+    read_loops,
+    read_number,
+    read_operand,
+    read_results,
+    read_symbol,
+)
+from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Schedule, Stage, Store
+from fusewright.ir.index import Index, SizeFact, Symbol
+from fusewright.ir.lexer import Cursor, Line
+from fusewright.ir.ops import OPERATIONS, Result
+from fusewright.ir.program import (
+    Body,
+    Buffer,
+    ComputedBuffer,
+    CopyBack,
+    ExternKernel,
+    Pointwise,
+    Program,
+    Reduction,
+    Scan,
+    Scatter,
+    Statement,
+)
+from fusewright.ir.value import Expressions, Number, Value
+
+# The doors -------------------------------------------------------------------------------------------
+
+
+def parse_program(text: str) -> Program:
+    """The program that `print_program` printed. Raises `MalformedProgram` with the line and place."""
+    reader = Reader.of(text)
+    program = _program(reader)
+    reader.finish()
+    return program
+
+
+def parse_group(text: str, expressions: Expressions | None = None) -> Group:
+    """The group that `print_group` printed, its values made in `expressions`."""
+    reader = Reader.of(text, expressions)
+    group = _group(reader)
+    reader.finish()
+    return group
+
+
+def parse_schedule(text: str) -> Schedule:
+    """The schedule that `print_schedule` printed."""
+    reader = Reader.of(text)
+    program = _program(reader)
+    head = reader.next()
+    reader.cursor(head).expect("schedule")
+    steps: list[Group | ExternKernel | CopyBack] = []
+    while (line := reader.peek()) is not None:
+        cursor = reader.cursor(line)
+        if cursor.at("group") and cursor.peek(1).text != ":":
+            steps.append(_group(reader))
+            continue
+        step = _statement(reader)
+        if isinstance(step, ComputedBuffer):
+            raise cursor.error("a schedule's steps are groups, extern calls and copies")
+        steps.append(step)
+    return Schedule(program=program, steps=tuple(steps))
+
+
+# Bodies ----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Values:
+    """The names of one body: its loop variables and loaded indices, and its values."""
+
+    reader: Reader
+    symbols: dict[str, Index]
+    values: dict[str, Value] = field(default_factory=dict)
+
+    def define(self, cursor: Cursor) -> None:
+        """Read `t3 = add t1, t2` and remember the value."""
+        name = cursor.take("name")
+        if name in self.values or name in self.symbols:
+            cursor.position -= 1
+            raise cursor.error(f"{name} is defined twice")
+        cursor.expect("=")
+        operation = cursor.take("name")
+        try:
+            if operation == "indirect":
+                self.symbols[name] = self._indirect(cursor)
+            else:
+                reading = _VALUES.get(operation)
+                made = reading(self, cursor) if reading else self._apply(cursor, operation)
+                self.values[name] = made
+        except TypeError as error:
+            raise cursor.error(str(error)) from error
+        cursor.finish()
+
+    def operand(self, cursor: Cursor) -> Value:
+        """A value by name, or a typed constant: `f32(0.5)`."""
+        name = cursor.take("name")
+        if name in self.values:
+            return self.values[name]
+        if name in BY_TEXT and cursor.accept("("):
+            value = read_number(cursor)
+            cursor.expect(")")
+            return self.reader.expressions.constant(value, BY_TEXT[name])
+        cursor.position -= 1
+        raise cursor.error(f"{name} is not defined")
+
+    def access(self, cursor: Cursor) -> tuple[str, Index]:
+        """`x[128*i0 + r0]`"""
+        name = cursor.take("name")
+        if name not in self.reader.types:
+            cursor.position -= 1
+            raise cursor.error(f"{name} is not defined")
+        cursor.expect("[")
+        index = read_index(cursor, self.symbols)
+        cursor.expect("]")
+        return name, index
+
+    def _typed(self, cursor: Cursor) -> DType:
+        cursor.expect(":")
+        return read_dtype(cursor)
+
+    def load(self, cursor: Cursor) -> Value:
+        name, index = self.access(cursor)
+        return self.reader.expressions.load(name, index, self.reader.types[name])
+
+    def index(self, cursor: Cursor) -> Value:
+        index = read_index(cursor, self.symbols)
+        return self.reader.expressions.index(index, self._typed(cursor))
+
+    def cast(self, cursor: Cursor) -> Value:
+        argument = self.operand(cursor)
+        return self.reader.expressions.cast(argument, self._typed(cursor))
+
+    def masked(self, cursor: Cursor) -> Value:
+        mask = self.operand(cursor)
+        cursor.expect(",")
+        value = self.operand(cursor)
+        cursor.expect(",")
+        return self.reader.expressions.masked(mask, value, read_number(cursor))
+
+    def random(self, cursor: Cursor) -> Value:
+        kind = cursor.take("name")
+        seed = self.operand(cursor)
+        cursor.expect("at")
+        position = read_index(cursor, self.symbols)
+        return self.reader.expressions.random(kind, seed, position, self._typed(cursor))
+
+    def _indirect(self, cursor: Cursor) -> Index:
+        value = self.operand(cursor)
+        cursor.expect("below")
+        size = read_index(cursor, self.symbols)
+        wrap = cursor.accept("wrap")
+        check = cursor.accept("check")
+        return self.reader.expressions.indirect(value, size, wrap=wrap, check=check)
+
+    def _apply(self, cursor: Cursor, operation: str) -> Value:
+        if operation not in OPERATIONS:
+            cursor.position -= 1
+            raise cursor.error(f"there is no operation {operation!r}")
+        given: list[Value | Number] = []
+        while True:
+            at_value = cursor.peek().kind == "name" and not cursor.at("True", "False", "inf", "nan")
+            given.append(self.operand(cursor) if at_value else read_number(cursor))
+            if not cursor.accept(","):
+                break
+        skipped = 1 if OPERATIONS[operation].result is Result.SECOND else 0
+        told = [v for v in given[skipped:] if not isinstance(v, bool | int | float)]
+        if not told:
+            raise cursor.error(f"nothing tells the type of the arguments of {operation}")
+        expressions = self.reader.expressions
+        return expressions.apply(
+            operation,
+            *(
+                expressions.constant(value, told[0].dtype)
+                if isinstance(value, bool | int | float)
+                else value
+                for value in given
+            ),
+        )
+
+
+_VALUES: dict[str, Callable[[_Values, Cursor], Value]] = {
+    "load": _Values.load,
+    "index": _Values.index,
+    "cast": _Values.cast,
+    "masked": _Values.masked,
+    "random": _Values.random,
+}
+
+
+# Programs --------------------------------------------------------------------------------------------
+
+
+def _program(reader: Reader) -> Program:
+    head = reader.next()
+    cursor = reader.cursor(head)
+    cursor.expect("program")
+    name = cursor.take("name")
+    sizes: list[SizeFact] = []
+    inputs: list[Buffer] = []
+
+    def one() -> None:
+        if cursor.peek(1).text == "in":
+            symbol = read_symbol(cursor)
+            cursor.expect("hint")
+            sizes.append(SizeFact(symbol, cursor.integer()))
+            reader.symbols[symbol.name] = symbol.index
+        else:
+            inputs.append(read_buffer(cursor, reader))
+
+    between(cursor, "(", ")", one)
+    cursor.finish()
+    constants: list[Buffer] = []
+    statements: list[Statement] = []
+    while True:
+        line = reader.next()
+        cursor = reader.cursor(line)
+        is_definition = cursor.peek(1).text == ":"
+        if not is_definition and cursor.accept("constant"):
+            constants.append(read_buffer(cursor, reader))
+            cursor.finish()
+        elif not is_definition and cursor.accept("return"):
+            outputs = read_results(cursor, reader)
+            break
+        else:
+            reader.position -= 1
+            statements.append(_statement(reader))
+    return Program(
+        name=name,
+        inputs=tuple(inputs),
+        sizes=tuple(sizes),
+        constants=tuple(constants),
+        statements=tuple(statements),
+        outputs=outputs,
+        expressions=reader.expressions,
+    )
+
+
+def _statement(reader: Reader) -> Statement:
+    line = reader.next()
+    cursor = reader.cursor(line)
+    if cursor.peek(1).text != ":":
+        if cursor.accept("copy"):
+            return _copy(cursor, reader)
+        return _extern(cursor, reader, ())
+    outputs = [read_buffer(cursor, reader)]
+    while cursor.accept(","):
+        outputs.append(read_buffer(cursor, reader))
+    cursor.expect("=")
+    if cursor.at("extern"):
+        return _extern(cursor, reader, tuple(outputs))
+    return ComputedBuffer(outputs=tuple(outputs), body=_body(cursor, reader, reader.below(line)))
+
+
+def _copy(cursor: Cursor, reader: Reader) -> CopyBack:
+    source = read_operand(cursor, reader)
+    cursor.expect("to")
+    target = cursor.take("name")
+    cursor.finish()
+    return CopyBack(target=target, source=source)
+
+
+def _extern(cursor: Cursor, reader: Reader, outputs: tuple[Buffer, ...]) -> ExternKernel:
+    cursor.expect("extern")
+    operator, arguments, keywords = read_call(cursor, reader)
+    results: tuple[int | None, ...] = ()
+    if cursor.accept("results"):
+        results = between(
+            cursor, "[", "]", lambda: None if cursor.accept("None") else cursor.integer()
+        )
+    mutates: tuple[str, ...] = ()
+    if cursor.accept("mutates"):
+        mutates = between(cursor, "[", "]", lambda: cursor.take("name"))
+    out_operator = cursor.take("name") if cursor.accept("out") else ""
+    cursor.finish()
+    return ExternKernel(
+        outputs=outputs,
+        operator=operator,
+        arguments=arguments,
+        keywords=keywords,
+        results=results,
+        mutates=mutates,
+        out_operator=out_operator,
+    )
+
+
+def _body(cursor: Cursor, reader: Reader, rows: list[Line]) -> Body:
+    form = cursor.take("name")
+    if form not in ("pointwise", "reduce", "scan", "scatter"):
+        cursor.position -= 1
+        raise cursor.error(f"there is no body {form!r}")
+    kind = "" if form == "pointwise" else cursor.take("name")
+    symbols = dict(reader.symbols)
+    loops = read_loops(cursor, symbols)
+    over: tuple[Symbol, ...] = ()
+    if form == "reduce":
+        cursor.expect("over")
+        over = read_loops(cursor, symbols)
+    base = ""
+    if form == "scatter":
+        cursor.expect("into")
+        base = cursor.take("name")
+    cursor.finish()
+    values = _Values(reader, symbols)
+    if not rows:
+        raise cursor.error("a body ends with `yield`")
+    for row in rows[:-1]:
+        values.define(reader.cursor(row))
+    last = reader.cursor(rows[-1])
+    last.expect("yield")
+    value = values.operand(last)
+    body: Body
+    match form:
+        case "pointwise":
+            body = Pointwise(loops=loops, value=value)
+        case "reduce":
+            body = Reduction(loops=loops, reduction_loops=over, kind=kind, value=value)
+        case "scan":
+            body = Scan(loops=loops, kind=kind, value=value)
+        case _:
+            last.expect("at")
+            index = read_index(last, symbols)
+            behind = reader.expressions.behind(index)
+            body = Scatter(
+                loops=loops, base=base, index=index, indirect=behind, mode=kind, value=value
+            )
+    last.finish()
+    return body
+
+
+# Groups ----------------------------------------------------------------------------------------------
+
+
+def _group(reader: Reader) -> Group:
+    head = reader.next()
+    cursor = reader.cursor(head)
+    cursor.expect("group")
+    name = cursor.take("name")
+    rows = reader.below(head)
+    own = Reader(reader.source, rows, reader.expressions)
+    own.symbols.update(reader.symbols)
+    reads: list[Buffer] = []
+    writes: list[Buffer] = []
+    reuses: list[tuple[str, str]] = []
+    loop_place = cursor.position
+    while (line := own.peek()) is not None:
+        row = own.cursor(line)
+        if row.accept("size"):
+            symbol = read_symbol(row)
+            own.symbols[symbol.name] = symbol.index
+        elif row.accept("read"):
+            reads.append(read_buffer(row, own))
+        elif row.accept("write"):
+            writes.append(read_buffer(row, own))
+        elif row.accept("reuse"):
+            read = row.take("name")
+            row.expect("for")
+            reuses.append((row.take("name"), read))
+        else:
+            break
+        row.finish()
+        own.position += 1
+    cursor.position = loop_place
+    outer = read_loops(cursor, own.symbols)
+    cursor.finish()
+    locals_: list[Local] = []
+    while (line := own.peek()) is not None and (row := own.cursor(line)).accept("local"):
+        locals_.append(_local(row, own))
+        own.position += 1
+    stages: list[Stage] = []
+    while own.peek() is not None:
+        stages.append(_stage(own))
+    return Group(
+        name=name,
+        outer=outer,
+        locals=tuple(locals_),
+        stages=tuple(stages),
+        reads=tuple(reads),
+        writes=tuple(writes),
+        reuses=tuple(reuses),
+    )
+
+
+def _local(cursor: Cursor, reader: Reader) -> Local:
+    name = cursor.take("name")
+    cursor.expect(":")
+    dtype = read_dtype(cursor)
+    size = read_index_list(cursor, reader.symbols) if cursor.at("[") else ()
+    cursor.finish()
+    reader.types[name] = dtype
+    return Local(name=name, dtype=dtype, size=size)
+
+
+def _stage(reader: Reader) -> Stage:
+    head = reader.next()
+    cursor = reader.cursor(head)
+    cursor.expect("stage")
+    symbols = dict(reader.symbols)
+    inner = read_loops(cursor, symbols) if cursor.accept("over") else ()
+    cursor.finish()
+    values = _Values(reader, symbols)
+    actions: list[Action] = []
+    for row in reader.below(head):
+        line = reader.cursor(row)
+        if line.peek(1).text == "=":
+            values.define(line)
+        else:
+            actions.append(_action(line, values))
+            line.finish()
+    return Stage(inner=inner, actions=tuple(actions))
+
+
+def _action(cursor: Cursor, values: _Values) -> Action:
+    if cursor.accept("store"):
+        buffer, index = values.access(cursor)
+        cursor.expect("=")
+        return Store(buffer=buffer, index=index, value=values.operand(cursor))
+    if cursor.accept("accumulate"):
+        mode = cursor.take("name")
+        buffer, index = values.access(cursor)
+        cursor.expect("=")
+        value = values.operand(cursor)
+        behind = values.reader.expressions.behind(index)
+        return Accumulate(buffer=buffer, index=index, indirect=behind, mode=mode, value=value)
+    cursor.expect("reduce")
+    targets = [cursor.take("name")]
+    while cursor.accept(","):
+        targets.append(cursor.take("name"))
+    cursor.expect("=")
+    kind = cursor.take("name")
+    return Reduce(targets=tuple(targets), kind=kind, value=values.operand(cursor))

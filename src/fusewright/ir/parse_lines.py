@@ -1,0 +1,246 @@
+"""Reads the text form of wrapper lines: the inverse of `text_lines`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from fusewright.ir import lines as wrapper
+from fusewright.ir.grammar import (
+    Reader,
+    between,
+    read_buffer,
+    read_call,
+    read_dtype,
+    read_index,
+    read_index_list,
+    read_operand,
+    read_results,
+    read_symbol,
+    read_view,
+)
+from fusewright.ir.index import size_symbol
+from fusewright.ir.kernel import Kernel, KernelArgument, Launch
+from fusewright.ir.lexer import Cursor
+from fusewright.ir.program import Buffer
+
+
+def parse_lines(text: str) -> list[wrapper.Line]:
+    """The wrapper lines that `print_lines` printed."""
+    reader = Reader.of(text)
+    lines: list[wrapper.Line] = []
+    while reader.peek() is not None:
+        lines.append(_line(reader))
+    return lines
+
+
+def _line(reader: Reader) -> wrapper.Line:
+    line = reader.next()
+    cursor = reader.cursor(line)
+    if cursor.peek().text == "kernel" and cursor.peek(1).kind == "name":
+        return wrapper.DefineKernel(kernel=_kernel(reader))
+    read = _BY_FIRST_WORD.get(cursor.peek().text)
+    if cursor.peek(1).text in (":", "=", ",", "in") or read is None:
+        read = _definition
+    else:
+        cursor.next()
+    made = read(cursor, reader)
+    cursor.finish()
+    return made
+
+
+# Lines that begin with a word of their own -----------------------------------------------------------
+
+
+def _assert(cursor: Cursor, reader: Reader) -> wrapper.Line:
+    return wrapper.AssertSizeStride(buffer=read_buffer(cursor, reader))
+
+
+def _release(cursor: Cursor, reader: Reader) -> wrapper.Line:
+    return wrapper.FreeIfNotReused(buffer=read_buffer(cursor, reader))
+
+
+def _free(cursor: Cursor, reader: Reader) -> wrapper.Line:
+    return wrapper.Free(name=cursor.take("name"))
+
+
+def _pass(cursor: Cursor, reader: Reader) -> wrapper.Line:
+    return wrapper.Null()
+
+
+def _launch(cursor: Cursor, reader: Reader) -> wrapper.Line:
+    kernel = cursor.take("name")
+    buffers = between(cursor, "(", ")", lambda: cursor.take("name"))
+    sizes = read_index_list(cursor, reader.symbols) if cursor.accept("sizes") else ()
+    cursor.expect("iterations")
+    iterations = read_index(cursor, reader.symbols)
+    cursor.expect("grain")
+    launch = Launch(
+        kernel=kernel, buffers=buffers, sizes=sizes, iterations=iterations, grain=cursor.integer()
+    )
+    return wrapper.CallKernel(launch=launch)
+
+
+def _call(cursor: Cursor, reader: Reader) -> wrapper.Line:
+    return _extern(cursor, reader, (), is_tuple=False)
+
+
+def _copy(cursor: Cursor, reader: Reader) -> wrapper.Line:
+    source = read_operand(cursor, reader)
+    cursor.expect("to")
+    return wrapper.CopyInto(target=cursor.take("name"), source=source)
+
+
+def _print(cursor: Cursor, reader: Reader) -> wrapper.Line:
+    buffer, when, kernel = (cursor.take("name") for _ in range(3))
+    return wrapper.DebugPrint(kernel=kernel, buffer=buffer, when=when)
+
+
+def _comment(cursor: Cursor, reader: Reader) -> wrapper.Line:
+    return wrapper.Comment(text=ast.literal_eval(cursor.take("string")))
+
+
+def _return(cursor: Cursor, reader: Reader) -> wrapper.Line:
+    return wrapper.Return(outputs=read_results(cursor, reader))
+
+
+_BY_FIRST_WORD: dict[str, Callable[[Cursor, Reader], wrapper.Line]] = {
+    "assert": _assert,
+    "release": _release,
+    "free": _free,
+    "pass": _pass,
+    "launch": _launch,
+    "call": _call,
+    "copy": _copy,
+    "print": _print,
+    "comment": _comment,
+    "return": _return,
+}
+
+
+# Lines that define a name ----------------------------------------------------------------------------
+
+
+def _definition(cursor: Cursor, reader: Reader) -> wrapper.Line:
+    if cursor.peek(1).text == ":":
+        return _buffer(cursor, reader)
+    if cursor.peek(1).text == "in":
+        symbol = read_symbol(cursor)
+        reader.symbols[symbol.name] = symbol.index
+        cursor.expect("=")
+        cursor.expect("input")
+        return wrapper.DefineSymbol(name=symbol.name, position=cursor.integer())
+    if cursor.peek(1).text == "=" and cursor.peek(2).text == "input":
+        name = cursor.take("name")
+        cursor.expect("=")
+        cursor.expect("input")
+        reader.symbols[name] = size_symbol(name).index
+        return wrapper.DefineSymbol(name=name, position=cursor.integer())
+    if cursor.peek(1).text == "=" and cursor.peek(2).text == "view":
+        name = cursor.take("name")
+        cursor.expect("=")
+        view = read_view(cursor, reader)
+        reader.types[name] = view.layout.dtype
+        return wrapper.Reinterpret(name=name, source=view.name, layout=view.layout)
+    return _results(cursor, reader)
+
+
+def _buffer(cursor: Cursor, reader: Reader) -> wrapper.Line:
+    buffer: Buffer = read_buffer(cursor, reader)
+    cursor.expect("=")
+    if cursor.accept("input"):
+        return wrapper.TakeInput(buffer=buffer, position=cursor.integer())
+    if cursor.accept("constant"):
+        return wrapper.Constant(buffer=buffer)
+    if cursor.accept("allocate"):
+        return wrapper.Allocate(buffer=buffer)
+    cursor.expect("reuse")
+    return wrapper.Reuse(buffer=buffer, source=cursor.take("name"))
+
+
+def _results(cursor: Cursor, reader: Reader) -> wrapper.Line:
+    def one() -> str | None:
+        return None if cursor.accept("None") else cursor.take("name")
+
+    is_tuple = cursor.at("(")
+    results = list(between(cursor, "(", ")", one)) if is_tuple else [one()]
+    while not is_tuple and cursor.accept(","):
+        results.append(one())
+    cursor.expect("=")
+    cursor.expect("call")
+    return _extern(cursor, reader, tuple(results), is_tuple=is_tuple)
+
+
+def _extern(
+    cursor: Cursor, reader: Reader, results: tuple[str | None, ...], *, is_tuple: bool
+) -> wrapper.Line:
+    operator, arguments, keywords = read_call(cursor, reader)
+    if not is_tuple and not results and cursor.accept("into"):
+        out = cursor.take("name")
+        return wrapper.CallExternOut(
+            operator=operator, arguments=arguments, keywords=keywords, out=out
+        )
+    for name in results:
+        if name is not None:
+            reader.names.add(name)
+    return wrapper.CallExtern(
+        operator=operator,
+        arguments=arguments,
+        keywords=keywords,
+        results=results,
+        is_tuple=is_tuple,
+    )
+
+
+# Kernels ---------------------------------------------------------------------------------------------
+
+
+def _kernel(reader: Reader) -> Kernel:
+    reader.position -= 1
+    head = reader.next()
+    cursor = reader.cursor(head)
+    cursor.expect("kernel")
+    name = cursor.take("name")
+    cursor.expect("on")
+    device = cursor.take("name")
+    if cursor.accept(":"):
+        device += f":{cursor.integer()}"
+    cursor.expect("key")
+    key = ast.literal_eval(cursor.take("string"))
+    cursor.finish()
+    arguments: list[KernelArgument] = []
+    sizes: list[str] = []
+    hints: list[tuple[str, str]] = []
+    source: list[str] = []
+    for line in reader.below(head):
+        if line.raw is not None:
+            source.append(line.raw)
+            continue
+        row = reader.cursor(line)
+        if row.accept("size"):
+            sizes.append(row.take("name"))
+        elif row.accept("hint"):
+            hint = row.take("name")
+            row.expect("=")
+            hints.append((hint, ast.literal_eval(row.take("string"))))
+        else:
+            arguments.append(_argument(row))
+        row.finish()
+    return Kernel(
+        name=name,
+        key=key,
+        device=device,
+        source="\n".join(source),
+        arguments=tuple(arguments),
+        sizes=tuple(sizes),
+        hints=tuple(hints),
+    )
+
+
+def _argument(cursor: Cursor) -> KernelArgument:
+    is_written = cursor.accept("write")
+    if not is_written:
+        cursor.expect("read")
+    name = cursor.take("name")
+    cursor.expect(":")
+    return KernelArgument(name=name, dtype=read_dtype(cursor), is_written=is_written)

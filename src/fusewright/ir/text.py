@@ -1,0 +1,437 @@
+"""The text form of programs, groups and schedules; `parse` reads it back. Wrapper lines: `text_lines`.
+
+Bodies are printed in single assignment: each value gets a name (`t0`, `t1`, … in the order of evaluation; `k0`, … for
+loaded indices) that is local to its body, so equal bodies print equally whatever table made them. Constants
+stand where they are used: `mul t0, 0.5`; with their type, `f32(0.5)`, where no other argument tells it.
+
+Every printer takes a `Names`, through which canonical renaming prints a group under other names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Schedule, Stage, Store
+from fusewright.ir.index import Index, SizeFact, Symbol, contiguous_strides
+from fusewright.ir.ops import OPERATIONS, Result
+from fusewright.ir.origin import Origin
+from fusewright.ir.program import (
+    Body,
+    Buffer,
+    BufferReference,
+    ComputedBuffer,
+    CopyBack,
+    Enumerated,
+    ExternKernel,
+    Layout,
+    ListOf,
+    Literal,
+    Operand,
+    Pointwise,
+    Program,
+    Reduction,
+    Scan,
+    Scatter,
+    Statement,
+    ViewReference,
+)
+from fusewright.ir.value import (
+    Apply,
+    Cast,
+    Constant,
+    IndexValue,
+    Indirect,
+    Load,
+    Masked,
+    Random,
+    Value,
+    postorder,
+)
+
+COLUMNS = 100
+"""Program headers and results longer than this are printed one item a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names to print under; what is not listed keeps its own."""
+
+    buffers: Mapping[str, str] = field(default_factory=dict)
+    symbols: Mapping[Symbol, Index] = field(default_factory=dict)
+
+    def buffer(self, name: str) -> str:
+        return self.buffers.get(name, name)
+
+    def index(self, index: Index) -> str:
+        return index.substitute(self.symbols).text if self.symbols else index.text
+
+
+OWN = Names()
+"""Everything under its own name."""
+
+
+# Buffers, symbols and operands -----------------------------------------------------------------------
+
+
+def print_layout(layout: Layout, names: Names = OWN) -> str:
+    """`f32[32, 128]`, then the stride and offset where it is not contiguous, and a device that is not the CPU."""
+    parts = [f"{layout.dtype}{print_list(layout.size, names)}"]
+    if layout.stride != contiguous_strides(layout.size):
+        parts.append(f"stride {print_list(layout.stride, names)}")
+    if layout.offset != 0:
+        parts.append(f"offset {names.index(layout.offset)}")
+    if layout.device != "cpu":
+        parts.append(f"on {layout.device}")
+    return " ".join(parts)
+
+
+def print_buffer(buffer: Buffer, names: Names = OWN) -> str:
+    """`x: f32[32, 128]`"""
+    return f"{names.buffer(buffer.name)}: {print_layout(buffer.layout, names)}"
+
+
+def print_symbol(symbol: Symbol) -> str:
+    """A size symbol with what is known of it: `s0 in [2, inf) multiple 8`."""
+    low = "(-inf" if symbol.lower is None else f"[{symbol.lower}"
+    high = "inf)" if symbol.upper is None else f"{symbol.upper}]"
+    multiple = f" multiple {symbol.multiple}" if symbol.multiple != 1 else ""
+    return f"{symbol.name} in {low}, {high}{multiple}"
+
+
+def print_size(fact: SizeFact) -> str:
+    """`s0 in [2, inf) hint 128`"""
+    return f"{print_symbol(fact.symbol)} hint {fact.hint}"
+
+
+def print_loops(loops: Sequence[Symbol], names: Names = OWN) -> str:
+    """`[i0<32, i1<s0 + 1]`"""
+    return "[" + ", ".join(_loop(symbol, names) for symbol in loops) + "]"
+
+
+def print_operand(operand: Operand, names: Names = OWN) -> str:
+    """An argument of a library call, or a result."""
+    match operand:
+        case BufferReference(name=name):
+            return names.buffer(name)
+        case ViewReference(name=name, layout=layout):
+            return f"view({names.buffer(name)}, {print_layout(layout, names)})"
+        case Literal(value=value):
+            return repr(value)
+        case Enumerated(kind=kind, name=name):
+            return f"{kind}.{name}"
+        case ListOf(items=items):
+            return "[" + ", ".join(print_operand(item, names) for item in items) + "]"
+        case Index():
+            return names.index(operand)
+
+
+def print_list(indices: Iterable[Index], names: Names = OWN) -> str:
+    return "[" + ", ".join(names.index(index) for index in indices) + "]"
+
+
+def _loop(symbol: Symbol, names: Names) -> str:
+    assert symbol.extent is not None, f"{symbol} is no loop variable"
+    renamed = names.symbols.get(symbol)
+    name = symbol.name if renamed is None else renamed.text
+    return f"{name}<{names.index(symbol.extent)}"
+
+
+# Values ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRows:
+    """The values of one body, one a row, and how to refer to them."""
+
+    rows: tuple[str, ...]
+    names: Names
+    """With the loaded indices numbered within this body."""
+
+    _operands: Mapping[int, str]
+
+    def operand(self, value: Value) -> str:
+        """The name of a value's row, or the constant itself with its type."""
+        return self._operands[id(value)]
+
+
+def render_values(roots: tuple[Value, ...], names: Names = OWN) -> ValueRows:
+    """Rows for every value below `roots`, each after what it is made from."""
+    symbols = dict(names.symbols)
+    inner = Names(names.buffers, symbols)
+    operands: dict[int, str] = {}
+    rows: list[str] = []
+    temporaries = loaded = 0
+    for value in postorder(roots):
+        match value:
+            case Constant():
+                operands[id(value)] = f"{value.dtype}({value.value!r})"
+                continue
+            case Indirect(symbol=symbol):
+                name = f"k{loaded}"
+                loaded += 1
+                if symbol.name != name:
+                    symbols[symbol] = Symbol(name, symbol.lower, symbol.upper).index
+            case _:
+                name = f"t{temporaries}"
+                temporaries += 1
+        rows.append(f"{name} = {_value(value, operands, inner)}")
+        operands[id(value)] = name
+    return ValueRows(tuple(rows), inner, operands)
+
+
+def _value(value: Value, operands: Mapping[int, str], names: Names) -> str:
+    match value:
+        case Load(buffer=buffer, index=index):
+            return f"load {names.buffer(buffer)}[{names.index(index)}]"
+        case IndexValue(index=index, dtype=dtype):
+            return f"index {names.index(index)}: {dtype}"
+        case Apply():
+            return f"{value.operation} {', '.join(_arguments(value, operands))}"
+        case Cast(argument=argument, dtype=dtype):
+            return f"cast {operands[id(argument)]}: {dtype}"
+        case Masked(mask=mask, value=inner, otherwise=otherwise):
+            return f"masked {operands[id(mask)]}, {operands[id(inner)]}, {otherwise.value!r}"
+        case Indirect(value=inner, size=size, wrap=wrap, check=check):
+            flags = (" wrap" if wrap else "") + (" check" if check else "")
+            return f"indirect {operands[id(inner)]} below {names.index(size)}{flags}"
+        case Random(kind=kind, seed=seed, position=position, dtype=dtype):
+            return f"random {kind} {operands[id(seed)]} at {names.index(position)}: {dtype}"
+        case Constant():
+            raise AssertionError("constants stand where they are used")
+
+
+def _arguments(value: Apply, operands: Mapping[int, str]) -> list[str]:
+    """Constants among the arguments lose their type where another argument of the same type tells it."""
+    skipped = 1 if OPERATIONS[value.operation].result is Result.SECOND else 0
+    told = any(not isinstance(argument, Constant) for argument in value.arguments[skipped:])
+    return [
+        repr(argument.value)
+        if isinstance(argument, Constant) and told and position >= skipped
+        else operands[id(argument)]
+        for position, argument in enumerate(value.arguments)
+    ]
+
+
+# Programs --------------------------------------------------------------------------------------------
+
+
+def print_program(program: Program, *, origins: bool = False) -> str:
+    """The whole program; with `origins`, what each statement computes for the user stands above it as a comment."""
+    head = [*map(print_size, program.sizes), *map(print_buffer, program.inputs)]
+    rows = [print_wrapped(f"program {program.name}(", head, ")", indentation="")]
+    rows += [f"  constant {print_buffer(constant)}" for constant in program.constants]
+    for statement in program.statements:
+        if origins and not isinstance(statement, CopyBack) and statement.outputs:
+            rows += _comments(program.origins.get(statement.outputs[0].name, ()), "  ")
+        rows += (f"  {row}" for row in statement_rows(statement))
+    rows.append(print_wrapped("return ", [print_operand(o) for o in program.outputs], "", "  "))
+    return "\n".join(rows) + "\n"
+
+
+def statement_rows(statement: Statement) -> list[str]:
+    """A statement's head, then its body's rows, indented."""
+    match statement:
+        case ComputedBuffer(outputs=outputs, body=body):
+            head, rows = _body(body)
+            names = ", ".join(map(print_buffer, outputs))
+            return [f"{names} = {head}", *(f"  {row}" for row in rows)]
+        case ExternKernel():
+            return [_extern(statement)]
+        case CopyBack(target=target, source=source):
+            return [f"copy {print_operand(source)} to {target}"]
+
+
+def _body(body: Body) -> tuple[str, list[str]]:
+    loops = print_loops(body.loops)
+    roots = (*body.indirect, body.value) if isinstance(body, Scatter) else (body.value,)
+    values = render_values(roots)
+    result = f"yield {values.operand(body.value)}"
+    match body:
+        case Pointwise():
+            head = f"pointwise {loops}"
+        case Reduction(kind=kind, reduction_loops=over):
+            head = f"reduce {kind} {loops} over {print_loops(over)}"
+        case Scan(kind=kind):
+            head = f"scan {kind} {loops}"
+        case Scatter(mode=mode, base=base, index=index):
+            head = f"scatter {mode} {loops} into {base}"
+            result = f"{result} at {values.names.index(index)}"
+    return head, [*values.rows, result]
+
+
+def _extern(call: ExternKernel) -> str:
+    outputs = ", ".join(map(print_buffer, call.outputs))
+    equals = " = " if outputs else ""
+    suffix = ""
+    if call.results:
+        suffix += f" results [{', '.join(map(str, call.results))}]"
+    if call.mutates:
+        suffix += f" mutates [{', '.join(call.mutates)}]"
+    if call.out_operator:
+        suffix += f" out {call.out_operator}"
+    return f"{outputs}{equals}extern {print_call(call.operator, call.arguments, call.keywords)}{suffix}"
+
+
+def print_call(
+    operator: str, arguments: Iterable[Operand], keywords: Iterable[tuple[str, Operand]]
+) -> str:
+    given = [print_operand(argument) for argument in arguments]
+    given += [f"{name}={print_operand(value)}" for name, value in keywords]
+    return f"{operator}({', '.join(given)})"
+
+
+def print_wrapped(start: str, items: list[str], end: str, indentation: str) -> str:
+    """On one line if it fits, else one item a line, in brackets."""
+    line = f"{indentation}{start}{', '.join(items)}{end}"
+    if len(line) <= COLUMNS:
+        return line
+    opening, closing = (start, end) if end else (f"{start}(", ")")
+    inner = "".join(f"{indentation}    {item},\n" for item in items)
+    return f"{indentation}{opening}\n{inner}{indentation}{closing}"
+
+
+def _comments(origins: Iterable[Origin], indentation: str) -> list[str]:
+    rows = []
+    for origin in dict.fromkeys(origins):
+        text = f"  {origin.text}" if origin.text else ""
+        rows.append(f"{indentation}# {origin}{text}")
+    return rows
+
+
+# Groups ----------------------------------------------------------------------------------------------
+
+
+def print_group(group: Group, *, origins: bool = False) -> str:
+    """The whole group; with `origins`, what it computes for the user stands above it as comments."""
+    rows = [*(_comments(group.origins, "") if origins else ()), *group_rows(group)]
+    return "\n".join(rows) + "\n"
+
+
+def group_rows(group: Group) -> list[str]:
+    """A group's head, the symbols, buffers and locals it uses, then its stages, indented."""
+    rows = [f"group {group.name} {print_loops(group.outer)}"]
+    rows += [f"  size {print_symbol(symbol)}" for symbol in group_sizes(group)]
+    rows += [f"  read {print_buffer(buffer)}" for buffer in group.reads]
+    rows += [f"  write {print_buffer(buffer)}" for buffer in group.writes]
+    rows += [f"  reuse {read} for {written}" for written, read in group.reuses]
+    return rows + [f"  {row}" for row in work_rows(group)]
+
+
+def work_rows(group: Group, names: Names = OWN) -> list[str]:
+    """The locals and stages of a group, without its head: what its kernel does."""
+    rows = [f"local {_local(local, names)}" for local in group.locals]
+    for stage in group.stages:
+        rows += stage_rows(stage, names)
+    return rows
+
+
+def stage_rows(stage: Stage, names: Names = OWN) -> list[str]:
+    """A stage's head, then its values and its actions, indented. All values are those before the actions."""
+    values = render_values(stage_roots(stage), names)
+    head = f"stage over {print_loops(stage.inner, names)}" if stage.inner else "stage"
+    actions = [_action(action, values) for action in stage.actions]
+    return [head, *(f"  {row}" for row in (*values.rows, *actions))]
+
+
+def stage_roots(stage: Stage) -> tuple[Value, ...]:
+    """The values that the actions of a stage take, in order."""
+    roots: list[Value] = []
+    for action in stage.actions:
+        if isinstance(action, Accumulate):
+            roots += action.indirect
+        roots.append(action.value)
+    return tuple(roots)
+
+
+def group_sizes(group: Group) -> list[Symbol]:
+    """The size symbols that occur in a group, by name."""
+    loaded: set[Symbol] = set()
+    indices = [symbol.extent for symbol in group.outer if symbol.extent is not None]
+    indices += [index for local in group.locals for index in local.size]
+    for buffer in (*group.reads, *group.writes):
+        indices += layout_indices(buffer.layout)
+    for stage in group.stages:
+        indices += [symbol.extent for symbol in stage.inner if symbol.extent is not None]
+        indices += [action.index for action in stage.actions if not isinstance(action, Reduce)]
+        for value in postorder(stage_roots(stage)):
+            indices += value_indices(value)
+            if isinstance(value, Indirect):
+                loaded.add(value.symbol)
+    return [symbol for symbol in sizes_in(indices) if symbol not in loaded]
+
+
+def sizes_in(indices: Iterable[Index]) -> list[Symbol]:
+    """The symbols that occur in the indices and in their loops' extents, loop variables left out, by name."""
+    found: set[Symbol] = set()
+    pending = list(indices)
+    seen: set[Symbol] = set()
+    while pending:
+        for symbol in pending.pop().free() - seen:
+            seen.add(symbol)
+            if symbol.extent is not None:
+                pending.append(symbol.extent)
+            else:
+                found.add(symbol)
+    return sorted(found, key=lambda symbol: (len(symbol.name), symbol.name))
+
+
+def layout_indices(layout: Layout) -> tuple[Index, ...]:
+    """Every index expression of a layout."""
+    return (*layout.size, *layout.stride, layout.offset)
+
+
+def operand_indices(operands: Iterable[Operand]) -> list[Index]:
+    """Every index expression of the operands, those of their layouts included."""
+    found: list[Index] = []
+    for operand in operands:
+        match operand:
+            case Index():
+                found.append(operand)
+            case ViewReference(layout=layout):
+                found += layout_indices(layout)
+            case ListOf(items=items):
+                found += operand_indices(items)
+            case _:
+                pass
+    return found
+
+
+def value_indices(value: Value) -> tuple[Index, ...]:
+    """The index expressions that stand in a value itself."""
+    match value:
+        case Load(index=index) | IndexValue(index=index) | Random(position=index):
+            return (index,)
+        case Indirect(size=size):
+            return (size,)
+        case _:
+            return ()
+
+
+def _local(local: Local, names: Names) -> str:
+    size = print_list(local.size, names) if local.size else ""
+    return f"{names.buffer(local.name)}: {local.dtype}{size}"
+
+
+def _action(action: Action, values: ValueRows) -> str:
+    names = values.names
+    value = values.operand(action.value)
+    match action:
+        case Store(buffer=buffer, index=index):
+            return f"store {names.buffer(buffer)}[{names.index(index)}] = {value}"
+        case Reduce(targets=targets, kind=kind):
+            return f"reduce {', '.join(map(names.buffer, targets))} = {kind} {value}"
+        case Accumulate(buffer=buffer, index=index, mode=mode):
+            return f"accumulate {mode} {names.buffer(buffer)}[{names.index(index)}] = {value}"
+
+
+def print_schedule(schedule: Schedule, *, origins: bool = False) -> str:
+    """The program as it was scheduled, then the steps in order."""
+    rows = ["schedule"]
+    for step in schedule.steps:
+        if isinstance(step, Group):
+            rows += _comments(step.origins, "  ") if origins else ()
+            rows += (f"  {row}" for row in group_rows(step))
+        else:
+            rows += (f"  {row}" for row in statement_rows(step))
+    return print_program(schedule.program, origins=origins) + "\n".join(rows) + "\n"

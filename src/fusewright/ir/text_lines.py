@@ -1,0 +1,126 @@
+"""The text form of wrapper lines; `parse_lines` reads it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fusewright.ir import lines as wrapper
+from fusewright.ir.index import Index, Symbol
+from fusewright.ir.kernel import Kernel, Launch
+from fusewright.ir.program import Operand
+from fusewright.ir.text import (
+    layout_indices,
+    operand_indices,
+    print_buffer,
+    print_call,
+    print_layout,
+    print_list,
+    print_operand,
+    print_symbol,
+    print_wrapped,
+    sizes_in,
+)
+
+def print_lines(lines: Iterable[wrapper.Line]) -> str:
+    """One line of text a line, more for a kernel's definition."""
+    lines = tuple(lines)
+    symbols = {symbol.name: symbol for symbol in sizes_in(_line_indices(lines))}
+    return "".join(f"{print_line(line, symbols)}\n" for line in lines)
+
+
+def print_line(line: wrapper.Line, symbols: Mapping[str, Symbol] | None = None) -> str:
+    """One line; `symbols` tells what is known of the sizes that it defines."""
+    match line:
+        case wrapper.DefineSymbol(name=name, position=position):
+            symbol = (symbols or {}).get(name)
+            return f"{print_symbol(symbol) if symbol else name} = input {position}"
+        case wrapper.TakeInput(buffer=buffer, position=position):
+            return f"{print_buffer(buffer)} = input {position}"
+        case wrapper.AssertSizeStride(buffer=buffer):
+            return f"assert {print_buffer(buffer)}"
+        case wrapper.Constant(buffer=buffer):
+            return f"{print_buffer(buffer)} = constant"
+        case wrapper.Allocate(buffer=buffer):
+            return f"{print_buffer(buffer)} = allocate"
+        case wrapper.Reuse(buffer=buffer, source=source):
+            return f"{print_buffer(buffer)} = reuse {source}"
+        case wrapper.FreeIfNotReused(buffer=buffer):
+            return f"release {print_buffer(buffer)}"
+        case wrapper.Free(name=name):
+            return f"free {name}"
+        case wrapper.Null():
+            return "pass"
+        case wrapper.Reinterpret(name=name, source=source, layout=layout):
+            return f"{name} = view({source}, {print_layout(layout)})"
+        case wrapper.DefineKernel(kernel=kernel):
+            return print_kernel(kernel)
+        case wrapper.CallKernel(launch=launch):
+            return _launch(launch)
+        case wrapper.CallExtern():
+            call = print_call(line.operator, line.arguments, line.keywords)
+            return f"{_results(line.results, line.is_tuple)}call {call}"
+        case wrapper.CallExternOut(out=out):
+            return f"call {print_call(line.operator, line.arguments, line.keywords)} into {out}"
+        case wrapper.CopyInto(target=target, source=source):
+            return f"copy {print_operand(source)} to {target}"
+        case wrapper.DebugPrint(kernel=kernel_name, buffer=name, when=when):
+            return f"print {name} {when} {kernel_name}"
+        case wrapper.Comment(text=text):
+            return f"comment {text!r}"
+        case wrapper.Return(outputs=outputs):
+            return print_wrapped("return ", [print_operand(output) for output in outputs], "", "")
+
+
+def print_kernel(kernel: Kernel, *, source: bool = True) -> str:
+    """A kernel's head: name, device, key, arguments, sizes and launch facts; then its source behind bars."""
+    rows = [f"kernel {kernel.name} on {kernel.device} key {kernel.key!r}"]
+    for argument in kernel.arguments:
+        rows.append(f"  {'write' if argument.is_written else 'read'} {argument.name}: {argument.dtype}")
+    rows += [f"  size {name}" for name in kernel.sizes]
+    rows += [f"  hint {name} = {value!r}" for name, value in kernel.hints]
+    if source:
+        rows += [f"  | {row}" if row else "  |" for row in kernel.source.split("\n")]
+    return "\n".join(rows)
+
+
+def _launch(launch: Launch) -> str:
+    sizes = f" sizes {print_list(launch.sizes)}" if launch.sizes else ""
+    work = f"iterations {launch.iterations} grain {launch.grain}"
+    return f"launch {launch.kernel}({', '.join(launch.buffers)}){sizes} {work}"
+
+
+def _results(results: tuple[str | None, ...], is_tuple: bool) -> str:
+    if not is_tuple:
+        return ", ".join(map(str, results)) + " = " if results else ""
+    inner = f"{results[0]}," if len(results) == 1 else ", ".join(map(str, results))
+    return f"({inner}) = "
+
+
+def _line_indices(lines: Iterable[wrapper.Line]) -> list[Index]:
+    """Every index expression of the lines."""
+    found: list[Index] = []
+    operands: list[Operand] = []
+    for line in lines:
+        match line:
+            case (
+                wrapper.TakeInput(buffer=buffer)
+                | wrapper.AssertSizeStride(buffer=buffer)
+                | wrapper.Constant(buffer=buffer)
+                | wrapper.Allocate(buffer=buffer)
+                | wrapper.Reuse(buffer=buffer)
+                | wrapper.FreeIfNotReused(buffer=buffer)
+            ):
+                found += layout_indices(buffer.layout)
+            case wrapper.Reinterpret(layout=layout):
+                found += layout_indices(layout)
+            case wrapper.CallKernel(launch=launch):
+                found += (*launch.sizes, launch.iterations)
+            case wrapper.CallExtern() | wrapper.CallExternOut():
+                operands += (*line.arguments, *(value for _, value in line.keywords))
+            case wrapper.CopyInto(source=source):
+                operands.append(source)
+            case wrapper.Return(outputs=outputs):
+                operands += outputs
+            case _:
+                pass
+    return found + operand_indices(operands)
