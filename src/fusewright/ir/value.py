@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, IndexLike, Symbol, as_index
+from fusewright.ir.index import Index, IndexLike, Symbol, as_index, known_less
 from fusewright.ir.ops import OPERATIONS, Result
 
 Number = Union[bool, int, float]
@@ -165,10 +165,16 @@ class Expressions:
     def indirect(
         self, value: Value, size: IndexLike, *, wrap: bool = True, check: bool = True
     ) -> Index:
-        """The index expression that is `value` at run time, bounded by `size`."""
+        """The index expression that is `value` at run time, bounded by `size`.
+
+        A value that is an index expression or a constant within `[0, size)` is that index: nothing is loaded.
+        """
         size = as_index(size)
-        if isinstance(value, IndexValue) and not value.indirect and not (wrap or check):
-            return value.index
+        if isinstance(value, IndexValue | Constant):
+            place = place_of(value)
+            promised = not (wrap or check)
+            if promised or (known_less(-1, place) and known_less(place, size)):
+                return place
         key = ("indirect", id(value), size, wrap, check)
         known = self._known.get(key)
         if isinstance(known, Indirect):
@@ -225,8 +231,8 @@ class Expressions:
         replace_load: Callable[[Load], Value | None],
     ) -> Value:
         match node:
-            case Constant():
-                return node
+            case Constant(value=value, dtype=dtype):
+                return self.constant(value, dtype)
             case Apply(operation=operation, arguments=arguments):
                 return self.apply(operation, *(done[id(argument)] for argument in arguments))
             case Cast(argument=argument, dtype=dtype):
@@ -237,14 +243,17 @@ class Expressions:
                 index = self.indirect(
                     done[id(value)], size.substitute(replacements), wrap=wrap, check=check
                 )
-                (symbol,) = index.free()
-                return self._indirect[symbol]
+                for known in self.behind(index):
+                    if index == known.symbol.index:
+                        return known
+                return self.index(index)
             case Load() | IndexValue() | Random():
-                for inner in node.indirect:
-                    replaced = done[id(inner)]
-                    assert isinstance(replaced, Indirect)
-                    if replaced is not inner:
-                        replacements = {**replacements, inner.symbol: replaced.symbol.index}
+                loaded = {
+                    inner.symbol: place_of(done[id(inner)])
+                    for inner in node.indirect
+                    if done[id(inner)] is not inner
+                }
+                replacements = {**replacements, **loaded} if loaded else replacements
                 return self._rewrite_access(node, done, replacements, replace_load)
 
     def _rewrite_access(
@@ -327,6 +336,19 @@ def postorder(roots: tuple[Value, ...]) -> Iterator[Value]:
             seen.add(id(value))
             stack.append((value, True))
             stack.extend((c, False) for c in reversed(children(value)) if id(c) not in seen)
+
+
+def place_of(value: Value) -> Index:
+    """The index expression that stands for a value used as an index."""
+    match value:
+        case Indirect(symbol=symbol):
+            return symbol.index
+        case IndexValue(index=index):
+            return index
+        case Constant(value=number):
+            return as_index(int(number))
+        case _:
+            raise TypeError(f"{type(value).__name__} is no index")
 
 
 def _convert_constant(value: Number, dtype: DType) -> Number:

@@ -1,0 +1,250 @@
+"""Canonical names of a group, so that groups of equal structure print, and compile, as one kernel.
+
+Buffers become `in0`, `in1`, … (read), `out0`, … (written) and `inout0`, … (both, or combined into), numbered by first
+use; locals become `m0`, …; loops `i0`, … and `r0`, …; sizes `s0`, … by first use; loaded indices `k0`, …:
+
+```
+group add_gelu [i0<768]              group [i0<768]
+  read buf17: f32[2, 384]              read in0: f32
+  write buf18: f32[2, 384]      →      write out0: f32
+  stage                                stage
+    t0 = load buf17[i0]                  t0 = load in0[i0]
+    store buf18[i0] = t0                 store out0[i0] = t0
+```
+
+The group's name, its origins and the shapes of its buffers are left out: a kernel sees memory, indexed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store
+from fusewright.ir.index import Index, Symbol, loop
+from fusewright.ir.kernel import KernelArgument
+from fusewright.ir.program import Buffer, Layout
+from fusewright.ir.text import (
+    Names,
+    print_loops,
+    print_symbol,
+    stage_roots,
+    value_indices,
+    work_rows,
+)
+from fusewright.ir.value import Expressions, Indirect, Load, Value, place_of, postorder
+
+
+@dataclass(frozen=True, slots=True)
+class CanonicalNames:
+    """How one group's names map to canonical ones."""
+
+    names: Names
+    """Of buffers and locals, and of symbols where they change."""
+
+    arguments: tuple[KernelArgument, ...]
+    """The buffers in memory under canonical names: `in…`, then `inout…`, then `out…`."""
+
+    buffers: tuple[str, ...]
+    """Their own names, in the same order: what a launch passes."""
+
+    sizes: tuple[tuple[Symbol, Symbol], ...]
+    """Pairs (canonical, own) of the size symbols that the kernel computes with."""
+
+
+def canonical_names(group: Group) -> CanonicalNames:
+    """Name everything in a group by kind and first use."""
+    buffers, arguments, real = _name_buffers(group)
+    buffers |= {local.name: f"m{number}" for number, local in enumerate(group.locals)}
+    symbols: dict[Symbol, Index] = {}
+    sizes: list[tuple[Symbol, Symbol]] = []
+    for own in _sizes(group):
+        named = Symbol(f"s{len(sizes)}", own.lower, own.upper, own.multiple)
+        sizes.append((named, own))
+        _rename(own, named, symbols)
+    _rename_loops(group.outer, "i", symbols)
+    for stage in group.stages:
+        _rename_loops(stage.inner, "r", symbols)
+    return CanonicalNames(Names(buffers, symbols), arguments, real, tuple(sizes))
+
+
+def structural_text(group: Group, canonical: CanonicalNames) -> str:
+    """The group under canonical names, without what does not change its kernel. Equal text: equal kernel."""
+    names = canonical.names
+    rows = [f"group {print_loops(group.outer, names)}"]
+    rows += [f"  size {print_symbol(symbol)}" for symbol, _ in canonical.sizes]
+    devices = {buffer.name: buffer.layout.device for buffer in (*group.reads, *group.writes)}
+    for argument, real in zip(canonical.arguments, canonical.buffers, strict=True):
+        access = "write" if argument.is_written else "read"
+        kind = devices[real].partition(":")[0]
+        rows.append(f"  {access} {argument.name}: {argument.dtype} on {kind}")
+    for written, read in group.reuses:
+        rows.append(f"  reuse {names.buffer(read)} for {names.buffer(written)}")
+    rows += [f"  {row}" for row in work_rows(group, names)]
+    return "\n".join(rows) + "\n"
+
+
+def structural_key(group: Group, canonical: CanonicalNames) -> str:
+    """A hash of the structural text, in hexadecimal: equal for groups that one kernel can serve."""
+    text = structural_text(group, canonical)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def canonical_group(group: Group, canonical: CanonicalNames) -> Group:
+    """The group itself under canonical names, its values made in a table of its own.
+
+    Its buffers have no shape (`size` is empty): only their element type and device mean something.
+    """
+    expressions = Expressions()
+    names = canonical.names
+
+    def renamed(load: Load) -> Value:
+        return expressions.load(names.buffer(load.buffer), load.index, load.dtype)
+
+    def rewrite(value: Value) -> Value:
+        return expressions.rewrite(value, names.symbols, renamed)
+
+    def rewrite_action(action: Action) -> Action:
+        match action:
+            case Store(buffer=buffer, index=index, value=value):
+                place = index.substitute(names.symbols)
+                return Store(buffer=names.buffer(buffer), index=place, value=rewrite(value))
+            case Reduce(targets=targets, kind=kind, value=value):
+                local = tuple(map(names.buffer, targets))
+                return Reduce(targets=local, kind=kind, value=rewrite(value))
+            case Accumulate(buffer=buffer, index=index, mode=mode, value=value):
+                loaded = {
+                    behind.symbol: place_of(rewrite(behind))
+                    for behind in action.indirect
+                    if isinstance(behind, Indirect)
+                }
+                place = index.substitute({**names.symbols, **loaded})
+                return Accumulate(
+                    buffer=names.buffer(buffer),
+                    index=place,
+                    indirect=expressions.behind(place),
+                    mode=mode,
+                    value=rewrite(value),
+                )
+
+    layouts = {buffer.name: buffer.layout for buffer in (*group.reads, *group.writes)}
+    memory = [
+        Buffer(name=argument.name, layout=_shapeless(layouts[real]))
+        for argument, real in zip(canonical.arguments, canonical.buffers, strict=True)
+    ]
+    own_reads = {names.buffer(buffer.name) for buffer in group.reads}
+    own_writes = {names.buffer(buffer.name) for buffer in group.writes}
+    return Group(
+        name="group",
+        outer=_loops(group.outer, names),
+        locals=tuple(
+            Local(
+                name=names.buffer(local.name),
+                dtype=local.dtype,
+                size=tuple(extent.substitute(names.symbols) for extent in local.size),
+            )
+            for local in group.locals
+        ),
+        stages=tuple(
+            Stage(
+                inner=_loops(stage.inner, names),
+                actions=tuple(map(rewrite_action, stage.actions)),
+            )
+            for stage in group.stages
+        ),
+        reads=tuple(buffer for buffer in memory if buffer.name in own_reads),
+        writes=tuple(buffer for buffer in memory if buffer.name in own_writes),
+        reuses=tuple((names.buffer(w), names.buffer(r)) for w, r in group.reuses),
+    )
+
+
+# Naming ----------------------------------------------------------------------------------------------
+
+
+def _name_buffers(
+    group: Group,
+) -> tuple[dict[str, str], tuple[KernelArgument, ...], tuple[str, ...]]:
+    types = {buffer.name: buffer.layout.dtype for buffer in (*group.reads, *group.writes)}
+    read: dict[str, None] = {}
+    written: dict[str, None] = {}
+    for stage in group.stages:
+        for value in postorder(stage_roots(stage)):
+            if isinstance(value, Load) and value.buffer in types:
+                read[value.buffer] = None
+        for action in stage.actions:
+            if isinstance(action, Reduce) or action.buffer not in types:
+                continue
+            written[action.buffer] = None
+            if isinstance(action, Accumulate):
+                read[action.buffer] = None
+    by_kind = {
+        "in": [name for name in read if name not in written],
+        "inout": [name for name in read if name in written],
+        "out": [name for name in written if name not in read],
+    }
+    named = {
+        name: f"{kind}{number}" for kind, own in by_kind.items() for number, name in enumerate(own)
+    }
+    arguments = tuple(
+        KernelArgument(name=canonical, dtype=types[name], is_written=name in written)
+        for name, canonical in named.items()
+    )
+    return named, arguments, tuple(named)
+
+
+def _sizes(group: Group) -> list[Symbol]:
+    """The size symbols that the loops and accesses mention, by first use; ties by name."""
+    found: dict[Symbol, None] = {}
+    seen: set[Symbol] = set()
+
+    def visit(index: Index) -> None:
+        for symbol in sorted(index.free() - seen, key=lambda s: (len(s.name), s.name)):
+            seen.add(symbol)
+            if symbol.extent is not None:
+                visit(symbol.extent)
+            else:
+                found[symbol] = None
+
+    loaded: set[Symbol] = set()
+    for index in _indices(group, loaded):
+        visit(index)
+    return [symbol for symbol in found if symbol not in loaded]
+
+
+def _indices(group: Group, loaded: set[Symbol]) -> Iterator[Index]:
+    """Every index expression that the kernel computes with, in order; loaded symbols met are added to `loaded`."""
+    yield from (symbol.extent for symbol in group.outer if symbol.extent is not None)
+    for local in group.locals:
+        yield from local.size
+    for stage in group.stages:
+        yield from (symbol.extent for symbol in stage.inner if symbol.extent is not None)
+        for value in postorder(stage_roots(stage)):
+            yield from value_indices(value)
+            if isinstance(value, Indirect):
+                loaded.add(value.symbol)
+        yield from (action.index for action in stage.actions if not isinstance(action, Reduce))
+
+
+def _rename(own: Symbol, named: Symbol, symbols: dict[Symbol, Index]) -> None:
+    if own != named:
+        symbols[own] = named.index
+
+
+def _rename_loops(loops: tuple[Symbol, ...], prefix: str, symbols: dict[Symbol, Index]) -> None:
+    for number, own in enumerate(loops):
+        assert own.extent is not None
+        _rename(own, loop(f"{prefix}{number}", own.extent.substitute(symbols)), symbols)
+
+
+def _loops(loops: tuple[Symbol, ...], names: Names) -> tuple[Symbol, ...]:
+    renamed = []
+    for own in loops:
+        index = names.symbols.get(own)
+        renamed.append(own if index is None else next(iter(index.free())))
+    return tuple(renamed)
+
+
+def _shapeless(layout: Layout) -> Layout:
+    device = layout.device.partition(":")[0]
+    return Layout(dtype=layout.dtype, size=(), stride=(), device=device)
