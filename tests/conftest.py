@@ -1,0 +1,21 @@
+"""What all tests share: re-blessing of golden cases."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--bless", action="store_true", help="write the outputs of golden tests into their cases"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "golden: compares an output with a case file")
+
+
+@pytest.fixture
+def bless(request: pytest.FixtureRequest) -> bool:
+    """Whether golden tests rewrite their cases instead of failing."""
+    return bool(request.config.getoption("--bless"))
