@@ -105,6 +105,15 @@ def is_composite(op: OpOverload) -> bool:
     )
 
 
+@functools.lru_cache(maxsize=None)
+def has_backend_kernel(op: OpOverload, device_type: str) -> bool:
+    """True when the operator has a kernel written for `device_type` (cpu, cuda).
+
+    Otherwise it is made of other operators; such an out-variant computes a result of its own and copies it.
+    """
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), device_type.upper())
+
+
 def overload_by_name(namespace: str, name: str, overload: str) -> OpOverload | None:
     """The operator `namespace::name.overload`, or None where this torch has none of that name."""
     packet = getattr(getattr(torch.ops, namespace), name, None)
@@ -158,3 +167,33 @@ def run_references_without_dynamo() -> None:
         plain = wrapper.__wrapped__
         if not hasattr(plain, "__dynamo_disable"):
             plain.__dynamo_disable = _plain_until_dynamo(wrapper, plain)
+
+
+# -- torch's own fake tensors ----------------------------------------------------------------------------------------
+
+set_grad_enabled = torch._C._set_grad_enabled  # type: ignore[attr-defined]
+"""What captured graphs call to switch gradients on and off."""
+
+
+class TorchFakes:
+    """Torch's `FakeTensorMode` behind the two methods of `fusewright.fake.FakeMode` that tracing uses."""
+
+    def __init__(self, mode: Any) -> None:
+        self._mode = mode
+
+    def dispatch(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run `op` on fakes; sizes may be symbolic."""
+        with self._mode:
+            return op(*args, **kwargs)
+
+    def fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The fake of a real tensor, its sizes taken as they are."""
+        return self._mode.from_tensor(tensor, static_shapes=True)  # type: ignore[no-any-return]
+
+
+def torch_fake_mode(tensor: object) -> Any:
+    """The `FakeTensorMode` of one of torch's own fake tensors; None for any other object."""
+    module = sys.modules.get("torch._subclasses.fake_tensor")
+    if module is not None and isinstance(tensor, module.FakeTensor):
+        return tensor.fake_mode
+    return None

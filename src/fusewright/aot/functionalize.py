@@ -1,0 +1,190 @@
+"""Makes a traced graph functional: no node writes, and every later reader of a written storage sees the new value.
+
+    view = aten.select(x, 0, 1)                    add = aten.add(select, 1)
+    add = aten.add(view, 1)                  ->    x_1 = aten.select_scatter(x, add, 0, 1)
+    copy_ = aten.copy_(view, add)                  mul = aten.mul(x_1, 2)
+    mul = aten.mul(x, 2)
+
+Why not torch's own C++ functionalisation: it wraps every tensor a second time during tracing, so every program pays for
+it, while few inference programs write at all; it is reached by private names alone; and the tracer already turns
+every write into one `copy_`, after which functionalising is this small pass over the graph. A graph that has no
+`copy_` never comes here.
+
+A view is a node whose operator aliases its first argument; following first arguments leads to the *root*, which owns the
+storage. Each write gives the root a new version; a view read at a later version is computed again from it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright import torch_compat
+from fusewright.aot.tracer import Fakes
+from fusewright.errors import Unsupported
+from fusewright.torch_compat import OpOverload
+
+aten = torch.ops.aten
+
+
+def view_source(node: fx.Node) -> fx.Node | None:
+    """The node that `node` is a view of; None when it has a storage of its own."""
+    if node.op != "call_function" or not isinstance(node.target, OpOverload):
+        return None
+    if not torch_compat.is_view_operator(node.target):
+        return None
+    source = node.args[0]
+    return source if isinstance(source, fx.Node) else None
+
+
+class Functionalizer:
+    """Rewrites one graph in place; `current(root)` is then the last value of a storage."""
+
+    def __init__(self, graph: fx.Graph, fakes: Fakes) -> None:
+        self._graph = graph
+        self._fakes = fakes
+        self._values: dict[fx.Node, tuple[fx.Node, int]] = {}
+        """The node that holds what another one would show, and the version of the root it was made at."""
+
+        self._sources = {node: view_source(node) for node in graph.nodes}
+        """What each node was a view of in the traced graph, whose arguments are about to be rewritten."""
+
+        self._roots: dict[fx.Node, fx.Node] = {}
+        self._versions: dict[fx.Node, int] = {}
+        self._origin: dict[str, Any] = {}
+
+    def run(self) -> None:
+        """Replace every `copy_`; after this no node of the graph writes."""
+        for node in list(self._graph.nodes):
+            if node.op != "call_function":
+                continue
+            with self._graph.inserting_before(node):
+                self._visit(node)
+
+    def _visit(self, node: fx.Node) -> None:
+        self._origin = {name: value for name, value in node.meta.items() if name != "val"}
+        if node.target is aten.copy_.default:
+            target, value = node.args[:2]
+            self._write(target, self._fitted(self.current(value), target))
+            self._graph.erase_node(node)
+            return
+        node.args = fx.node.map_arg(node.args, self.current)
+        node.kwargs = fx.node.map_arg(node.kwargs, self.current)
+        self._values[node] = (node, self._versions.get(self.root(node), 0))
+
+    def current(self, node: fx.Node) -> fx.Node:
+        """The node that holds what `node` shows at this point of the program."""
+        root = self.root(node)
+        version = self._versions.get(root, 0)
+        value, made_at = self._values.get(node, (node, 0))
+        if made_at == version:
+            return value
+        source = self._sources[node]
+        assert source is not None, "the root's value is always the latest"
+        value = self._emit(*replay(node, self.current(source)))
+        self._values[node] = (value, version)
+        return value
+
+    def is_written(self, node: fx.Node) -> bool:
+        """Whether anything was written to the storage of `node`."""
+        return self._versions.get(self.root(node), 0) > 0
+
+    def root(self, node: fx.Node) -> fx.Node:
+        """The node that owned the storage of `node` in the traced graph."""
+        root = self._roots.get(node)
+        if root is None:
+            source = self._sources[node]
+            root = self._roots[node] = node if source is None else self.root(source)
+        return root
+
+    def _write(self, target: fx.Node, value: fx.Node) -> None:
+        root = self.root(target)
+        chain = [target]
+        while (source := self._sources[chain[-1]]) is not None:
+            chain.append(source)
+        for view, parent in itertools.pairwise(chain):
+            inverse = INVERSES.get(view.target)
+            if inverse is None:
+                raise Unsupported(
+                    f"writing through {view.target} cannot be made functional", self._origin.get("location")
+                )
+            value = self._emit(*inverse(view, self.current(parent), value))
+        self._versions[root] = self._versions.get(root, 0) + 1
+        self._values[root] = (value, self._versions[root])
+
+    def _fitted(self, value: fx.Node, target: fx.Node) -> fx.Node:
+        """`value` converted and expanded as `copy_` into `target` does."""
+        wanted, given = target.meta["val"], value.meta["val"]
+        if wanted.dtype != given.dtype or wanted.device != given.device:
+            options = {"dtype": wanted.dtype, "device": wanted.device}
+            value = self._emit(aten._to_copy.default, (value,), options)
+        if tuple(wanted.shape) != tuple(given.shape):
+            value = self._emit(aten.expand.default, (value, _sizes(target)), {})
+        return value
+
+    def _emit(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> fx.Node:
+        node = self._graph.call_function(op, args, kwargs or {})
+        values = fx.node.map_arg((args, kwargs or {}), lambda one: one.meta["val"])
+        node.meta = {**self._origin, "val": self._fakes.dispatch(op, *values)}
+        return node
+
+
+# -- views, forwards and backwards -----------------------------------------------------------------------------------
+
+Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
+"""An operator with its arguments."""
+
+
+def _sizes(node: fx.Node) -> list[Any]:
+    return list(node.meta["val"].shape)
+
+
+def replay(view: fx.Node, source: fx.Node) -> Call:
+    """The view `view`, of `source`. Strides may differ from the first time, so `view` becomes `reshape`."""
+    target = aten._unsafe_view.default if view.target in RESHAPES else view.target
+    return target, (source, *view.args[1:]), dict(view.kwargs)
+
+
+def _reshape_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
+    return aten._unsafe_view.default, (value, _sizes(parent)), {}
+
+
+def _scatter(op: Any) -> Callable[[fx.Node, fx.Node, fx.Node], Call]:
+    def inverse(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
+        return op, (parent, value, *view.args[1:]), dict(view.kwargs)
+
+    return inverse
+
+
+def _transpose_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
+    return view.target, (value, *view.args[1:]), {}
+
+
+def _permute_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
+    dims = [dim % len(view.args[1]) for dim in view.args[1]]  # type: ignore[arg-type, operator, union-attr]
+    return aten.permute.default, (value, [dims.index(dim) for dim in range(len(dims))]), {}
+
+
+RESHAPES = frozenset({aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default})
+
+INVERSES: dict[Any, Callable[[fx.Node, fx.Node, fx.Node], Call]] = {
+    aten.view.default: _reshape_back,
+    aten._unsafe_view.default: _reshape_back,
+    aten._reshape_alias.default: _reshape_back,
+    aten.squeeze.default: _reshape_back,
+    aten.squeeze.dim: _reshape_back,
+    aten.squeeze.dims: _reshape_back,
+    aten.unsqueeze.default: _reshape_back,
+    aten.t.default: _transpose_back,
+    aten.transpose.int: _transpose_back,
+    aten.permute.default: _permute_back,
+    aten.slice.Tensor: _scatter(aten.slice_scatter.default),
+    aten.select.int: _scatter(aten.select_scatter.default),
+    aten.diagonal.default: _scatter(aten.diagonal_scatter.default),
+    aten.as_strided.default: _scatter(aten.as_strided_scatter.default),
+}
+"""By view operator: how the whole is computed from the whole before and the new value of the part: (view, whole, part)."""

@@ -1,0 +1,125 @@
+"""What tracing gives: a functional graph of ATen operators, and how its results become those of the user's program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+
+@dataclass(frozen=True, slots=True)
+class FromGraph:
+    """The graph's own output at `position`."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromInput:
+    """The input at `index` itself: the program returns a tensor that it was given."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOf:
+    """A view, made anew after each call, of an input or of a graph output; so that it aliases as in eager.
+
+    `size`, `stride` and `offset` are in elements, the offset counted from the first element of the base; an entry is an
+    int, or for a symbolic size the graph output that holds it.
+    """
+
+    base: FromGraph | FromInput
+    size: tuple[int | FromGraph, ...]
+    stride: tuple[int | FromGraph, ...]
+    offset: int | FromGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A result that is known beforehand: a number, None, a dtype …"""
+
+    value: Any
+
+
+ResultSpec = FromGraph | FromInput | ViewOf | Literal
+
+
+@dataclass(frozen=True, slots=True)
+class StorageBase:
+    """A further input: the memory shared by several inputs one of which is written to, as a one-dimensional tensor.
+
+    It has `length` elements and begins `offset` elements after the first element of input `index`.
+    """
+
+    index: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class AtenGraph:
+    """A functional graph of ATen operators for inference.
+
+    Invariants: no node writes to its arguments; each node's `meta["val"]` is its fake value (a fake tensor, a tuple of
+    them, a number or a `torch.SymInt`); operators are those that `aot.decompositions` leaves; placeholders are the
+    program's inputs in order; `meta` also holds `location` (an `errors.Location` or None), `stack_trace` and
+    `module_path`.
+    """
+
+    graph: fx.Graph
+    """Its output node holds one flat tuple: first the new values of `mutated_inputs`, then further values.
+
+    Each output tensor is to have the sizes and strides of its `val`, and (inputs are never outputs) fresh storage.
+    """
+
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The real tensors that `get_attr` nodes name."""
+
+    mutated_inputs: tuple[int, ...] = ()
+    """Indices of the inputs that the program writes to; their new values are the graph's first outputs, in this order."""
+
+    bases: tuple[StorageBase, ...] = ()
+    """Inputs that follow the program's own, made before each call."""
+
+    results: tuple[ResultSpec, ...] = ()
+    """How each leaf of the program's result is obtained, in order."""
+
+    structure: Any = None
+    """The program's result with each leaf replaced by a `Leaf`; None when it is the flat tuple of `results`."""
+
+    @property
+    def placeholders(self) -> list[fx.Node]:
+        """The nodes of the inputs, in order."""
+        return list(self.graph.find_nodes(op="placeholder"))
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """What the graph returns: nodes, in order."""
+        return tuple(self.graph.output_node().args[0])  # type: ignore[arg-type]
+
+    def graph_module(self) -> fx.GraphModule:
+        """The graph as a module that can be called: one flat tuple out."""
+        return fx.GraphModule(dict(self.constants), self.graph)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The place of result number `index` in a nested result."""
+
+    index: int
+
+
+@dataclass(slots=True)
+class TracedProgram:
+    """A graph under construction: as traced, before mutations are made functional."""
+
+    graph: fx.Graph
+    constants: dict[str, torch.Tensor]
+    results: list[Any]
+    """Leaves of the result: nodes, or literal values."""
+
+    structure: Any
+    has_mutations: bool

@@ -1,0 +1,110 @@
+"""For an operator that writes to its arguments, the functional operator that computes what it writes.
+
+    add_(x, y)          add(x, y), then copied into x
+    add(x, y, out=o)    add(x, y), then copied into o
+    transpose_(x, …)    x becomes transpose(x, …): nothing is written, the tensor gets other sizes
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.errors import UnsupportedOperator
+from fusewright.torch_compat import OpOverload
+
+aten = torch.ops.aten
+
+RENAMED: dict[Any, Any] = {
+    aten.normal_.default: aten.normal_functional.default,
+    aten.native_batch_norm.out: None,
+}
+"""Functional forms that the names do not tell; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionalForm:
+    """The functional `operator`, and which arguments of the writing one it takes."""
+
+    operator: OpOverload
+    names: tuple[str, ...]
+    """Argument names of the writing operator, in order."""
+
+    written: tuple[str, ...]
+    keeps_written: bool
+    """In-place operators read what they write; `out=` operators do not."""
+
+    def split(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], tuple[Any, ...], dict[str, Any]]:
+        """The tensors written to, and the arguments of the functional operator."""
+        bound = {**dict(zip(self.names, args)), **kwargs}
+        targets = [bound[name] for name in self.written]
+        if self.keeps_written:
+            return targets, args, kwargs
+        kept = tuple(value for name, value in zip(self.names, args) if name not in self.written)
+        return targets, kept, {name: kwargs[name] for name in kwargs if name not in self.written}
+
+
+@functools.lru_cache(maxsize=None)
+def functional_form(op: OpOverload) -> FunctionalForm:
+    """The functional form of a writing operator; raises `UnsupportedOperator` when torch has none."""
+    arguments = torch_compat.operator_arguments(op)
+    names = tuple(argument.name for argument in arguments)
+    written = torch_compat.written_arguments(op)
+    packet_name = op.overloadpacket.__name__
+    in_place = packet_name.endswith("_") and written == ("self",)
+    wanted = names if in_place else tuple(name for name in names if name not in written)
+    if op in RENAMED:
+        found = RENAMED[op]
+    else:
+        found = _overload_taking(op.namespace, packet_name.removesuffix("_"), op, wanted)
+    if found is None:
+        raise UnsupportedOperator(f"{op} writes to its arguments and has no functional form")
+    return FunctionalForm(found, names, written, keeps_written=in_place)
+
+
+def _overload_taking(
+    namespace: str, packet_name: str, op: OpOverload, wanted: tuple[str, ...]
+) -> OpOverload | None:
+    """The overload of a packet that writes nothing and takes just the arguments `wanted`, same types preferred."""
+    packet = getattr(getattr(torch.ops, namespace), packet_name, None)
+    if packet is None:
+        return None
+    types = {argument.name: str(argument.type) for argument in torch_compat.operator_arguments(op)}
+    candidates = []
+    for name in packet.overloads():
+        overload = getattr(packet, name)
+        arguments = torch_compat.operator_arguments(overload)
+        if torch_compat.written_arguments(overload):
+            continue
+        if tuple(argument.name for argument in arguments) != wanted:
+            continue
+        matches = sum(str(argument.type) == types[argument.name] for argument in arguments)
+        candidates.append((matches, overload))
+    if not candidates:
+        return None
+    return max(candidates, key=lambda candidate: candidate[0])[1]
+
+
+_REBINDING: dict[Any, Any] = {
+    aten.t_.default: aten.t.default,
+    aten.transpose_.default: aten.transpose.int,
+    aten.squeeze_.default: aten.squeeze.default,
+    aten.squeeze_.dim: aten.squeeze.dim,
+    aten.squeeze_.dims: aten.squeeze.dims,
+    aten.unsqueeze_.default: aten.unsqueeze.default,
+    aten.as_strided_.default: aten.as_strided.default,
+    aten.swapdims_.default: aten.transpose.int,
+    aten.swapaxes_.default: aten.transpose.int,
+    aten.detach_.default: aten.detach.default,
+}
+
+
+def rebinding_view(op: OpOverload) -> OpOverload | None:
+    """The view that an operator such as `transpose_` turns its argument into; None for other operators."""
+    return _REBINDING.get(op)

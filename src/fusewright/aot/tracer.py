@@ -1,0 +1,378 @@
+"""Runs a captured graph on fake tensors and records each ATen operator that it amounts to as a graph node.
+
+    linear = torch.nn.functional.linear(x, w, b)      (captured)
+ ->
+    t = aten.t(w); addmm = aten.addmm(b, x, t)        (traced)
+
+The recorder is a dispatch mode: what reaches it has passed autocast and the dispatcher's own decompositions. Operators in
+the table of decompositions are replaced as they are met, so that each operator is recorded once. An operator that writes
+to an argument is recorded as its functional form and one `copy_`; `copy_` is thus the only writing operator in a
+traced graph, which keeps the functionaliser small.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import fx
+
+from fusewright import torch_compat
+from fusewright.aot.graph import Leaf, TracedProgram
+from fusewright.aot.mutations import functional_form, rebinding_view
+from fusewright.aot.origins import origin_of
+from fusewright.aot.symbols import SYMBOLIC, SymbolNodes
+from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
+from fusewright.torch_compat import OpOverload, TorchDispatchMode
+
+aten = torch.ops.aten
+
+Decomposition = Callable[..., Any]
+"""Computes an operator by simpler ones; may give NotImplemented to leave this call as it is."""
+
+NO_OPERATION = frozenset({aten.detach.default, aten.alias.default})
+"""Operators whose result is their argument, as far as inference goes."""
+
+LIFTED = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default})
+
+
+class Fakes(Protocol):
+    """What runs operators on fakes: `fusewright.fake.FakeMode`, or torch's mode behind `torch_compat.TorchFakes`."""
+
+    def dispatch(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+    def fake(self, tensor: torch.Tensor) -> torch.Tensor: ...
+
+
+class Recorder(TorchDispatchMode):
+    """Records operators on fakes into `graph`; one a trace."""
+
+    def __init__(self, fakes: Fakes, decompositions: Mapping[Any, Decomposition]) -> None:
+        super().__init__()
+        self.fakes = fakes
+        self.graph = fx.Graph()
+        self.symbols = SymbolNodes(self.graph)
+        self.constants: dict[str, torch.Tensor] = {}
+        self.has_mutations = False
+        self.origin: dict[str, Any] = {}
+        """`meta` entries of the nodes recorded next: location, stack_trace, module_path."""
+
+        self._decompositions = decompositions
+        self._nodes: dict[int, fx.Node | tuple[fx.Node, int]] = {}
+        self._alive: list[Any] = []
+        self._constant_nodes: dict[int, fx.Node] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch's hook that keeps it from importing dynamo to wrap `__torch_dispatch__`."""
+        return False
+
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self.record(op, args, kwargs or {})
+
+    def record(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run `op` on fakes, note it in the graph, give the fake results."""
+        if not isinstance(op, OpOverload):
+            raise UnsupportedOperator(f"{op} cannot be traced yet")
+        decomposition = self._decompositions.get(op)
+        if decomposition is not None:
+            with self:
+                result = decomposition(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if op in NO_OPERATION:
+            return self._record_no_operation(op, args)
+        if op in LIFTED:
+            return self._record_constant(self.fakes.dispatch(op, args, kwargs), args[0])
+        if torch_compat.written_arguments(op):
+            return self._record_write(op, args, kwargs)
+        if torch_compat.is_composite(op):
+            with self:
+                return op.decompose(*args, **kwargs)
+        result = self.fakes.dispatch(op, args, kwargs)
+        if not isinstance(result, (torch.Tensor, tuple, list)):
+            return result
+        if isinstance(result, torch.Tensor) and is_same_view(op, args, result):
+            self.bind(result, self.argument(args[0]))
+            return result
+        self._record_call(op, args, kwargs, result)
+        return result
+
+    def _record_call(self, op: Any, args: Any, kwargs: Any, result: Any) -> fx.Node:
+        node = self.graph.create_node(
+            "call_function",
+            op,
+            self.argument(args),
+            self.argument(kwargs),
+            name=op.overloadpacket.__name__,
+        )
+        node.meta = {**self.origin, "val": result}
+        if isinstance(result, torch.Tensor):
+            self.bind(result, node)
+        else:
+            for index, one in enumerate(result):
+                self.bind(one, (node, index))
+        return node
+
+    def _record_no_operation(self, op: Any, args: tuple[Any, ...]) -> Any:
+        result = self.fakes.dispatch(op, args, {})
+        self.bind(result, self.argument(args[0]))
+        return result
+
+    def _record_constant(self, fake: Any, value: torch.Tensor) -> Any:
+        """A tensor made of literals: a filled one where a single number tells it all, else a constant of the graph."""
+        if id(value) in self._nodes:  # lifted already: torch lifts again what it copies
+            self.bind(fake, self.argument(value))
+        elif value.numel() == 1 and not value.dtype.is_complex and value.device.type != "meta":
+            number = value.item()
+            options = {"dtype": value.dtype, "device": value.device}
+            self._record_call(aten.full.default, (list(value.shape), number), options, fake)
+        else:
+            self.bind(fake, self._constant_node(value, fake))
+        return fake
+
+    def _record_write(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a writing operator as its functional form and a copy into each argument written to."""
+        if op is aten.copy_.default:
+            return self._record_copy(args[0], args[1])
+        view = rebinding_view(op)
+        if view is not None:
+            return self._record_rebinding(op, view, args, kwargs)
+        form = functional_form(op)
+        targets, rest_args, rest_kwargs = form.split(args, kwargs)
+        with self:
+            values = form.operator(*rest_args, **rest_kwargs)
+        values = values if isinstance(values, (tuple, list)) else (values,)
+        for target, value in zip(targets, values[-len(targets) :], strict=True):
+            self._record_copy(target, value)
+        results = (*values[: len(values) - len(targets)], *targets)
+        return results if len(torch_compat.operator_returns(op)) > 1 else results[0]
+
+    def _record_copy(self, target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        if tuple(target.shape) != tuple(value.shape) and target.numel() == 0 == target.dim() - 1:
+            raise UnsupportedOperator("writing to an empty `out` tensor that would be resized")
+        self.fakes.dispatch(aten.copy_.default, (target, value), {})
+        node = self.graph.create_node(
+            "call_function", aten.copy_.default, (self.argument(target), self.argument(value))
+        )
+        node.meta = {**self.origin, "val": target}
+        self.has_mutations = True
+        return target
+
+    def _record_rebinding(self, op: Any, view: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """`x.t_()`: from here on, the fake of `x` stands for a view of what it stood for."""
+        before = self.argument(args[0])
+        if before.op == "placeholder":
+            raise UnsupportedOperator(f"{op} changes the sizes of an input of the graph")
+        before.meta["val"] = self.fakes.dispatch(aten.detach.default, (args[0],), {})
+        result = self.fakes.dispatch(op, args, kwargs)
+        node = self.graph.create_node(
+            "call_function", view, (before, *self.argument(args[1:])), self.argument(kwargs)
+        )
+        node.meta = {**self.origin, "val": result}
+        self._nodes[id(result)] = node
+        return result
+
+    # -- values and nodes ------------------------------------------------------------------------------------------
+
+    def bind(self, value: Any, node: fx.Node | tuple[fx.Node, int]) -> None:
+        """From here on `value` stands for `node` (or for one result of it)."""
+        if isinstance(value, torch.Tensor):
+            self._nodes[id(value)] = node
+            self._alive.append(value)
+
+    def argument(self, value: Any) -> Any:
+        """`value` as a node's argument: fakes and symbolic numbers become nodes, lists and dicts are mapped."""
+        match value:
+            case torch.Tensor():
+                return self._tensor_node(value)
+            case tuple():
+                return tuple([self.argument(one) for one in value])
+            case list():
+                return [self.argument(one) for one in value]
+            case dict():
+                return {name: self.argument(one) for name, one in value.items()}
+            case _ if isinstance(value, SYMBOLIC):
+                return self.symbols.node_for(value)
+            case _:
+                return value
+
+    def _tensor_node(self, tensor: torch.Tensor) -> fx.Node:
+        found = self._nodes.get(id(tensor))
+        if isinstance(found, tuple):
+            producer, index = found
+            node = self.graph.call_function(operator.getitem, (producer, index))
+            node.meta = {**producer.meta, "val": tensor}
+            found = self._nodes[id(tensor)] = node
+        if found is None:
+            fake = self.fakes.fake(tensor)
+            found = self._nodes.get(id(fake)) or self._constant_node(tensor, fake)
+        return found  # type: ignore[return-value]
+
+    def _constant_node(self, tensor: torch.Tensor, fake: torch.Tensor) -> fx.Node:
+        """The node of a real tensor that the program holds on to: a `get_attr`."""
+        known = self._constant_nodes.get(id(tensor))
+        if known is not None:
+            return known
+        name = f"constant{len(self.constants)}"
+        self.constants[name] = tensor
+        node = self.graph.create_node("get_attr", name, name=name)
+        node.meta = {**self.origin, "val": fake}
+        self._constant_nodes[id(tensor)] = node
+        self.bind(fake, node)
+        return node
+
+
+def is_same_view(op: Any, args: tuple[Any, ...], result: torch.Tensor) -> bool:
+    """True for a view that changes nothing: `expand` to the same size, a slice of everything."""
+    if not torch_compat.is_view_operator(op):
+        return False
+    source = args[0]
+    return (
+        isinstance(source, torch.Tensor)
+        and source.dtype == result.dtype
+        and source.device == result.device
+        and same_sizes(source.shape, result.shape)
+        and same_sizes(source.stride(), result.stride())
+        and op is not aten.view.dtype
+        and source.is_conj() == result.is_conj()
+        and same_sizes((source.storage_offset(),), (result.storage_offset(),))
+    )
+
+
+def same_sizes(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Equality of sizes that assumes nothing about symbolic ones: those must be the same expression."""
+    if len(a) != len(b):
+        return False
+    for x, y in zip(a, b):
+        if isinstance(x, torch.SymInt) or isinstance(y, torch.SymInt):
+            if not (isinstance(x, torch.SymInt) and isinstance(y, torch.SymInt)):
+                return False
+            if x.node.expr != y.node.expr:
+                return False
+        elif x != y:
+            return False
+    return True
+
+
+# -- running the captured graph --------------------------------------------------------------------------------------
+
+
+def trace(
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    fakes: Fakes,
+    decompositions: Mapping[Any, Decomposition],
+) -> TracedProgram:
+    """Run `module` on `inputs` (fakes, numbers, symbolic numbers: one for each placeholder) and record it.
+
+    An operator that cannot be traced raises `Unsupported`, which names the user's line; exceptions of torch itself
+    (sizes that do not fit) come through as they are, with the line added as a note.
+    """
+    recorder = Recorder(fakes, decompositions)
+    environment: dict[fx.Node, Any] = {}
+    _record_inputs(recorder, module, inputs, environment)
+    result: Any = None
+    grad_enabled = torch.is_grad_enabled()
+    try:
+        with recorder, torch.no_grad():
+            for node in module.graph.nodes:
+                if node.op == "placeholder":
+                    continue
+                if node.op == "output":
+                    result = _lookup(environment, node.args[0])
+                    continue
+                recorder.origin = origin_of(node)
+                environment[node] = _run_node(recorder, module, node, environment)
+    finally:
+        torch.set_grad_enabled(grad_enabled)
+    leaves: list[Any] = []
+    structure = _flatten(result, leaves)
+    recorder.origin = {}
+    leaves = [recorder.argument(leaf) for leaf in leaves]
+    flat = isinstance(structure, tuple) and all(isinstance(entry, Leaf) for entry in structure)
+    return TracedProgram(
+        graph=recorder.graph,
+        constants=recorder.constants,
+        results=leaves,
+        structure=None if flat else structure,
+        has_mutations=recorder.has_mutations,
+    )
+
+
+def _record_inputs(
+    recorder: Recorder, module: fx.GraphModule, inputs: Sequence[Any], environment: dict[fx.Node, Any]
+) -> None:
+    sources = list(module.graph.find_nodes(op="placeholder"))
+    if len(sources) != len(inputs):
+        raise FusewrightError(f"the graph has {len(sources)} inputs but was given {len(inputs)}")
+    placeholders = []
+    for source, value in zip(sources, inputs):
+        node = recorder.graph.create_node("placeholder", source.target, name=source.name)
+        node.meta = {**origin_of(source), "val": value}
+        placeholders.append(node)
+        environment[source] = value
+        recorder.bind(value, node)
+        if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
+            recorder.symbols.define(value, node)
+    for value, node in zip(inputs, placeholders):
+        if isinstance(value, torch.Tensor):
+            recorder.symbols.define_sizes(value, node)
+
+
+SKIPPED_FUNCTIONS = frozenset({torch_compat.set_grad_enabled})
+"""Functions in captured graphs that mean nothing in inference."""
+
+
+def _run_node(
+    recorder: Recorder, module: fx.GraphModule, node: fx.Node, environment: dict[fx.Node, Any]
+) -> Any:
+    if node.op == "get_attr":
+        return _attribute(module, node.target)
+    args = _lookup(environment, node.args)
+    kwargs = _lookup(environment, node.kwargs)
+    try:
+        match node.op:
+            case "call_function":
+                return None if node.target in SKIPPED_FUNCTIONS else node.target(*args, **kwargs)  # type: ignore[operator]
+            case "call_method":
+                return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+            case "call_module":
+                return module.get_submodule(str(node.target))(*args, **kwargs)
+    except Unsupported:
+        raise
+    except FusewrightError as error:
+        raise Unsupported(str(error), recorder.origin.get("location")) from error
+    except Exception as error:
+        location: Location | None = recorder.origin.get("location")
+        if location is not None:
+            error.add_note(f"while tracing {node.target} at {location}")
+        raise
+    raise FusewrightError(f"a captured graph cannot contain a node of kind {node.op!r}")
+
+
+def _attribute(module: fx.GraphModule, target: Any) -> Any:
+    value: Any = module
+    for name in str(target).split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _lookup(environment: dict[fx.Node, Any], value: Any) -> Any:
+    return fx.node.map_arg(value, environment.__getitem__)
+
+
+def _flatten(value: Any, leaves: list[Any]) -> Any:
+    """`value` with its leaves moved into `leaves` and replaced by their `Leaf`."""
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return tuple([_flatten(one, leaves) for one in value])
+    if isinstance(value, list):
+        return [_flatten(one, leaves) for one in value]
+    if isinstance(value, dict):
+        return {name: _flatten(one, leaves) for name, one in value.items()}
+    leaves.append(value)
+    return Leaf(len(leaves) - 1)

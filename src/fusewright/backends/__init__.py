@@ -1,0 +1,1 @@
+"""Backends: what can stand behind `fusewright.compile` and `torch.compile`."""
