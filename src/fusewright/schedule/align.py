@@ -1,0 +1,259 @@
+"""Put two nests over the same outer loops, by an access that both make to one buffer.
+
+An access names elements of memory, so loops of two nests correspond when they step through the same elements alike.
+Extents that differ are split until they agree, which introduces no division into any index:
+
+```
+nest a [i0<196608]                         nest a [i0<256] inner [r0<768]
+  store t[i0]: …                     =>      store t[768*i0 + r0]: …
+nest b [i0<256] inner [r0<768]             nest b [i0<256] inner [r0<768]
+  sum s[i0]: t[768*i0 + r0]                  sum s[i0]: t[768*i0 + r0]
+```
+An outer loop of one nest that corresponds to an inner loop of the other becomes an inner loop, which a nest of stores
+allows and a reduction does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from fusewright.ir.index import Index, Symbol, integer, loop
+from fusewright.schedule.nest import Access, Nest, Piece, extent
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A loop, or a part of one after splitting, as it steps through memory."""
+
+    loop: Symbol
+    extent: Index
+    stride: Index
+    weight: Index
+    """How far one step of the part moves the whole loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Parts of one loop of each nest that step through the same elements."""
+
+    left: Axis
+    right: Axis
+
+
+@dataclass(slots=True)
+class Side:
+    """What becomes of one nest: for each old loop the new loops that it is split into, outermost first."""
+
+    nest: Nest
+    parts: dict[Symbol, list[tuple[Symbol, Index]]] = field(default_factory=dict)
+    """New loop and its weight."""
+
+    demoted: list[Symbol] = field(default_factory=list)
+    """New loops that were outer and are inner now."""
+
+    def renaming(self) -> dict[Symbol, Index]:
+        found: dict[Symbol, Index] = {}
+        for old, parts in self.parts.items():
+            total = integer(0)
+            for new, weight in parts:
+                total = total + new.index * weight
+            found[old] = total
+        return found
+
+    def is_unchanged(self) -> bool:
+        same = all(
+            len(parts) == 1 and parts[0][0] == old for old, parts in self.parts.items()
+        )
+        return same and not self.demoted
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Two nests over the same outer loops; nothing is rewritten until `left` or `right` is asked for."""
+
+    outer: tuple[Symbol, ...]
+    left_side: Side
+    right_side: Side
+
+    def left(self) -> Nest:
+        return _apply(self.left_side, self.outer)
+
+    def right(self) -> Nest:
+        return _apply(self.right_side, self.outer)
+
+
+def align(
+    left: Nest, left_access: tuple[Piece, Access], right: Nest, right_access: tuple[Piece, Access]
+) -> Alignment | str:
+    """The alignment in which both accesses step through memory together, or why there is none."""
+    left_axes = _axes(left, *left_access)
+    right_axes = _axes(right, *right_access)
+    if left_axes is None or right_axes is None:
+        return f"{left_access[1].buffer} is accessed at an irregular index"
+    if left_axes[0] != right_axes[0]:
+        return f"{left_access[1].buffer} is accessed at different offsets"
+    pairs = _refine(left_axes[1], right_axes[1])
+    if isinstance(pairs, str):
+        return pairs
+    return _Builder(left, right).build(pairs)
+
+
+def _axes(nest: Nest, piece: Piece, access: Access) -> tuple[Index, list[Axis]] | None:
+    """Offset, and the loops that move the access, by ascending stride; None where a step is not constant."""
+    if not access.is_affine:
+        return None
+    axes: list[Axis] = []
+    free = access.index.free()
+    loops = [symbol for symbol in (*nest.outer, *piece.inner) if symbol in free]
+    for symbol in loops:
+        stride = access.index.stride(symbol)
+        if stride is None or any(s in loops for s in stride.free()):
+            return None
+        axes.append(Axis(symbol, extent(symbol), stride, integer(1)))
+    offset = access.index.substitute({symbol: integer(0) for symbol in loops})
+    return offset, sorted(axes, key=lambda axis: nest.analysis.hint(axis.stride))
+
+
+def _refine(left: list[Axis], right: list[Axis]) -> list[Pair] | str:
+    """Walk both from the smallest stride up, splitting the longer of two extents."""
+    left, right = list(reversed(left)), list(reversed(right))
+    pairs: list[Pair] = []
+    while left and right:
+        a, b = left.pop(), right.pop()
+        if a.stride != b.stride:
+            return f"steps of {a.stride} and {b.stride} elements do not match"
+        if a.extent == b.extent:
+            pairs.append(Pair(a, b))
+        elif (low_high := _split(a, b.extent)) is not None:
+            pairs.append(Pair(low_high[0], b))
+            left.append(low_high[1])
+        elif (low_high := _split(b, a.extent)) is not None:
+            pairs.append(Pair(a, low_high[0]))
+            right.append(low_high[1])
+        else:
+            return f"extents {a.extent} and {b.extent} do not divide each other"
+    if left or right:
+        return "one accesses more elements than the other"
+    return pairs
+
+
+def _split(axis: Axis, low: Index) -> tuple[Axis, Axis] | None:
+    """The inner part of extent `low` and the outer rest; None where `low` is not proved to divide the extent."""
+    if low == 0 or axis.extent == 0 or axis.extent % low != 0:
+        return None
+    return (
+        replace(axis, extent=low),
+        replace(
+            axis,
+            extent=axis.extent // low,
+            stride=axis.stride * low,
+            weight=axis.weight * low,
+        ),
+    )
+
+
+class _Builder:
+    """Chooses the new loops of both sides; prefers loops that are there already, so that little is rewritten."""
+
+    def __init__(self, left: Nest, right: Nest) -> None:
+        self.left, self.right = Side(left), Side(right)
+        self.outer: list[Symbol] = []
+        self.taken = set(left.symbols | right.symbols)
+        self.chosen: set[str] = set()
+
+    def build(self, pairs: list[Pair]) -> Alignment | str:
+        for pair in reversed(pairs):
+            self._place(pair.left, pair.right)
+        self._place_rest()
+        for side, name in ((self.left, "first"), (self.right, "second")):
+            if side.demoted and not side.nest.is_pointwise:
+                loops = ", ".join(map(str, side.demoted))
+                return f"the {name} is no plain store, so its outer loops ({loops}) cannot be inner"
+        _separate(self.left, self._fresh)
+        _separate(self.right, self._fresh)
+        return Alignment(tuple(self.outer), self.left, self.right)
+
+    def _place(self, left: Axis, right: Axis) -> None:
+        left_outer = left.loop in self.left.nest.outer
+        right_outer = right.loop in self.right.nest.outer
+        new = self._choose(left, right, is_outer=left_outer and right_outer)
+        self.chosen.add(new.name)
+        self.left.parts.setdefault(left.loop, []).append((new, left.weight))
+        self.right.parts.setdefault(right.loop, []).append((new, right.weight))
+        if left_outer and right_outer:
+            self.outer.append(new)
+        elif left_outer:
+            self.left.demoted.append(new)
+        elif right_outer:
+            self.right.demoted.append(new)
+
+    def _choose(self, left: Axis, right: Axis, is_outer: bool) -> Symbol:
+        """A loop of either side that is kept whole, else a fresh one."""
+        for axis, nest in ((left, self.left.nest), (right, self.right.nest)):
+            whole = axis.extent == extent(axis.loop)
+            if whole and (axis.loop in nest.outer) == is_outer and axis.loop.name not in self.chosen:
+                return axis.loop
+        return self._fresh("i" if is_outer else "r", left.extent)
+
+    def _place_rest(self) -> None:
+        """Outer loops that neither access moves along: matched by extent, the others become inner loops."""
+        one = integer(1)
+        rest = [s for s in self.right.nest.outer if s not in self.right.parts]
+        for symbol in self.left.nest.outer:
+            if symbol in self.left.parts:
+                continue
+            partner = next((s for s in rest if s.extent == symbol.extent), None)
+            if partner is None:
+                self._demote(self.left, symbol, self.right)
+            else:
+                rest.remove(partner)
+                size = extent(symbol)
+                self._place(Axis(symbol, size, one, one), Axis(partner, size, one, one))
+        for symbol in rest:
+            self._demote(self.right, symbol, self.left)
+
+    def _demote(self, side: Side, symbol: Symbol, other: Side) -> None:
+        """Give an outer loop the name of an inner loop of the other side that is as long, if one is free."""
+        inner = dict.fromkeys(s for piece in other.nest.pieces for s in piece.inner)
+        free = (s for s in inner if s.extent == symbol.extent and s not in other.parts)
+        new = next((s for s in free if s.name not in self.chosen), None)
+        if new is None:
+            new = self._fresh("r", extent(symbol))
+        self.chosen.add(new.name)
+        side.parts[symbol] = [(new, integer(1))]
+        side.demoted.append(new)
+
+    def _fresh(self, prefix: str, size: Index) -> Symbol:
+        number = 0
+        while f"{prefix}{number}" in self.taken:
+            number += 1
+        self.taken.add(f"{prefix}{number}")
+        return loop(f"{prefix}{number}", size)
+
+
+def _separate(side: Side, fresh: Callable[[str, Index], Symbol]) -> None:
+    """Rename inner loops that stay, where a loop that comes beside them bears the same name."""
+    for piece in side.nest.pieces:
+        arriving = {symbol.name for symbol in side.demoted}
+        for symbol in piece.inner:
+            arriving.update(new.name for new, _ in side.parts.get(symbol, ()))
+        for symbol in piece.inner:
+            if symbol not in side.parts and symbol.name in arriving:
+                side.parts[symbol] = [(fresh("r", extent(symbol)), integer(1))]
+
+
+def _apply(side: Side, outer: tuple[Symbol, ...]) -> Nest:
+    if side.is_unchanged():
+        return side.nest if outer == side.nest.outer else replace(side.nest, outer=outer)
+    renaming = side.renaming()
+    demoted = tuple(side.demoted)
+    pieces = []
+    for piece in side.nest.pieces:
+        inner = list(demoted)
+        for symbol in piece.inner:
+            parts = side.parts.get(symbol)
+            inner.extend([symbol] if parts is None else (new for new, _ in parts))
+        pieces.append(piece.rename(renaming, tuple(inner), side.nest.analysis))
+    return replace(side.nest, outer=outer, pieces=tuple(pieces))
+

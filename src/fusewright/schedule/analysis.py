@@ -1,0 +1,128 @@
+"""What all scheduling passes ask about values, sizes and buffers, answered once each and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fusewright.ir.index import Index, product
+from fusewright.ir.program import Buffer, Program
+from fusewright.ir.value import (
+    Apply,
+    Cast,
+    Expressions,
+    IndexValue,
+    Load,
+    Masked,
+    Random,
+    Value,
+    postorder,
+)
+
+UNKNOWN_SIZE = 1024
+"""Stands for a size that no fact gives a hint for."""
+
+COSTS: dict[str, int] = {
+    **dict.fromkeys(("div", "sqrt", "rsqrt", "reciprocal", "remainder", "fmod", "floor_div"), 4),
+    **dict.fromkeys(("trunc_div", "floor", "ceil", "trunc", "round", "sign", "hypot"), 2),
+    **dict.fromkeys(
+        (
+            *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan"),
+            *("asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+            *("sigmoid", "erf", "erfc", "erfinv", "lgamma", "digamma", "pow", "nextafter"),
+        ),
+        16,
+    ),
+}
+"""Relative cost of one operation; what is not listed costs 1."""
+
+RANDOM_COST = 32
+
+
+class Analysis:
+    """Memory of one scheduling: the program's buffers, size hints, and facts about its values."""
+
+    def __init__(self, program: Program) -> None:
+        self.expressions: Expressions = program.expressions
+        self.buffers: dict[str, Buffer] = program.buffers()
+        self._hints = {fact.symbol.name: fact.hint for fact in program.sizes}
+        self._known_hints: dict[Index, int] = {}
+        self._nodes: dict[int, tuple[Value, ...]] = {}
+        self._loads: dict[int, tuple[Load, ...]] = {}
+        self._indices: dict[int, tuple[Index, ...]] = {}
+        self._costs: dict[int, int] = {}
+
+    # Sizes -------------------------------------------------------------------------------------------
+
+    def hint(self, index: Index) -> int:
+        """The number that `index`, free of loops, had when compiling. For profitability only."""
+        if index.is_constant:
+            return index.constant
+        known = self._known_hints.get(index)
+        if known is None:
+            values = {s.name: self._hints.get(s.name, UNKNOWN_SIZE) for s in index.free()}
+            known = self._known_hints[index] = index.evaluate(values)
+        return known
+
+    def points(self, loops: Iterable[Index]) -> int:
+        """How many points loops of these extents have, by hints."""
+        total = 1
+        for extent in loops:
+            total *= self.hint(extent)
+        return total
+
+    def elements(self, name: str) -> int:
+        """Elements of a buffer, by hints."""
+        return self.hint(product(self.buffers[name].layout.size))
+
+    def bytes(self, name: str) -> int:
+        """Bytes of a buffer, by hints."""
+        return self.elements(name) * self.buffers[name].layout.dtype.bytes
+
+    # Values ------------------------------------------------------------------------------------------
+
+    def nodes(self, value: Value) -> tuple[Value, ...]:
+        """Every value below `value` once, in postorder."""
+        known = self._nodes.get(id(value))
+        if known is None:
+            known = self._nodes[id(value)] = tuple(postorder((value,)))
+        return known
+
+    def loads(self, value: Value) -> tuple[Load, ...]:
+        """The distinct loads below `value`, in order of first use."""
+        known = self._loads.get(id(value))
+        if known is None:
+            known = tuple(node for node in self.nodes(value) if isinstance(node, Load))
+            self._loads[id(value)] = known
+        return known
+
+    def indices(self, value: Value) -> tuple[Index, ...]:
+        """Every index expression below `value`: of loads, of index values and of random draws."""
+        known = self._indices.get(id(value))
+        if known is None:
+            found: dict[Index, None] = {}
+            for node in self.nodes(value):
+                if isinstance(node, (Load, IndexValue)):
+                    found[node.index] = None
+                elif isinstance(node, Random):
+                    found[node.position] = None
+            known = self._indices[id(value)] = tuple(found)
+        return known
+
+    def cost(self, value: Value) -> int:
+        """How much work one evaluation of `value` is, loads left out."""
+        known = self._costs.get(id(value))
+        if known is None:
+            known = self._costs[id(value)] = sum(map(_node_cost, self.nodes(value)))
+        return known
+
+
+def _node_cost(node: Value) -> int:
+    match node:
+        case Apply(operation=operation):
+            return COSTS.get(operation, 1)
+        case Cast() | Masked():
+            return 1
+        case Random():
+            return RANDOM_COST
+        case _:
+            return 0

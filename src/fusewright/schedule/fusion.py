@@ -1,0 +1,264 @@
+"""Fusion: nests that share data move under the same outer loops, the pair that saves most bytes first.
+
+Before:
+```
+nest [i0<196608]                    store t[i0]:  x[i0] + y[i0]
+nest [i0<256] inner [r0<768]        sum   s[i0]:  t[768*i0 + r0]
+nest [i0<256, i1<768]               store u[768*i0 + i1]:  t[768*i0 + i1] - s[i0]
+```
+After:
+```
+nest [i0<256]
+  store t[768*i0 + r0] over [r0<768]:  x[768*i0 + r0] + y[768*i0 + r0]
+  sum   s[i0] over [r0<768]:           t[768*i0 + r0]
+  store u[768*i0 + r0] over [r0<768]:  t[768*i0 + r0] - s[i0]
+```
+Candidates are found by shared buffer: the writer of a buffer with each reader, and neighbouring readers with each other, so
+their number grows with the program and not with its square. `why_not_fuse` says why a pair stays apart.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fusewright.schedule.align import Alignment, align
+from fusewright.schedule.analysis import Analysis
+from fusewright.schedule.dependencies import Dependencies
+from fusewright.schedule.nest import Access, Nest, Piece, extent
+
+PIECES_LIMIT = 64
+"""A nest with more pieces than this is not fused further: its kernel would spill and compile slowly."""
+
+BUFFERS_LIMIT = 40
+"""A nest that touches more buffers than this is not fused further."""
+
+ALIGNMENTS_TRIED = 4
+"""How many shared accesses are tried as the one to align by."""
+
+PARALLEL_POINTS = 16
+"""A fusion must leave this many points of outer loops, unless the work is small."""
+
+SMALL_WORK = 1 << 15
+"""Points of all loops below which parallelism does not matter."""
+
+NEIGHBOUR_DISTANCE = 64
+"""Steps of the program that two readers of a buffer may lie apart: fusing them keeps other buffers alive longer."""
+
+
+@dataclass(slots=True)
+class Graph:
+    """The steps of a program while they are fused: a nest, or None for a library call or a copy."""
+
+    nests: list[Nest | None]
+    dependencies: Dependencies
+    readers: dict[str, set[int]]
+    """Steps that read each buffer, library calls and copies among them."""
+
+    kept: frozenset[str]
+    """Buffers that the caller gets: they stay in memory whoever reads them."""
+
+    analysis: Analysis
+    writer: dict[str, int] = field(default_factory=dict)
+
+    def nest(self, step: int) -> Nest:
+        nest = self.nests[step]
+        assert nest is not None
+        return nest
+
+
+def fuse(graph: Graph) -> None:
+    """Fuse pairs until none is left that saves bytes and may be fused. Changes `graph` in place."""
+    queue: list[tuple[int, int, int, int]] = []
+    version = [0] * len(graph.nests)
+    for step, nest in enumerate(graph.nests):
+        if nest is not None:
+            _push(queue, graph, step, (other for other in _partners(graph, step) if other > step))
+    seen: dict[tuple[int, int], tuple[int, int]] = {}
+    while queue:
+        _, _, first, second = heapq.heappop(queue)
+        if graph.nests[first] is None or graph.nests[second] is None:
+            continue
+        versions = (version[first], version[second])
+        if seen.get((first, second)) == versions:
+            continue
+        seen[first, second] = versions
+        found = _try(graph, first, second)
+        if isinstance(found, str):
+            continue
+        _join(graph, first, second, found)
+        version[first] += 1
+        _push(queue, graph, first, _partners(graph, first))
+
+
+def why_not_fuse(graph: Graph, first: int, second: int) -> str | None:
+    """The reason why two steps are not fused, or None when they may be."""
+    found = _try(graph, min(first, second), max(first, second))
+    return found if isinstance(found, str) else None
+
+
+# Candidates ------------------------------------------------------------------------------------------
+
+
+def _partners(graph: Graph, step: int) -> Iterator[int]:
+    """Steps that share a buffer with `step`, in program order."""
+    nest = graph.nest(step)
+    found: set[int] = set()
+    for name in nest.written:
+        found.update(graph.readers.get(name, ()))
+    for name in nest.loaded:
+        if name in graph.writer:
+            found.add(graph.writer[name])
+        found.update(_neighbours(step, graph.readers[name]))
+    found.discard(step)
+    return (other for other in sorted(found) if graph.nests[other] is not None)
+
+
+def _neighbours(step: int, readers: set[int]) -> Iterator[int]:
+    """The nearest reader on either side."""
+    below = [other for other in readers if other < step]
+    above = [other for other in readers if other > step]
+    if below:
+        yield max(below)
+    if above:
+        yield min(above)
+
+
+def _push(
+    queue: list[tuple[int, int, int, int]], graph: Graph, step: int, others: Iterator[int]
+) -> None:
+    for other in others:
+        first, second = min(step, other), max(step, other)
+        saved = bytes_saved(graph, first, second)
+        if saved > 0:
+            heapq.heappush(queue, (-saved, second - first, first, second))
+
+
+def bytes_saved(graph: Graph, first: int, second: int) -> int:
+    """Bytes that need not move when the two are one: shared reads, and buffers that leave memory."""
+    left, right = graph.nest(first), graph.nest(second)
+    both = {first, second}
+    total = 0
+    for name in left.loaded:
+        if name in right.loaded:
+            total += graph.analysis.bytes(name)
+    for writing, reading in ((left, right), (right, left)):
+        for name in writing.written:
+            if name in reading.loaded:
+                leaves = name not in graph.kept and graph.readers[name] <= both
+                total += graph.analysis.bytes(name) * (2 if leaves else 1)
+    return total
+
+
+# Decision --------------------------------------------------------------------------------------------
+
+
+def _try(graph: Graph, first: int, second: int) -> Alignment | str:
+    """How to fuse two steps, or why not. `first` comes first in the program."""
+    left, right = graph.nests[first], graph.nests[second]
+    if left is None or right is None:
+        return "a library call or a copy has no loops to fuse"
+    for nest in (left, right):
+        if any(piece.kind in ("scatter", "scan") for piece in nest.pieces):
+            return "a scatter or a scan stays by itself"
+    if len(left.pieces) + len(right.pieces) > PIECES_LIMIT:
+        return f"together they have more than {PIECES_LIMIT} pieces"
+    touched = left.loaded.keys() | right.loaded.keys() | left.written.keys() | right.written.keys()
+    if len(touched) > BUFFERS_LIMIT:
+        return f"together they touch more than {BUFFERS_LIMIT} buffers"
+    if graph.dependencies.must_precede(second, first):
+        first, second, left, right = second, first, right, left
+    if graph.dependencies.between(first, second):
+        return "a third step lies between them"
+    depends = any(name in right.loaded for name in left.written)
+    if not depends and second - first > NEIGHBOUR_DISTANCE:
+        return "they only read the same data, far apart"
+    return _best_alignment(left, right)
+
+
+def _best_alignment(left: Nest, right: Nest) -> Alignment | str:
+    """The first alignment, by the largest shared access, in which every value is at hand where it is read."""
+    reason = "they share no access"
+    for left_place, right_place in _shared_accesses(left, right)[:ALIGNMENTS_TRIED]:
+        alignment = align(left, left_place, right, right_place)
+        if isinstance(alignment, str):
+            reason = alignment
+            continue
+        obstacle = _misses(left, right, alignment) or _too_serial(left, right, alignment)
+        if obstacle is None:
+            return alignment
+        reason = obstacle
+    return reason
+
+
+Place = tuple[Piece, Access]
+
+
+def _shared_accesses(left: Nest, right: Nest) -> list[tuple[Place, Place]]:
+    """Pairs of accesses to one buffer, one from each nest, those with most loops and bytes first."""
+    found: list[tuple[int, int, int, Place, Place]] = []
+    for name in dict.fromkeys((*left.written, *left.loaded)):
+        for a in _places(left, name):
+            for b in _places(right, name):
+                if a[1].is_affine and b[1].is_affine:
+                    loops = len(a[1].index.free()) + len(b[1].index.free())
+                    size = left.analysis.bytes(name)
+                    found.append((-size, -loops, len(found), a, b))
+    return [(a, b) for *_, a, b in sorted(found, key=lambda item: item[:3])]
+
+
+def _places(nest: Nest, name: str) -> Sequence[Place]:
+    """Where a nest writes or loads a buffer: the write, and the first load of each different index."""
+    written = nest.written.get(name)
+    loads = {access.index: (piece, access) for piece, access in reversed(nest.loaded.get(name, ()))}
+    return (*((written,) if written else ()), *loads.values())
+
+
+def _misses(left: Nest, right: Nest, alignment: Alignment) -> str | None:
+    """Whether `right` loads an element that `left` has not written by then at the same point of the outer loops."""
+    left_renaming = alignment.left_side.renaming()
+    right_renaming = alignment.right_side.renaming()
+    for name, (_, write) in left.written.items():
+        wanted = write.index.substitute(left_renaming)
+        for _, load in right.loaded.get(name, ()):
+            if not load.is_affine or load.index.substitute(right_renaming) != wanted:
+                return f"{name} is read at {load.index}, not where its point writes it"
+    return None
+
+
+def _too_serial(left: Nest, right: Nest, alignment: Alignment) -> str | None:
+    """Whether too few points of outer loops would be left for the work."""
+    analysis = left.analysis
+    points = analysis.points(extent(symbol) for symbol in alignment.outer)
+    if points >= PARALLEL_POINTS:
+        return None
+    before = max(analysis.points(map(extent, nest.outer)) for nest in (left, right))
+    if before > points and max(_work(left), _work(right)) > SMALL_WORK:
+        return f"only {points} independent points would be left"
+    return None
+
+
+def _work(nest: Nest) -> int:
+    """Points of all loops, of the piece that has most."""
+    points = nest.analysis.points
+    most = max(points(map(extent, piece.inner)) for piece in nest.pieces)
+    return points(map(extent, nest.outer)) * most
+
+
+# Change ----------------------------------------------------------------------------------------------
+
+
+def _join(graph: Graph, first: int, second: int, alignment: Alignment) -> None:
+    """Put the fused nest in the place of `first`; `second` is gone."""
+    left, right = alignment.left(), alignment.right()
+    pieces = sorted((*left.pieces, *right.pieces), key=lambda piece: piece.position)
+    nest = Nest(outer=alignment.outer, pieces=tuple(pieces), analysis=graph.analysis)
+    graph.nests[first], graph.nests[second] = nest, None
+    graph.dependencies.contract(first, second)
+    for name in nest.written:
+        graph.writer[name] = first
+    for name in nest.loaded:
+        readers = graph.readers[name]
+        readers.discard(second)
+        readers.add(first)

@@ -1,0 +1,140 @@
+"""How long buffers live: their last use, peak bytes of a plan and their lower bound, and memory that can be taken over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusewright.ir.group import Accumulate, Group, Schedule, Stage, Store
+from fusewright.ir.index import Index
+from fusewright.ir.program import Buffer, CopyBack, ExternKernel
+from fusewright.schedule.analysis import Analysis
+from fusewright.schedule.dependencies import effects, output_buffers
+from fusewright.schedule.stages import action_roots
+
+Step = Group | ExternKernel | CopyBack
+
+
+def step_reads(step: Step, analysis: Analysis) -> tuple[str, ...]:
+    """Buffers whose memory a step reads or changes, those it makes left out."""
+    if isinstance(step, Group):
+        made = {buffer.name for buffer in step.writes}
+        names = (buffer.name for buffer in step.reads if buffer.name not in made)
+        return tuple(dict.fromkeys((*names, *(old for _, old in taken_over(step)))))
+    effect = effects(step, analysis)
+    return tuple(dict.fromkeys((*effect.reads, *effect.overwrites)))
+
+
+def step_writes(step: Step) -> tuple[Buffer, ...]:
+    """Buffers that a step makes."""
+    match step:
+        case Group(writes=writes):
+            return writes
+        case ExternKernel(outputs=outputs):
+            return outputs
+        case CopyBack():
+            return ()
+
+
+def last_uses(schedule: Schedule) -> tuple[tuple[str, ...], ...]:
+    """For each step the names of the buffers that no later step reads and that are no output, in order of use.
+
+    Graph inputs and constants are among them; a buffer that nobody reads dies with the step that makes it.
+    """
+    analysis = Analysis(schedule.program)
+    seen = set(output_buffers(schedule.program))
+    dying: list[tuple[str, ...]] = []
+    for step in reversed(schedule.steps):
+        made = (buffer.name for buffer in step_writes(step))
+        used = dict.fromkeys((*step_reads(step, analysis), *made))
+        dying.append(tuple(name for name in used if name not in seen))
+        seen.update(used)
+    return tuple(reversed(dying))
+
+
+@dataclass(frozen=True, slots=True)
+class PeakBytes:
+    """Memory of one call by size hints, graph inputs and constants left out."""
+
+    plan: int
+    """When each buffer is allocated by the step that makes it and freed after its last use."""
+
+    lower_bound: int
+    """What no order of these steps can go below: the largest single step, or all outputs together."""
+
+
+def peak_bytes(schedule: Schedule) -> PeakBytes:
+    """Peak of the schedule's order, and the lower bound over all orders."""
+    analysis = Analysis(schedule.program)
+    given = {b.name for b in (*schedule.program.inputs, *schedule.program.constants)}
+    live = peak = bound = 0
+    for step, dying in zip(schedule.steps, last_uses(schedule), strict=True):
+        made = [buffer.name for buffer in step_writes(step)]
+        taken = {old for _, old in taken_over(step)} if isinstance(step, Group) else set()
+        reads = [n for n in step_reads(step, analysis) if n not in given and n not in taken]
+        live += sum(analysis.bytes(name) for name in made)
+        live -= sum(analysis.bytes(name) for name in taken if name not in given)
+        peak = max(peak, live)
+        bound = max(bound, sum(analysis.bytes(name) for name in (*made, *reads)))
+        live -= sum(analysis.bytes(n) for n in dying if n not in given and n not in taken)
+    outputs = (n for n in output_buffers(schedule.program) if n not in given)
+    return PeakBytes(peak, max(bound, sum(map(analysis.bytes, outputs))))
+
+
+# Taking over memory ----------------------------------------------------------------------------------
+
+
+def taken_over(group: Group) -> tuple[tuple[str, str], ...]:
+    """Pairs (written, base) of scatters: here the written buffer *is* the memory of the base, with no choice."""
+    scattered = {
+        action.buffer
+        for stage in group.stages
+        for action in stage.actions
+        if isinstance(action, Accumulate)
+    }
+    return tuple(pair for pair in group.reuses if pair[0] in scattered)
+
+
+def possible_reuses(group: Group, analysis: Analysis) -> tuple[tuple[str, str], ...]:
+    """Pairs (written, read) of equal layout in which every element is read only by the point that then writes it.
+
+    Each loaded index must be the stored one, and no load may come in a later stage or action than the store.
+    """
+    stores = _single_stores(group.stages)
+    loads = _loads(group.stages, analysis)
+    made = {buffer.name for buffer in group.writes}
+    pairs: list[tuple[str, str]] = []
+    for written in group.writes:
+        if written.name not in stores or written.name in loads:
+            continue
+        index, place = stores[written.name]
+        for read in group.reads:
+            if read.name in made or read.layout != written.layout:
+                continue
+            if all(at == index and when <= place for at, when in loads.get(read.name, ())):
+                pairs.append((written.name, read.name))
+    return tuple(pairs)
+
+
+Moment = tuple[int, int]
+"""Stage and action."""
+
+
+def _single_stores(stages: Sequence[Stage]) -> dict[str, tuple[Index, Moment]]:
+    found: dict[str, tuple[Index, Moment]] = {}
+    for k, stage in enumerate(stages):
+        for j, action in enumerate(stage.actions):
+            if isinstance(action, Store):
+                found[action.buffer] = (action.index, (k, j))
+    return found
+
+
+def _loads(stages: Sequence[Stage], analysis: Analysis) -> dict[str, list[tuple[Index, Moment]]]:
+    found: dict[str, list[tuple[Index, Moment]]] = {}
+    for k, stage in enumerate(stages):
+        for j, action in enumerate(stage.actions):
+            for root in action_roots(action):
+                for load in analysis.loads(root):
+                    found.setdefault(load.buffer, []).append((load.index, (k, j)))
+    return found
+

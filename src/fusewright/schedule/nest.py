@@ -1,0 +1,212 @@
+"""The working form of scheduling: a Nest of outer loops around pieces, every value still in terms of buffers.
+
+A piece is one body of the program. Its writes and loads name elements of buffers in memory; only when a nest becomes
+a `Group` do the buffers that nobody else reads turn into locals. So fusing is no more than putting two nests over
+the same outer loops, and loop variables are bound names that may be chosen freely:
+
+```
+nest [i0<256]
+  sum   s[i0] over [r0<768]:  x[768*i0 + r0]
+  store y[768*i0 + r0] over [r0<768]:  x[768*i0 + r0] / s[i0]
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from fusewright.ir.index import Index, Symbol, integer
+from fusewright.ir.program import ComputedBuffer, Pointwise, Reduction, Scan, Scatter
+from fusewright.ir.value import Constant, IndexValue, Load, Value
+from fusewright.schedule.analysis import Analysis
+
+Renaming = Mapping[Symbol, Index]
+"""Loop variables, and what stands in their place."""
+
+ORDERED_KINDS = frozenset({"argmax", "argmin", "scan", "scatter"})
+"""Kinds whose result depends on the order of their loops."""
+
+
+_KINDS_OF_ONE = frozenset({"sum", "prod", "max", "min", "any", "all", "xor"})
+"""Reductions that are the value itself when there is one value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One element of a buffer, as a function of the loops around it."""
+
+    buffer: str
+    index: Index
+    is_affine: bool = True
+    """False where the index contains loaded values."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Piece:
+    """One body inside the outer loops of a nest."""
+
+    kind: str
+    """store, scan, scatter, or a key of `ops.REDUCTION_KINDS`."""
+
+    mode: str = ""
+    """Of a scan: its kind. Of a scatter: its mode."""
+
+    writes: tuple[Access, ...]
+    inner: tuple[Symbol, ...]
+    value: Value
+    place: Value | None = None
+    """Of a scatter: the element that is written, as an index value."""
+
+    base: str = ""
+    """Of a scatter: the buffer whose memory is taken over."""
+
+    position: int
+    """Of its statement in the program; pieces keep this order among themselves."""
+
+    @property
+    def is_store(self) -> bool:
+        return self.kind == "store"
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.kind not in ("store", "scan", "scatter")
+
+    @property
+    def roots(self) -> tuple[Value, ...]:
+        """The values that the piece evaluates at each point."""
+        return (self.value,) if self.place is None else (self.place, self.value)
+
+    def loads(self, analysis: Analysis) -> Iterator[Load]:
+        for root in self.roots:
+            yield from analysis.loads(root)
+
+    def indices(self, analysis: Analysis) -> Iterator[Index]:
+        """Every index expression that depends on the loops."""
+        for root in self.roots:
+            yield from analysis.indices(root)
+        for write in self.writes:
+            yield write.index
+
+    def rename(self, renaming: Renaming, inner: tuple[Symbol, ...], analysis: Analysis) -> Piece:
+        """The same work with loop variables replaced, inside the inner loops `inner`."""
+        if all(symbol.index == index for symbol, index in renaming.items()):
+            return self if inner == self.inner else replace(self, inner=inner)
+        substitute = analysis.expressions.substitute
+        return replace(
+            self,
+            writes=tuple(replace(w, index=w.index.substitute(renaming)) for w in self.writes),
+            inner=inner,
+            value=substitute(self.value, renaming),
+            place=None if self.place is None else substitute(self.place, renaming),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Nest:
+    """Pieces that share their outer loops; one becomes one group."""
+
+    outer: tuple[Symbol, ...]
+    pieces: tuple[Piece, ...]
+    """In the order of their statements."""
+
+    analysis: Analysis
+
+    @cached_property
+    def written(self) -> dict[str, tuple[Piece, Access]]:
+        """Each buffer that the nest writes, with where."""
+        return {write.buffer: (p, write) for p in self.pieces for write in p.writes}
+
+    @cached_property
+    def loaded(self) -> dict[str, tuple[tuple[Piece, Access], ...]]:
+        """Each buffer that the nest loads, with every place that does."""
+        found: dict[str, list[tuple[Piece, Access]]] = {}
+        for piece in self.pieces:
+            for load in piece.loads(self.analysis):
+                access = Access(load.buffer, load.index, not load.indirect)
+                found.setdefault(load.buffer, []).append((piece, access))
+        return {name: tuple(places) for name, places in found.items()}
+
+    @cached_property
+    def is_pointwise(self) -> bool:
+        """Whether every piece is a store, so that outer loops may become inner ones."""
+        return all(piece.is_store for piece in self.pieces)
+
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        """Names of all loops."""
+        inner = (symbol.name for piece in self.pieces for symbol in piece.inner)
+        return frozenset((*(symbol.name for symbol in self.outer), *inner))
+
+
+def extent(symbol: Symbol) -> Index:
+    """How many values a loop variable takes."""
+    assert symbol.extent is not None
+    return symbol.extent
+
+
+def nest_of(statement: ComputedBuffer, position: int, analysis: Analysis) -> Nest:
+    """The nest that holds just this statement; loops of extent 1 are dropped."""
+    outer, inner, piece = _piece_of(statement, position, analysis)
+    unit = {s: integer(0) for s in (*outer, *inner) if s.extent == 1}
+    inner = tuple(s for s in inner if s not in unit)
+    piece = piece.rename(unit, inner, analysis)
+    if piece.kind in _KINDS_OF_ONE and not inner:
+        piece = replace(piece, kind="store")
+    outer = tuple(s for s in outer if s not in unit)
+    return Nest(outer=outer, pieces=(piece,), analysis=analysis)
+
+
+def _piece_of(
+    statement: ComputedBuffer, position: int, analysis: Analysis
+) -> tuple[tuple[Symbol, ...], tuple[Symbol, ...], Piece]:
+    """Outer loops, inner loops, and the piece."""
+    match statement.body:
+        case Pointwise(loops=loops, value=value):
+            writes = _writes(statement, loops)
+            piece = Piece(kind="store", writes=writes, inner=(), value=value, position=position)
+            return loops, (), piece
+        case Reduction(loops=loops, reduction_loops=inner, kind=kind, value=value):
+            writes = _writes(statement, loops)
+            piece = Piece(kind=kind, writes=writes, inner=inner, value=value, position=position)
+            return loops, inner, piece
+        case Scan(loops=loops, kind=kind, value=value):
+            piece = Piece(
+                kind="scan",
+                mode=kind,
+                writes=_writes(statement, loops),
+                inner=loops[-1:],
+                value=value,
+                position=position,
+            )
+            return loops[:-1], loops[-1:], piece
+        case Scatter(loops=loops, base=base, index=index, mode=mode, value=value):
+            place = analysis.expressions.index(index)
+            piece = Piece(
+                kind="scatter",
+                mode=mode,
+                writes=(Access(statement.outputs[0].name, index, is_affine=False),),
+                inner=(),
+                value=value,
+                place=place,
+                base=base,
+                position=position,
+            )
+            return loops, (), piece
+
+
+def _writes(statement: ComputedBuffer, loops: tuple[Symbol, ...]) -> tuple[Access, ...]:
+    point = tuple(symbol.index for symbol in loops)
+    return tuple(Access(b.name, b.layout.index(point)) for b in statement.outputs)
+
+
+def place_index(piece: Piece) -> tuple[Index, tuple[Value, ...]]:
+    """Where a scatter writes: the element, and the values behind loaded symbols in it."""
+    match piece.place:
+        case IndexValue(index=index, indirect=indirect):
+            return index, indirect
+        case Constant(value=value):
+            return integer(int(value)), ()
+        case _:
+            raise TypeError("only a scatter has a place")

@@ -1,0 +1,252 @@
+"""From a nest to a Group: pieces are put into stages, and buffers that nobody else reads become locals.
+
+Before, where `m`, `e` and `s` are read by no other step:
+```
+nest [i0<32]
+  max   m[i0] over [r0<128]:            x[128*i0 + r0]
+  store e[128*i0 + r0] over [r0<128]:   exp(x[128*i0 + r0] - m[i0])
+  sum   s[i0] over [r0<128]:            e[128*i0 + r0]
+  store y[128*i0 + r0] over [r0<128]:   e[128*i0 + r0] / s[i0]
+```
+After:
+```
+group [i0<32]
+  local m: f32   local e: f32[128]   local s: f32
+  stage over [r0<128]   reduce m = max x[128*i0 + r0]
+  stage over [r0<128]   t = exp(x[128*i0 + r0] - m);  store e[r0] = t;  reduce s = sum t
+  stage over [r0<128]   store y[128*i0 + r0] = e[r0] / s
+```
+Within a stage a value is handed on as it is. A later stage computes it again where that is cheap, else finds it in a
+local: a scalar, or a row over the inner loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store
+from fusewright.ir.index import Index, Symbol, contiguous_strides, integer
+from fusewright.ir.origin import Origin
+from fusewright.ir.program import Buffer
+from fusewright.ir.value import Load, Value
+from fusewright.schedule.analysis import Analysis
+from fusewright.schedule.nest import Nest, Piece, extent, place_index
+
+RECOMPUTED_COST = 4
+"""A value of at most this cost is computed again in a later stage rather than kept in a row."""
+
+RECOMPUTED_LOADS = 2
+"""A value that loads more than this is kept in a row."""
+
+ROW_BYTES = 1 << 17
+"""A longer row is no local: it stays a buffer in memory."""
+
+ZERO = integer(0)
+
+
+@dataclass(slots=True)
+class Placed:
+    """A piece in its stage, with its value in terms of memory and locals."""
+
+    piece: Piece
+    level: int
+    """Stages run by ascending level."""
+
+    value: Value
+    in_memory: bool
+    """Whether its buffer is written to memory."""
+
+    local: Local | None = None
+    """Where later stages find its result."""
+
+    locals: list[Local] = field(default_factory=list)
+    """Of a reduction: one a result."""
+
+
+def build_group(
+    nest: Nest, name: str, leaves_memory: Callable[[str], bool], origins: tuple[Origin, ...]
+) -> Group:
+    """The group of a simplified nest. `leaves_memory` says of a written buffer that nobody outside reads it."""
+    placed = _Placement(nest, leaves_memory).run()
+    stages = _stages(placed, nest.analysis)
+    local = [p.local for p in placed if p.local is not None]
+    local.extend(l for p in placed for l in p.locals)
+    reads, writes = _memory(stages, {l.name for l in local}, nest.analysis)
+    used = _locals_used(stages, local)
+    return Group(
+        name=name,
+        outer=nest.outer,
+        locals=used,
+        stages=stages,
+        reads=reads,
+        writes=writes,
+        origins=origins,
+    )
+
+
+class _Placement:
+    """Gives each piece, in the order of the program, its level, and its value in terms of memory and locals."""
+
+    def __init__(self, nest: Nest, leaves_memory: Callable[[str], bool]) -> None:
+        self.nest = nest
+        self.analysis = nest.analysis
+        self.leaves_memory = leaves_memory
+        self.by_buffer: dict[str, Placed] = {}
+
+    def run(self) -> list[Placed]:
+        placed: list[Placed] = []
+        for piece in self.nest.pieces:
+            level = max((self._level(piece, load) for load in self._own_loads(piece)), default=0)
+            value = self.analysis.expressions.rewrite(
+                piece.value, {}, lambda load: self._replacement(piece, level, load)
+            )
+            new = Placed(piece, level, value, in_memory=False)
+            new.in_memory = any(not self.leaves_memory(w.buffer) for w in piece.writes)
+            if piece.is_reduction:
+                new.locals = [self._local(w.buffer) for w in piece.writes]
+            placed.append(new)
+            for write in piece.writes:
+                self.by_buffer[write.buffer] = new
+        return placed
+
+    def _own_loads(self, piece: Piece) -> list[Load]:
+        return [load for load in piece.loads(self.analysis) if load.buffer in self.by_buffer]
+
+    def _level(self, piece: Piece, load: Load) -> int:
+        """The first level at which the result that `load` wants is there."""
+        source = self.by_buffer[load.buffer]
+        hands_on = source.piece.is_store and source.piece.inner == piece.inner
+        return source.level if hands_on else source.level + 1
+
+    def _replacement(self, piece: Piece, level: int, load: Load) -> Value | None:
+        """What stands for a load of a buffer that this nest writes; None keeps the load."""
+        source = self.by_buffer.get(load.buffer)
+        if source is None:
+            return None
+        if source.piece.is_reduction:
+            position = [w.buffer for w in source.piece.writes].index(load.buffer)
+            return self._read(source.locals[position], ZERO)
+        if source.level == level and source.piece.inner == piece.inner:
+            return source.value
+        if source.piece.inner:
+            if self._is_cheap(source):
+                return source.value
+            if source.in_memory or not self._fits(source.piece.inner, load):
+                source.in_memory = True
+                return None
+        if source.local is None:
+            source.local = self._local(load.buffer, tuple(map(extent, source.piece.inner)))
+        return self._read(source.local, row_index(source.piece.inner))
+
+    def _is_cheap(self, source: Placed) -> bool:
+        cheap = self.analysis.cost(source.value) <= RECOMPUTED_COST
+        loads = len(self.analysis.loads(source.value))
+        return cheap and loads <= (1 if source.in_memory else RECOMPUTED_LOADS)
+
+    def _fits(self, inner: tuple[Symbol, ...], load: Load) -> bool:
+        size = integer(load.dtype.bytes)
+        for symbol in inner:
+            size = size * extent(symbol)
+        return size.upper is not None and size.upper <= ROW_BYTES
+
+    def _local(self, buffer: str, size: tuple[Index, ...] = ()) -> Local:
+        name = f"{buffer}_local"
+        while name in self.analysis.buffers:
+            name += "_"
+        return Local(name=name, dtype=self.analysis.buffers[buffer].layout.dtype, size=size)
+
+    def _read(self, local: Local, index: Index) -> Value:
+        return self.analysis.expressions.load(local.name, index, local.dtype)
+
+
+def row_index(inner: tuple[Symbol, ...]) -> Index:
+    """The row-major position of a point of the inner loops."""
+    total = ZERO
+    for symbol, stride in zip(inner, contiguous_strides(map(extent, inner)), strict=True):
+        total = total + symbol.index * stride
+    return total
+
+
+# Stages ----------------------------------------------------------------------------------------------
+
+
+def _stages(placed: list[Placed], analysis: Analysis) -> tuple[Stage, ...]:
+    """One stage for each level and loops; results of reductions that memory needs are stored one level later."""
+    found: dict[tuple[int, tuple[Symbol, ...]], list[Action]] = {}
+
+    def add(level: int, inner: tuple[Symbol, ...], action: Action) -> None:
+        found.setdefault((level, inner), []).append(action)
+
+    for item in placed:
+        for action in _actions(item):
+            add(item.level, item.piece.inner, action)
+        if item.piece.is_reduction and item.in_memory:
+            for write, local in zip(item.piece.writes, item.locals, strict=True):
+                value = analysis.expressions.load(local.name, ZERO, local.dtype)
+                store = Store(buffer=write.buffer, index=write.index, value=value)
+                add(item.level + 1, (), store)
+    ordered = sorted(found.items(), key=lambda entry: entry[0][0])
+    return tuple(Stage(inner=inner, actions=tuple(actions)) for (_, inner), actions in ordered)
+
+
+def _actions(item: Placed) -> list[Action]:
+    piece, value = item.piece, item.value
+    match piece.kind:
+        case "store":
+            actions: list[Action] = []
+            if item.local is not None:
+                index = row_index(piece.inner)
+                actions.append(Store(buffer=item.local.name, index=index, value=value))
+            if item.in_memory:
+                (write,) = piece.writes
+                actions.append(Store(buffer=write.buffer, index=write.index, value=value))
+            return actions
+        case "scatter":
+            index, indirect = place_index(piece)
+            return [
+                Accumulate(
+                    buffer=piece.writes[0].buffer,
+                    index=index,
+                    indirect=indirect,
+                    mode=piece.mode,
+                    value=value,
+                )
+            ]
+        case kind:
+            targets = tuple(local.name for local in item.locals)
+            return [Reduce(targets=targets, kind=kind, value=value)]
+
+
+def _memory(
+    stages: tuple[Stage, ...], local: set[str], analysis: Analysis
+) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
+    """Buffers in memory that stages load, and that they write, each in order of first use."""
+    reads: dict[str, None] = {}
+    writes: dict[str, None] = {}
+    for stage in stages:
+        for action in stage.actions:
+            for root in action_roots(action):
+                reads.update(dict.fromkeys(load.buffer for load in analysis.loads(root)))
+            if not isinstance(action, Reduce) and action.buffer not in local:
+                writes[action.buffer] = None
+    return (
+        tuple(analysis.buffers[name] for name in reads if name not in local),
+        tuple(analysis.buffers[name] for name in writes),
+    )
+
+
+def action_roots(action: Action) -> tuple[Value, ...]:
+    """The values that an action evaluates."""
+    return (*action.indirect, action.value) if isinstance(action, Accumulate) else (action.value,)
+
+
+def _locals_used(stages: tuple[Stage, ...], local: list[Local]) -> tuple[Local, ...]:
+    """Locals in the order in which stages write them."""
+    by_name = {l.name: l for l in local}
+    order: dict[str, None] = {}
+    for stage in stages:
+        for action in stage.actions:
+            names = action.targets if isinstance(action, Reduce) else (action.buffer,)
+            order.update(dict.fromkeys(name for name in names if name in by_name))
+    return tuple(by_name[name] for name in order)
