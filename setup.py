@@ -9,8 +9,20 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 NATIVE = "src/fusewright/native"
-SOURCES = ("module", "torch_library", "tensor_access", "cpu_kernel")
-HEADERS = ("torch_library", "tensor_access", "cpu_kernel")
+SOURCES = (
+    "module",
+    "torch_library",
+    "tensor_access",
+    "cpu_kernel",
+    "guard_steps",
+    "guard_tests",
+    "guard_program",
+    "entry",
+    "interpreter_frame",
+    "frame_compiler",
+    "frame_hook",
+)
+HEADERS = tuple(name for name in SOURCES if name not in ("module", "guard_steps", "guard_tests"))
 
 if not (3, 11) <= sys.version_info[:2] <= (3, 13):
     sys.exit(f"fusewright needs Python 3.11, 3.12 or 3.13; this is {sys.version.split()[0]}")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
 import torch
 
 try:
@@ -12,9 +16,42 @@ except ImportError as error:
         "`pip install .`, or build it in place with `python setup.py build_ext --inplace`"
     ) from error
 
-from fusewright.native._extension import CpuKernel
+from fusewright.native._extension import (
+    CpuKernel,
+    Entry,
+    Frame,
+    FrameCompiler,
+    GuardProgram,
+    dispatch_state,
+    read_tensor,
+)
 
-__all__ = ["CpuKernel"]
+__all__ = [
+    "CpuKernel",
+    "Entry",
+    "Frame",
+    "FrameCompiler",
+    "GuardProgram",
+    "disable",
+    "dispatch_state",
+    "read_tensor",
+]
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+def disable(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """`function`, run with the frame hook off: what it calls is neither compiled nor replaced."""
+    disabled = _extension.Disabled(function)
+    functools.update_wrapper(disabled, function)
+    return disabled
+
+
+def _key_set(tensor: torch.Tensor) -> int:
+    """The tensor's dispatch key set, a bit for each functionality and backend."""
+    keys: int = torch._C._dispatch_keys(tensor).raw_repr()
+    return keys
 
 
 def _samples() -> tuple[tuple[torch.Tensor, int, int], ...]:
@@ -27,10 +64,10 @@ def _samples() -> tuple[tuple[torch.Tensor, int, int], ...]:
         torch.empty(4, device="meta"),
         torch.nn.Parameter(plain),
     )
-    return tuple((t, t._cdata, torch._C._dispatch_keys(t).raw_repr()) for t in kinds)
+    return tuple((tensor, tensor._cdata, _key_set(tensor)) for tensor in kinds)
 
 
 KEY_SETS_READABLE: bool = _extension.attach_torch(
-    torch._C.__file__, torch.Tensor, torch.nn.Parameter, _samples()
+    torch._C.__file__, torch.Tensor, torch.nn.Parameter, _samples(), _key_set
 )
 """Whether dispatch key sets are read from memory; otherwise guards ask torch for them, more slowly."""

@@ -1,16 +1,28 @@
 """Types of the C extension; the docstrings stand in the C files."""
 
-from typing import Any
+from collections.abc import Callable
+from types import CellType, CodeType, FunctionType
+from typing import Any, NamedTuple
 
 import torch
+
+
+Step = tuple[Any, ...]
+Test = tuple[str, Any]
 
 def attach_torch(
     path: str,
     tensor_type: type,
     parameter_type: type,
     samples: tuple[tuple[torch.Tensor, int, int], ...],
+    key_set_of: Callable[[torch.Tensor], int],
     /,
 ) -> bool: ...
+def dispatch_state() -> tuple[int, int] | None: ...
+def read_tensor(
+    tensor: torch.Tensor, /
+) -> tuple[int, int, int, int, bool, tuple[int, ...], tuple[int, ...]]: ...
+def is_installed() -> bool: ...
 
 class CpuKernel:
     name: str
@@ -18,3 +30,58 @@ class CpuKernel:
     size_count: int
     def __init__(self, address: int, tensor_count: int, size_count: int, name: str) -> None: ...
     def __call__(self, *arguments: Any) -> None: ...
+
+class GuardProgram:
+    local_names: tuple[str, ...]
+    test_count: int
+    def __init__(
+        self, local_names: tuple[str, ...], nodes: tuple[tuple[int, Step, tuple[Test, ...]], ...]
+    ) -> None: ...
+    def check(self, locals: dict[str, Any], function: FunctionType | None = None, /) -> bool: ...
+    def explain(
+        self, locals: dict[str, Any], function: FunctionType | None = None, /
+    ) -> tuple[int, tuple[()] | tuple[Any]] | None: ...
+    def is_dead(self) -> bool: ...
+
+class Entry:
+    function: FunctionType
+    guards: GuardProgram | None
+    detail: Any
+    def __init__(
+        self, function: FunctionType, guards: GuardProgram | None, detail: Any = None
+    ) -> None: ...
+
+class Frame(NamedTuple):
+    function: FunctionType
+    code: CodeType
+    globals: dict[str, Any]
+    builtins: dict[str, Any]
+    closure: tuple[CellType, ...] | None
+    locals: dict[str, Any]
+    entries: tuple[Entry, ...]
+
+class FrameCompiler:
+    callback: Callable[[Frame], Entry | None]
+    on_limit: Callable[[Frame], Any] | None
+    recompile_limit: int
+    root_only: bool
+    def __init__(
+        self,
+        callback: Callable[[Frame], Entry | None],
+        recompile_limit: int = 8,
+        root_only: bool = False,
+        on_limit: Callable[[Frame], Any] | None = None,
+    ) -> None: ...
+    def call(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        /,
+    ) -> Any: ...
+    def entries(self, code: CodeType, /) -> tuple[Entry, ...]: ...
+    def reset(self) -> None: ...
+
+class Disabled:
+    def __init__(self, function: Callable[..., Any]) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...

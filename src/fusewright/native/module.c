@@ -3,29 +3,49 @@
 #include <Python.h>
 
 #include "cpu_kernel.h"
+#include "frame_hook.h"
+#include "guard_program.h"
 #include "tensor_access.h"
 
 PyDoc_STRVAR(attach_torch_doc,
-             "attach_torch(path, tensor_type, parameter_type, samples, /)\n--\n\n"
+             "attach_torch(path, tensor_type, parameter_type, samples, key_set_of, /)\n--\n\n"
              "Find torch's C functions and the layout of its tensor objects.\n\n"
              "`path` is torch._C's file; `samples` a tuple of (tensor, tensor._cdata, dispatch key set as an int),\n"
-             "tensors of several kinds. True when key sets can be read from memory, else False.\n"
-             "ImportError: this torch is not one that fusewright knows.");
+             "tensors of several kinds; `key_set_of(tensor)` gives the key set as an int where it cannot be read\n"
+             "from memory. Returns whether it can. ImportError: this torch is not one that fusewright knows.");
+
+PyDoc_STRVAR(dispatch_state_doc,
+             "dispatch_state()\n--\n\n"
+             "This thread's included and excluded dispatch keys as a pair of ints that means something only when\n"
+             "compared with another; None where they cannot be read from memory.");
+
+PyDoc_STRVAR(read_tensor_doc,
+             "read_tensor(tensor, /)\n--\n\n"
+             "(key set, dtype, device type, device index, requires_grad, sizes, strides) as a `tensor` test takes\n"
+             "them. ValueError: a tensor without plain sizes, such as a nested one.");
+
+PyDoc_STRVAR(is_installed_doc,
+             "is_installed()\n--\n\nWhether the interpreter evaluates frames through the hook now.");
 
 static PyMethodDef functions[] = {
     {"attach_torch", tensor_access_attach, METH_VARARGS, attach_torch_doc},
+    {"dispatch_state", guard_dispatch_state, METH_NOARGS, dispatch_state_doc},
+    {"read_tensor", guard_read_tensor, METH_O, read_tensor_doc},
+    {"is_installed", frame_hook_is_installed, METH_NOARGS, is_installed_doc},
     {NULL},
 };
 
 static int execute(PyObject *module)
 {
-    static PyTypeObject *const types[] = {&CpuKernel_Type};
+    static PyTypeObject *const types[] = {
+        &CpuKernel_Type, &GuardProgram_Type, &Entry_Type, &FrameCompiler_Type, &Disabled_Type,
+    };
     for (size_t i = 0; i < Py_ARRAY_LENGTH(types); i++) {
         if (PyModule_AddType(module, types[i]) < 0) {
             return -1;
         }
     }
-    return 0;
+    return frame_compiler_setup(module);
 }
 
 static PyModuleDef_Slot slots[] = {

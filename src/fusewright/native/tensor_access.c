@@ -75,6 +75,18 @@ static int find_requires_grad(PyTypeObject *tensor_type, TensorAccess *access)
     return 0;
 }
 
+uint64_t tensor_access_ask_key_set(PyObject *tensor)
+{
+    PyObject *answer = PyObject_CallOneArg(tensor_access.key_set_of, tensor);
+    uint64_t key_set = answer ? PyLong_AsUnsignedLongLong(answer) : 0;
+    Py_XDECREF(answer);
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        return 0;
+    }
+    return key_set;
+}
+
 static int check_samples(PyObject *samples)
 {
     bool valid = PyTuple_Check(samples) && PyTuple_GET_SIZE(samples) > 0;
@@ -93,15 +105,16 @@ PyObject *tensor_access_attach(PyObject *Py_UNUSED(module), PyObject *args)
 {
     const char *path;
     PyTypeObject *tensor_type, *parameter_type;
-    PyObject *samples;
-    if (!PyArg_ParseTuple(args, "sO!O!O", &path, &PyType_Type, &tensor_type, &PyType_Type,
-                          &parameter_type, &samples)) {
+    PyObject *samples, *key_set_of;
+    if (!PyArg_ParseTuple(args, "sO!O!OO", &path, &PyType_Type, &tensor_type, &PyType_Type,
+                          &parameter_type, &samples, &key_set_of)) {
         return NULL;
     }
     if (check_samples(samples) < 0 || torch_library_load(path) < 0) {
         return NULL;
     }
-    TensorAccess found = {.tensor_type = tensor_type, .parameter_type = parameter_type};
+    TensorAccess found = {
+        .tensor_type = tensor_type, .parameter_type = parameter_type, .key_set_of = key_set_of};
     found.handle_offset =
         find_offset(samples, sizeof(PyObject), tensor_type->tp_basicsize, object_matches);
     if (found.handle_offset < 0) {
@@ -115,6 +128,7 @@ PyObject *tensor_access_attach(PyObject *Py_UNUSED(module), PyObject *args)
     }
     Py_INCREF(tensor_type);
     Py_INCREF(parameter_type);
+    Py_INCREF(key_set_of);
     tensor_access = found;
     return PyBool_FromLong(found.key_set_offset >= 0);
 }

@@ -10,14 +10,18 @@ typedef struct {
     PyTypeObject *parameter_type; /* torch.nn.Parameter */
     Py_ssize_t handle_offset;     /* where a tensor object keeps its handle; 0 before torch is attached */
     Py_ssize_t key_set_offset;    /* where the implementation keeps its dispatch key set; -1: not found */
+    PyObject *key_set_of;         /* a Python function from a tensor to its key set, for that case */
     getter requires_grad;         /* the C function behind `tensor.requires_grad` */
     void *requires_grad_closure;
 } TensorAccess;
 
 extern TensorAccess tensor_access;
 
-/* `attach_torch(path, tensor_type, parameter_type, samples)`: see the docstring in module.c. */
+/* `attach_torch(path, tensor_type, parameter_type, samples, key_set_of)`: see the docstring in module.c. */
 PyObject *tensor_access_attach(PyObject *module, PyObject *args);
+
+/* The key set as Python gives it; 0, which no tensor has, when it raises. */
+uint64_t tensor_access_ask_key_set(PyObject *tensor);
 
 static inline bool tensor_access_is_tensor(PyObject *object)
 {
@@ -38,10 +42,21 @@ static inline char *tensor_access_implementation(PyObject *tensor)
     return *(char **)tensor_access_handle(tensor);
 }
 
-/* The dispatch key set as an integer; needs `key_set_offset` >= 0. */
+/* The dispatch key set as an integer. */
 static inline uint64_t tensor_access_key_set(PyObject *tensor)
 {
+    if (tensor_access.key_set_offset < 0) {
+        return tensor_access_ask_key_set(tensor);
+    }
     return *(uint64_t *)(tensor_access_implementation(tensor) + tensor_access.key_set_offset);
+}
+
+static inline bool tensor_access_requires_grad(PyObject *tensor)
+{
+    PyObject *answer = tensor_access.requires_grad(tensor, tensor_access.requires_grad_closure);
+    bool requires_grad = answer == Py_True;
+    Py_XDECREF(answer);
+    return requires_grad;
 }
 
 #endif

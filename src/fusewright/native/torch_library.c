@@ -7,11 +7,15 @@
 
 TorchLibrary torch_library;
 
+static void *torch_handle;
+
 typedef struct {
     const char *symbol;
     size_t offset;
     bool required;
 } Lookup;
+
+#define LOCAL_DISPATCH_STATE "_ZN3c104impl26raw_local_dispatch_key_setE"
 
 #define FIELD(name) offsetof(TorchLibrary, name)
 
@@ -24,6 +28,9 @@ static const Lookup lookups[] = {
     {"aoti_torch_get_device_type", FIELD(get_device_type), true},
     {"aoti_torch_get_device_index", FIELD(get_device_index), true},
     {"aoti_torch_grad_mode_is_enabled", FIELD(grad_mode_is_enabled), true},
+#ifdef __linux__ /* elsewhere such a symbol is not the address of the calling thread's variable */
+    {LOCAL_DISPATCH_STATE, FIELD(local_dispatch_state), false},
+#endif
     {"_ZN2at15get_num_threadsEv", FIELD(get_thread_count), false},
     {"GOMP_parallel", FIELD(parallel), false},
     {"omp_get_thread_num", FIELD(get_thread_number), false},
@@ -55,5 +62,15 @@ int torch_library_load(const char *path)
         found.parallel = NULL;
     }
     torch_library = found;
+    torch_handle = library;
     return 0;
+}
+
+const uint64_t *torch_library_dispatch_state(void)
+{
+    static _Thread_local const uint64_t *words;
+    if (words == NULL) {
+        words = dlsym(torch_handle, LOCAL_DISPATCH_STATE);
+    }
+    return words;
 }

@@ -24,6 +24,10 @@ typedef struct {
     /* at::get_num_threads: the size of a team that torch's own operators would use on this thread. */
     int (*get_thread_count)(void);
 
+    /* c10::impl::raw_local_dispatch_key_set: the calling thread's included and excluded dispatch keys, two words, at
+       another address in each thread; null where thread-local variables cannot be looked up. */
+    void *local_dispatch_state;
+
     /* The entry points that a C compiler calls for `#pragma omp parallel`; all null where OpenMP is another one. */
     void (*parallel)(void (*body)(void *), void *data, unsigned threads, unsigned flags);
     int (*get_thread_number)(void);
@@ -36,5 +40,8 @@ extern TorchLibrary torch_library;
 /* Fill `torch_library` from the shared library at `path` (torch._C) and all that it depends on. -1 with ImportError set
    when a function is missing. */
 int torch_library_load(const char *path);
+
+/* The calling thread's two words of dispatch state; needs `local_dispatch_state`. */
+const uint64_t *torch_library_dispatch_state(void);
 
 #endif

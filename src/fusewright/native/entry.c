@@ -1,0 +1,191 @@
+/* Entries run as ordinary calls: the compiled code becomes a function whose parameters are all positional, so that the
+   frame's locals are its argument array as they stand, whatever the signature. */
+#include "entry.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+/* `code` with every parameter positional: keyword-only ones, *args and **keywords already lie behind the others. */
+static PyObject *flatten_code(PyCodeObject *code)
+{
+    PyObject *replace = PyObject_GetAttrString((PyObject *)code, "replace");
+    if (replace == NULL) {
+        return NULL;
+    }
+    int flags = code->co_flags & ~(CO_VARARGS | CO_VARKEYWORDS);
+    PyObject *changes = Py_BuildValue("{s:i,s:i,s:i,s:i}", "co_argcount", code_parameter_count(code),
+                                      "co_posonlyargcount", 0, "co_kwonlyargcount", 0, "co_flags", flags);
+    PyObject *none = PyTuple_New(0);
+    PyObject *flat = changes && none ? PyObject_Call(replace, none, changes) : NULL;
+    Py_XDECREF(none);
+    Py_XDECREF(changes);
+    Py_DECREF(replace);
+    return flat;
+}
+
+/* A function of `code` with the names of `owner`: its globals and closure. */
+static PyFunctionObject *make_function(PyObject *code, PyFunctionObject *owner)
+{
+    PyObject *function = PyFunction_NewWithQualName(code, owner->func_globals, owner->func_qualname);
+    if (function != NULL && owner->func_closure != NULL &&
+        PyFunction_SetClosure(function, owner->func_closure) < 0) {
+        Py_CLEAR(function);
+    }
+    return (PyFunctionObject *)function;
+}
+
+/* The index of parameter `name` of `code`; -1 with an exception when it has none. */
+static int find_parameter(PyCodeObject *code, PyObject *name)
+{
+    int count = code_parameter_count(code);
+    for (int i = 0; i < count; i++) {
+        int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(code->co_localsplusnames, i), name, Py_EQ);
+        if (same != 0) {
+            return same < 0 ? -1 : i;
+        }
+    }
+    PyErr_Format(PyExc_ValueError, "a guard names %R, which is no parameter of %U", name, code->co_qualname);
+    return -1;
+}
+
+static int resolve_guarded_locals(Entry *self)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(self->guards->local_names);
+    self->guarded_locals = PyMem_Calloc((size_t)count + 1, sizeof *self->guarded_locals);
+    if (self->guarded_locals == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    PyCodeObject *code = (PyCodeObject *)self->function->func_code;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        self->guarded_locals[i] = find_parameter(code, PyTuple_GET_ITEM(self->guards->local_names, i));
+        if (self->guarded_locals[i] < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+bool entry_holds(Entry *entry, InterpreterFrame *frame)
+{
+    if (entry->guards == NULL) {
+        return true;
+    }
+    PyObject *locals[GUARD_PROGRAM_LOCALS];
+    Py_ssize_t count = PyTuple_GET_SIZE(entry->guards->local_names);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        locals[i] = frame->localsplus[entry->guarded_locals[i]];
+    }
+    GuardContext context = {locals, frame_function(frame)};
+    return guard_program_check(entry->guards, &context, NULL);
+}
+
+bool entry_is_dead(Entry *entry)
+{
+    return entry->guards != NULL && guard_program_is_dead(entry->guards);
+}
+
+PyObject *entry_run(Entry *entry, InterpreterFrame *frame)
+{
+    PyFunctionObject *called = frame_function(frame);
+    PyFunctionObject *flat = entry->flat;
+    size_t count = (size_t)code_parameter_count(frame_code(frame));
+    if (called->func_closure == flat->func_closure && called->func_globals == flat->func_globals) {
+        return PyObject_Vectorcall((PyObject *)flat, frame->localsplus, count, NULL);
+    }
+    /* The same code under another closure: a function defined anew at each call of the one around it. */
+    flat = make_function(entry->flat->func_code, called);
+    if (flat == NULL) {
+        return NULL;
+    }
+    PyObject *result = PyObject_Vectorcall((PyObject *)flat, frame->localsplus, count, NULL);
+    Py_DECREF(flat);
+    return result;
+}
+
+static PyObject *Entry_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"function", "guards", "detail", NULL};
+    PyFunctionObject *function;
+    PyObject *guards, *detail = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O|O:Entry", names, &PyFunction_Type, &function,
+                                     &guards, &detail)) {
+        return NULL;
+    }
+    if (guards != Py_None && !Py_IS_TYPE(guards, &GuardProgram_Type)) {
+        PyErr_Format(PyExc_TypeError, "Entry takes a GuardProgram or None as guards, not %s",
+                     Py_TYPE(guards)->tp_name);
+        return NULL;
+    }
+    Entry *self = (Entry *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->function = (PyFunctionObject *)Py_NewRef(function);
+    self->guards = guards == Py_None ? NULL : (GuardProgram *)Py_NewRef(guards);
+    self->detail = Py_NewRef(detail);
+    PyObject *code = flatten_code((PyCodeObject *)function->func_code);
+    self->flat = code ? make_function(code, function) : NULL;
+    Py_XDECREF(code);
+    if (self->flat == NULL || (self->guards != NULL && resolve_guarded_locals(self) < 0)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static int Entry_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Entry *self = (Entry *)object;
+    Py_VISIT(self->function);
+    Py_VISIT(self->flat);
+    Py_VISIT(self->guards);
+    Py_VISIT(self->detail);
+    return 0;
+}
+
+static int Entry_clear(PyObject *object)
+{
+    Entry *self = (Entry *)object;
+    Py_CLEAR(self->function);
+    Py_CLEAR(self->flat);
+    Py_CLEAR(self->guards);
+    Py_CLEAR(self->detail);
+    return 0;
+}
+
+static void Entry_dealloc(PyObject *object)
+{
+    PyObject_GC_UnTrack(object);
+    Entry_clear(object);
+    PyMem_Free(((Entry *)object)->guarded_locals);
+    Py_TYPE(object)->tp_free(object);
+}
+
+static PyMemberDef Entry_members[] = {
+    {"function", T_OBJECT, offsetof(Entry, function), READONLY, "the function that runs in place of the frame"},
+    {"guards", T_OBJECT, offsetof(Entry, guards), READONLY, "the GuardProgram, or None"},
+    {"detail", T_OBJECT, offsetof(Entry, detail), READONLY, "what was given beside them"},
+    {NULL},
+};
+
+PyDoc_STRVAR(Entry_doc,
+             "Entry(function, guards, detail=None)\n--\n\n"
+             "A compiled function and the guards under which it runs in place of a frame.\n\n"
+             "`function`: a Python function with the parameters of the frame's, in the same order under the same\n"
+             "names, and the same free variables; its globals, closure and defaults are those of the frame's own\n"
+             "function at each call. `guards`: a GuardProgram, or None when the entry always holds. `detail`:\n"
+             "any object, kept for reports. ValueError: a guard names no parameter of the function.");
+
+PyTypeObject Entry_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "fusewright.native.Entry",
+    .tp_basicsize = sizeof(Entry),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = Entry_doc,
+    .tp_new = Entry_new,
+    .tp_dealloc = Entry_dealloc,
+    .tp_traverse = Entry_traverse,
+    .tp_clear = Entry_clear,
+    .tp_members = Entry_members,
+};

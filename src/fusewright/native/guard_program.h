@@ -1,0 +1,102 @@
+/* Guard programs: a tree of objects to load, each with tests, run in order until one fails. */
+#ifndef FUSEWRIGHT_GUARD_PROGRAM_H
+#define FUSEWRIGHT_GUARD_PROGRAM_H
+
+#include "tensor_access.h"
+
+#define GUARD_PROGRAM_LOCALS 256 /* most locals that a program may name */
+#define GUARD_PROGRAM_DEPTH 256  /* longest path from a root to an object */
+
+/* What a program reads its roots from. */
+typedef struct {
+    PyObject *const *locals;    /* in the order of the program's `local_names`; NULL where unbound */
+    PyFunctionObject *function; /* whose globals, builtins and closure are read; may be NULL */
+} GuardContext;
+
+/* Objects already met in one check, for the tests that compare tensors with each other. */
+typedef struct {
+    void **table; /* open addressing by address; a power of two of slots, at most half of them used */
+    size_t mask;
+} MetObjects;
+
+typedef struct GuardStep GuardStep;
+typedef struct GuardTest GuardTest;
+
+/* Load an object from `base` (NULL for a root). A new reference; NULL, with or without an exception set, when it is not
+   there. */
+typedef PyObject *(*StepLoad)(const GuardStep *step, PyObject *base, const GuardContext *context);
+
+/* Whether `value` is as the test expects. May leave an exception set when it is not. */
+typedef bool (*TestCheck)(const GuardTest *test, PyObject *value, MetObjects *met);
+
+struct GuardStep {
+    StepLoad load;
+    PyObject *operand; /* a name or key; may be NULL */
+    Py_ssize_t number; /* a position */
+    bool root;         /* reads no base */
+};
+
+typedef struct {
+    uint64_t key_set;
+    int32_t dtype, device_type, device_index;
+    int8_t requires_grad;  /* 0, 1, or -1: not compared */
+    int8_t strides_tested; /* 0: any strides */
+    int64_t dim;
+    int64_t extents[]; /* `dim` sizes, then `dim` strides; -1: any */
+} TensorExpectation;
+
+struct GuardTest {
+    TestCheck check;
+    PyObject *expected;         /* an object, or a weak reference to it; may be NULL */
+    Py_ssize_t number;          /* a length */
+    TensorExpectation *tensor;  /* for tensor tests */
+    uint64_t words[2];          /* for the dispatch state */
+    bool weak;                  /* `expected` is a weak reference */
+};
+
+/* Fill a step from a tuple `(name, operand?)`. -1 with an exception when it is malformed. */
+int guard_step_build(GuardStep *step, PyObject *description, PyObject *local_names);
+
+/* Fill a test from a tuple `(name, expected)`. -1 with an exception when it is malformed. */
+int guard_test_build(GuardTest *test, PyObject *description);
+
+/* Whether the test holds an object weakly and the object is gone. */
+bool guard_test_is_dead(const GuardTest *test);
+
+/* Whether the test puts its value among the objects met. */
+bool guard_test_meets(const GuardTest *test);
+
+typedef struct {
+    GuardStep step;
+    int depth;
+    Py_ssize_t first_test; /* its tests end where the next node's begin */
+} GuardNode;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *local_names; /* tuple of str */
+    GuardNode *nodes;      /* each after its parent, one depth more; a last one ends the tests */
+    GuardTest *tests;
+    Py_ssize_t node_count;
+    Py_ssize_t test_count;
+    size_t met_slots; /* 0, or a power of two */
+} GuardProgram;
+
+/* Where a check failed. */
+typedef struct {
+    Py_ssize_t test; /* the first test that did not hold */
+    PyObject *found; /* what it was given, a new reference; NULL when the object was not there */
+} GuardFailure;
+
+extern PyTypeObject GuardProgram_Type;
+
+/* Whether all tests hold; fills `failure` when it is given and one does not. Leaves no exception set. */
+bool guard_program_check(GuardProgram *program, const GuardContext *context, GuardFailure *failure);
+
+bool guard_program_is_dead(GuardProgram *program);
+
+/* `dispatch_state()` and `read_tensor(tensor)`: see their docstrings in module.c. */
+PyObject *guard_dispatch_state(PyObject *module, PyObject *ignored);
+PyObject *guard_read_tensor(PyObject *module, PyObject *tensor);
+
+#endif

@@ -1,0 +1,218 @@
+/* The steps of a guard program: each loads one object from another, or from the frame. Dictionaries, lists and instance
+   dictionaries are read directly, past descriptors and overridden methods. */
+#include "guard_program.h"
+
+#include <string.h>
+
+static PyObject *load_local(const GuardStep *step, PyObject *Py_UNUSED(base), const GuardContext *context)
+{
+    return Py_XNewRef(context->locals[step->number]);
+}
+
+static PyObject *load_globals(const GuardStep *Py_UNUSED(step), PyObject *Py_UNUSED(base),
+                              const GuardContext *context)
+{
+    return context->function ? Py_NewRef(context->function->func_globals) : NULL;
+}
+
+static PyObject *load_builtins(const GuardStep *Py_UNUSED(step), PyObject *Py_UNUSED(base),
+                               const GuardContext *context)
+{
+    return context->function ? Py_NewRef(context->function->func_builtins) : NULL;
+}
+
+static PyObject *load_modules(const GuardStep *Py_UNUSED(step), PyObject *Py_UNUSED(base),
+                              const GuardContext *Py_UNUSED(context))
+{
+    return Py_XNewRef(PySys_GetObject("modules"));
+}
+
+static PyObject *load_cell(const GuardStep *step, PyObject *Py_UNUSED(base), const GuardContext *context)
+{
+    PyObject *closure = context->function ? context->function->func_closure : NULL;
+    if (closure == NULL || step->number >= PyTuple_GET_SIZE(closure)) {
+        return NULL;
+    }
+    return Py_NewRef(PyTuple_GET_ITEM(closure, step->number));
+}
+
+static PyObject *load_constant(const GuardStep *step, PyObject *Py_UNUSED(base),
+                               const GuardContext *Py_UNUSED(context))
+{
+    return Py_NewRef(step->operand);
+}
+
+static PyObject *load_call(const GuardStep *step, PyObject *Py_UNUSED(base),
+                           const GuardContext *Py_UNUSED(context))
+{
+    return PyObject_CallNoArgs(step->operand);
+}
+
+static PyObject *load_cell_contents(const GuardStep *Py_UNUSED(step), PyObject *base,
+                                    const GuardContext *Py_UNUSED(context))
+{
+    return PyCell_Check(base) ? PyCell_Get(base) : NULL;
+}
+
+static PyObject *load_attribute(const GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
+{
+    return PyObject_GetAttr(base, step->operand);
+}
+
+static PyObject *load_instance_dict(const GuardStep *Py_UNUSED(step), PyObject *base,
+                                    const GuardContext *Py_UNUSED(context))
+{
+    return PyObject_GenericGetDict(base, NULL);
+}
+
+static PyObject *load_type_attribute(const GuardStep *step, PyObject *base,
+                                     const GuardContext *Py_UNUSED(context))
+{
+    return PyType_Check(base) ? Py_XNewRef(_PyType_Lookup((PyTypeObject *)base, step->operand)) : NULL;
+}
+
+static PyObject *load_item(const GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
+{
+    if (PyTuple_Check(base) && step->number < PyTuple_GET_SIZE(base)) {
+        return Py_NewRef(PyTuple_GET_ITEM(base, step->number));
+    }
+    if (PyList_Check(base) && step->number < PyList_GET_SIZE(base)) {
+        return Py_NewRef(PyList_GET_ITEM(base, step->number));
+    }
+    return NULL;
+}
+
+static PyObject *load_dict_item(const GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
+{
+    return PyDict_Check(base) ? Py_XNewRef(PyDict_GetItemWithError(base, step->operand)) : NULL;
+}
+
+static PyObject *load_dict_key(const GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
+{
+    if (!PyDict_Check(base)) {
+        return NULL;
+    }
+    if (PyODict_Check(base)) { /* its order is not that of the table beneath it */
+        PyObject *keys = PySequence_List(base);
+        PyObject *key = keys && step->number < PyList_GET_SIZE(keys)
+                            ? Py_NewRef(PyList_GET_ITEM(keys, step->number))
+                            : NULL;
+        Py_XDECREF(keys);
+        return key;
+    }
+    Py_ssize_t position = 0;
+    PyObject *key;
+    for (Py_ssize_t i = 0; PyDict_Next(base, &position, &key, NULL); i++) {
+        if (i == step->number) {
+            return Py_NewRef(key);
+        }
+    }
+    return NULL;
+}
+
+static PyObject *load_type(const GuardStep *Py_UNUSED(step), PyObject *base,
+                           const GuardContext *Py_UNUSED(context))
+{
+    return Py_NewRef((PyObject *)Py_TYPE(base));
+}
+
+/* The thread's own state is no object: its tests read it themselves. */
+static PyObject *load_thread(const GuardStep *Py_UNUSED(step), PyObject *Py_UNUSED(base),
+                             const GuardContext *Py_UNUSED(context))
+{
+    return Py_NewRef(Py_None);
+}
+
+typedef enum { NO_OPERAND, LOCAL_NAME, NAME, POSITION, OBJECT } OperandKind;
+
+typedef struct {
+    const char *name;
+    StepLoad load;
+    OperandKind operand;
+    bool root;
+} StepKind;
+
+static const StepKind step_kinds[] = {
+    {"local", load_local, LOCAL_NAME, true},
+    {"globals", load_globals, NO_OPERAND, true},
+    {"builtins", load_builtins, NO_OPERAND, true},
+    {"modules", load_modules, NO_OPERAND, true},
+    {"cell", load_cell, POSITION, true},
+    {"constant", load_constant, OBJECT, true},
+    {"call", load_call, OBJECT, true},
+    {"thread", load_thread, NO_OPERAND, true},
+    {"cell_contents", load_cell_contents, NO_OPERAND, false},
+    {"attribute", load_attribute, NAME, false},
+    {"instance_dict", load_instance_dict, NO_OPERAND, false},
+    {"type_attribute", load_type_attribute, NAME, false},
+    {"item", load_item, POSITION, false},
+    {"dict_item", load_dict_item, OBJECT, false},
+    {"dict_key", load_dict_key, POSITION, false},
+    {"type", load_type, NO_OPERAND, false},
+};
+
+static const StepKind *find_kind(PyObject *name)
+{
+    for (size_t i = 0; PyUnicode_Check(name) && i < Py_ARRAY_LENGTH(step_kinds); i++) {
+        if (PyUnicode_CompareWithASCIIString(name, step_kinds[i].name) == 0) {
+            return &step_kinds[i];
+        }
+    }
+    PyErr_Format(PyExc_ValueError, "unknown guard step %R", name);
+    return NULL;
+}
+
+static int take_position(GuardStep *step, PyObject *operand)
+{
+    step->number = PyLong_AsSsize_t(operand);
+    if (step->number < 0 && !PyErr_Occurred()) {
+        PyErr_SetString(PyExc_ValueError, "a position in a guard step must be at least 0");
+    }
+    return step->number < 0 ? -1 : 0;
+}
+
+static int take_name(GuardStep *step, PyObject *operand)
+{
+    if (!PyUnicode_CheckExact(operand)) {
+        PyErr_Format(PyExc_TypeError, "a name in a guard step must be a str, not %R", operand);
+        return -1;
+    }
+    step->operand = Py_NewRef(operand);
+    PyUnicode_InternInPlace(&step->operand);
+    return 0;
+}
+
+static int take_operand(GuardStep *step, OperandKind kind, PyObject *operand, PyObject *local_names)
+{
+    switch (kind) {
+    case LOCAL_NAME:
+        step->number = PySequence_Index(local_names, operand);
+        return step->number < 0 ? -1 : 0;
+    case POSITION:
+        return take_position(step, operand);
+    case NAME:
+        return take_name(step, operand);
+    case OBJECT:
+        return PyUnicode_CheckExact(operand) ? take_name(step, operand)
+                                             : (step->operand = Py_NewRef(operand), 0);
+    case NO_OPERAND:
+        break;
+    }
+    return 0;
+}
+
+int guard_step_build(GuardStep *step, PyObject *description, PyObject *local_names)
+{
+    Py_ssize_t size = PyTuple_Check(description) ? PyTuple_GET_SIZE(description) : 0;
+    const StepKind *kind = size > 0 ? find_kind(PyTuple_GET_ITEM(description, 0)) : NULL;
+    if (kind == NULL || size != 1 + (kind->operand != NO_OPERAND)) {
+        if (!PyErr_Occurred()) {
+            PyErr_Format(PyExc_ValueError, "malformed guard step %R", description);
+        }
+        return -1;
+    }
+    step->load = kind->load;
+    step->root = kind->root;
+    PyObject *operand = size > 1 ? PyTuple_GET_ITEM(description, 1) : NULL;
+    return take_operand(step, kind->operand, operand, local_names);
+}

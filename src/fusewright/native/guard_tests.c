@@ -1,0 +1,394 @@
+/* The tests of a guard program, each of one object. Objects that belong to the user are held weakly. */
+#include "guard_program.h"
+
+#include <string.h>
+
+/* The object that a test expects; NULL when it was held weakly and is gone. */
+static PyObject *expected_object(const GuardTest *test)
+{
+    if (!test->weak) {
+        return test->expected;
+    }
+    PyObject *object = ((PyWeakReference *)test->expected)->wr_object;
+    return object == Py_None ? NULL : object;
+}
+
+/* Equality of constants as code sees them: of one type, floats by their bits (so that 0.0 and -0.0 differ and a NaN equals
+   itself), tuples item by item. */
+static bool constants_equal(PyObject *left, PyObject *right)
+{
+    if (left == right) {
+        return true;
+    }
+    if (Py_TYPE(left) != Py_TYPE(right)) {
+        return false;
+    }
+    if (PyFloat_Check(left)) {
+        return memcmp(&((PyFloatObject *)left)->ob_fval, &((PyFloatObject *)right)->ob_fval,
+                      sizeof(double)) == 0;
+    }
+    if (PyComplex_CheckExact(left)) {
+        return memcmp(&((PyComplexObject *)left)->cval, &((PyComplexObject *)right)->cval,
+                      sizeof(Py_complex)) == 0;
+    }
+    if (PyTuple_CheckExact(left)) {
+        bool equal = PyTuple_GET_SIZE(left) == PyTuple_GET_SIZE(right);
+        for (Py_ssize_t i = 0; equal && i < PyTuple_GET_SIZE(left); i++) {
+            equal = constants_equal(PyTuple_GET_ITEM(left, i), PyTuple_GET_ITEM(right, i));
+        }
+        return equal;
+    }
+    return PyObject_RichCompareBool(left, right, Py_EQ) == 1;
+}
+
+static bool check_is(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+{
+    return value == expected_object(test);
+}
+
+static bool check_type(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+{
+    return (PyObject *)Py_TYPE(value) == expected_object(test);
+}
+
+static bool check_equals(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+{
+    return constants_equal(value, test->expected);
+}
+
+static bool check_length(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+{
+    if (PyDict_Check(value)) {
+        return PyDict_GET_SIZE(value) == test->number;
+    }
+    if (PyTuple_Check(value) || PyList_Check(value)) {
+        return Py_SIZE(value) == test->number;
+    }
+    return PyObject_Size(value) == test->number;
+}
+
+/* Keys in order. An OrderedDict keeps an order of its own beside the table that `PyDict_Next` walks. */
+static bool check_keys(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+{
+    if (!PyDict_Check(value) || PyDict_GET_SIZE(value) != PyTuple_GET_SIZE(test->expected)) {
+        return false;
+    }
+    if (PyODict_Check(value)) {
+        PyObject *keys = PySequence_Tuple(value);
+        bool equal = keys != NULL && constants_equal(keys, test->expected);
+        Py_XDECREF(keys);
+        return equal;
+    }
+    Py_ssize_t position = 0;
+    PyObject *key;
+    for (Py_ssize_t i = 0; PyDict_Next(value, &position, &key, NULL); i++) {
+        if (i >= PyTuple_GET_SIZE(test->expected) ||
+            !constants_equal(key, PyTuple_GET_ITEM(test->expected, i))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool check_contains(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+{
+    int contains = PyDict_Check(value)     ? PyDict_Contains(value, test->expected)
+                   : PyAnySet_Check(value) ? PySet_Contains(value, test->expected)
+                                           : -1;
+    return contains == 1;
+}
+
+static bool check_lacks(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+{
+    int contains = PyDict_Check(value)     ? PyDict_Contains(value, test->expected)
+                   : PyAnySet_Check(value) ? PySet_Contains(value, test->expected)
+                                           : -1;
+    return contains == 0;
+}
+
+static bool check_has_attribute(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+{
+    PyObject *attribute = PyObject_GetAttr(value, test->expected);
+    Py_XDECREF(attribute);
+    return attribute != NULL;
+}
+
+static bool check_lacks_attribute(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+{
+    PyObject *attribute = PyObject_GetAttr(value, test->expected);
+    Py_XDECREF(attribute);
+    return attribute == NULL && PyErr_ExceptionMatches(PyExc_AttributeError);
+}
+
+static bool check_type_lacks(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+{
+    return PyType_Check(value) && _PyType_Lookup((PyTypeObject *)value, test->expected) == NULL;
+}
+
+static bool check_code(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+{
+    return PyFunction_Check(value) && ((PyFunctionObject *)value)->func_code == expected_object(test);
+}
+
+static bool check_grad_mode(const GuardTest *test, PyObject *Py_UNUSED(value), MetObjects *Py_UNUSED(met))
+{
+    return torch_library.grad_mode_is_enabled() == (bool)test->number;
+}
+
+static bool check_dispatch_state(const GuardTest *test, PyObject *Py_UNUSED(value),
+                                 MetObjects *Py_UNUSED(met))
+{
+    return memcmp(torch_library_dispatch_state(), test->words, sizeof test->words) == 0;
+}
+
+static bool extents_match(const int64_t *found, const int64_t *expected, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (expected[i] != found[i] && expected[i] >= 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The key set comes first: a fake, nested or sparse tensor differs there, before it is asked for sizes it does not have. */
+static bool check_tensor(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+{
+    const TensorExpectation *expected = test->tensor;
+    if (!tensor_access_is_tensor(value) || tensor_access_key_set(value) != expected->key_set) {
+        return false;
+    }
+    TensorHandle handle = tensor_access_handle(value);
+    int32_t dtype, device_type, device_index;
+    int64_t dim, *sizes, *strides;
+    if (torch_library.get_dtype(handle, &dtype) || dtype != expected->dtype ||
+        torch_library.get_device_type(handle, &device_type) || device_type != expected->device_type ||
+        torch_library.get_device_index(handle, &device_index) || device_index != expected->device_index ||
+        torch_library.get_dim(handle, &dim) || dim != expected->dim ||
+        torch_library.get_sizes(handle, &sizes) || !extents_match(sizes, expected->extents, dim)) {
+        return false;
+    }
+    if (expected->strides_tested && (torch_library.get_strides(handle, &strides) ||
+                                     !extents_match(strides, expected->extents + dim, dim))) {
+        return false;
+    }
+    return expected->requires_grad < 0 || tensor_access_requires_grad(value) == expected->requires_grad;
+}
+
+/* What makes two tensor objects the same tensor is their implementation; other objects are themselves. */
+static void *met_address(PyObject *value)
+{
+    return tensor_access_is_tensor(value) ? (void *)tensor_access_implementation(value) : (void *)value;
+}
+
+/* Whether the object is new in this check. */
+static bool check_distinct(const GuardTest *Py_UNUSED(test), PyObject *value, MetObjects *met)
+{
+    void *address = met_address(value);
+    size_t slot = ((uintptr_t)address >> 5) & met->mask;
+    while (met->table[slot] != NULL && met->table[slot] != address) {
+        slot = (slot + 1) & met->mask;
+    }
+    bool is_new = met->table[slot] == NULL;
+    met->table[slot] = address;
+    return is_new;
+}
+
+static int build_object(GuardTest *test, PyObject *expected)
+{
+    test->expected = Py_NewRef(expected);
+    if (PyUnicode_CheckExact(expected)) {
+        PyUnicode_InternInPlace(&test->expected);
+    }
+    return 0;
+}
+
+/* Hold what can be held weakly so: guards keep no model, tensor or class alive. */
+static int build_identity(GuardTest *test, PyObject *expected)
+{
+    test->expected = PyWeakref_NewRef(expected, NULL);
+    test->weak = test->expected != NULL;
+    if (test->weak) {
+        return 0;
+    }
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) {
+        return -1;
+    }
+    PyErr_Clear();
+    test->expected = Py_NewRef(expected);
+    return 0;
+}
+
+static int build_tuple(GuardTest *test, PyObject *expected)
+{
+    if (!PyTuple_CheckExact(expected)) {
+        PyErr_Format(PyExc_TypeError, "the keys that a guard expects must be a tuple, not %R", expected);
+        return -1;
+    }
+    return build_object(test, expected);
+}
+
+static int build_number(GuardTest *test, PyObject *expected)
+{
+    test->number = PyLong_AsSsize_t(expected);
+    return test->number == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int build_dispatch_state(GuardTest *test, PyObject *expected)
+{
+    unsigned long long included, excluded;
+    if (torch_library.local_dispatch_state == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the dispatch state of this torch cannot be read from memory");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(expected, "KK:dispatch_state", &included, &excluded)) {
+        return -1;
+    }
+    test->words[0] = included;
+    test->words[1] = excluded;
+    return 0;
+}
+
+static int build_nothing(GuardTest *Py_UNUSED(test), PyObject *Py_UNUSED(expected))
+{
+    return 0;
+}
+
+/* Copy a tuple of ints, None for "any". */
+static int take_extents(int64_t *extents, PyObject *tuple, int64_t count)
+{
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != count) {
+        PyErr_SetString(PyExc_ValueError, "a tensor guard needs as many strides as sizes");
+        return -1;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        PyObject *extent = PyTuple_GET_ITEM(tuple, i);
+        extents[i] = extent == Py_None ? -1 : PyLong_AsLongLong(extent);
+        if (extents[i] < 0 && PyErr_Occurred()) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int build_tensor(GuardTest *test, PyObject *expected)
+{
+    unsigned long long key_set;
+    int dtype, device_type, device_index;
+    PyObject *requires_grad, *sizes, *strides;
+    if (!PyArg_ParseTuple(expected, "KiiiOO!O:tensor", &key_set, &dtype, &device_type, &device_index,
+                          &requires_grad, &PyTuple_Type, &sizes, &strides)) {
+        return -1;
+    }
+    int64_t dim = PyTuple_GET_SIZE(sizes);
+    TensorExpectation *tensor = PyMem_Calloc(1, sizeof *tensor + 2 * (size_t)dim * sizeof(int64_t));
+    if (tensor == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    test->tensor = tensor;
+    tensor->key_set = key_set;
+    tensor->dtype = dtype;
+    tensor->device_type = device_type;
+    tensor->device_index = device_index;
+    tensor->requires_grad = requires_grad == Py_None ? -1 : (int8_t)PyObject_IsTrue(requires_grad);
+    tensor->strides_tested = strides != Py_None;
+    tensor->dim = dim;
+    if (take_extents(tensor->extents, sizes, dim) < 0) {
+        return -1;
+    }
+    return strides == Py_None ? 0 : take_extents(tensor->extents + dim, strides, dim);
+}
+
+typedef struct {
+    const char *name;
+    TestCheck check;
+    int (*build)(GuardTest *test, PyObject *expected);
+} TestKind;
+
+static const TestKind test_kinds[] = {
+    {"is", check_is, build_identity},
+    {"type", check_type, build_identity},
+    {"equals", check_equals, build_object},
+    {"length", check_length, build_number},
+    {"keys", check_keys, build_tuple},
+    {"contains", check_contains, build_object},
+    {"lacks", check_lacks, build_object},
+    {"has_attribute", check_has_attribute, build_object},
+    {"lacks_attribute", check_lacks_attribute, build_object},
+    {"type_lacks", check_type_lacks, build_object},
+    {"code", check_code, build_identity},
+    {"tensor", check_tensor, build_tensor},
+    {"distinct", check_distinct, build_nothing},
+    {"grad_mode", check_grad_mode, build_number},
+    {"dispatch_state", check_dispatch_state, build_dispatch_state},
+};
+
+int guard_test_build(GuardTest *test, PyObject *description)
+{
+    PyObject *name, *expected;
+    if (!PyArg_ParseTuple(description, "UO:test", &name, &expected)) {
+        return -1;
+    }
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(test_kinds); i++) {
+        if (PyUnicode_CompareWithASCIIString(name, test_kinds[i].name) == 0) {
+            test->check = test_kinds[i].check;
+            return test_kinds[i].build(test, expected);
+        }
+    }
+    PyErr_Format(PyExc_ValueError, "unknown guard test %R", name);
+    return -1;
+}
+
+bool guard_test_is_dead(const GuardTest *test)
+{
+    return test->weak && expected_object(test) == NULL;
+}
+
+bool guard_test_meets(const GuardTest *test)
+{
+    return test->check == check_distinct;
+}
+
+PyObject *guard_dispatch_state(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    if (torch_library.local_dispatch_state == NULL) {
+        Py_RETURN_NONE;
+    }
+    const uint64_t *words = torch_library_dispatch_state();
+    return Py_BuildValue("KK", (unsigned long long)words[0], (unsigned long long)words[1]);
+}
+
+static PyObject *extents_tuple(const int64_t *extents, int64_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (int64_t i = 0; tuple != NULL && i < count; i++) {
+        PyObject *extent = PyLong_FromLongLong(extents[i]);
+        if (extent == NULL) {
+            Py_CLEAR(tuple);
+            break;
+        }
+        PyTuple_SET_ITEM(tuple, i, extent);
+    }
+    return tuple;
+}
+
+PyObject *guard_read_tensor(PyObject *Py_UNUSED(module), PyObject *tensor)
+{
+    if (!tensor_access_is_tensor(tensor)) {
+        return PyErr_Format(PyExc_TypeError, "read_tensor takes a tensor, not %s", Py_TYPE(tensor)->tp_name);
+    }
+    TensorHandle handle = tensor_access_handle(tensor);
+    int32_t dtype, device_type, device_index;
+    int64_t dim, *sizes, *strides;
+    if (torch_library.get_dtype(handle, &dtype) || torch_library.get_device_type(handle, &device_type) ||
+        torch_library.get_device_index(handle, &device_index) || torch_library.get_dim(handle, &dim) ||
+        torch_library.get_sizes(handle, &sizes) || torch_library.get_strides(handle, &strides)) {
+        PyErr_SetString(PyExc_ValueError, "this kind of tensor has no plain sizes and strides to guard");
+        return NULL;
+    }
+    unsigned long long key_set = tensor_access_key_set(tensor);
+    return Py_BuildValue("KiiiNNN", key_set, dtype, device_type, device_index,
+                         PyBool_FromLong(tensor_access_requires_grad(tensor)), extents_tuple(sizes, dim),
+                         extents_tuple(strides, dim));
+}
