@@ -19,11 +19,11 @@ from fusewright.wrapper.generate import storage_elements
 PoolKey = tuple[DType, str, Index]
 
 
-def plan_memory(lines: tuple[Line, ...], pinned: frozenset[str]) -> tuple[Line, ...]:
+def plan_memory(lines: tuple[Line, ...]) -> tuple[Line, ...]:
     """Give each allocation the memory of a dead buffer of the same type, device and span, where there is one.
 
-    `pinned` names buffers whose memory is not the wrapper's to give away: graph inputs, results of library calls
-    that share memory, and outputs. They are only dropped.
+    Only memory that the wrapper allocated itself is given away: graph inputs, constants and results of library
+    calls are dropped, and outputs have no last use.
     """
     result = list(lines)
     pool: dict[PoolKey, list[tuple[int, str]]] = {}
@@ -41,7 +41,7 @@ def plan_memory(lines: tuple[Line, ...], pinned: frozenset[str]) -> tuple[Line, 
                 allocated.add(buffer.name)
             case FreeIfNotReused(buffer=buffer):
                 result[position] = Free(name=buffer.name)
-                if buffer.name in allocated and buffer.name not in pinned:
+                if buffer.name in allocated:
                     pool.setdefault(_key(line), []).append((position, buffer.name))
     return tuple(line for line in result if not isinstance(line, Null))
 

@@ -1,0 +1,47 @@
+"""From a captured graph's arguments, in their own order, to what generated code takes: sizes first, then tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Call = Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeSource:
+    """Where a size symbol is found: the argument at `position`, or dimension `dimension` of the tensor there."""
+
+    position: int
+    dimension: int | None = None
+
+    def find(self, arguments: list[Any]) -> int:
+        found = arguments[self.position]
+        return int(found if self.dimension is None else found.shape[self.dimension])
+
+
+@dataclass(frozen=True, slots=True)
+class CallingOrder:
+    """How the arguments of generated code follow from those of the captured graph."""
+
+    sizes: tuple[SizeSource, ...]
+    tensors: tuple[int, ...]
+    """Positions of the tensors among the captured graph's arguments."""
+
+    arguments: int
+    """How many arguments the captured graph has; those not mentioned are known constants."""
+
+    def around(self, call: Call) -> Call:
+        """`call` with the captured graph's arguments; itself where the orders agree."""
+        if not self.sizes and self.tensors == tuple(range(self.arguments)):
+            return call
+        sizes, tensors = self.sizes, self.tensors
+
+        def reordered(arguments: list[Any]) -> Any:
+            ordered = [size.find(arguments) for size in sizes]
+            ordered += [arguments[position] for position in tensors]
+            arguments.clear()
+            return call(ordered)
+
+        return reordered

@@ -1,0 +1,65 @@
+"""The memory pass: reuse by equal span, never of memory that is not the wrapper's own."""
+
+from __future__ import annotations
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import contiguous_strides, integer, size_symbol
+from fusewright.ir.lines import Allocate, Free, FreeIfNotReused, Reuse
+from fusewright.ir.program import Buffer, Layout
+from fusewright.wrapper import peak_bytes, plan_memory
+
+
+def buffer(name: str, *size: object, dtype: DType = DType.F32) -> Buffer:
+    sizes = tuple(s.index if hasattr(s, "index") and not isinstance(s, int) else integer(s) for s in size)
+    return Buffer(
+        name=name, layout=Layout(dtype=dtype, size=sizes, stride=contiguous_strides(sizes))
+    )
+
+
+def test_dead_memory_is_reused_for_the_same_span() -> None:
+    a, b = buffer("a", 4, 8), buffer("b", 32)
+    lines = plan_memory((Allocate(buffer=a), FreeIfNotReused(buffer=a), Allocate(buffer=b)))
+    assert lines == (Allocate(buffer=a), Reuse(buffer=b, source="a"))
+
+
+def test_another_type_or_span_is_no_reuse() -> None:
+    a = buffer("a", 8)
+    for other in (buffer("b", 9), buffer("b", 8, dtype=DType.I32)):
+        lines = plan_memory((Allocate(buffer=a), FreeIfNotReused(buffer=a), Allocate(buffer=other)))
+        assert lines == (Allocate(buffer=a), Free(name="a"), Allocate(buffer=other))
+
+
+def test_memory_of_inputs_is_only_dropped() -> None:
+    a, b = buffer("a", 8), buffer("b", 8)
+    lines = plan_memory((FreeIfNotReused(buffer=a), Allocate(buffer=b)))
+    assert lines == (Free(name="a"), Allocate(buffer=b))
+
+
+def test_reused_memory_is_reused_again() -> None:
+    a, b, c = (buffer(name, 8) for name in "abc")
+    lines = plan_memory(
+        (
+            Allocate(buffer=a),
+            FreeIfNotReused(buffer=a),
+            Allocate(buffer=b),
+            FreeIfNotReused(buffer=b),
+            Allocate(buffer=c),
+        )
+    )
+    assert lines == (Allocate(buffer=a), Reuse(buffer=b, source="a"), Reuse(buffer=c, source="b"))
+    assert peak_bytes(lines, {}) == 32
+
+
+def test_symbolic_spans_are_compared_as_expressions() -> None:
+    n = size_symbol("s0")
+    a, b, c = buffer("a", n, 8), buffer("b", 8, n), buffer("c", n, 4)
+    lines = plan_memory(
+        (
+            Allocate(buffer=a),
+            FreeIfNotReused(buffer=a),
+            Allocate(buffer=c),
+            Allocate(buffer=b),
+        )
+    )
+    assert lines == (Allocate(buffer=a), Allocate(buffer=c), Reuse(buffer=b, source="a"))
+    assert peak_bytes(lines, {"s0": 3}) == 3 * 8 * 4 + 3 * 4 * 4
