@@ -1,0 +1,221 @@
+"""What rules handle in place of tensors: boxes, which are views of storages, which are bodies or buffers.
+
+A `Storage` holds the elements of one tensor: first as an expression that nobody has computed (lazy), then, once
+something needs it in memory, as a buffer (realised). A `Box` maps positions of a tensor to positions of a storage;
+permuting, slicing, expanding and reshaping only change the map. Realising a storage thereby realises every box on it.
+
+When a storage is realised
+--------------------------
+At once, if it is a reduction, or the result or an operand of a library call, or the body of a scatter. Otherwise it
+stays lazy, and readers repeat its expression, as long as that is cheaper than memory:
+
+* *free* (at most one load and two operations: a cast, a scaled load, a mask, a constant): always lazy;
+* *cheap* (at most two loads and eight operations, none of them transcendental): lazy for up to two readers;
+* anything else: lazy for one reader only;
+* never past `Options.expression_limit` operations or `LOAD_LIMIT` different loads;
+* never when one of several readers needs it in memory anyway (a library call, or the graph's results).
+
+A reader that runs over its operand several times (softmax, a normalisation) counts as many, and so does one that
+reads an operand of fewer elements again and again (a broadcast), if its expression is transcendental. Readers are
+counted through views. Realising early costs little, because the scheduler fuses producers into their readers and
+drops memory that nobody else reads; repeating a transcendental function in several kernels costs for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, product
+from fusewright.ir.origin import Origin
+from fusewright.ir.program import Buffer, Layout
+from fusewright.ir.value import Apply, Constant, Indirect, Load, Random, Value, children, postorder
+
+Position = tuple[Index, ...]
+"""One index a dimension."""
+
+LOAD_LIMIT = 16
+
+_LIGHT = frozenset(
+    """add sub mul neg abs sign maximum minimum eq ne lt le gt ge isnan isinf signbit where fma
+    bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right floor ceil trunc round copysign""".split()
+)
+"""Operations of a few cycles; all others count as transcendental."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Storage:
+    """The elements of one tensor, either `value` or `buffer`."""
+
+    size: tuple[Index, ...]
+    dtype: DType
+    device: str
+    stride: tuple[Index, ...]
+    """How the elements will lie, or lie, in memory: as eager would have them."""
+
+    value: Value | None
+    """Over the loops i0, i1, … of `size`; of type `dtype`, or of the type it is computed in, not rounded yet."""
+
+    buffer: Buffer | None = None
+    """May be larger than this storage, which then is `layout` in it."""
+
+    layout: Layout | None = None
+    origins: tuple[Origin, ...] = ()
+
+    @property
+    def is_lazy(self) -> bool:
+        return self.buffer is None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Box:
+    """A tensor: for each position in `size`, the position of the storage's element."""
+
+    storage: Storage
+    size: tuple[Index, ...]
+    position: Position | None = None
+    """Over the loops i0, i1, … of `size` (0 in place of a loop of extent 1); None where it is the storage itself."""
+
+    @property
+    def dtype(self) -> DType:
+        return self.storage.dtype
+
+    @property
+    def device(self) -> str:
+        return self.storage.device
+
+    @property
+    def rank(self) -> int:
+        return len(self.size)
+
+    @property
+    def elements(self) -> Index:
+        return product(self.size)
+
+
+# Costs -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What it takes to compute one element."""
+
+    operations: int = 0
+    transcendental: int = 0
+    loads: frozenset[int] = frozenset()
+    """Identities of the different loads."""
+
+    @property
+    def is_free(self) -> bool:
+        return not self.transcendental and len(self.loads) <= 1 and self.operations <= 2
+
+    @property
+    def is_cheap(self) -> bool:
+        return not self.transcendental and len(self.loads) <= 2 and self.operations <= 8
+
+
+@dataclass(slots=True)
+class CostTable:
+    """Costs of values, each found once."""
+
+    known: dict[int, Cost] = field(default_factory=dict)
+
+    def cost(self, value: Value) -> Cost:
+        found = self.known.get(id(value))
+        if found is None:
+            for node in postorder((value,)):
+                if id(node) not in self.known:
+                    self.known[id(node)] = self._node(node)
+            found = self.known[id(value)]
+        return found
+
+    def _node(self, node: Value) -> Cost:
+        below = [self.known[id(child)] for child in children(node)]
+        operations = sum(cost.operations for cost in below)
+        transcendental = sum(cost.transcendental for cost in below)
+        loads = frozenset[int]().union(*(cost.loads for cost in below))
+        match node:
+            case Constant() | Indirect():
+                pass
+            case Load():
+                loads |= {id(node)}
+            case Apply(operation=operation):
+                operations += 1
+                transcendental += operation not in _LIGHT
+            case Random():
+                transcendental += 1
+            case _:
+                operations += 1
+        return Cost(operations, transcendental, loads)
+
+
+def must_realise(cost: Cost, readers: int, needed_in_memory: bool, limit: int) -> bool:
+    """The policy in this file's docstring, for a fresh storage with that many readers."""
+    if cost.operations > limit or len(cost.loads) > LOAD_LIMIT:
+        return True
+    if readers < 2 or not cost.loads:
+        return False
+    if needed_in_memory:
+        return True
+    return not (cost.is_free or (cost.is_cheap and readers == 2))
+
+
+# Layouts ---------------------------------------------------------------------------------------------
+
+
+def memory_strides(size: Sequence[Index], stride: Sequence[Index]) -> tuple[Index, ...]:
+    """`stride` if it is dense (a permutation of row-major, without gaps), else row-major strides."""
+    left = [(s, e) for s, e in zip(stride, size, strict=True) if e != 1]
+    expected = integer(1)
+    while left:
+        match = next((pair for pair in left if pair[0] == expected), None)
+        if match is None:
+            return contiguous_strides(size)
+        left.remove(match)
+        expected = expected * match[1]
+    return tuple(stride)
+
+
+def strided_layout(
+    element: Index, loops: Sequence[Symbol], size: tuple[Index, ...], dtype: DType, device: str
+) -> Layout | None:
+    """The layout in which position `loops` is element `element`; None if no size-and-stride layout is that."""
+    if any(extent == 0 for extent in size):
+        return Layout(dtype=dtype, size=size, stride=contiguous_strides(size), device=device)
+    strides: list[Index | None] = []
+    offset = element
+    for loop, extent in zip(loops, size, strict=True):
+        if extent == 1:
+            strides.append(None)
+            continue
+        step = element.stride(loop)
+        if step is None or step.lower is None or step.lower < 0:
+            return None
+        strides.append(step)
+        offset = offset - step * loop
+    if any(loop in offset.free() for loop in loops):
+        return None
+    return Layout(
+        dtype=dtype, size=size, stride=_fill(size, strides), offset=offset, device=device
+    )
+
+
+def same_strides(
+    size: Iterable[Index], left: Iterable[Index], right: Iterable[Index]
+) -> bool:
+    """True when both strides lay out `size` alike: those of dimensions of one element do not count."""
+    triples = list(zip(size, left, right, strict=True))
+    return any(extent == 0 for extent, _, _ in triples) or all(
+        extent == 1 or a == b for extent, a, b in triples
+    )
+
+
+def _fill(size: tuple[Index, ...], strides: list[Index | None]) -> tuple[Index, ...]:
+    """Strides for dimensions of one element, which may be anything: what row-major would have there."""
+    filled: list[Index] = []
+    following = integer(1)
+    for extent, stride in zip(reversed(size), reversed(strides), strict=True):
+        filled.append(following if stride is None else stride)
+        following = filled[-1] * extent
+    return tuple(reversed(filled))

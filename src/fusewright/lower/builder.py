@@ -1,0 +1,343 @@
+"""What lowering builds with: the program so far, and how boxes are read, computed, realised and passed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from fusewright.context import CompileContext
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Index, IndexLike, Symbol, as_index, contiguous_strides, integer, loop
+from fusewright.ir.origin import Origin
+from fusewright.ir.program import (
+    Buffer,
+    BufferReference,
+    Body,
+    ComputedBuffer,
+    Layout,
+    Pointwise,
+    Reduction,
+    Statement,
+    ViewReference,
+)
+from fusewright.ir.value import Expressions, Load, Number, Value, postorder
+from fusewright.lower.boxes import (
+    Box,
+    CostTable,
+    Position,
+    Storage,
+    memory_strides,
+    strided_layout,
+)
+from fusewright.lower.scalar import Scalar
+from fusewright.lower.symbols import SizeTable, hint
+
+Element = Callable[[Position], Scalar]
+"""The element at a position of a result."""
+
+
+@dataclass(slots=True, eq=False)
+class Builder:
+    """The state of one lowering."""
+
+    context: CompileContext
+    expressions: Expressions = field(default_factory=Expressions)
+    sizes: SizeTable = field(default_factory=SizeTable)
+    costs: CostTable = field(default_factory=CostTable)
+    statements: list[Statement] = field(default_factory=list)
+    origins: dict[str, tuple[Origin, ...]] = field(default_factory=dict)
+    lazy: list[Storage] = field(default_factory=list)
+    """Storages that were made lazily, in order; some are realised by now."""
+
+    _loops: dict[tuple[str, tuple[Index, ...]], tuple[tuple[Symbol, ...], Position]] = field(
+        default_factory=dict
+    )
+
+    # Loops ---------------------------------------------------------------------------------------
+
+    def loops(self, size: tuple[Index, ...], prefix: str = "i") -> tuple[Symbol, ...]:
+        """The loops i0, i1, … (or r0, r1, …) over `size`."""
+        return self._loops_and_position(size, prefix)[0]
+
+    def position(self, size: tuple[Index, ...], prefix: str = "i") -> Position:
+        """The point of `loops(size)`, with 0 in place of a loop that has one iteration."""
+        return self._loops_and_position(size, prefix)[1]
+
+    def _loops_and_position(
+        self, size: tuple[Index, ...], prefix: str
+    ) -> tuple[tuple[Symbol, ...], Position]:
+        known = self._loops.get((prefix, size))
+        if known is None:
+            loops = tuple(loop(f"{prefix}{k}", extent) for k, extent in enumerate(size))
+            position = tuple(
+                integer(0) if extent == 1 else symbol.index
+                for symbol, extent in zip(loops, size, strict=True)
+            )
+            known = self._loops[prefix, size] = loops, position
+        return known
+
+    def hint(self, size: Index) -> int:
+        """A size's value for the sizes seen when compiling; for profitability only."""
+        return hint(size, self.sizes.facts)
+
+    # Boxes ---------------------------------------------------------------------------------------
+
+    def input(self, buffer: Buffer) -> Box:
+        """The box of a tensor that is in memory already."""
+        layout = buffer.layout
+        storage = Storage(
+            size=layout.size,
+            dtype=layout.dtype,
+            device=layout.device,
+            stride=layout.stride,
+            value=None,
+            buffer=buffer,
+            layout=layout,
+        )
+        return Box(storage, layout.size)
+
+    def view(self, box: Box, size: tuple[Index, ...], position: Position) -> Box:
+        """The box that at its own `position(size)` is `box` at `position`."""
+        return Box(box.storage, size, self.storage_position(box, position))
+
+    def storage_position(self, box: Box, at: Position) -> Position:
+        """Where in its storage the element of `box` at `at` lies."""
+        if box.position is None:
+            return at
+        replacements = self._replacements(box.size, at)
+        if not replacements:
+            return box.position
+        return tuple(index.substitute(replacements) for index in box.position)
+
+    def value(self, box: Box, at: Position) -> Value:
+        """The element of `box` at `at`, as it is stored, or as it is computed and not rounded yet."""
+        storage = box.storage
+        position = self.storage_position(box, at)
+        if storage.value is None:
+            assert storage.buffer is not None and storage.layout is not None
+            return self.expressions.load(
+                storage.buffer.name, storage.layout.index(position), storage.dtype
+            )
+        replacements = self._replacements(storage.size, position)
+        if not replacements:
+            return storage.value
+        return self.expressions.substitute(storage.value, replacements)
+
+    def _replacements(self, size: tuple[Index, ...], at: Position) -> dict[Symbol, Index]:
+        loops, position = self._loops_and_position(size, "i")
+        if at is position:
+            return {}
+        return {
+            symbol: index
+            for symbol, own, index in zip(loops, position, at, strict=True)
+            if index is not own and index != own
+        }
+
+    def realise(self, box: Box) -> Buffer:
+        """Put the storage of `box` into memory, for every box on it."""
+        storage = box.storage
+        if storage.buffer is None:
+            assert storage.value is not None
+            layout = Layout(
+                dtype=storage.dtype,
+                size=storage.size,
+                stride=memory_strides(storage.size, storage.stride),
+                device=storage.device,
+            )
+            value = self.expressions.cast(storage.value, storage.dtype)
+            body = Pointwise(loops=self.loops(storage.size), value=value)
+            storage.buffer = self.compute(layout, body, storage.origins)
+            storage.layout = layout
+            storage.value = None
+        return storage.buffer
+
+    def layout(self, box: Box) -> Layout | None:
+        """How a realised box lies in its buffer; None when no sizes and strides express it."""
+        layout = box.storage.layout
+        assert layout is not None
+        if box.position is None:
+            return layout
+        element = layout.index(box.position)
+        return strided_layout(element, self.loops(box.size), box.size, layout.dtype, layout.device)
+
+    def operand(self, box: Box) -> BufferReference | ViewReference:
+        """`box` in memory, for a library call: its buffer, a view of it, or a copy where no view expresses it."""
+        buffer = self.realise(box)
+        layout = self.layout(box)
+        if layout is None:
+            return self.operand(self.copy(box))
+        return BufferReference(buffer.name) if layout == buffer.layout else ViewReference(
+            buffer.name, layout
+        )
+
+    def copy(self, box: Box, stride: tuple[Index, ...] | None = None) -> Box:
+        """A lazy copy of `box`, row-major unless `stride` says otherwise."""
+        storage = Storage(
+            size=box.size,
+            dtype=box.dtype,
+            device=box.device,
+            stride=contiguous_strides(box.size) if stride is None else stride,
+            value=self.value(box, self.position(box.size)),
+            origins=box.storage.origins,
+        )
+        self.lazy.append(storage)
+        return Box(storage, box.size)
+
+    def realise_readers(self, name: str) -> None:
+        """Compute every lazy tensor that loads from buffer `name`, because its memory will be overwritten."""
+        for storage in self.lazy:
+            if storage.value is not None and any(
+                isinstance(value, Load) and value.buffer == name
+                for value in postorder((storage.value,))
+            ):
+                self.realise(Box(storage, storage.size))
+
+    # Statements ----------------------------------------------------------------------------------
+
+    def buffer(self, layout: Layout) -> Buffer:
+        """A new buffer."""
+        return Buffer(name=self.context.fresh("buf"), layout=layout)
+
+    def compute(self, layout: Layout, body: Body, origins: tuple[Origin, ...]) -> Buffer:
+        """Append loops that write a new buffer."""
+        buffer = self.buffer(layout)
+        self.statements.append(ComputedBuffer(outputs=(buffer,), body=body))
+        self.origins[buffer.name] = origins
+        return buffer
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One node of the graph while its rule runs."""
+
+    builder: Builder
+    operator: str
+    results: tuple[Layout, ...]
+    """Geometry and type of eager's results, in order; those that are no tensors are left out."""
+
+    origin: Origin
+    origins: dict[Origin, None] = field(default_factory=dict)
+    """Those of the lazy boxes read so far, whose expressions become part of what the rule makes."""
+
+    @property
+    def result(self) -> Layout:
+        """Geometry and type of the first result."""
+        return self.results[0]
+
+    @property
+    def all_origins(self) -> tuple[Origin, ...]:
+        return tuple({**self.origins, self.origin: None})
+
+    # Reading -------------------------------------------------------------------------------------
+
+    def raw(self, box: Box, at: Position) -> Scalar:
+        """The element at the last dimensions of `at`, broadcast; of type `box.dtype` or of its compute type."""
+        builder = self.builder
+        if len(at) != box.rank:
+            at = at[len(at) - box.rank :]
+        if any(extent == 1 for extent in box.size):
+            at = tuple(
+                integer(0) if extent == 1 else index
+                for extent, index in zip(box.size, at, strict=True)
+            )
+        if box.storage.is_lazy:
+            self.origins.update(dict.fromkeys(box.storage.origins))
+        return Scalar(builder.value(box, at), builder.expressions)
+
+    def read(self, box: Box, at: Position, dtype: DType | None = None) -> Scalar:
+        """As `raw`, converted to `dtype`: by default the type in which arithmetic on the box's type is done."""
+        return self.raw(box, at).cast(box.dtype.compute if dtype is None else dtype)
+
+    def number(self, value: Number, dtype: DType) -> Scalar:
+        return Scalar(self.builder.expressions.constant(value, dtype), self.builder.expressions)
+
+    def index(self, index: IndexLike, dtype: DType = DType.I64) -> Scalar:
+        """An index as a value. Types other than integers are converted from i64."""
+        made = dtype if dtype.is_integer else DType.I64
+        value = self.builder.expressions.index(as_index(index), made)
+        return Scalar(value, self.builder.expressions).cast(dtype)
+
+    # Making --------------------------------------------------------------------------------------
+
+    def lazy(
+        self,
+        size: tuple[Index, ...],
+        dtype: DType,
+        element: Element,
+        stride: tuple[Index, ...] | None = None,
+    ) -> Box:
+        """A new tensor, not computed yet; row-major unless `stride` says otherwise."""
+        scalar = element(self.builder.position(size))
+        assert scalar.dtype in (dtype, dtype.compute), f"{self.operator}: {scalar.dtype} for {dtype}"
+        storage = Storage(
+            size=size,
+            dtype=dtype,
+            device=self.result.device,
+            stride=contiguous_strides(size) if stride is None else stride,
+            value=scalar.value,
+            origins=self.all_origins,
+        )
+        self.builder.lazy.append(storage)
+        return Box(storage, size)
+
+    def elementwise(self, element: Element, which: int = 0) -> Box:
+        """A new tensor with the geometry and type of eager's result number `which`, not computed yet."""
+        layout = self.results[which]
+        return self.lazy(layout.size, layout.dtype, element, layout.stride)
+
+    def reduce(
+        self, kind: str, size: tuple[Index, ...], dimensions: Sequence[int], element: Element
+    ) -> Box:
+        """Gather `element` over `dimensions` of `size`; the result keeps them with one element each.
+
+        The result's type is that of the elements, or i64 for a position.
+        """
+        builder = self.builder
+        kept = tuple(extent for d, extent in enumerate(size) if d not in dimensions)
+        gathered = tuple(extent for d, extent in enumerate(size) if d in dimensions)
+        outer, inner = iter(builder.position(kept)), iter(builder.position(gathered, "r"))
+        scalar = element(tuple(next(inner if d in dimensions else outer) for d in range(len(size))))
+        dtype = DType.I64 if kind in ("argmax", "argmin") else scalar.dtype
+        layout = Layout(
+            dtype=dtype, size=kept, stride=contiguous_strides(kept), device=self.result.device
+        )
+        body = Reduction(
+            loops=builder.loops(kept),
+            reduction_loops=builder.loops(gathered, "r"),
+            kind=kind,
+            value=scalar.value,
+        )
+        box = builder.input(builder.compute(layout, body, self.all_origins))
+        return self._keep(box, size, dimensions)
+
+    def _keep(self, box: Box, size: tuple[Index, ...], dimensions: Sequence[int]) -> Box:
+        """`box` with dimensions of one element put back where `dimensions` were."""
+        full = tuple(integer(1) if d in dimensions else e for d, e in enumerate(size))
+        position = self.builder.position(full)
+        kept = tuple(index for d, index in enumerate(position) if d not in dimensions)
+        return self.builder.view(box, full, kept)
+
+    # Realising -----------------------------------------------------------------------------------
+
+    def settle(self, box: Box) -> Box:
+        """Realise `box`, which will be read more than once, unless it is as good as a load."""
+        value = box.storage.value
+        if value is not None and not self.builder.costs.cost(value).is_free:
+            self.builder.realise(box)
+        return box
+
+    def settle_broadcast(self, box: Box, size: tuple[Index, ...]) -> None:
+        """Realise `box` if computing it for each element of `size` would repeat a transcendental function."""
+        value = box.storage.value
+        if value is None or box.size == size:
+            return
+        if not self.builder.costs.cost(value).transcendental:
+            return
+        elements = 1
+        for extent in size:
+            elements *= self.builder.hint(extent)
+        own = 1
+        for extent in box.storage.size:
+            own *= self.builder.hint(extent)
+        if own < elements:
+            self.builder.realise(box)

@@ -1,0 +1,160 @@
+"""Library calls: operators without a rule run as eager's own, on buffers and views of buffers."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright.errors import Unsupported
+from fusewright.ir.index import Index
+from fusewright.ir.program import (
+    Buffer,
+    BufferReference,
+    Enumerated,
+    ExternKernel,
+    Layout,
+    ListOf,
+    Literal,
+    Operand,
+    ViewReference,
+)
+from fusewright.lower.boxes import Box
+from fusewright.lower.builder import Builder, Call
+from fusewright.torch_compat import (
+    OpOverload,
+    has_backend_kernel,
+    operator_arguments,
+    operator_returns,
+    overload_by_name,
+    written_arguments,
+)
+
+_ENUMERATED = {
+    torch.dtype: "dtype",
+    torch.device: "device",
+    torch.layout: "layout",
+    torch.memory_format: "memory_format",
+}
+
+
+def call_extern(
+    call: Call, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> Any:
+    """Run the operator of `node` as eager does; the value is that of `node`: a box, or a tuple with None for unused.
+
+    Raises: Unsupported, for what is no ATen-like operator, or an argument that no operand expresses.
+    """
+    target = node.target
+    if not isinstance(target, OpOverload):
+        raise Unsupported(f"{target} has no lowering", node.meta.get("location"))
+    builder = call.builder
+    builder.context.note("extern", call.operator, str(node.meta.get("location") or ""))
+    operands = tuple(operand(builder, argument) for argument in arguments)
+    named = tuple((name, operand(builder, value)) for name, value in keywords.items())
+    written = tuple(_buffers(target, written_arguments(target), operands, named))
+    for name in written:
+        builder.realise_readers(name)
+    meta = node.meta["val"]
+    is_list = isinstance(meta, (tuple, list))
+    used = _used_results(node) if is_list else None
+    outputs: list[Buffer] = []
+    results: list[int | None] = []
+    layouts = iter(call.results)
+    for position, value in enumerate(meta if is_list else (meta,)):
+        layout = next(layouts) if isinstance(value, torch.Tensor) else None
+        if layout is None or (used is not None and position not in used):
+            results.append(None)
+        else:
+            results.append(len(outputs))
+            outputs.append(builder.buffer(layout))
+    kernel = ExternKernel(
+        outputs=tuple(outputs),
+        operator=call.operator,
+        arguments=operands,
+        keywords=named,
+        results=tuple(results) if is_list else (),
+        mutates=written,
+        aliases=tuple(_aliases(target, outputs, operands, named)),
+        out_operator="" if is_list or not outputs else _out_variant(target, outputs[0].layout),
+    )
+    builder.statements.append(kernel)
+    if outputs:
+        builder.origins[outputs[0].name] = call.all_origins
+    boxes = [None if place is None else builder.input(outputs[place]) for place in results]
+    return tuple(boxes) if is_list else boxes[0]
+
+
+def operand(builder: Builder, argument: Any) -> Operand:
+    """`argument` as a library call takes it; boxes are realised."""
+    match argument:
+        case Box():
+            return builder.operand(argument)
+        case Index():
+            return argument
+        case list():
+            return ListOf(tuple(operand(builder, item) for item in argument))
+        case None | bool() | int() | float() | str():
+            return Literal(argument)
+    kind = _ENUMERATED.get(type(argument))
+    if kind is None:
+        raise Unsupported(f"an argument of type {type(argument).__name__} to a library call")
+    return Enumerated(kind, str(argument).removeprefix("torch."))
+
+
+@functools.lru_cache(maxsize=None)
+def _out_overload(target: OpOverload, device: str) -> str:
+    """The qualified name of the operator's out-variant that has a kernel of its own on `device`, or empty."""
+    namespace, name = target.name().split(".")[0].split("::")
+    candidate = overload_by_name(namespace, name, "out")
+    if candidate is None or not has_backend_kernel(candidate, device):
+        return ""
+    own = [(a.name, str(a.type)) for a in operator_arguments(target)]
+    out = [(a.name, str(a.type)) for a in operator_arguments(candidate)]
+    return str(candidate) if out == [*own, ("out", "Tensor")] else ""
+
+
+def _out_variant(target: OpOverload, layout: Layout) -> str:
+    return _out_overload(target, layout.device.split(":")[0])
+
+
+def _used_results(node: fx.Node) -> set[int]:
+    """Positions that are read; all of them when the whole tuple goes somewhere else."""
+    items = [user for user in node.users if user.target is operator.getitem]
+    if len(items) < len(node.users):
+        return set(range(len(node.meta["val"])))
+    return {int(item.args[1]) for item in items}  # type: ignore[arg-type]
+
+
+def _buffers(
+    target: OpOverload,
+    names: tuple[str, ...],
+    operands: tuple[Operand, ...],
+    named: tuple[tuple[str, Operand], ...],
+) -> Iterator[str]:
+    """Names of the buffers that the arguments called `names` refer to."""
+    positional = zip((a.name for a in operator_arguments(target)), operands, strict=False)
+    for name, value in (*positional, *named):
+        if name in names:
+            for item in value.items if isinstance(value, ListOf) else (value,):
+                if isinstance(item, (BufferReference, ViewReference)):
+                    yield item.name
+
+
+def _aliases(
+    target: OpOverload,
+    outputs: list[Buffer],
+    operands: tuple[Operand, ...],
+    named: tuple[tuple[str, Operand], ...],
+) -> Iterator[tuple[str, str]]:
+    """Pairs (output, argument buffer) that share memory, by the operator's schema."""
+    if not any(result.alias_info is not None for result in operator_returns(target)):
+        return
+    shared = tuple(a.name for a in operator_arguments(target) if a.alias_info is not None)
+    for buffer in outputs:
+        for name in _buffers(target, shared, operands, named):
+            yield buffer.name, name

@@ -1,0 +1,83 @@
+"""Rules of operators that make a tensor from numbers: constants and sequences, computed where they are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Index, as_index
+from fusewright.lower.boxes import Box, Position
+from fusewright.lower.builder import Call
+from fusewright.lower.rules import rule
+from fusewright.lower.scalar import Scalar
+
+
+def constant(call: Call, value: Any) -> Box:
+    """Eager's result filled with one number."""
+    dtype = call.result.dtype
+    if isinstance(value, Index):
+        return call.elementwise(lambda at: call.index(value, dtype.compute))
+    return call.elementwise(lambda at: call.number(value, dtype))
+
+
+@rule("aten.full.default", "aten.new_full.default", "aten.full_like.default")
+def full(call: Call, like_or_size: Any, *arguments: Any, **options: Any) -> Any:
+    """`full(size, value)`, `full_like(x, value)` and `new_full(x, size, value)`: the value comes last."""
+    return constant(call, arguments[-1])
+
+
+@rule("aten.scalar_tensor.default")
+def scalar_tensor(call: Call, value: Any, **options: Any) -> Box:
+    return constant(call, value)
+
+
+@rule(
+    *(
+        f"aten.{name}.default"
+        for name in """zeros zeros_like new_zeros new_empty empty_like empty_strided new_empty_strided
+        empty_permuted""".split()
+    ),
+    "aten.empty.memory_format",
+)
+def zeros(call: Call, *arguments: Any, **options: Any) -> Box:
+    """Memory without contents counts as zeros: what nobody reads is not computed."""
+    return constant(call, 0)
+
+
+@rule("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
+def ones(call: Call, *arguments: Any, **options: Any) -> Box:
+    return constant(call, 1)
+
+
+@rule("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
+def arange(call: Call, *arguments: Any, **options: Any) -> Any:
+    """start + i * step, computed in the result's type (in f64 and rounded once for floats, as eager)."""
+    start, step = 0, 1
+    if len(arguments) == 2:
+        start = arguments[0]
+    elif len(arguments) == 3:
+        start, step = arguments[0], arguments[2]
+    dtype = call.result.dtype
+    if all(isinstance(number, (int, Index)) for number in (start, step)):
+        return call.elementwise(
+            lambda at: call.index(as_index(start) + at[0] * as_index(step)).cast(dtype.compute)
+        )
+    if isinstance(start, Index) or isinstance(step, Index):
+        return NotImplemented
+
+    def element(at: Position) -> Scalar:
+        exact = call.index(at[0], DType.F64)
+        return (exact * float(step) + float(start)).cast(dtype.compute)
+
+    return call.elementwise(element)
+
+
+@rule("aten.eye.default", "aten.eye.m")
+def eye(call: Call, *arguments: Any, **options: Any) -> Box:
+    dtype = call.result.dtype.compute
+
+    def element(at: Position) -> Scalar:
+        on_diagonal = call.index(at[0]).apply("eq", call.index(at[1]))
+        return on_diagonal.cast(dtype)
+
+    return call.elementwise(element)

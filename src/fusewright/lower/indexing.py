@@ -1,0 +1,386 @@
+"""Rules of operators that rearrange, join or pick elements: each new element is one old element, or a constant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Index, IndexLike, as_index, integer
+from fusewright.lower.boxes import Box, Position
+from fusewright.lower.builder import Call
+from fusewright.lower.rules import rule
+from fusewright.lower.scalar import Scalar
+from fusewright.lower.views import clamp_start, dimension, dimensions, reshaped, strided
+
+CAT_LIMIT = 4
+"""More tensors than this are joined by the eager operator: a branch for each would cost more than its copies."""
+
+
+def all_of(call: Call, conditions: Sequence[Scalar]) -> Scalar:
+    """Logical and; true for none."""
+    if not conditions:
+        return call.number(True, DType.BOOL)
+    total = conditions[0]
+    for condition in conditions[1:]:
+        total = total & condition
+    return total
+
+
+def at_least(call: Call, index: Index, bound: IndexLike) -> Scalar | None:
+    """`index >= bound`, None when that is known."""
+    bound = as_index(bound)
+    slack = (index - bound).lower
+    return None if slack is not None and slack >= 0 else call.index(index) >= call.index(bound)
+
+
+def below(call: Call, index: Index, bound: IndexLike) -> Scalar | None:
+    """`index < bound`, None when that is known."""
+    bound = as_index(bound)
+    slack = (bound - index).lower
+    return None if slack is not None and slack > 0 else call.index(index) < call.index(bound)
+
+
+def within(call: Call, index: Index, lowest: IndexLike, bound: IndexLike) -> list[Scalar]:
+    """The conditions, as far as they are not known, for `lowest <= index < bound`."""
+    conditions = (at_least(call, index, lowest), below(call, index, bound))
+    return [condition for condition in conditions if condition is not None]
+
+
+# Rearranging -------------------------------------------------------------------------------------------
+
+
+def moved(call: Call, x: Box, move: Callable[[Position], Position]) -> Box:
+    """A new tensor whose element at a position is that of `x` at `move(position)`."""
+    return call.elementwise(lambda at: call.raw(x, move(at)))
+
+
+@rule("aten.flip.default")
+def flip(call: Call, x: Box, dims: Sequence[int]) -> Box:
+    chosen = dimensions(dims, x.rank) if dims else ()
+    return moved(
+        call,
+        x,
+        lambda at: tuple(x.size[d] - 1 - i if d in chosen else i for d, i in enumerate(at)),
+    )
+
+
+@rule("aten.roll.default")
+def roll(call: Call, x: Box, shifts: Any, dims: Any = ()) -> Any:
+    shift_list = [shifts] if isinstance(shifts, (int, Index)) else list(shifts)
+    chosen = [dims] if isinstance(dims, int) else list(dims)
+    if any(extent.lower == 0 for extent in x.size):
+        return NotImplemented
+    if not chosen:
+        flat = reshaped(call, x, (x.elements,))
+        rolled = call.lazy(
+            flat.size,
+            x.dtype,
+            lambda at: call.raw(flat, ((at[0] - shift_list[0]) % flat.size[0],)),
+        )
+        return moved(call, reshaped(call, rolled, x.size), lambda at: at)
+    by: dict[int, Any] = {}
+    for amount, dim in zip(shift_list, chosen, strict=True):
+        place = dimension(dim, x.rank)
+        by[place] = by.get(place, 0) + amount
+    return moved(
+        call,
+        x,
+        lambda at: tuple((i - by[d]) % x.size[d] if d in by else i for d, i in enumerate(at)),
+    )
+
+
+@rule("aten.repeat.default")
+def repeat(call: Call, x: Box, repeats: Sequence[IndexLike]) -> Any:
+    if any(extent == 0 for extent in call.result.size):
+        return call.elementwise(lambda at: call.number(0, x.dtype))
+    return moved(
+        call,
+        x,
+        lambda at: tuple(
+            index % extent for index, extent in zip(at[len(at) - x.rank :], x.size, strict=True)
+        ),
+    )
+
+
+@rule("aten.tril.default", "aten.triu.default")
+def triangle(call: Call, x: Box, diagonal: IndexLike = 0) -> Box:
+    lower = call.operator == "aten.tril.default"
+
+    def element(at: Position) -> Scalar:
+        offset = call.index(at[-1] - at[-2])
+        bound = call.index(as_index(diagonal))
+        kept = offset <= bound if lower else offset >= bound
+        x_at = call.raw(x, at)
+        return kept.where(x_at, False if x_at.dtype is DType.BOOL else 0)
+
+    return call.elementwise(element)
+
+
+# Joining -----------------------------------------------------------------------------------------------
+
+
+@rule("aten.cat.default")
+def cat(call: Call, tensors: Sequence[Box], dim: int = 0) -> Any:
+    result = call.result
+    place = dimension(dim, len(result.size))
+    parts = [x for x in tensors if x.rank == len(result.size)]
+    parts = [x for x in parts if x.size[place] != 0]
+    if len(parts) > CAT_LIMIT:
+        return NotImplemented
+    return join(call, parts, place)
+
+
+@rule("aten.stack.default")
+def stack(call: Call, tensors: Sequence[Box], dim: int = 0) -> Any:
+    if len(tensors) > CAT_LIMIT:
+        return NotImplemented
+    place = dim % len(call.result.size)
+    builder = call.builder
+    parts = []
+    for x in tensors:
+        size = (*x.size[:place], integer(1), *x.size[place:])
+        at = builder.position(size)
+        parts.append(builder.view(x, size, (*at[:place], *at[place + 1 :])))
+    return join(call, parts, place)
+
+
+def join(call: Call, parts: Sequence[Box], place: int) -> Box:
+    """One after the other along dimension `place`; each is read only where it lies."""
+    result = call.result
+
+    def element(at: Position) -> Scalar:
+        pieces: list[tuple[Index, Scalar]] = []
+        first = integer(0)
+        for x in parts:
+            shifted = (*at[:place], at[place] - first, *at[place + 1 :])
+            end = first + x.size[place]
+            inside = all_of(call, within(call, at[place], first, end))
+            piece = call.read(x, shifted, result.dtype.compute)
+            pieces.append((end, piece.masked(inside, 0)))
+            first = end
+        if not pieces:
+            return call.number(0, result.dtype.compute)
+        total = pieces[-1][1]
+        for end, piece in reversed(pieces[:-1]):
+            total = (call.index(at[place]) < call.index(end)).where(piece, total)
+        return total
+
+    return call.elementwise(element)
+
+
+@rule("aten.select_scatter.default")
+def select_scatter(call: Call, x: Box, source: Box, dim: int, index: IndexLike) -> Any:
+    place = dimension(dim, x.rank)
+    index = as_index(index)
+    if index.lower is None or index.lower < 0:
+        index = index + x.size[place]
+
+    def element(at: Position) -> Scalar:
+        inside = call.index(at[place]).apply("eq", call.index(index))
+        new = call.read(source, (*at[:place], *at[place + 1 :]), x.dtype.compute)
+        return inside.where(new.masked(inside, 0), call.read(x, at))
+
+    return call.elementwise(element)
+
+
+@rule("aten.slice_scatter.default")
+def slice_scatter(
+    call: Call,
+    x: Box,
+    source: Box,
+    dim: int = 0,
+    start: IndexLike | None = None,
+    end: IndexLike | None = None,
+    step: int = 1,
+) -> Any:
+    """`x` with every `step`-th element from `start` replaced by `source`'s."""
+    place = dimension(dim, x.rank)
+    first = clamp_start(0 if start is None else start, x.size[place])
+    if first is None or not isinstance(step, int):
+        return NotImplemented
+    count = source.size[place]
+    if count == 0:
+        return moved(call, x, lambda at: at)
+
+    def element(at: Position) -> Scalar:
+        offset = at[place] - first
+        conditions = within(call, offset, 0, count * step)
+        if step != 1:
+            conditions.append(call.index(offset % step).apply("eq", 0))
+        inside = all_of(call, conditions)
+        new = call.read(source, (*at[:place], offset // step, *at[place + 1 :]), x.dtype.compute)
+        return inside.where(new.masked(inside, 0), call.read(x, at))
+
+    return call.elementwise(element)
+
+
+# Padding -----------------------------------------------------------------------------------------------
+
+
+@rule("aten.constant_pad_nd.default")
+def constant_pad(call: Call, x: Box, padding: Sequence[IndexLike], value: Any = 0) -> Box:
+    """`padding` holds (before, after) from the last dimension on; negative amounts cut off."""
+    before = dict.fromkeys(range(x.rank), integer(0))
+    for number in range(len(padding) // 2):
+        before[x.rank - 1 - number] = as_index(padding[2 * number])
+
+    def element(at: Position) -> Scalar:
+        old = tuple(index - before[d] for d, index in enumerate(at))
+        conditions: list[Scalar] = []
+        for index, extent in zip(old, x.size, strict=True):
+            conditions += within(call, index, 0, extent)
+        return call.raw(x, old).masked(all_of(call, conditions), value)
+
+    return call.elementwise(element)
+
+
+@rule(
+    *(f"aten.{kind}_pad{n}d.default" for kind in ("reflection", "replication") for n in (1, 2, 3))
+)
+def edge_pad(call: Call, x: Box, padding: Sequence[IndexLike]) -> Box:
+    """Positions outside are reflected at the edges, or moved to them."""
+    reflect = "reflection" in call.operator
+    from_last = [as_index(padding[2 * k]) for k in range(len(padding) // 2)]
+
+    def element(at: Position) -> Scalar:
+        position = list(at)
+        for number, before in enumerate(from_last):
+            place = x.rank - 1 - number
+            last = x.size[place] - 1
+            index = call.index(at[place] - before)
+            bound = call.index(last)
+            if reflect:
+                index = bound - (bound - index.apply("abs")).apply("abs")
+            else:
+                index = index.apply("maximum", 0).apply("minimum", bound)
+            position[place] = call.builder.expressions.indirect(
+                index.value, x.size[place], wrap=False, check=False
+            )
+        return call.raw(x, tuple(position))
+
+    return call.elementwise(element)
+
+
+# Picking by indices that are data --------------------------------------------------------------------------
+
+
+def picked(call: Call, indices: Box, at: Position, extent: Index, *, wrap: bool) -> Index:
+    """The element of `indices` at `at` as an index below `extent`, checked at run time."""
+    value = call.read(indices, at, DType.I64)
+    return call.builder.expressions.indirect(value.value, extent, wrap=wrap, check=True)
+
+
+def settle_source(call: Call, x: Box) -> None:
+    """Realise what would be computed anew for each index, unless that is as good as a load."""
+    value = x.storage.value
+    if value is not None and not call.builder.costs.cost(value).is_cheap:
+        call.builder.realise(x)
+
+
+@rule("aten.embedding.default")
+def embedding(
+    call: Call,
+    weight: Box,
+    indices: Box,
+    padding_index: int = -1,
+    scale_by_frequency: bool = False,
+    sparse: bool = False,
+) -> Box:
+    settle_source(call, weight)
+
+    def element(at: Position) -> Scalar:
+        row = picked(call, indices, at[:-1], weight.size[0], wrap=False)
+        return call.raw(weight, (row, at[-1]))
+
+    return call.elementwise(element)
+
+
+@rule("aten.index_select.default")
+def index_select(call: Call, x: Box, dim: int, indices: Box) -> Any:
+    if x.rank == 0:
+        return NotImplemented
+    settle_source(call, x)
+    place = dimension(dim, x.rank)
+
+    def element(at: Position) -> Scalar:
+        where = (at[place],) if indices.rank else ()
+        chosen = picked(call, indices, where, x.size[place], wrap=False)
+        return call.raw(x, (*at[:place], chosen, *at[place + 1 :]))
+
+    return call.elementwise(element)
+
+
+@rule("aten.gather.default")
+def gather(call: Call, x: Box, dim: int, indices: Box, *, sparse_grad: bool = False) -> Any:
+    if x.rank == 0 or indices.rank == 0:
+        return NotImplemented
+    settle_source(call, x)
+    place = dimension(dim, x.rank)
+
+    def element(at: Position) -> Scalar:
+        chosen = picked(call, indices, at, x.size[place], wrap=False)
+        return call.raw(x, (*at[:place], chosen, *at[place + 1 :]))
+
+    return call.elementwise(element)
+
+
+@rule("aten.index.Tensor", "aten._unsafe_index.Tensor")
+def index(call: Call, x: Box, indices: Sequence[Box | None]) -> Any:
+    """Advanced indexing by integer tensors, which broadcast; masks are left to eager, whose sizes depend on data.
+
+    The broadcast dimensions stand where the first index tensor stood, or first when None separates index tensors.
+    """
+    given = [d for d, tensor in enumerate(indices) if tensor is not None]
+    tensors = {d: indices[d] for d in given}
+    if not given or any(t.dtype in (DType.BOOL, DType.U8) for t in tensors.values()):  # type: ignore[union-attr]
+        return NotImplemented
+    if any(extent == 0 for extent in x.size):
+        return NotImplemented
+    settle_source(call, x)
+    spread = max(t.rank for t in tensors.values())  # type: ignore[union-attr]
+    adjacent = given == list(range(given[0], given[-1] + 1))
+    start = given[0] if adjacent else 0
+
+    def element(at: Position) -> Scalar:
+        shared = at[start : start + spread]
+        rest = iter((*at[:start], *at[start + spread :]))
+        position = []
+        for d in range(x.rank):
+            tensor = tensors.get(d)
+            if tensor is None:
+                position.append(next(rest))
+            else:
+                at_own = broadcast_position(tensor, shared)
+                position.append(picked(call, tensor, at_own, x.size[d], wrap=True))
+        return call.raw(x, tuple(position))
+
+    return call.elementwise(element)
+
+
+def broadcast_position(box: Box, at: Position) -> Position:
+    """`at` for a box of fewer dimensions."""
+    return at[len(at) - box.rank :]
+
+
+@rule("aten.one_hot.default")
+def one_hot(call: Call, indices: Box, classes: int = -1) -> Any:
+    if classes < 0:
+        return NotImplemented
+    return call.elementwise(
+        lambda at: call.read(indices, at[:-1], DType.I64)
+        .apply("eq", call.index(at[-1]))
+        .cast(DType.I64)
+    )
+
+
+@rule("aten.glu.default")
+def glu(call: Call, x: Box, dim: int = -1) -> Box:
+    """The first half times the sigmoid of the second."""
+    place = dimension(dim, x.rank)
+    half = x.size[place] // 2
+    first = strided(call, x, place, integer(0), integer(1), half)
+    second = strided(call, x, place, half, integer(1), half)
+    return call.elementwise(
+        lambda at: call.read(first, at) * call.read(second, at).apply("sigmoid")
+    )

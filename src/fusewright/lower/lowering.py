@@ -1,0 +1,304 @@
+"""The driver: walks an ATen graph once, runs each operator's rule, and ends with a Program."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import fx
+
+from fusewright.context import CompileContext
+from fusewright.errors import FusewrightError, Location, Unsupported
+from fusewright.ir.index import Index
+from fusewright.ir.origin import Origin
+from fusewright.ir.program import (
+    Buffer,
+    BufferReference,
+    CopyBack,
+    Layout,
+    Literal,
+    Operand,
+    Program,
+    ViewReference,
+)
+from fusewright.lower.boxes import Box, must_realise, same_strides
+from fusewright.lower.builder import Builder, Call
+from fusewright.lower.extern import call_extern
+from fusewright.lower.families import RULES, VIEWS
+from fusewright.lower.promotion import from_torch
+
+COPY_BACK = "aten.copy_.default"
+"""The one operator that may write to a graph input: its mutation, made visible."""
+
+
+class AtenGraph(Protocol):
+    """What lowering needs of a traced graph."""
+
+    @property
+    def graph(self) -> fx.Graph:
+        """Functional ATen operators, each node with its fake value in `meta["val"]`."""
+
+    @property
+    def constants(self) -> Mapping[str, torch.Tensor]:
+        """The tensors that `get_attr` nodes name."""
+
+
+def lower(aten_graph: AtenGraph, context: CompileContext) -> Program:
+    """The program that computes `aten_graph`.
+
+    Outputs have the sizes and strides of their fake values, and never share memory with an input or a constant.
+
+    Raises: Unsupported, with the user's source line, for values that no buffer can hold.
+    """
+    return _Lowering(aten_graph, context).run()
+
+
+class _Lowering:
+    """One walk over one graph."""
+
+    def __init__(self, aten_graph: AtenGraph, context: CompileContext) -> None:
+        self.graph = aten_graph.graph
+        self.context = context
+        self.builder = Builder(context)
+        self.values: dict[fx.Node, Any] = {}
+        self.inputs: list[Buffer] = []
+        self.constants: list[Buffer] = []
+        self.outputs: tuple[Operand, ...] = ()
+        self.layouts: dict[tuple[Any, ...], Layout] = {}
+        self.readers = count_readers(self.graph)
+
+    def run(self) -> Program:
+        for node in self.graph.nodes:
+            try:
+                self.node(node)
+            except FusewrightError:
+                raise
+            except Exception as error:
+                error.add_note(f"while lowering {node.format_node()} at {_location(node) or 'unknown line'}")
+                raise
+        return Program(
+            name="graph",
+            inputs=tuple(self.inputs),
+            sizes=tuple(self.builder.sizes.facts.values()),
+            constants=tuple(self.constants),
+            statements=tuple(self.builder.statements),
+            outputs=self.outputs,
+            origins=self.builder.origins,
+            expressions=self.builder.expressions,
+        )
+
+    def node(self, node: fx.Node) -> None:
+        """Give `node` its value: a box, an index, a number, or a tuple of these."""
+        match node.op:
+            case "placeholder":
+                self.values[node] = self.placeholder(node)
+            case "get_attr":
+                self.values[node] = self.constant(node)
+            case "call_function":
+                self.values[node] = self.call(node)
+            case "output":
+                self.outputs = tuple(self.output(item) for item in _flat(node.args[0]))
+            case _:
+                raise Unsupported(f"a graph node of kind {node.op}", _location(node))
+
+    # Inputs, constants, outputs ------------------------------------------------------------------
+
+    def placeholder(self, node: fx.Node) -> Any:
+        value = node.meta["val"]
+        if not isinstance(value, torch.Tensor):
+            return self.number(value)
+        buffer = Buffer(name=self.context.fresh("arg"), layout=self.layout(value, node))
+        self.inputs.append(buffer)
+        return self.builder.input(buffer)
+
+    def constant(self, node: fx.Node) -> Box:
+        name = str(node.target)
+        known = next((buffer for buffer in self.constants if buffer.name == name), None)
+        if known is None:
+            known = Buffer(name=name, layout=self.layout(node.meta["val"], node))
+            self.constants.append(known)
+        return self.builder.input(known)
+
+    def output(self, item: Any) -> Operand:
+        if not isinstance(item, fx.Node):
+            return Literal(item)
+        value = self.values[item]
+        if isinstance(value, Box):
+            return self.result(value, self.layout(item.meta["val"], item))
+        return value if isinstance(value, Index) else Literal(value)
+
+    def result(self, box: Box, wanted: Layout) -> BufferReference | ViewReference:
+        """`box` in memory of its own, laid out as eager would have laid it out."""
+        builder = self.builder
+        if not box.storage.is_lazy and box.storage.buffer in (*self.inputs, *self.constants):
+            box = builder.copy(box, wanted.stride)
+        buffer = builder.realise(box)
+        layout = builder.layout(box)
+        if layout is None or not same_strides(layout.size, layout.stride, wanted.stride):
+            box = builder.copy(box, wanted.stride)
+            buffer = builder.realise(box)
+            layout = buffer.layout
+        return (
+            BufferReference(buffer.name)
+            if layout == buffer.layout
+            else ViewReference(buffer.name, layout)
+        )
+
+    # Operators -----------------------------------------------------------------------------------
+
+    def call(self, node: fx.Node) -> Any:
+        meta = node.meta["val"]
+        if isinstance(meta, (torch.SymInt, int, float, bool)):
+            return self.number(meta)
+        arguments = tuple(self.argument(argument) for argument in node.args)
+        if node.target is operator.getitem:
+            return self.item(node, *arguments)
+        keywords = {name: self.argument(value) for name, value in node.kwargs.items()}
+        name = str(node.target)
+        if name == COPY_BACK:
+            return self.copy_back(*arguments[:2])
+        call = Call(
+            builder=self.builder,
+            operator=name,
+            results=tuple(
+                self.layout(value, node)
+                for value in (meta if isinstance(meta, (tuple, list)) else (meta,))
+                if isinstance(value, torch.Tensor)
+            ),
+            origin=_origin(name, node),
+        )
+        result = self.apply_rule(call, arguments, keywords)
+        if result is NotImplemented:
+            return call_extern(call, node, arguments, keywords)
+        self.settle(node, result)
+        return result
+
+    def apply_rule(
+        self, call: Call, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
+        """The rule's result, or NotImplemented where the eager operator is to run."""
+        found = RULES.get(call.operator)
+        if found is None or not call.results:
+            return NotImplemented
+        is_view = call.operator in VIEWS
+        if not is_view and (_any_complex(arguments) or _is_complex(*call.results)):
+            return NotImplemented
+        return found(call, *arguments, **keywords)
+
+    def item(self, node: fx.Node, container: Any, position: int) -> Any:
+        value = container[position]
+        if value is None and not isinstance(node.meta["val"], torch.Tensor):
+            return self.number(node.meta["val"])
+        return value
+
+    def copy_back(self, target: Box, source: Box) -> Box:
+        """Overwrite a graph input: what was read from it lazily is computed before."""
+        buffer = target.storage.buffer
+        assert buffer is not None, "only graph inputs are written back"
+        operand = self.builder.operand(source)
+        self.builder.realise_readers(buffer.name)
+        self.builder.statements.append(CopyBack(target=buffer.name, source=operand))
+        return target
+
+    def settle(self, node: fx.Node, result: Any) -> None:
+        """Realise fresh results of `node` that the policy in `boxes` does not leave lazy."""
+        readers, in_memory = self.readers[node]
+        for box in result if isinstance(result, tuple) else (result,):
+            if isinstance(box, Box) and box.storage.value is not None:
+                cost = self.builder.costs.cost(box.storage.value)
+                if must_realise(cost, readers, in_memory, self.context.options.expression_limit):
+                    self.builder.realise(box)
+
+    # Conversions ---------------------------------------------------------------------------------
+
+    def argument(self, argument: Any) -> Any:
+        """Nodes replaced by their values; lists become Python lists."""
+        if isinstance(argument, fx.Node):
+            return self.values[argument]
+        if isinstance(argument, (list, tuple)):
+            return [self.argument(item) for item in argument]
+        return argument
+
+    def number(self, value: Any) -> Any:
+        return self.builder.sizes.index(value) if isinstance(value, torch.SymInt) else value
+
+    def layout(self, value: torch.Tensor, node: fx.Node) -> Layout:
+        """The layout of a fake tensor, its data taken to begin at its first element."""
+        key = (value.dtype, value.shape, value.stride(), value.device)
+        try:
+            found = self.layouts.get(key)
+        except TypeError:  # Symbolic sizes do not hash.
+            return self._make_layout(value, node)
+        if found is None:
+            found = self.layouts[key] = self._make_layout(value, node)
+        return found
+
+    def _make_layout(self, value: torch.Tensor, node: fx.Node) -> Layout:
+        try:
+            dtype = from_torch(value.dtype)
+        except KeyError as error:
+            raise Unsupported(f"a tensor of type {error.args[0]}", _location(node)) from None
+        return Layout(
+            dtype=dtype,
+            size=self.builder.sizes.indices(value.shape),
+            stride=self.builder.sizes.indices(value.stride()),
+            device=str(value.device),
+        )
+
+
+def count_readers(graph: fx.Graph) -> dict[fx.Node, tuple[int, bool]]:
+    """For each node, how many operators read it, through views, and whether one needs it in memory."""
+    counts: dict[fx.Node, tuple[int, bool]] = {}
+    names = _Names()
+    for node in reversed(graph.nodes):
+        readers, in_memory = 0, False
+        for user in node.users:
+            name = names[user.target]
+            if user.target is operator.getitem or name in VIEWS:
+                through, needed = counts[user]
+                readers += through
+                in_memory |= needed
+            else:
+                readers += 1
+                in_memory |= name not in RULES
+        counts[node] = readers, in_memory
+    return counts
+
+
+class _Names(dict[Callable[..., Any], str]):
+    """Names of operators, each made once."""
+
+    def __missing__(self, target: Callable[..., Any]) -> str:
+        self[target] = name = str(target)
+        return name
+
+
+def _flat(items: Any) -> Iterable[Any]:
+    return items if isinstance(items, (tuple, list)) else (items,)
+
+
+def _location(node: fx.Node) -> Location | None:
+    return node.meta.get("location")
+
+
+def _origin(name: str, node: fx.Node) -> Origin:
+    location = _location(node)
+    module_path = node.meta.get("module_path", "")
+    if location is None:
+        return Origin(name, module_path=module_path)
+    return Origin(name, location.file, location.line, location.text, module_path)
+
+
+def _is_complex(*items: Box | Layout) -> bool:
+    return any(item.dtype.kind == "complex" for item in items)
+
+
+def _any_complex(arguments: Iterable[Any]) -> bool:
+    return any(
+        _is_complex(argument)
+        if isinstance(argument, Box)
+        else isinstance(argument, complex) or (isinstance(argument, list) and _any_complex(argument))
+        for argument in arguments
+    )

@@ -1,0 +1,233 @@
+"""Rules of normalisations: statistics over a group of elements, in two passes, then one pointwise expression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Index, integer, product
+from fusewright.lower.boxes import Box, Position
+from fusewright.lower.builder import Call
+from fusewright.lower.reductions import as_number, squared_deviations
+from fusewright.lower.rules import rule
+from fusewright.lower.scalar import Scalar
+from fusewright.lower.views import reshaped
+
+
+def inverse_deviation(
+    call: Call, squares: Box, elements: Index, epsilon: float, dtype: DType
+) -> Box:
+    """1 / sqrt(variance + epsilon), in memory, so that it is computed once and not for each element."""
+    divisor = as_number(call, elements, dtype)
+    factor = 1 / divisor.constant if divisor.constant else None
+
+    def element(at: Position) -> Scalar:
+        total = call.read(squares, at)
+        variance = total * factor if factor is not None else total / divisor
+        return (variance + epsilon).apply("rsqrt")
+
+    box = call.lazy(squares.size, dtype, element)
+    call.builder.realise(box)
+    return box
+
+
+def scale_and_shift(
+    call: Call, x: Scalar, weight: Box | None, bias: Box | None, at: Position
+) -> Scalar:
+    """`x * weight + bias`, each where it is given."""
+    if weight is not None:
+        x = x * call.read(weight, at, x.dtype)
+    return x if bias is None else x + call.read(bias, at, x.dtype)
+
+
+@rule("aten.native_layer_norm.default")
+def layer_norm(
+    call: Call,
+    x: Box,
+    normalized_shape: Sequence[Any],
+    weight: Box | None,
+    bias: Box | None,
+    epsilon: float,
+) -> Any:
+    """(result, mean, 1 / deviation) over the last dimensions."""
+    gathered = tuple(range(x.rank - len(normalized_shape), x.rank))
+    elements = product(x.size[d] for d in gathered)
+    if elements.lower == 0:
+        return NotImplemented
+    call.settle(x)
+    dtype = x.dtype.compute
+    mean, squares = squared_deviations(call, x.size, gathered, lambda at: call.read(x, at))
+    inverse = inverse_deviation(call, squares, elements, epsilon, dtype)
+
+    def element(at: Position) -> Scalar:
+        centred = call.read(x, at) - call.read(mean, at)
+        return scale_and_shift(call, centred * call.read(inverse, at), weight, bias, at)
+
+    statistics = tuple(
+        call.elementwise(lambda at, box=box: call.read(box, at).cast(dtype), which)
+        for which, box in ((1, mean), (2, inverse))
+    )
+    return (call.elementwise(element), *statistics)
+
+
+@rule("aten._fused_rms_norm.default")
+def fused_rms_norm(
+    call: Call, x: Box, normalized_shape: Sequence[Any], weight: Box | None, epsilon: float | None
+) -> Any:
+    """(result, 1 / root mean square) over the last dimensions."""
+    result, inverse = _rms_norm(call, x, len(normalized_shape), weight, epsilon)
+    root = call.elementwise(lambda at: call.read(inverse, at), 1)
+    return result, root
+
+
+@rule("aten.rms_norm.default")
+def rms_norm(
+    call: Call,
+    x: Box,
+    normalized_shape: Sequence[Any],
+    weight: Box | None = None,
+    epsilon: float | None = None,
+) -> Any:
+    return _rms_norm(call, x, len(normalized_shape), weight, epsilon)[0]
+
+
+_EPSILON = {
+    DType.F64: 2.0**-52,
+    DType.F32: 2.0**-23,
+    DType.F16: 2.0**-23,
+    DType.BF16: 2.0**-23,
+}
+"""What eager takes for no epsilon: the spacing of numbers at 1, in the type it computes in."""
+
+
+def _rms_norm(
+    call: Call, x: Box, normalized: int, weight: Box | None, epsilon: float | None
+) -> tuple[Box, Box]:
+    gathered = tuple(range(x.rank - normalized, x.rank))
+    call.settle(x)
+    dtype = x.dtype.compute
+    squares = call.reduce("sum", x.size, gathered, lambda at: call.read(x, at) * call.read(x, at))
+    elements = product(x.size[d] for d in gathered)
+    added = _EPSILON[x.dtype] if epsilon is None else epsilon
+    inverse = inverse_deviation(call, squares, elements, added, dtype)
+
+    def element(at: Position) -> Scalar:
+        return scale_and_shift(call, call.read(x, at) * call.read(inverse, at), weight, None, at)
+
+    return call.elementwise(element), inverse
+
+
+@rule("aten.native_group_norm.default")
+def group_norm(
+    call: Call,
+    x: Box,
+    weight: Box | None,
+    bias: Box | None,
+    batch: Any,
+    channels: Any,
+    spatial: Any,
+    groups: int,
+    epsilon: float,
+) -> Any:
+    """(result, mean, 1 / deviation) over each of `groups` groups of channels."""
+    if product(x.size).lower == 0:
+        return NotImplemented
+    call.settle(x)
+    dtype = x.dtype.compute
+    each = x.size[1] // groups
+    split_size = (x.size[0], integer(groups), each, *x.size[2:])
+    gathered = tuple(range(2, len(split_size)))
+    grouped = reshaped(call, x, split_size)
+    mean, squares = squared_deviations(
+        call, split_size, gathered, lambda at: call.read(grouped, at)
+    )
+    elements = product(split_size[d] for d in gathered)
+    inverse = inverse_deviation(call, squares, elements, epsilon, dtype)
+
+    def element(at: Position) -> Scalar:
+        row = (at[0], at[1] // each, *(integer(0) for _ in gathered))
+        centred = call.read(x, at) - call.read(mean, row)
+        channel = (at[1],)
+        return scale_and_shift(call, centred * call.read(inverse, row), weight, bias, channel)
+
+    statistics = tuple(
+        call.elementwise(
+            lambda at, box=box: call.read(box, (*at, *(integer(0) for _ in gathered))), which
+        )
+        for which, box in ((1, mean), (2, inverse))
+    )
+    return (call.elementwise(element), *statistics)
+
+
+# Batch normalisation with given statistics ---------------------------------------------------------------
+
+
+def _batch_norm(
+    call: Call,
+    x: Box,
+    weight: Box | None,
+    bias: Box | None,
+    mean: Box,
+    variance: Box,
+    epsilon: float,
+) -> Box:
+    """One scale and one shift a channel; their square root is computed once a channel."""
+    dtype = x.dtype.compute
+    inverse = call.lazy(
+        variance.size,
+        dtype,
+        lambda at: (call.read(variance, at, dtype) + epsilon).apply("rsqrt"),
+    )
+    call.builder.realise(inverse)
+
+    def element(at: Position) -> Scalar:
+        channel = (at[1],)
+        centred = call.read(x, at) - call.read(mean, channel, dtype)
+        scaled = centred * call.read(inverse, channel)
+        return scale_and_shift(call, scaled, weight, bias, channel)
+
+    return call.elementwise(element)
+
+
+@rule("aten._native_batch_norm_legit_no_training.default")
+def batch_norm_no_training(
+    call: Call,
+    x: Box,
+    weight: Box | None,
+    bias: Box | None,
+    mean: Box,
+    variance: Box,
+    momentum: float,
+    epsilon: float,
+) -> Any:
+    return _with_empty_statistics(call, _batch_norm(call, x, weight, bias, mean, variance, epsilon))
+
+
+@rule("aten.native_batch_norm.default", "aten.cudnn_batch_norm.default", "aten.miopen_batch_norm.default")
+def batch_norm(
+    call: Call,
+    x: Box,
+    weight: Box | None,
+    bias: Box | None,
+    mean: Box | None,
+    variance: Box | None,
+    training: bool,
+    momentum: float,
+    epsilon: float,
+) -> Any:
+    if training or mean is None or variance is None:
+        return NotImplemented
+    return _with_empty_statistics(call, _batch_norm(call, x, weight, bias, mean, variance, epsilon))
+
+
+def _with_empty_statistics(call: Call, result: Box) -> Any:
+    """Without training, eager's further results are empty tensors."""
+    others = call.results[1:]
+    if any(product(layout.size) != 0 for layout in others):
+        return NotImplemented
+    empties = tuple(
+        call.elementwise(lambda at, dtype=layout.dtype: call.number(0, dtype), which)
+        for which, layout in enumerate(others, 1)
+    )
+    return (result, *empties)

@@ -1,0 +1,30 @@
+"""The registry of lowering rules: one function an ATen operator, found by the operator's qualified name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Rule = Callable[..., Any]
+"""`rule(call, *arguments, **keywords)`: tensors arrive as boxes, symbolic integers as indices, the rest as torch
+gave it. Returns a box, a tuple of boxes (None for a result that has no use), or NotImplemented, which means that
+these arguments are left to the eager operator."""
+
+RULES: dict[str, Rule] = {}
+
+VIEWS: set[str] = set()
+"""Operators whose result shares memory with their argument; reading such a result reads the argument."""
+
+
+def rule(*operators: str, view: bool = False) -> Callable[[Rule], Rule]:
+    """Register the decorated function for `operators` (`aten.gelu.default`)."""
+
+    def register(function: Rule) -> Rule:
+        for operator in operators:
+            assert operator not in RULES, f"two rules for {operator}"
+            RULES[operator] = function
+            if view:
+                VIEWS.add(operator)
+        return function
+
+    return register
