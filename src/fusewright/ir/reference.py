@@ -1,0 +1,408 @@
+"""The meaning of programs, executable: evaluates any Program with plain torch operators, for differential tests.
+
+Each body is evaluated over the grid of all its loops at once, one tensor operation a value. Speed does not matter here;
+every load is checked against the bounds of its buffer, except where a mask says that it does not happen.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Union
+
+import torch
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Compound, Index, Symbol
+from fusewright.ir.program import (
+    Body,
+    Buffer,
+    BufferReference,
+    ComputedBuffer,
+    CopyBack,
+    Enumerated,
+    ExternKernel,
+    Layout,
+    ListOf,
+    Literal,
+    Operand,
+    Pointwise,
+    Program,
+    Reduction,
+    Scan,
+    Scatter,
+    ViewReference,
+)
+from fusewright.ir.value import (
+    Apply,
+    Cast,
+    Constant,
+    IndexValue,
+    Indirect,
+    Load,
+    Masked,
+    Random,
+    Value,
+)
+
+Tensor = torch.Tensor
+Integer = Union[int, Tensor]
+
+
+def evaluate(
+    program: Program,
+    inputs: Sequence[Tensor],
+    *,
+    sizes: Mapping[str, int] | None = None,
+    constants: Mapping[str, Tensor] | None = None,
+    float64: bool = False,
+) -> list[Any]:
+    """The outputs of `program` for tensors in the order of `program.inputs`: tensors, or numbers.
+
+    sizes: the value of each size symbol, by name. constants: the tensors of `program.constants`, by name.
+    float64: take every floating type for f64, to measure rounding errors against.
+    Raises: IndexError, for a load outside its buffer; AssertionError, for a library call whose result does not have
+    the layout that the program says, or a body that yields another type than its buffer's.
+    """
+    evaluation = _Evaluation(dict(sizes or {}), float64)
+    for buffer, tensor in zip(program.inputs, inputs, strict=True):
+        evaluation.adopt(buffer, tensor)
+    for buffer in program.constants:
+        evaluation.adopt(buffer, (constants or {})[buffer.name])
+    for statement in program.statements:
+        match statement:
+            case ComputedBuffer(outputs=outputs, body=body):
+                evaluation.compute(outputs, body)
+            case ExternKernel():
+                evaluation.call(statement)
+            case CopyBack(target=target, source=source):
+                target_layout = evaluation.layouts[target]
+                evaluation.view(target, target_layout).copy_(evaluation.operand(source))
+    return [evaluation.operand(operand) for operand in program.outputs]
+
+
+@dataclass
+class _Evaluation:
+    """Memory while a program is evaluated."""
+
+    sizes: dict[str, int]
+    float64: bool
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    """By buffer: all its elements in the order in which they lie, from where its data begins."""
+
+    layouts: dict[str, Layout] = field(default_factory=dict)
+
+    def adopt(self, buffer: Buffer, tensor: Tensor) -> None:
+        """Let `buffer` be the memory of `tensor`; a copy of it in f64 where that is wanted."""
+        elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+        left = max(elements - tensor.storage_offset(), 0)
+        flat = torch.as_strided(tensor, (left,), (1,), tensor.storage_offset())
+        self.memory[buffer.name] = flat.to(self.torch_type(buffer.layout.dtype))
+        self.layouts[buffer.name] = buffer.layout
+
+    def allocate(self, buffer: Buffer) -> Tensor:
+        """New memory for `buffer`, as it is laid out."""
+        layout = buffer.layout
+        size, stride = self.numbers(layout.size), self.numbers(layout.stride)
+        span = 1 + sum((s - 1) * t for s, t in zip(size, stride, strict=True)) if prod(size) else 0
+        offset = self.number(layout.offset)
+        self.memory[buffer.name] = torch.zeros(span + offset, dtype=self.torch_type(layout.dtype))
+        self.layouts[buffer.name] = layout
+        return self.view(buffer.name, layout)
+
+    def view(self, name: str, layout: Layout) -> Tensor:
+        """The memory of a buffer through a layout."""
+        flat = self.memory[name]
+        offset = flat.storage_offset() + self.number(layout.offset)
+        return flat.as_strided(self.numbers(layout.size), self.numbers(layout.stride), offset)
+
+    def number(self, index: Index) -> int:
+        return index.evaluate(self.sizes)
+
+    def numbers(self, indices: Sequence[Index]) -> list[int]:
+        return [self.number(index) for index in indices]
+
+    def torch_type(self, dtype: DType) -> torch.dtype:
+        if self.float64 and dtype.is_float:
+            return torch.float64
+        return getattr(torch, dtype.torch_name)  # type: ignore[no-any-return]
+
+    # Bodies --------------------------------------------------------------------------------------
+
+    def compute(self, outputs: tuple[Buffer, ...], body: Body) -> None:
+        """Evaluate `body` and store its results."""
+        loops = (*body.loops, *(body.reduction_loops if isinstance(body, Reduction) else ()))
+        extents = [self._extent(loop) for loop in loops]
+        grid = _Grid(self, tuple(loop.name for loop in loops), tuple(extents))
+        value = grid.spread(body.value)
+        match body:
+            case Pointwise():
+                results: tuple[Tensor, ...] = (value,)
+            case Reduction(kind=kind):
+                outer = len(body.loops)
+                results = reduce_values(
+                    kind, value.reshape(*extents[:outer], prod(extents[outer:]))
+                )
+            case Scan(kind=kind):
+                results = (_SCANS[kind](value),)
+            case Scatter():
+                self._scatter(outputs[0], body, grid, value)
+                return
+        for buffer, result in zip(outputs, results, strict=True):
+            wanted = self.torch_type(buffer.layout.dtype)
+            assert result.dtype == wanted, f"{buffer.name}: {result.dtype} stored as {wanted}"
+            self.allocate(buffer).copy_(result)
+
+    def _extent(self, loop: Symbol) -> int:
+        assert loop.extent is not None, f"{loop} is no loop"
+        return self.number(loop.extent)
+
+    def _scatter(self, output: Buffer, body: Scatter, grid: _Grid, value: Tensor) -> None:
+        flat = self.memory[body.base].clone()
+        self.memory[output.name], self.layouts[output.name] = flat, output.layout
+        for indirect in body.indirect:
+            grid.value(indirect)
+        places = grid.index(body.index)
+        places = torch.as_tensor(places).expand(grid.extents).reshape(-1)
+        if body.mode == "store":
+            flat[places] = value.reshape(-1)
+        else:
+            reduction = {"add": "sum", "min": "amin", "max": "amax"}[body.mode]
+            flat.scatter_reduce_(0, places, value.reshape(-1), reduction)
+
+    # Library calls -------------------------------------------------------------------------------
+
+    def call(self, kernel: ExternKernel) -> None:
+        """Run the eager operator, by its out-variant where the program says so."""
+        arguments = [self.operand(argument) for argument in kernel.arguments]
+        keywords = {name: self.operand(value) for name, value in kernel.keywords}
+        if kernel.out_operator:
+            (buffer,) = kernel.outputs
+            out = self.allocate(buffer)
+            returned = _operator(kernel.out_operator)(*arguments, **keywords, out=out)
+            assert returned.data_ptr() == out.data_ptr(), f"{kernel.out_operator} left its out"
+            return
+        returned = _operator(kernel.operator)(*arguments, **keywords)
+        results = kernel.results or ((0,) if kernel.outputs else ())
+        returned = returned if kernel.results else (returned,)
+        for place, tensor in zip(results, returned, strict=True) if results else ():
+            if place is not None:
+                buffer = kernel.outputs[place]
+                self._check_layout(kernel.operator, buffer, tensor)
+                self.adopt(buffer, tensor)
+
+    def _check_layout(self, operator: str, buffer: Buffer, tensor: Tensor) -> None:
+        layout = buffer.layout
+        size, stride = self.numbers(layout.size), self.numbers(layout.stride)
+        same = list(tensor.shape) == size and (
+            tensor.numel() == 0
+            or all(s == 1 or a == b for s, a, b in zip(size, tensor.stride(), stride, strict=True))
+        )
+        assert same, (
+            f"{operator} gave {tuple(tensor.shape)} with strides {tensor.stride()}, "
+            f"not {tuple(size)} with {tuple(stride)}"
+        )
+        assert tensor.dtype == self.torch_type(layout.dtype), f"{operator} gave {tensor.dtype}"
+
+    def operand(self, operand: Operand) -> Any:
+        match operand:
+            case BufferReference(name=name):
+                return self.view(name, self.layouts[name])
+            case ViewReference(name=name, layout=layout):
+                return self.view(name, layout)
+            case Literal(value=value):
+                return value
+            case ListOf(items=items):
+                return [self.operand(item) for item in items]
+            case Enumerated(kind="device", name=name):
+                return torch.device(name)
+            case Enumerated(name=name):
+                constant = getattr(torch, name)
+                is_float = isinstance(constant, torch.dtype) and constant.is_floating_point
+                return torch.float64 if self.float64 and is_float else constant
+            case Index():
+                return self.number(operand)
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    return functools.reduce(getattr, name.split("."), torch.ops)
+
+
+# Values ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Grid:
+    """Values of one body at all points of its loops: tensors that broadcast to `extents`."""
+
+    evaluation: _Evaluation
+    loops: tuple[str, ...]
+    extents: tuple[int, ...]
+    known: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    """By identity of the value and of the mask under which it is evaluated."""
+
+    places: dict[str, Integer] = field(default_factory=dict)
+    masks: list[Tensor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        rank = len(self.loops)
+        for d, (name, extent) in enumerate(zip(self.loops, self.extents, strict=True)):
+            shape = [extent if k == d else 1 for k in range(rank)]
+            self.places[name] = torch.arange(extent).reshape(shape)
+        self.places.update(self.evaluation.sizes)
+
+    def spread(self, value: Value) -> Tensor:
+        """`value` at every point."""
+        return self.value(value).expand(self.extents)
+
+    def value(self, value: Value, mask: Tensor | None = None) -> Tensor:
+        """`value`, whose loads happen where `mask` holds."""
+        key = (id(value), 0 if mask is None else id(mask))
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._evaluate(value, mask)
+        if isinstance(value, Indirect):
+            self.places[value.symbol.name] = found
+        return found
+
+    def _evaluate(self, value: Value, mask: Tensor | None) -> Tensor:
+        dtype = self.evaluation.torch_type(value.dtype)
+        match value:
+            case Constant(value=number):
+                return torch.tensor(number, dtype=dtype)
+            case IndexValue(index=index):
+                self._define(value.indirect, mask)
+                return torch.as_tensor(self.index(index)).to(dtype)
+            case Apply(operation=operation, arguments=arguments):
+                found = OPERATIONS[operation](*(self.value(a, mask) for a in arguments))
+                assert found.dtype == dtype, f"{operation} gave {found.dtype}, not {dtype}"
+                return found
+            case Cast(argument=argument):
+                return self.value(argument, mask).to(dtype)
+            case Masked(mask=condition, value=inner, otherwise=otherwise):
+                holds = self.value(condition, mask)
+                both = holds if mask is None else holds & mask
+                self.masks.append(both)
+                return torch.where(holds, self.value(inner, both), self.value(otherwise))
+            case Indirect():
+                return self._indirect(value, mask)
+            case Load(buffer=buffer, index=index):
+                self._define(value.indirect, mask)
+                return self._load(buffer, index, mask)
+            case Random():
+                raise NotImplementedError("random draws have no reference evaluation")
+
+    def _define(self, indirect: tuple[Indirect, ...], mask: Tensor | None) -> None:
+        """Give the loaded symbols their places under `mask`."""
+        for value in indirect:
+            self.value(value, mask)
+
+    def _indirect(self, value: Indirect, mask: Tensor | None) -> Tensor:
+        found = self.value(value.value, mask)
+        size = self.evaluation.number(value.size)
+        if value.wrap:
+            found = torch.where(found < 0, found + size, found)
+        return self._inside(found, size, mask, f"index {value.symbol.name}")
+
+    def _load(self, buffer: str, index: Index, mask: Tensor | None) -> Tensor:
+        flat = self.evaluation.memory[buffer]
+        place = torch.as_tensor(self.index(index))
+        place = self._inside(place, flat.numel(), mask, f"{buffer}[{index}]")
+        if flat.numel() == 0:
+            return torch.zeros(place.shape, dtype=flat.dtype)
+        return flat[place]
+
+    def _inside(self, place: Tensor, size: int, mask: Tensor | None, what: str) -> Tensor:
+        """`place`, checked to lie in `[0, size)` where the mask holds, and moved there elsewhere."""
+        outside = (place < 0) | (place >= size)
+        if 0 not in self.extents and bool((outside if mask is None else outside & mask).any()):
+            raise IndexError(f"{what} leaves [0, {size})")
+        return torch.where(outside, 0, place)
+
+    def index(self, index: Index) -> Integer:
+        """An index expression at every point."""
+        total: Integer = index.constant
+        for coefficient, atoms in index.terms:
+            product: Integer = coefficient
+            for atom in atoms:
+                product = product * self._atom(atom)
+            total = total + product
+        return total
+
+    def _atom(self, atom: Symbol | Compound) -> Integer:
+        if isinstance(atom, Symbol):
+            return self.places[atom.name]
+        left, right = (
+            torch.as_tensor(self.index(atom.left)),
+            torch.as_tensor(self.index(atom.right)),
+        )
+        return _COMPOUNDS[atom.operator](left, right)
+
+
+_COMPOUNDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "//": lambda left, right: torch.div(left, right, rounding_mode="floor"),
+    "%": torch.remainder,
+    "min": torch.minimum,
+    "max": torch.maximum,
+}
+
+OPERATIONS: dict[str, Callable[..., Tensor]] = {
+    **{
+        name: getattr(torch, name)
+        for name in """
+            sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh
+            asinh acosh atanh sigmoid erf erfc erfinv lgamma digamma floor ceil trunc round neg abs sign
+            maximum minimum remainder fmod pow atan2 hypot copysign nextafter eq ne lt le gt ge isnan isinf signbit
+            bitwise_and bitwise_or bitwise_xor bitwise_not where
+        """.split()
+    },
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "floor_div": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+    "trunc_div": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    "shift_left": torch.bitwise_left_shift,
+    "shift_right": torch.bitwise_right_shift,
+    "fma": lambda x, y, z: (x.double() * y.double() + z.double()).to(x.dtype),
+}
+"""What each operation of `ops.OPERATIONS` does; a test checks that none is missing."""
+
+
+# Gathering ---------------------------------------------------------------------------------------------
+
+
+def reduce_values(kind: str, values: Tensor) -> tuple[Tensor, ...]:
+    """Gather the last dimension of `values`; two results for welford."""
+    if kind == "welford":
+        mean = values.mean(-1)
+        return mean, (values - mean[..., None]).square().sum(-1)
+    return (_REDUCTIONS[kind](values),)
+
+
+def _exclusive_or(values: Tensor) -> Tensor:
+    columns = values.unbind(-1)
+    zero = torch.zeros(values.shape[:-1], dtype=values.dtype)
+    return functools.reduce(torch.bitwise_xor, columns, zero)
+
+
+_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sum": lambda values: values.sum(-1, dtype=values.dtype),
+    "prod": lambda values: values.prod(-1, dtype=values.dtype),
+    "max": lambda values: values.amax(-1),
+    "min": lambda values: values.amin(-1),
+    "any": lambda values: values.any(-1),
+    "all": lambda values: values.all(-1),
+    "argmax": lambda values: (values.int() if values.dtype == torch.bool else values).argmax(-1),
+    "argmin": lambda values: (values.int() if values.dtype == torch.bool else values).argmin(-1),
+    "xor": _exclusive_or,
+}
+
+_SCANS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sum": lambda values: values.cumsum(-1, dtype=values.dtype),
+    "prod": lambda values: values.cumprod(-1, dtype=values.dtype),
+    "max": lambda values: values.cummax(-1).values,
+    "min": lambda values: values.cummin(-1).values,
+}

@@ -1,0 +1,115 @@
+"""Lower a function and compare the reference evaluation of its program with eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright.aot import trace_inference, with_results
+from fusewright.aot.graph import AtenGraph
+from fusewright.config import Options
+from fusewright.context import CompileContext
+from fusewright.ir.program import ComputedBuffer, ExternKernel, Program
+from fusewright.ir.reference import evaluate
+from fusewright.ir.verify import verify_program
+from fusewright.lower import lower
+
+
+def graph_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """(graph module of the one call, its tensors): each tensor among the arguments becomes an input."""
+    graph = fx.Graph()
+    tensors: list[torch.Tensor] = []
+    places: dict[int, fx.Node] = {}
+
+    def place(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if id(value) not in places:
+                places[id(value)] = graph.placeholder(f"x{len(tensors)}")
+                tensors.append(value)
+            return places[id(value)]
+        if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+            items = [place(item) for item in value]
+            return tuple(items) if isinstance(value, tuple) else items
+        if isinstance(value, slice):
+            return slice(place(value.start), place(value.stop), place(value.step))
+        return value
+
+    arguments = tuple(place(value) for value in args)
+    keywords = {name: place(value) for name, value in kwargs.items()}
+    graph.output(graph.call_function(function, arguments, keywords))
+    return fx.GraphModule(torch.nn.Module(), graph), tensors
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A function lowered for example tensors, and the means to run it."""
+
+    aten: AtenGraph
+    program: Program
+    tensors: list[torch.Tensor]
+
+    def run(self, *, float64: bool = False, tensors: list[torch.Tensor] | None = None) -> Any:
+        """What the program computes, in the structure of the function's own result."""
+
+        def call(inputs: list[Any]) -> tuple[Any, ...]:
+            return tuple(
+                evaluate(self.program, inputs, constants=self.aten.constants, float64=float64)
+            )
+
+        run = with_results(self.aten, call)
+        return run(list(self.tensors if tensors is None else tensors))
+
+    @property
+    def externs(self) -> list[str]:
+        return [s.operator for s in self.program.statements if isinstance(s, ExternKernel)]
+
+    @property
+    def computed(self) -> int:
+        """How many statements are loops."""
+        return sum(isinstance(s, ComputedBuffer) for s in self.program.statements)
+
+
+def lowered(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Lowered:
+    """`function(*args, **kwargs)` traced, lowered and verified."""
+    module, tensors = graph_of(function, args, kwargs)
+    context = CompileContext(options=Options())
+    aten = trace_inference(module, tensors, context)
+    program = lower(aten, context)
+    verify_program(program)
+    return Lowered(aten, program, tensors)
+
+
+def leaves(value: Any) -> list[Any]:
+    """The tensors and numbers in a nested result."""
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in leaves(item)]
+    if isinstance(value, dict):
+        return [leaf for item in value.values() for leaf in leaves(item)]
+    return [value]
+
+
+def assert_same(found: Any, wanted: Any, **tolerance: Any) -> None:
+    """Equal values, types, sizes and strides, NaN equal to NaN."""
+    found_leaves, wanted_leaves = leaves(found), leaves(wanted)
+    assert len(found_leaves) == len(wanted_leaves)
+    for a, b in zip(found_leaves, wanted_leaves, strict=True):
+        if not isinstance(b, torch.Tensor):
+            assert a == b
+            continue
+        torch.testing.assert_close(a, b, equal_nan=True, **tolerance)
+        if b.numel():
+            strides = zip(b.shape, a.stride(), b.stride(), strict=True)
+            assert all(s == 1 or x == y for s, x, y in strides), (a.stride(), b.stride())
+
+
+def check(function: Callable[..., Any], *args: Any, externs: int | None = 0, **kwargs: Any) -> Lowered:
+    """Lowering and evaluating gives what eager gives; with at most so many library calls (None: any number)."""
+    result = lowered(function, *args, **kwargs)
+    if externs is not None:
+        assert len(result.externs) <= externs, result.externs
+    assert_same(result.run(), function(*args, **kwargs))
+    return result
