@@ -58,6 +58,26 @@ def negative_view(tensor: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(tensor)
 
 
+def convolution_memory_format(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> torch.memory_format:
+    """The layout of `aten.convolution`'s result, which depends on the library that would run it on the device of `x`."""
+    bias_sizes = None if bias is None else bias.shape
+    backend = torch._C._select_conv_backend(  # type: ignore[attr-defined]
+        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, bias_sizes
+    )
+    determine = torch._C._conv_determine_backend_memory_format  # type: ignore[attr-defined]
+    return determine(x, weight, backend)  # type: ignore[no-any-return]
+
+
 def without_torch_dispatch() -> Any:
     """Context in which operators ignore modes and subclasses: they touch the wrapper's own metadata."""
     return torch._C._DisableTorchDispatch()  # type: ignore[attr-defined]
@@ -197,3 +217,47 @@ def torch_fake_mode(tensor: object) -> Any:
     if module is not None and isinstance(tensor, module.FakeTensor):
         return tensor.fake_mode
     return None
+
+
+# -- tensor layout and global state, for the native floor and for guards ---------------------------------------------
+
+LIBRARY_FILE: str = torch._C.__file__
+"""The shared library from which all of torch's libraries can be reached."""
+
+
+def implementation_address(tensor: torch.Tensor) -> int:
+    """Where the tensor's implementation stands in memory."""
+    return tensor._cdata
+
+
+def key_set(tensor: torch.Tensor) -> int:
+    """The tensor's dispatch key set: a bit for each functionality and backend."""
+    keys: int = torch._C._dispatch_keys(tensor).raw_repr()  # type: ignore[attr-defined]
+    return keys
+
+
+def thread_state_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
+    """What guards on a thread's dispatch state read where it cannot be read from memory: name and reader."""
+    return (
+        ("inference mode", torch.is_inference_mode_enabled),
+        ("whether autocast is on", torch._C._is_any_autocast_enabled),  # type: ignore[attr-defined]
+        ("the number of dispatch modes", torch._C._len_torch_dispatch_stack),
+        ("the functorch level", torch._C._functorch.maybe_current_level),
+    )
+
+
+def state_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
+    """State of torch that a captured graph depends on, beside the dispatch state: name and cheap reader."""
+    readers: list[tuple[str, Callable[[], Any]]] = [
+        ("the default dtype", torch.get_default_dtype),
+        ("deterministic mode", torch._C._get_deterministic_algorithms),
+        ("the number of function modes", torch._C._len_torch_function_stack),
+    ]
+    for i in range(torch._C._len_torch_function_stack()):
+        readers.append((f"function mode {i}", functools.partial(torch._C._get_function_stack_at, i)))
+    if torch._C._is_any_autocast_enabled():  # type: ignore[attr-defined]
+        for device in ("cpu", "cuda"):
+            dtype = functools.partial(torch.get_autocast_dtype, device)
+            readers.append((f"the autocast dtype of {device}", dtype))
+        readers.append(("the autocast cache", torch.is_autocast_cache_enabled))
+    return tuple(readers)

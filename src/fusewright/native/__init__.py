@@ -8,6 +8,8 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
+from fusewright import torch_compat
+
 try:
     from fusewright.native import _extension
 except ImportError as error:
@@ -48,12 +50,6 @@ def disable(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _
     return disabled
 
 
-def _key_set(tensor: torch.Tensor) -> int:
-    """The tensor's dispatch key set, a bit for each functionality and backend."""
-    keys: int = torch._C._dispatch_keys(tensor).raw_repr()
-    return keys
-
-
 def _samples() -> tuple[tuple[torch.Tensor, int, int], ...]:
     """Tensors of several kinds with their implementation's address and dispatch keys, for the layout probe."""
     plain = torch.empty(2, 3)
@@ -64,10 +60,13 @@ def _samples() -> tuple[tuple[torch.Tensor, int, int], ...]:
         torch.empty(4, device="meta"),
         torch.nn.Parameter(plain),
     )
-    return tuple((tensor, tensor._cdata, _key_set(tensor)) for tensor in kinds)
+    return tuple(
+        (tensor, torch_compat.implementation_address(tensor), torch_compat.key_set(tensor))
+        for tensor in kinds
+    )
 
 
 KEY_SETS_READABLE: bool = _extension.attach_torch(
-    torch._C.__file__, torch.Tensor, torch.nn.Parameter, _samples(), _key_set
+    torch_compat.LIBRARY_FILE, torch.Tensor, torch.nn.Parameter, _samples(), torch_compat.key_set
 )
 """Whether dispatch key sets are read from memory; otherwise guards ask torch for them, more slowly."""

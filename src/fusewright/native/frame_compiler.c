@@ -31,7 +31,7 @@ static PyStructSequence_Desc frame_description = {
 int frame_compiler_setup(PyObject *module)
 {
     /* No free function: a record owns its code object, so that the slot of a dying code object is empty. */
-    extra_index = _PyEval_RequestCodeExtraIndex(NULL);
+    extra_index = PyUnstable_Eval_RequestCodeExtraIndex(NULL);
     if (extra_index < 0) {
         PyErr_SetString(PyExc_ImportError, "this Python has no extra slot on code objects left for fusewright");
         return -1;
@@ -44,7 +44,7 @@ int frame_compiler_setup(PyObject *module)
 static CodeRecord *first_record(PyCodeObject *code)
 {
     void *record = NULL;
-    _PyCode_GetExtra((PyObject *)code, extra_index, &record);
+    PyUnstable_Code_GetExtra((PyObject *)code, extra_index, &record);
     return record;
 }
 
@@ -65,7 +65,7 @@ static CodeRecord *add_record(FrameCompiler *compiler, PyCodeObject *code)
         return NULL;
     }
     record->next_of_code = first_record(code);
-    if (_PyCode_SetExtra((PyObject *)code, extra_index, record) < 0) {
+    if (PyUnstable_Code_SetExtra((PyObject *)code, extra_index, record) < 0) {
         PyMem_Free(record);
         return NULL;
     }
@@ -80,7 +80,7 @@ static void unlink_from_code(CodeRecord *record)
 {
     CodeRecord *first = first_record(record->code);
     if (first == record) {
-        _PyCode_SetExtra((PyObject *)record->code, extra_index, record->next_of_code);
+        PyUnstable_Code_SetExtra((PyObject *)record->code, extra_index, record->next_of_code);
         return;
     }
     while (first->next_of_code != record) {

@@ -5,7 +5,7 @@
 #include <structmember.h>
 
 /* Objects met in a check of at most this many slots live on the C stack. */
-#define STACK_SLOTS 64
+#define STACK_SLOTS 32
 
 typedef struct {
     PyObject *values[GUARD_PROGRAM_DEPTH]; /* the loaded objects from a root down to the current node, owned */
@@ -60,27 +60,42 @@ static bool run_nodes(GuardProgram *program, const GuardContext *context, MetObj
     return true;
 }
 
+/* Room for the objects met: `stack` where it suffices. False when memory is short. */
+static bool open_met(GuardProgram *program, MetObjects *met, void *stack, size_t stack_size)
+{
+    size_t distinct_size = program->distinct_slots * sizeof *met->table;
+    size_t size = distinct_size + program->same_slots * sizeof *met->same;
+    void *memory = size <= stack_size ? memset(stack, 0, size) : PyMem_Calloc(1, size);
+    met->table = memory;
+    met->mask = program->distinct_slots - 1;
+    met->same = memory ? (PyObject **)((char *)memory + distinct_size) : NULL;
+    return memory != NULL;
+}
+
+static void close_met(GuardProgram *program, MetObjects *met, void *stack)
+{
+    for (size_t i = 0; i < program->same_slots; i++) {
+        Py_XDECREF(met->same[i]);
+    }
+    if ((void *)met->table != stack) {
+        PyMem_Free(met->table);
+    }
+}
+
 bool guard_program_check(GuardProgram *program, const GuardContext *context, GuardFailure *failure)
 {
-    void *stack_slots[STACK_SLOTS];
-    MetObjects met = {stack_slots, program->met_slots - 1};
-    if (program->met_slots > STACK_SLOTS) {
-        met.table = PyMem_Calloc(program->met_slots, sizeof *met.table);
-        if (met.table == NULL) {
-            return false;
-        }
-    } else if (program->met_slots > 0) {
-        memset(stack_slots, 0, program->met_slots * sizeof *stack_slots);
+    MetObject stack[STACK_SLOTS];
+    MetObjects met;
+    if (!open_met(program, &met, stack, sizeof stack)) {
+        return false;
     }
     Path path;
     path.used = 0;
     Py_INCREF(program); /* an attribute that runs user code may drop the entry */
     bool holds = run_nodes(program, context, &met, &path, failure);
     path_cut(&path, 0);
+    close_met(program, &met, stack);
     Py_DECREF(program);
-    if (met.table != stack_slots) {
-        PyMem_Free(met.table);
-    }
     PyErr_Clear();
     return holds;
 }
@@ -143,18 +158,21 @@ static Py_ssize_t count_tests(PyObject *nodes)
     return count;
 }
 
-/* The smallest power of two with room for every test that meets objects, twice over. */
-static size_t count_met_slots(GuardProgram *self)
+/* Room for the tests that compare objects: twice as many slots as objects that must differ, a power of two. */
+static void size_met(GuardProgram *self)
 {
-    size_t meeting = 0;
+    size_t distinct = 0;
     for (Py_ssize_t i = 0; i < self->test_count; i++) {
-        meeting += guard_test_meets(&self->tests[i]);
+        const GuardTest *test = &self->tests[i];
+        distinct += guard_test_is_distinct(test);
+        if (guard_test_is_same(test) && (size_t)test->number >= self->same_slots) {
+            self->same_slots = (size_t)test->number + 1;
+        }
     }
-    size_t slots = meeting > 0 ? 2 : 0;
-    while (slots < 2 * meeting) {
-        slots *= 2;
+    self->distinct_slots = distinct > 0 ? 2 : 0;
+    while (self->distinct_slots < 2 * distinct) {
+        self->distinct_slots *= 2;
     }
-    return slots;
 }
 
 static int build_program(GuardProgram *self, PyObject *nodes)
@@ -175,7 +193,7 @@ static int build_program(GuardProgram *self, PyObject *nodes)
         }
     }
     self->nodes[self->node_count].first_test = self->test_count;
-    self->met_slots = count_met_slots(self);
+    size_met(self);
     return 0;
 }
 

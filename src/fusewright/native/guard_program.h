@@ -13,10 +13,16 @@ typedef struct {
     PyFunctionObject *function; /* whose globals, builtins and closure are read; may be NULL */
 } GuardContext;
 
-/* Objects already met in one check, for the tests that compare tensors with each other. */
 typedef struct {
-    void **table; /* open addressing by address; a power of two of slots, at most half of them used */
+    PyObject *object; /* borrowed; only its address is compared */
+    Py_ssize_t group;
+} MetObject;
+
+/* Objects already met in one check, for the tests that compare objects with each other. */
+typedef struct {
+    MetObject *table; /* those that must differ, open addressing; a power of two, at most half of it used */
     size_t mask;
+    PyObject **same; /* those that must be the same, by the number of the test; owned; NULL: not met yet */
 } MetObjects;
 
 typedef struct GuardStep GuardStep;
@@ -48,7 +54,7 @@ typedef struct {
 struct GuardTest {
     TestCheck check;
     PyObject *expected;         /* an object, or a weak reference to it; may be NULL */
-    Py_ssize_t number;          /* a length */
+    Py_ssize_t number;          /* a length, or the group of a comparison between objects */
     TensorExpectation *tensor;  /* for tensor tests */
     uint64_t words[2];          /* for the dispatch state */
     bool weak;                  /* `expected` is a weak reference */
@@ -63,8 +69,9 @@ int guard_test_build(GuardTest *test, PyObject *description);
 /* Whether the test holds an object weakly and the object is gone. */
 bool guard_test_is_dead(const GuardTest *test);
 
-/* Whether the test puts its value among the objects met. */
-bool guard_test_meets(const GuardTest *test);
+/* Whether the test compares objects with each other: whether they must differ, or be the same. */
+bool guard_test_is_distinct(const GuardTest *test);
+bool guard_test_is_same(const GuardTest *test);
 
 typedef struct {
     GuardStep step;
@@ -79,7 +86,8 @@ typedef struct {
     GuardTest *tests;
     Py_ssize_t node_count;
     Py_ssize_t test_count;
-    size_t met_slots; /* 0, or a power of two */
+    size_t distinct_slots; /* 0, or a power of two */
+    size_t same_slots;
 } GuardProgram;
 
 /* Where a check failed. */

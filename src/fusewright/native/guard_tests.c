@@ -106,6 +106,23 @@ static bool check_lacks(const GuardTest *test, PyObject *value, MetObjects *Py_U
     return contains == 0;
 }
 
+/* `expected` maps each member to itself, so that a member can be compared with the one that it equals. */
+static bool check_members(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+{
+    if (!PyAnySet_Check(value) || PySet_GET_SIZE(value) != PyDict_GET_SIZE(test->expected)) {
+        return false;
+    }
+    PyObject *members = PySequence_List(value);
+    bool equal = members != NULL;
+    for (Py_ssize_t i = 0; equal && i < PyList_GET_SIZE(members); i++) {
+        PyObject *member = PyList_GET_ITEM(members, i);
+        PyObject *expected = PyDict_GetItemWithError(test->expected, member);
+        equal = expected != NULL && constants_equal(member, expected);
+    }
+    Py_XDECREF(members);
+    return equal;
+}
+
 static bool check_has_attribute(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
     PyObject *attribute = PyObject_GetAttr(value, test->expected);
@@ -175,23 +192,28 @@ static bool check_tensor(const GuardTest *test, PyObject *value, MetObjects *Py_
     return expected->requires_grad < 0 || tensor_access_requires_grad(value) == expected->requires_grad;
 }
 
-/* What makes two tensor objects the same tensor is their implementation; other objects are themselves. */
-static void *met_address(PyObject *value)
+/* Whether the object is new to its group in this check. */
+static bool check_distinct(const GuardTest *test, PyObject *value, MetObjects *met)
 {
-    return tensor_access_is_tensor(value) ? (void *)tensor_access_implementation(value) : (void *)value;
-}
-
-/* Whether the object is new in this check. */
-static bool check_distinct(const GuardTest *Py_UNUSED(test), PyObject *value, MetObjects *met)
-{
-    void *address = met_address(value);
-    size_t slot = ((uintptr_t)address >> 5) & met->mask;
-    while (met->table[slot] != NULL && met->table[slot] != address) {
+    size_t slot = ((uintptr_t)value >> 5) & met->mask;
+    while (met->table[slot].object != NULL) {
+        if (met->table[slot].object == value && met->table[slot].group == test->number) {
+            return false;
+        }
         slot = (slot + 1) & met->mask;
     }
-    bool is_new = met->table[slot] == NULL;
-    met->table[slot] = address;
-    return is_new;
+    met->table[slot] = (MetObject){value, test->number};
+    return true;
+}
+
+/* Whether the object is the one that its group met first. */
+static bool check_same(const GuardTest *test, PyObject *value, MetObjects *met)
+{
+    PyObject **first = &met->same[test->number];
+    if (*first == NULL) {
+        *first = Py_NewRef(value);
+    }
+    return *first == value;
 }
 
 static int build_object(GuardTest *test, PyObject *expected)
@@ -249,9 +271,27 @@ static int build_dispatch_state(GuardTest *test, PyObject *expected)
     return 0;
 }
 
-static int build_nothing(GuardTest *Py_UNUSED(test), PyObject *Py_UNUSED(expected))
+static int build_group(GuardTest *test, PyObject *expected)
 {
-    return 0;
+    if (build_number(test, expected) == 0 && test->number >= 0) {
+        return 0;
+    }
+    PyErr_SetString(PyExc_ValueError, "objects are compared in groups numbered from 0");
+    return -1;
+}
+
+static int build_members(GuardTest *test, PyObject *expected)
+{
+    test->expected = PyDict_New();
+    PyObject *iterator = test->expected ? PyObject_GetIter(expected) : NULL;
+    PyObject *member;
+    int failed = iterator == NULL ? -1 : 0;
+    while (failed == 0 && (member = PyIter_Next(iterator)) != NULL) {
+        failed = PyDict_SetItem(test->expected, member, member);
+        Py_DECREF(member);
+    }
+    Py_XDECREF(iterator);
+    return PyErr_Occurred() ? -1 : failed;
 }
 
 /* Copy a tuple of ints, None for "any". */
@@ -314,12 +354,14 @@ static const TestKind test_kinds[] = {
     {"keys", check_keys, build_tuple},
     {"contains", check_contains, build_object},
     {"lacks", check_lacks, build_object},
+    {"members", check_members, build_members},
     {"has_attribute", check_has_attribute, build_object},
     {"lacks_attribute", check_lacks_attribute, build_object},
     {"type_lacks", check_type_lacks, build_object},
     {"code", check_code, build_identity},
     {"tensor", check_tensor, build_tensor},
-    {"distinct", check_distinct, build_nothing},
+    {"distinct", check_distinct, build_group},
+    {"same", check_same, build_group},
     {"grad_mode", check_grad_mode, build_number},
     {"dispatch_state", check_dispatch_state, build_dispatch_state},
 };
@@ -345,9 +387,14 @@ bool guard_test_is_dead(const GuardTest *test)
     return test->weak && expected_object(test) == NULL;
 }
 
-bool guard_test_meets(const GuardTest *test)
+bool guard_test_is_distinct(const GuardTest *test)
 {
     return test->check == check_distinct;
+}
+
+bool guard_test_is_same(const GuardTest *test)
+{
+    return test->check == check_same;
 }
 
 PyObject *guard_dispatch_state(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))

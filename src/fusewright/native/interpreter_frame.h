@@ -12,6 +12,12 @@
 #include "internal/pycore_frame.h"
 #undef Py_BUILD_CORE
 
+#if PY_VERSION_HEX < 0x030C0000
+#define PyUnstable_Eval_RequestCodeExtraIndex _PyEval_RequestCodeExtraIndex
+#define PyUnstable_Code_GetExtra _PyCode_GetExtra
+#define PyUnstable_Code_SetExtra _PyCode_SetExtra
+#endif
+
 typedef struct _PyInterpreterFrame InterpreterFrame;
 
 static inline PyCodeObject *frame_code(InterpreterFrame *frame)

@@ -1,0 +1,316 @@
+"""Turns guards into a program run in C, and says in words which one failed.
+
+Guards with a common beginning of their sources share it: the program is a tree, in which each object is loaded once and
+tested before what is read from it. Everything that belongs to the user is held weakly, so that a set of guards keeps no
+model, tensor or class alive; once such an object is gone, the guards never hold again.
+
+    guards                                                  program: depth, step, tests
+    TYPE     model             MLP                          0  ("local", "model")        ("type", MLP)
+    EQUALS   model.training    False                        1  ("instance_dict",)
+    TENSOR   model.weight      float32[4, 8]                2  ("dict_item", "training")     ("equals", False)
+                                                            2  ("dict_item", "_parameters")
+                                                            3  ("dict_item", "weight")       ("tensor", ...)
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.capture.guard_words import expected_in_words, found_in_words
+from fusewright.capture.guards import Guard, GuardKind
+from fusewright.capture.sources import Source, Step
+from fusewright.capture.tensor_pattern import TensorPattern
+from fusewright.errors import Location
+from fusewright.native import GuardProgram, dispatch_state
+
+Test = tuple[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalState:
+    """State of torch and of the thread that every captured graph depends on."""
+
+    grad_mode: bool
+    dispatch_state: tuple[int, int] | None
+    """Inference mode, autocast, dispatch modes and functorch levels as torch's dispatcher sees them; None where that
+    cannot be read, and `readings` say it."""
+    readings: tuple[tuple[str, Callable[[], Any], Any], ...]
+    """Name, reader and value."""
+
+    @classmethod
+    def now(cls) -> GlobalState:
+        """The state of the calling thread."""
+        state = dispatch_state()
+        readers = torch_compat.state_readers()
+        if state is None:
+            readers += torch_compat.thread_state_readers()
+        readings = tuple((name, read, read()) for name, read in readers)
+        return cls(torch.is_grad_enabled(), state, readings)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One test of a program, with what it takes to speak of it."""
+
+    kind: GuardKind
+    test: str
+    subject: Source | str
+    """What is tested: a source, or the name of a global state."""
+
+    expected: Any
+    """Held weakly where it belongs to the user: see `value`."""
+
+    location: Location | None
+
+    @property
+    def expression(self) -> str:
+        """What is tested, as the user would write it."""
+        return self.subject if isinstance(self.subject, str) else self.subject.expression()
+
+    @property
+    def value(self) -> Any:
+        """What is expected; None when it is gone."""
+        return self.expected() if isinstance(self.expected, weakref.ref) else self.expected
+
+
+@dataclass(frozen=True, slots=True)
+class GuardFailure:
+    """Why compiled code could not be used: the first guard that did not hold."""
+
+    kind: GuardKind
+    expression: str
+    expected: str
+    found: str
+    location: Location | None
+
+    def __str__(self) -> str:
+        because = f"\n  it matters at {self.location}" if self.location else ""
+        return f"{self.expression}: expected {self.expected}, found {self.found}{because}"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardSet:
+    """The guards of one compiled function."""
+
+    program: GuardProgram
+    checks: tuple[Check, ...]
+    """The program's tests, in order."""
+
+    def check(self, locals: dict[str, Any], function: FunctionType | None = None) -> bool:
+        """Whether all guards hold for a call of `function` with these arguments by name."""
+        return self.program.check(locals, function)
+
+    def explain(
+        self, locals: dict[str, Any], function: FunctionType | None = None
+    ) -> GuardFailure | None:
+        """The first guard that does not hold, in words; None when all hold."""
+        failure = self.program.explain(locals, function)
+        if failure is None:
+            return None
+        index, found = failure
+        check = self.checks[index]
+        return GuardFailure(
+            check.kind,
+            check.expression,
+            expected_in_words(check.test, check.value),
+            found_in_words(check.test, check.value, found),
+            check.location,
+        )
+
+    def table(self) -> str:
+        """All guards, one a line: kind, expression, expected, the user's line."""
+        rows = [
+            (
+                check.kind.value,
+                check.expression,
+                expected_in_words(check.test, check.value),
+                str(check.location or ""),
+            )
+            for check in self.checks
+        ]
+        rows.insert(0, ("kind", "expression", "expected", "because of"))
+        widths = [min(max(len(row[i]) for row in rows), 60) for i in range(3)]
+        lines = [
+            "  ".join([*(text.ljust(width) for text, width in zip(row, widths)), row[3]]).rstrip()
+            for row in rows
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class _Node:
+    """An object that the program loads, with its tests and what is loaded from it."""
+
+    step: Step
+    tests: list[tuple[Test, Check]] = field(default_factory=list)
+    children: dict[Step, _Node] = field(default_factory=dict)
+
+    def child(self, step: Step) -> _Node:
+        """The node loaded from this one by a step."""
+        key = (step[0], id(step[1])) if step[0] in ("constant", "call") else step
+        found = self.children.get(key)
+        if found is None:
+            found = self.children[key] = _Node(step)
+        return found
+
+
+class _TreeBuilder:
+    """Places guards in a tree."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.root = _Node(())
+        self.code = code
+        self.groups = 0
+        self._nodes: dict[int, _Node] = {}
+        """By the identity of sources, which share their beginnings and outlive the builder."""
+
+    def node(self, source: Source) -> _Node:
+        """The node of what a source names."""
+        found = self._nodes.get(id(source))
+        if found is not None:
+            return found
+        base = source.base
+        found = self.root if base is None else self.node(base)
+        for step in self._program_steps(source.step):
+            found = found.child(step)
+        self._nodes[id(source)] = found
+        return found
+
+    def _program_steps(self, step: Step) -> tuple[Step, ...]:
+        """A source's step in the program's smaller vocabulary."""
+        match step:
+            case ("global", None, name):
+                return ("globals",), ("dict_item", name)
+            case ("global", module, name):
+                return ("modules",), ("dict_item", module), ("instance_dict",), ("dict_item", name)
+            case ("builtin", name):
+                return ("builtins",), ("dict_item", name)
+            case ("module", name):
+                return ("modules",), ("dict_item", name)
+            case ("cell", name):
+                return (("cell", self.code.co_freevars.index(name)),)
+            case ("instance", name):
+                return ("instance_dict",), ("dict_item", name)
+            case _:
+                return (step,)
+
+    def group(self) -> int:
+        """A number for objects that are compared with each other."""
+        self.groups += 1
+        return self.groups - 1
+
+    def add(self, node: _Node, guard: Guard, test: str, expected: Any, subject: Source | str) -> None:
+        """Put a test on a node. The type comes first: the other tests rely on it."""
+        operand = expected.metadata if isinstance(expected, TensorPattern) else expected
+        check = Check(guard.kind, test, subject, _hold(test, expected), guard.location)
+        position = 0 if test == "type" else len(node.tests)
+        node.tests.insert(position, ((test, operand), check))
+
+
+_WEAK_TESTS = frozenset({"is", "type"})
+
+
+def _hold(test: str, expected: Any) -> Any:
+    """The object itself, or a weak reference to it where the program holds it weakly too."""
+    if test not in _WEAK_TESTS:
+        return expected
+    try:
+        return weakref.ref(expected)
+    except TypeError:
+        return expected
+
+
+_PLAIN_TESTS = {
+    GuardKind.TYPE: "type",
+    GuardKind.IDENTITY: "is",
+    GuardKind.EQUALS: "equals",
+    GuardKind.LENGTH: "length",
+    GuardKind.DICT_KEYS: "keys",
+    GuardKind.DICT_CONTAINS: "contains",
+    GuardKind.DICT_ABSENT: "lacks",
+    GuardKind.SET_EQUALS: "members",
+    GuardKind.CLASS_ABSENT: "type_lacks",
+}
+"""The kinds that are one test of the object itself."""
+
+_DICTIONARY_TESTS = {GuardKind.ATTRIBUTES: "keys", GuardKind.ABSENT: "lacks"}
+"""The kinds that are one test of the object's dictionary."""
+
+
+def _place(tree: _TreeBuilder, guard: Guard) -> None:
+    """Put a guard's tests on the tree."""
+    source, expected = guard.source, guard.expected
+    if source is None:
+        _place_without_source(tree, guard)
+    elif guard.kind in _PLAIN_TESTS:
+        tree.add(tree.node(source), guard, _PLAIN_TESTS[guard.kind], expected, source)
+    elif guard.kind in _DICTIONARY_TESTS:
+        node = tree.node(source).child(("instance_dict",))
+        tree.add(node, guard, _DICTIONARY_TESTS[guard.kind], expected, source)
+    elif guard.kind is GuardKind.TENSOR:
+        pattern = expected if isinstance(expected, TensorPattern) else TensorPattern.of(expected)
+        tree.add(tree.node(source), guard, "tensor", pattern, source)
+        tree.add(tree.node(source), guard, "type", pattern.type, source)
+    elif guard.kind is GuardKind.SAME:
+        group = tree.group()
+        for each in (source, expected):
+            tree.add(tree.node(each), guard, "same", group, each)
+    else:
+        raise ValueError(f"a guard of kind {guard.kind.value!r} has no source")
+
+
+def _place_without_source(tree: _TreeBuilder, guard: Guard) -> None:
+    """Put the tests of guards that compare several objects, or none."""
+    match guard.kind:
+        case GuardKind.DISTINCT:
+            group = tree.group()
+            for each in guard.expected:
+                tree.add(tree.node(each), guard, "distinct", group, each)
+        case GuardKind.GLOBAL_STATE:
+            state = guard.expected if guard.expected is not None else GlobalState.now()
+            _place_global_state(tree, guard, state)
+        case _:
+            raise ValueError(f"a guard of kind {guard.kind.value!r} needs a source")
+
+
+def _place_global_state(tree: _TreeBuilder, guard: Guard, state: GlobalState) -> None:
+    thread = tree.root.child(("thread",))
+    tree.add(thread, guard, "grad_mode", state.grad_mode, "grad mode")
+    if state.dispatch_state is not None:
+        name = "inference mode, autocast, dispatch modes and functorch levels"
+        tree.add(thread, guard, "dispatch_state", state.dispatch_state, name)
+    for name, read, value in state.readings:
+        test = "equals" if isinstance(value, (int, str, torch.dtype, type(None))) else "is"
+        tree.add(tree.root.child(("call", read)), guard, test, value, name)
+
+
+def _walk(node: _Node, depth: int) -> Iterator[tuple[int, _Node]]:
+    """A node's descendants, each after its parent."""
+    for child in node.children.values():
+        yield depth, child
+        yield from _walk(child, depth + 1)
+
+
+def build_guards(guards: Iterable[Guard], code: CodeType) -> GuardSet:
+    """The guards of a compiled function, made to be checked at each call.
+
+    `code` is that of the frame that was captured; its closure cells are numbered in it. ValueError: a guard cannot be
+    checked (a tensor without plain sizes, a source that the frame does not have).
+    """
+    tree = _TreeBuilder(code)
+    for guard in guards:
+        _place(tree, guard)
+    placed = list(_walk(tree.root, 0))
+    names = tuple(node.step[1] for depth, node in placed if node.step[0] == "local")
+    nodes = tuple(
+        (depth, node.step, tuple(test for test, _ in node.tests)) for depth, node in placed
+    )
+    checks = tuple(check for _, node in placed for _, check in node.tests)
+    return GuardSet(GuardProgram(names, nodes), checks)

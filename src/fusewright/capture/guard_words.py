@@ -1,0 +1,76 @@
+"""What the tests of a guard program expect and found, in words; one row a test."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxother = 80
+
+
+def _show(value: Any) -> str:
+    """A short text for any object; a tensor is never printed, since that would read its data."""
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, torch.nn.Module):
+        return f"a {type(value).__qualname__}"
+    return _repr.repr(value)
+
+
+def _names(keys: Any) -> str:
+    return ", ".join(str(key) for key in keys) or "none"
+
+
+Words = Callable[[Any], str]
+
+_EXPECTED: dict[str, Words] = {
+    "is": lambda value: "an object that is gone" if value is None else f"the very same {_show(value)}",
+    "type": lambda value: "a class that is gone" if value is None else f"type {_show(value)}",
+    "equals": _show,
+    "length": lambda value: f"length {value}",
+    "keys": lambda value: f"the keys {_names(value)}",
+    "contains": lambda value: f"the key {_show(value)}",
+    "lacks": lambda value: f"no {_show(value)}",
+    "members": lambda value: f"the members {_names(value)}",
+    "type_lacks": lambda value: f"no class attribute {value}",
+    "tensor": str,
+    "same": lambda value: "one object in both places",
+    "distinct": lambda value: "an object given only once",
+    "grad_mode": lambda value: "on" if value else "off",
+    "dispatch_state": lambda value: "as when compiled",
+}
+
+_FOUND: dict[str, Callable[[Any, Any], str]] = {
+    "is": lambda expected, found: f"another object, {_show(found)}",
+    "type": lambda expected, found: f"type {_show(type(found))}",
+    "equals": lambda expected, found: _show(found),
+    "length": lambda expected, found: f"length {len(found)}",
+    "keys": lambda expected, found: f"the keys {_names(found)}",
+    "contains": lambda expected, found: "no such key",
+    "lacks": lambda expected, found: "it is there",
+    "members": lambda expected, found: f"the members {_names(found)}",
+    "type_lacks": lambda expected, found: "it is there",
+    "tensor": lambda expected, found: expected.differences(found),
+    "same": lambda expected, found: "two objects",
+    "distinct": lambda expected, found: "an object given twice",
+    "grad_mode": lambda expected, found: "off" if expected else "on",
+    "dispatch_state": lambda expected, found: "a change",
+}
+
+
+def expected_in_words(test: str, expected: Any) -> str:
+    """What a test expects; `expected` None where it was held weakly and is gone."""
+    return _EXPECTED[test](expected)
+
+
+def found_in_words(test: str, expected: Any, found: tuple[Any, ...]) -> str:
+    """What a test was given instead: the object found, or an empty tuple when there was none to load."""
+    if not found:
+        return "nothing there"
+    return _FOUND[test](expected, found[0])

@@ -1,0 +1,80 @@
+"""What a guard expects of a tensor: its class, dispatch keys, dtype, device, geometry and requires_grad."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fusewright.native import read_tensor
+
+Extents = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPattern:
+    """Tensors that compiled code accepts in one place."""
+
+    type: type[torch.Tensor]
+    dtype: torch.dtype
+    device: torch.device
+    layout: torch.layout
+    metadata: tuple[int, int, int, int, bool, Extents, Extents | None]
+    """As the native floor reads and compares it: key set, dtype, device type and index as torch numbers them,
+    requires_grad, sizes, strides; None for what may be anything."""
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor, dynamic: Collection[int] = ()) -> TensorPattern:
+        """The tensors like this one, with any size in the `dynamic` dimensions and, if there are any, any strides.
+
+        ValueError: a tensor without plain sizes, such as a nested one.
+        """
+        *head, sizes, strides = read_tensor(tensor)
+        open_sizes: Extents = tuple(
+            None if dimension in dynamic else size for dimension, size in enumerate(sizes)
+        )
+        open_strides = None if dynamic else strides
+        metadata: Any = (*head, open_sizes, open_strides)
+        return cls(type(tensor), tensor.dtype, tensor.device, tensor.layout, metadata)
+
+    @property
+    def sizes(self) -> Extents:
+        """The sizes; None: any."""
+        return self.metadata[5]
+
+    @property
+    def strides(self) -> Extents | None:
+        """The strides; None: any."""
+        return self.metadata[6]
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether the tensors require gradients."""
+        return self.metadata[4]
+
+    def __str__(self) -> str:
+        sizes = ", ".join("any" if size is None else str(size) for size in self.sizes)
+        strides = "" if self.strides is None else f" strides {self.strides}"
+        grad = " requires_grad" if self.requires_grad else ""
+        return f"{str(self.dtype).removeprefix('torch.')}[{sizes}]{strides} on {self.device}{grad}"
+
+    def differences(self, found: torch.Tensor) -> str:
+        """In which ways a tensor is not as expected, in words."""
+        pairs = [
+            ("dtype", found.dtype, self.dtype),
+            ("device", found.device, self.device),
+            ("layout", found.layout, self.layout),
+            ("requires_grad", found.requires_grad, self.requires_grad),
+            ("number of dimensions", found.dim(), len(self.sizes)),
+        ]
+        if found.dim() == len(self.sizes) and found.layout == torch.strided and not found.is_nested:
+            pairs += [
+                (f"size of dimension {i}", size, expected)
+                for i, (size, expected) in enumerate(zip(found.size(), self.sizes))
+                if expected is not None
+            ]
+            pairs.append(("strides", found.stride(), self.strides or found.stride()))
+        texts = [f"{name} {is_now} instead of {was}" for name, is_now, was in pairs if is_now != was]
+        return ", ".join(texts) or "a tensor of another kind (its dispatch keys differ)"
