@@ -1,4 +1,5 @@
-"""Golden tests: cases in text files, each an input and the output expected of it, re-blessed by one command.
+"""Golden tests: cases in text files, each an input and the output expected of it, re-blessed by one
+command.
 
 A case file holds cases like this one; a case's first lines may be comments (`# …`):
 
@@ -14,8 +15,9 @@ A test is a function from input to output:
     def test_round_trip(text: str) -> str:
         return print_program(parse_program(text))
 
-A `FusewrightError` that it raises becomes the output, behind `error: `. After a change that is meant to change outputs,
-`python -m tests.bless [PATH ...]` writes what the tests now give into the case files; read the diff before committing.
+A `FusewrightError` that it raises becomes the output, behind `error: `. After a change that is
+meant to change outputs, `python -m tests.bless [PATH ...]` writes what the tests now give into the
+case files; read the diff before committing.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from fusewright.errors import FusewrightError
 
 

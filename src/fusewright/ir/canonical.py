@@ -1,7 +1,8 @@
 """Canonical names of a group, so that groups of equal structure print, and compile, as one kernel.
 
-Buffers become `in0`, `in1`, … (read), `out0`, … (written) and `inout0`, … (both, or combined into), numbered by first
-use; locals become `m0`, …; loops `i0`, … and `r0`, …; sizes `s0`, … by first use; loaded indices `k0`, …:
+Buffers become `in0`, `in1`, … (read), `out0`, … (written) and `inout0`, … (both, or combined into),
+numbered by first use; locals become `m0`, …; loops `i0`, … and `r0`, …; sizes `s0`, … by first use;
+loaded indices `k0`, …:
 
 ```
 group add_gelu [i0<768]              group [i0<768]
@@ -12,7 +13,8 @@ group add_gelu [i0<768]              group [i0<768]
     store buf18[i0] = t0                 store out0[i0] = t0
 ```
 
-The group's name, its origins and the shapes of its buffers are left out: a kernel sees memory, indexed.
+The group's name, its origins and the shapes of its buffers are left out: a kernel sees memory,
+indexed.
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ def canonical_names(group: Group) -> CanonicalNames:
 
 
 def structural_text(group: Group, canonical: CanonicalNames) -> str:
-    """The group under canonical names, without what does not change its kernel. Equal text: equal kernel."""
+    """The group under canonical names, without what does not change its kernel. Equal text: equal
+    kernel.
+    """
     names = canonical.names
     rows = [f"group {print_loops(group.outer, names)}"]
     rows += [f"  size {print_symbol(symbol)}" for symbol, _ in canonical.sizes]
@@ -159,7 +163,7 @@ def canonical_group(group: Group, canonical: CanonicalNames) -> Group:
     )
 
 
-# Naming ----------------------------------------------------------------------------------------------
+# Naming -------------------------------------------------------------------------------------------
 
 
 def _name_buffers(
@@ -213,7 +217,9 @@ def _sizes(group: Group) -> list[Symbol]:
 
 
 def _indices(group: Group, loaded: set[Symbol]) -> Iterator[Index]:
-    """Every index expression that the kernel computes with, in order; loaded symbols met are added to `loaded`."""
+    """Every index expression that the kernel computes with, in order; loaded symbols met are added
+    to `loaded`.
+    """
     yield from (symbol.extent for symbol in group.outer if symbol.extent is not None)
     for local in group.locals:
         yield from local.size

@@ -6,7 +6,9 @@ from enum import Enum
 
 
 class DType(Enum):
-    """An element type: its text in IR, its width in bits as stored, its kind, and torch's name for it."""
+    """An element type: its text in IR, its width in bits as stored, its kind, and torch's name for
+    it.
+    """
 
     F64 = ("f64", 64, "float", "float64")
     F32 = ("f32", 32, "float", "float32")
@@ -47,7 +49,9 @@ class DType(Enum):
 
     @property
     def compute(self) -> DType:
-        """The type in which arithmetic on this type is done: f32 for the half types, itself otherwise."""
+        """The type in which arithmetic on this type is done: f32 for the half types, itself
+        otherwise.
+        """
         return DType.F32 if self in (DType.F16, DType.BF16) else self
 
 

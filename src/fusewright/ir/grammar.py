@@ -1,4 +1,6 @@
-"""What the parsers of the text form share: reading lines, indices, layouts, buffers, operands and calls."""
+"""What the parsers of the text form share: reading lines, indices, layouts, buffers, operands and
+calls.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from fusewright.ir.value import Expressions, Number
 
 T = TypeVar("T")
 
-# Lines and scope -------------------------------------------------------------------------------------
+# Lines and scope ----------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -76,7 +78,7 @@ class Reader:
             raise self.cursor(line).error("this line belongs to nothing above it")
 
 
-# Indices, layouts, buffers, operands -----------------------------------------------------------------
+# Indices, layouts, buffers, operands --------------------------------------------------------------
 
 Symbols = Mapping[str, Index]
 
@@ -152,7 +154,9 @@ def read_dtype(cursor: Cursor) -> DType:
 def read_layout(cursor: Cursor, symbols: Symbols) -> Layout:
     dtype = read_dtype(cursor)
     size = read_index_list(cursor, symbols)
-    stride = read_index_list(cursor, symbols) if cursor.accept("stride") else contiguous_strides(size)
+    stride = (
+        read_index_list(cursor, symbols) if cursor.accept("stride") else contiguous_strides(size)
+    )
     offset = read_index(cursor, symbols) if cursor.accept("offset") else integer(0)
     device = "cpu"
     if cursor.accept("on"):
@@ -171,7 +175,7 @@ def read_buffer(cursor: Cursor, reader: Reader) -> Buffer:
 
 
 def read_symbol(cursor: Cursor) -> Symbol:
-    """`s0 in [2, inf) multiple 8`"""
+    """`s0 in [2, inf) multiple 8`."""
     name = cursor.take("name")
     cursor.expect("in")
     lower = upper = None

@@ -1,8 +1,8 @@
 """A Group: bodies fused into one kernel. What scheduling produces and kernel emitters consume.
 
-All stages run inside the same `outer` loops, whose points are independent of each other and may run in any order
-and in parallel. Within a point the stages run in order; each has inner loops of its own (none, pointwise or
-reduction). Softmax over rows of 128:
+All stages run inside the same `outer` loops, whose points are independent of each other and may run
+in any order and in parallel. Within a point the stages run in order; each has inner loops of its
+own (none, pointwise or reduction). Softmax over rows of 128:
 
 ```
 group max_sub_exp_sum_div [i0<32]
@@ -26,7 +26,6 @@ group max_sub_exp_sum_div [i0<32]
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, Symbol
@@ -37,12 +36,16 @@ from fusewright.ir.value import Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
-    """Storage that lives for one point of the outer loops: a scalar (size ()), or a row kept in cache or registers."""
+    """Storage that lives for one point of the outer loops: a scalar (size ()), or a row kept in
+    cache or registers.
+    """
 
     name: str
     dtype: DType
     size: tuple[Index, ...] = ()
-    """Row-major; loads and stores use element indices, `0` for a scalar. A row's index uses inner loops only."""
+    """Row-major; loads and stores use element indices, `0` for a scalar. A row's index uses inner
+    loops only.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,8 @@ class Store:
 class Reduce:
     """Gather `value` over all inner loops of the stage into scalar locals.
 
-    The targets may be read by later stages only. A result that memory needs is stored by a later stage without inner loops.
+    The targets may be read by later stages only. A result that memory needs is stored by a later
+    stage without inner loops.
     """
 
     targets: tuple[str, ...]
@@ -68,7 +72,9 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accumulate:
-    """Combine `value` into element `index` (with loaded symbols) of a buffer that was initialised before: a scatter."""
+    """Combine `value` into element `index` (with loaded symbols) of a buffer that was initialised
+    before: a scatter.
+    """
 
     buffer: str
     index: Index
@@ -79,7 +85,7 @@ class Accumulate:
     value: Value
 
 
-Action = Union[Store, Reduce, Accumulate]
+Action = Store | Reduce | Accumulate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +117,8 @@ class Group:
     """Buffers in memory that stages store or accumulate into."""
 
     reuses: tuple[tuple[str, str], ...] = ()
-    """Pairs (written, read): the written buffer may take the memory of the read one, because each point reads it before it
-    writes the same element."""
+    """Pairs (written, read): the written buffer may take the memory of the read one, because each
+    point reads it before it writes the same element."""
 
     origins: tuple[Origin, ...] = field(default=(), compare=False)
 
@@ -122,6 +128,8 @@ class Schedule:
     """What scheduling decided: kernels, library calls and copies in order."""
 
     program: Program
-    """As it was scheduled: dead statements removed. Inputs, constants, sizes and outputs are read from it."""
+    """As it was scheduled: dead statements removed. Inputs, constants, sizes and outputs are read
+    from it.
+    """
 
     steps: tuple[Group | ExternKernel | CopyBack, ...]

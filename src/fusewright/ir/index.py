@@ -1,9 +1,11 @@
-"""Integer expressions over loop variables and size symbols, kept canonical: sizes, strides, offsets, accesses.
+"""Integer expressions over loop variables and size symbols, kept canonical: sizes, strides,
+offsets, accesses.
 
-An `Index` is a sum of integer coefficient x product of atoms, plus a constant. An atom is a `Symbol`, or a floor
-division, remainder, minimum or maximum of two expressions that could not be simplified away. Division is floor
-division and divisors are positive. Every constructor simplifies, so equal expressions are usually equal objects
-in structure; equality is structural, with the hash computed once.
+An `Index` is a sum of integer coefficient x product of atoms, plus a constant. An atom is a
+`Symbol`, or a floor division, remainder, minimum or maximum of two expressions that could not be
+simplified away. Division is floor division and divisors are positive. Every constructor simplifies,
+so equal expressions are usually equal objects in structure; equality is structural, with the hash
+computed once.
 """
 
 from __future__ import annotations
@@ -12,9 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from math import gcd, prod
-from typing import Union
 
-Bound = Union[int, None]
+Bound = int | None
 """An inclusive bound; None where nothing is known."""
 
 BoundsRule = Callable[["Index", "Index"], tuple[Bound, Bound]]
@@ -23,7 +24,7 @@ BoundsRule = Callable[["Index", "Index"], tuple[Bound, Bound]]
 class _Hashed:
     """Structural equality and order by the printed text, which is made once."""
 
-    __slots__ = ("text", "_hash")
+    __slots__ = ("_hash", "text")
     text: str
     _hash: int
 
@@ -38,13 +39,14 @@ class _Hashed:
 
 
 class Symbol(_Hashed):
-    """A named integer: a size (`s0`), a loop variable (`i0`, `r0`) or an index that was loaded (`k0`).
+    """A named integer: a size (`s0`), a loop variable (`i0`, `r0`) or an index that was loaded
+    (`k0`).
 
-    `lower` and `upper` are inclusive bounds. A loop variable also carries its `extent`, an `Index`: it runs over
-    `0 <= symbol < extent`, which holds also where the extent is symbolic.
+    `lower` and `upper` are inclusive bounds. A loop variable also carries its `extent`, an `Index`:
+    it runs over `0 <= symbol < extent`, which holds also where the extent is symbolic.
     """
 
-    __slots__ = ("name", "lower", "upper", "multiple", "extent")
+    __slots__ = ("extent", "lower", "multiple", "name", "upper")
 
     def __init__(
         self,
@@ -69,7 +71,8 @@ class Symbol(_Hashed):
             isinstance(other, Symbol)
             and self._hash == other._hash
             and self.name == other.name
-            and (self.lower, self.upper, self.multiple) == (other.lower, other.upper, other.multiple)
+            and (self.lower, self.upper, self.multiple)
+            == (other.lower, other.upper, other.multiple)
             and self.extent == other.extent
         )
 
@@ -87,7 +90,7 @@ class Symbol(_Hashed):
 class Compound(_Hashed):
     """`left // right`, `left % right`, `min(left, right)` or `max(left, right)`, irreducible."""
 
-    __slots__ = ("operator", "left", "right")
+    __slots__ = ("left", "operator", "right")
 
     def __init__(self, operator: str, left: Index, right: Index) -> None:
         self.operator = operator
@@ -116,7 +119,7 @@ class Compound(_Hashed):
         return _COMPOUND_BOUNDS[self.operator](self.left, self.right)
 
 
-Atom = Union[Symbol, Compound]
+Atom = Symbol | Compound
 Term = tuple[int, tuple[Atom, ...]]
 """A non-zero coefficient and a non-empty product of atoms, sorted by text."""
 
@@ -124,10 +127,12 @@ Term = tuple[int, tuple[Atom, ...]]
 class Index(_Hashed):
     """A canonical sum: `terms` sorted by their atoms' text, plus `constant`."""
 
-    __slots__ = ("terms", "constant", "_bounds", "_free")
+    __slots__ = ("_bounds", "_free", "constant", "terms")
 
     def __init__(self, terms: tuple[Term, ...], constant: int) -> None:
-        """For this module; others use `integer`, `Symbol.index`, the operators and the functions below."""
+        """For this module; others use `integer`, `Symbol.index`, the operators and the functions
+        below.
+        """
         self.terms = terms
         self.constant = constant
         self.text = _print(terms, constant)
@@ -228,7 +233,9 @@ class Index(_Hashed):
     @property
     def divisor(self) -> int:
         """The greatest integer known to divide this expression; 0 for the constant 0."""
-        return reduce(gcd, (abs(c) * prod(map(_multiple, a)) for c, a in self.terms), abs(self.constant))
+        return reduce(
+            gcd, (abs(c) * prod(map(_multiple, a)) for c, a in self.terms), abs(self.constant)
+        )
 
     def free(self) -> frozenset[Symbol]:
         """The symbols that occur here, also inside divisions; not those of their extents."""
@@ -244,9 +251,11 @@ class Index(_Hashed):
         return self._free
 
     def stride(self, symbol: Symbol) -> Index | None:
-        """The step of this expression when `symbol` grows by one, if it is the same everywhere, else None.
+        """The step of this expression when `symbol` grows by one, if it is the same everywhere,
+        else None.
 
-        `(128*i + r).stride(i) == 128`; `(i // 4).stride(i) is None`; a symbol that does not occur has stride 0.
+        `(128*i + r).stride(i) == 128`; `(i // 4).stride(i) is None`; a symbol that does not occur
+        has stride 0.
         """
         taken: list[Term] = []
         for coefficient, atoms in self.terms:
@@ -280,12 +289,14 @@ class Index(_Hashed):
         )
 
 
-IndexLike = Union[Index, Symbol, int]
+IndexLike = Index | Symbol | int
 
 
 @dataclass(frozen=True, slots=True)
 class SizeFact:
-    """What is known of one size symbol: its range, and the size seen when compiling (for profitability only)."""
+    """What is known of one size symbol: its range, and the size seen when compiling (for
+    profitability only).
+    """
 
     symbol: Symbol
     hint: int
@@ -331,10 +342,11 @@ def contiguous_strides(size: Iterable[IndexLike]) -> tuple[Index, ...]:
 
 
 def maximum_value(index: Index) -> Index:
-    """An expression free of loop variables that `index` never exceeds; loop extents may be symbolic.
+    """An expression free of loop variables that `index` never exceeds; loop extents may be
+    symbolic.
 
-    Loop variables with a known positive (negative) step are replaced by their last (first) value; where a step's
-    sign is unknown the result is `index` itself.
+    Loop variables with a known positive (negative) step are replaced by their last (first) value;
+    where a step's sign is unknown the result is `index` itself.
     """
     replacements: dict[Symbol, Index] = {}
     for symbol in index.free():
@@ -417,7 +429,7 @@ def maximum(left: IndexLike, right: IndexLike) -> Index:
     return right if known_less(left, right + 1) else _atom(Compound("max", *_ordered(left, right)))
 
 
-# Construction ----------------------------------------------------------------------------------------
+# Construction -------------------------------------------------------------------------------------
 
 
 def _text(atom: Atom) -> str:
@@ -495,7 +507,7 @@ def _operand(index: Index) -> str:
 
 def _substitute_atom(atom: Atom, replacements: Mapping[Symbol, Index]) -> Index:
     if isinstance(atom, Symbol):
-        return replacements[atom] if atom in replacements else atom.index
+        return replacements.get(atom, atom.index)
     left = atom.left.substitute(replacements)
     right = atom.right.substitute(replacements)
     return _CONSTRUCT[atom.operator](left, right)
@@ -507,7 +519,7 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
     return _EVALUATE[atom.operator](atom.left.evaluate(values), atom.right.evaluate(values))
 
 
-# Bounds and divisibility ---------------------------------------------------------------------------------
+# Bounds and divisibility --------------------------------------------------------------------------
 
 
 def _free(atom: Compound) -> frozenset[Symbol]:
@@ -589,7 +601,7 @@ _COMPOUND_BOUNDS: dict[str, BoundsRule] = {
 }
 
 
-# Division ------------------------------------------------------------------------------------------------
+# Division -----------------------------------------------------------------------------------------
 
 
 def _within(index: Index, limit: Index) -> bool:
@@ -598,7 +610,9 @@ def _within(index: Index, limit: Index) -> bool:
 
 
 def _split(left: Index, right: Index) -> tuple[Index, Index]:
-    """`left = right * quotient + rest`, moving into the quotient each term that `right` divides exactly."""
+    """`left = right * quotient + rest`, moving into the quotient each term that `right` divides
+    exactly.
+    """
     if len(right._all_terms()) != 1:
         return _split_polynomial(left, right)
     divisor, atoms = right._all_terms()[0]
@@ -619,14 +633,18 @@ def _split(left: Index, right: Index) -> tuple[Index, Index]:
 
 
 def _split_polynomial(left: Index, right: Index) -> tuple[Index, Index]:
-    """A divisor of several terms divides only its own multiples: `(2*s0 + 2) // (s0 + 1)`, `i*(s0 + 1) // (s0 + 1)`."""
+    """A divisor of several terms divides only its own multiples: `(2*s0 + 2) // (s0 + 1)`, `i*(s0 +
+    1) // (s0 + 1)`.
+    """
     coefficient, atoms = right.terms[0]
     quotient = integer(0)
     for factor, factors in left.terms:
         remaining = _remove(factors, atoms)
         if remaining is not None and factor % coefficient == 0:
-            candidate = Index(((factor // coefficient, remaining),), 0) if remaining else integer(
-                factor // coefficient
+            candidate = (
+                Index(((factor // coefficient, remaining),), 0)
+                if remaining
+                else integer(factor // coefficient)
             )
             trial = left - right * (quotient + candidate)
             if len(trial._all_terms()) < len((left - right * quotient)._all_terms()):
@@ -656,7 +674,9 @@ def _single_compound(index: Index, operator: str) -> Compound | None:
 
 
 def _common_factor(index: Index, divisor: int) -> int:
-    """The greatest common divisor of `divisor` and of all coefficients of `index`, its constant left out."""
+    """The greatest common divisor of `divisor` and of all coefficients of `index`, its constant
+    left out.
+    """
     return reduce(gcd, (coefficient for coefficient, _ in index.terms), divisor)
 
 
@@ -681,7 +701,9 @@ def _divide_by_integer(left: Index, divisor: int) -> Index | None:
 
 
 def _divide_grouped(left: Index, divisor: int) -> Index | None:
-    """`(768*i + r) // 1536` with `0 <= r < 768` is `i // 2`: small terms cannot carry over a common step."""
+    """`(768*i + r) // 1536` with `0 <= r < 768` is `i // 2`: small terms cannot carry over a common
+    step.
+    """
     for step in sorted({abs(c) for c, _ in left.terms}, reverse=True):
         shared = gcd(step, divisor)
         if shared == 1:
@@ -721,7 +743,7 @@ def _remainder_by_integer(left: Index, divisor: int) -> Index | None:
 
 
 _CONSTRUCT = {"//": floor_divide, "%": remainder, "min": minimum, "max": maximum}
-_EVALUATE = {
+_EVALUATE: dict[str, Callable[[int, int], int]] = {
     "//": lambda left, right: left // right,
     "%": lambda left, right: left % right,
     "min": min,

@@ -14,7 +14,9 @@ class KernelArgument:
     """One tensor argument, under its canonical name."""
 
     name: str
-    """`in0`, `in1`, … in order of first use; `out0`, …; `inout0`, … where the same memory is read and written."""
+    """`in0`, `in1`, … in order of first use; `out0`, …; `inout0`, … where the same memory is read
+    and written.
+    """
 
     dtype: DType
     is_written: bool
@@ -46,7 +48,9 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """One call of a kernel: which buffers and sizes are its arguments, in the kernel's order, and how much work."""
+    """One call of a kernel: which buffers and sizes are its arguments, in the kernel's order, and
+    how much work.
+    """
 
     kernel: str
     """The kernel's name."""

@@ -1,4 +1,6 @@
-"""Tokens of the text form: logical lines (brackets join lines), each with its indentation, and a cursor over one."""
+"""Tokens of the text form: logical lines (brackets join lines), each with its indentation, and a
+cursor over one.
+"""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Wrapper lines: what surrounds the kernels, as a list of small frozen records that hold no target code.
+"""Wrapper lines: what surrounds the kernels, as a list of small frozen records that hold no target
+code.
 
-A memory pass (`wrapper.memory`) rewrites allocate and free lines; emitters turn the list into a Python module, a native
-call plan, C++ or FX. Names are those of buffers; sizes are index expressions over the program's size symbols.
+A memory pass (`wrapper.memory`) rewrites allocate and free lines; emitters turn the list into a
+Python module, a native call plan, C++ or FX. Names are those of buffers; sizes are index
+expressions over the program's size symbols.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
 
-from fusewright.ir.index import Index
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.program import Buffer, Layout, Operand
 
@@ -24,7 +24,9 @@ class DefineSymbol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeInput:
-    """Buffer `buffer.name` is taken from position `position` of the input list, which the call clears."""
+    """Buffer `buffer.name` is taken from position `position` of the input list, which the call
+    clears.
+    """
 
     buffer: Buffer
     position: int
@@ -61,7 +63,9 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeIfNotReused:
-    """The last use of a buffer lies behind; the memory pass turns this into `Free`, `Reuse` or `Null`."""
+    """The last use of a buffer lies behind; the memory pass turns this into `Free`, `Reuse` or
+    `Null`.
+    """
 
     buffer: Buffer
 
@@ -101,7 +105,9 @@ class CallKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallExtern:
-    """`results = operator(arguments)`; results[i] is a buffer name or None where the result is not used."""
+    """`results = operator(arguments)`; results[i] is a buffer name or None where the result is not
+    used.
+    """
 
     operator: str
     arguments: tuple[Operand, ...]
@@ -148,7 +154,23 @@ class Return:
     outputs: tuple[Operand, ...]
 
 
-Line = Union[
-    DefineSymbol, TakeInput, AssertSizeStride, Constant, Allocate, Reuse, FreeIfNotReused, Free, Null, Reinterpret,
-    DefineKernel, CallKernel, CallExtern, CallExternOut, CopyInto, DebugPrint, Comment, Return,
-]  # fmt: skip
+Line = (
+    DefineSymbol
+    | TakeInput
+    | AssertSizeStride
+    | Constant
+    | Allocate
+    | Reuse
+    | FreeIfNotReused
+    | Free
+    | Null
+    | Reinterpret
+    | DefineKernel
+    | CallKernel
+    | CallExtern
+    | CallExternOut
+    | CopyInto
+    | DebugPrint
+    | Comment
+    | Return
+)

@@ -1,8 +1,10 @@
-"""The operations of bodies, declared once: arity, type rule and meaning; printer, verifier and emitters read this table.
+"""The operations of bodies, declared once: arity, type rule and meaning; printer, verifier and
+emitters read this table.
 
-Arithmetic happens in the type of the arguments, which must agree; `cast` is the only way from one type to another.
-Lowering has already promoted types and moved f16 and bf16 to f32, so no operation rounds to a half type.
-Floating-point operations follow IEEE 754; where torch differs from C, torch's meaning is the one here.
+Arithmetic happens in the type of the arguments, which must agree; `cast` is the only way from one
+type to another. Lowering has already promoted types and moved f16 and bf16 to f32, so no operation
+rounds to a half type. Floating-point operations follow IEEE 754; where torch differs from C,
+torch's meaning is the one here.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class Operation:
     arity: int
     result: Result
     kinds: str
-    """Which argument kinds it takes: any of f (float), i (signed and unsigned integers), b (bool)."""
+    """The argument kinds that it takes: any of f (float), i (signed and unsigned), b (bool)."""
 
     meaning: str
 
@@ -51,7 +53,8 @@ _UNARY_FLOAT = _rows(
     asinh="inverse of sinh", acosh="inverse of cosh", atanh="inverse of tanh",
     sigmoid="1 / (1 + exp(-x))", erf="error function", erfc="1 - erf(x), exact for large x",
     erfinv="inverse of erf", lgamma="log(abs(gamma(x)))", digamma="derivative of lgamma",
-    floor="round down", ceil="round up", trunc="round towards zero", round="round to nearest, ties to even",
+    floor="round down", ceil="round up", trunc="round towards zero",
+    round="round to nearest, ties to even",
 )  # fmt: skip
 _UNARY = _rows(
     Result.SAME, 1, "fi",
@@ -77,8 +80,14 @@ _BINARY = [
     ),
 ]  # fmt: skip
 _LOGIC = [
-    *_rows(Result.BOOL, 2, "fib", eq="x == y", ne="x != y", lt="x < y", le="x <= y", gt="x > y", ge="x >= y"),
-    *_rows(Result.BOOL, 1, "f", isnan="x is NaN", isinf="x is +inf or -inf", signbit="sign bit set, also of -0.0 and NaN"),
+    *_rows(
+        Result.BOOL, 2, "fib",
+        eq="x == y", ne="x != y", lt="x < y", le="x <= y", gt="x > y", ge="x >= y",
+    ),
+    *_rows(
+        Result.BOOL, 1, "f",
+        isnan="x is NaN", isinf="x is +inf or -inf", signbit="sign bit set, also of -0.0 and NaN",
+    ),
     *_rows(Result.SAME, 2, "ib", bitwise_and="x & y", bitwise_or="x | y", bitwise_xor="x ^ y"),
     *_rows(Result.SAME, 1, "ib", bitwise_not="~x; logical not for bool"),
     *_rows(Result.SAME, 2, "i", shift_left="x << y", shift_right="x >> y, keeping the sign"),
@@ -100,7 +109,7 @@ REDUCTION_KINDS: dict[str, str] = {
     "min": "smallest, NaN if any is; needs at least one element",
     "any": "logical or of bool; false for nothing",
     "all": "logical and of bool; true for nothing",
-    "argmax": "i64 position (row-major over the reduction loops) of the first greatest, or of the first NaN",
+    "argmax": "i64 position (row-major) of the first greatest, or of the first NaN",
     "argmin": "i64 position of the first smallest, or of the first NaN",
     "xor": "bitwise exclusive or",
     "welford": "two results: mean, and sum of squared deviations from it",

@@ -1,4 +1,5 @@
-"""Reads the text form of programs, groups and schedules: the inverse of `text`. Wrapper lines: `parse_lines`.
+"""Reads the text form of programs, groups and schedules: the inverse of `text`. Wrapper lines:
+`parse_lines`.
 
 A recursive descent over the tokens of each line. Errors name the line and mark the place.
 """
@@ -42,11 +43,11 @@ from fusewright.ir.program import (
 )
 from fusewright.ir.value import Expressions, Number, Value
 
-# The doors -------------------------------------------------------------------------------------------
+# The doors ----------------------------------------------------------------------------------------
 
 
 def parse_program(text: str) -> Program:
-    """The program that `print_program` printed. Raises `MalformedProgram` with the line and place."""
+    """The program that `print_program` printed; `MalformedProgram` marks what does not parse."""
     reader = Reader.of(text)
     program = _program(reader)
     reader.finish()
@@ -80,7 +81,7 @@ def parse_schedule(text: str) -> Schedule:
     return Schedule(program=program, steps=tuple(steps))
 
 
-# Bodies ----------------------------------------------------------------------------------------------
+# Bodies -------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -123,7 +124,7 @@ class _Values:
         raise cursor.error(f"{name} is not defined")
 
     def access(self, cursor: Cursor) -> tuple[str, Index]:
-        """`x[128*i0 + r0]`"""
+        """`x[128*i0 + r0]`."""
         name = cursor.take("name")
         if name not in self.reader.types:
             cursor.position -= 1
@@ -206,7 +207,7 @@ _VALUES: dict[str, Callable[[_Values, Cursor], Value]] = {
 }
 
 
-# Programs --------------------------------------------------------------------------------------------
+# Programs -----------------------------------------------------------------------------------------
 
 
 def _program(reader: Reader) -> Program:
@@ -346,7 +347,7 @@ def _body(cursor: Cursor, reader: Reader, rows: list[Line]) -> Body:
     return body
 
 
-# Groups ----------------------------------------------------------------------------------------------
+# Groups -------------------------------------------------------------------------------------------
 
 
 def _group(reader: Reader) -> Group:

@@ -49,7 +49,7 @@ def _line(reader: Reader) -> wrapper.Line:
     return made
 
 
-# Lines that begin with a word of their own -----------------------------------------------------------
+# Lines that begin with a word of their own --------------------------------------------------------
 
 
 def _assert(cursor: Cursor, reader: Reader) -> wrapper.Line:
@@ -118,7 +118,7 @@ _BY_FIRST_WORD: dict[str, Callable[[Cursor, Reader], wrapper.Line]] = {
 }
 
 
-# Lines that define a name ----------------------------------------------------------------------------
+# Lines that define a name -------------------------------------------------------------------------
 
 
 def _definition(cursor: Cursor, reader: Reader) -> wrapper.Line:
@@ -192,7 +192,7 @@ def _extern(
     )
 
 
-# Kernels ---------------------------------------------------------------------------------------------
+# Kernels ------------------------------------------------------------------------------------------
 
 
 def _kernel(reader: Reader) -> Kernel:

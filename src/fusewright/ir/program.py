@@ -1,16 +1,17 @@
-"""A Program: what lowering produces and scheduling consumes. Buffers, the statements that compute them, and results."""
+"""A Program: what lowering produces and scheduling consumes. Buffers, the statements that compute
+them, and results.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, SizeFact, Symbol, contiguous_strides, integer
 from fusewright.ir.origin import Origin
 from fusewright.ir.value import Expressions, Value
 
-# Buffers ---------------------------------------------------------------------------------------------
+# Buffers ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class Buffer:
     layout: Layout
 
 
-# Bodies ----------------------------------------------------------------------------------------------
+# Bodies -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,9 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """Inclusive running `kind` (sum, prod, max, min) along `scan_loop`, which is the last of `loops`."""
+    """Inclusive running `kind` (sum, prod, max, min) along `scan_loop`, which is the last of
+    `loops`.
+    """
 
     loops: tuple[Symbol, ...]
     kind: str
@@ -88,7 +91,8 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scatter:
-    """For each point of the loops, combine `value` into element `index` of the (already initialised) output.
+    """For each point of the loops, combine `value` into element `index` of the (already
+    initialised) output.
 
     The output buffer takes over the memory of `base`: it is that buffer after the scatter.
     """
@@ -105,10 +109,10 @@ class Scatter:
     value: Value
 
 
-Body = Union[Pointwise, Reduction, Scan, Scatter]
+Body = Pointwise | Reduction | Scan | Scatter
 
 
-# Operands of library calls and of results ------------------------------------------------------------
+# Operands of library calls and of results ---------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +124,9 @@ class BufferReference:
 
 @dataclass(frozen=True, slots=True)
 class ViewReference:
-    """A buffer's memory seen through another layout (size, stride, offset; the same element type, or another of
-    the same width)."""
+    """A buffer's memory seen through another layout (size, stride, offset; the same element type,
+    or another of the same width).
+    """
 
     name: str
     layout: Layout
@@ -131,12 +136,14 @@ class ViewReference:
 class Literal:
     """A Python constant: None, bool, int, float or str."""
 
-    value: None | bool | int | float | str
+    value: bool | int | float | str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Enumerated:
-    """A torch constant by kind and name: dtype float32, device cpu, layout strided, memory_format channels_last."""
+    """A torch constant by kind and name: dtype float32, device cpu, layout strided, memory_format
+    channels_last.
+    """
 
     kind: str
     name: str
@@ -149,11 +156,11 @@ class ListOf:
     items: tuple[Operand, ...]
 
 
-Operand = Union[BufferReference, ViewReference, Literal, Enumerated, ListOf, Index]
+Operand = BufferReference | ViewReference | Literal | Enumerated | ListOf | Index
 """An `Index` is an integer argument, constant or symbolic."""
 
 
-# Statements ------------------------------------------------------------------------------------------
+# Statements ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,14 +184,16 @@ class ExternKernel:
     arguments: tuple[Operand, ...]
     keywords: tuple[tuple[str, Operand], ...] = ()
     results: tuple[int | None, ...] = ()
-    """For each result of the operator, the position in `outputs`, or None when it is unused or no tensor.
-    Empty when the operator returns one tensor."""
+    """For each result of the operator, the position in `outputs`, or None when it is unused or no
+    tensor. Empty when the operator returns one tensor."""
 
     mutates: tuple[str, ...] = ()
     """Names of buffers whose memory the call writes."""
 
     aliases: tuple[tuple[str, str], ...] = ()
-    """Pairs (output, argument buffer) that share memory: the argument's memory lives as long as the output."""
+    """Pairs (output, argument buffer) that share memory: the argument's memory lives as long as the
+    output.
+    """
 
     out_operator: str = ""
     """The out-variant that writes `outputs[0]` in place (`aten.addmm.out`), or empty."""
@@ -192,13 +201,15 @@ class ExternKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyBack:
-    """Write buffer `source` into the memory of graph input `target`: an input's mutation, made visible at the end."""
+    """Write buffer `source` into the memory of graph input `target`: an input's mutation, made
+    visible at the end.
+    """
 
     target: str
     source: Operand
 
 
-Statement = Union[ComputedBuffer, ExternKernel, CopyBack]
+Statement = ComputedBuffer | ExternKernel | CopyBack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

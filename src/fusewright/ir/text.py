@@ -1,8 +1,9 @@
-"""The text form of programs, groups and schedules; `parse` reads it back. Wrapper lines: `text_lines`.
+"""The text form of programs, groups and schedules; `parse` reads it back.
 
-Bodies are printed in single assignment: each value gets a name (`t0`, `t1`, … in the order of evaluation; `k0`, … for
-loaded indices) that is local to its body, so equal bodies print equally whatever table made them. Constants
-stand where they are used: `mul t0, 0.5`; with their type, `f32(0.5)`, where no other argument tells it.
+Bodies are printed in single assignment: each value gets a name (`t0`, `t1`, … in the order of
+evaluation; `k0`, … for loaded indices) that is local to its body, so equal bodies print equally
+whatever table made them. Constants stand where they are used: `mul t0, 0.5`; with their type,
+`f32(0.5)`, where no other argument tells it.
 
 Every printer takes a `Names`, through which canonical renaming prints a group under other names.
 """
@@ -71,11 +72,11 @@ OWN = Names()
 """Everything under its own name."""
 
 
-# Buffers, symbols and operands -----------------------------------------------------------------------
+# Buffers, symbols and operands --------------------------------------------------------------------
 
 
 def print_layout(layout: Layout, names: Names = OWN) -> str:
-    """`f32[32, 128]`, then the stride and offset where it is not contiguous, and a device that is not the CPU."""
+    """Such as `f32[32, 128]`; stride and offset where not contiguous, a device that is no CPU."""
     parts = [f"{layout.dtype}{print_list(layout.size, names)}"]
     if layout.stride != contiguous_strides(layout.size):
         parts.append(f"stride {print_list(layout.stride, names)}")
@@ -87,7 +88,7 @@ def print_layout(layout: Layout, names: Names = OWN) -> str:
 
 
 def print_buffer(buffer: Buffer, names: Names = OWN) -> str:
-    """`x: f32[32, 128]`"""
+    """Such as `x: f32[32, 128]`."""
     return f"{names.buffer(buffer.name)}: {print_layout(buffer.layout, names)}"
 
 
@@ -100,12 +101,12 @@ def print_symbol(symbol: Symbol) -> str:
 
 
 def print_size(fact: SizeFact) -> str:
-    """`s0 in [2, inf) hint 128`"""
+    """Such as `s0 in [2, inf) hint 128`."""
     return f"{print_symbol(fact.symbol)} hint {fact.hint}"
 
 
 def print_loops(loops: Sequence[Symbol], names: Names = OWN) -> str:
-    """`[i0<32, i1<s0 + 1]`"""
+    """Such as `[i0<32, i1<s0 + 1]`."""
     return "[" + ", ".join(_loop(symbol, names) for symbol in loops) + "]"
 
 
@@ -137,7 +138,7 @@ def _loop(symbol: Symbol, names: Names) -> str:
     return f"{name}<{names.index(symbol.extent)}"
 
 
-# Values ----------------------------------------------------------------------------------------------
+# Values -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +203,7 @@ def _value(value: Value, operands: Mapping[int, str], names: Names) -> str:
 
 
 def _arguments(value: Apply, operands: Mapping[int, str]) -> list[str]:
-    """Constants among the arguments lose their type where another argument of the same type tells it."""
+    """Constants lose their type where another argument of the same type tells it."""
     skipped = 1 if OPERATIONS[value.operation].result is Result.SECOND else 0
     told = any(not isinstance(argument, Constant) for argument in value.arguments[skipped:])
     return [
@@ -213,11 +214,11 @@ def _arguments(value: Apply, operands: Mapping[int, str]) -> list[str]:
     ]
 
 
-# Programs --------------------------------------------------------------------------------------------
+# Programs -----------------------------------------------------------------------------------------
 
 
 def print_program(program: Program, *, origins: bool = False) -> str:
-    """The whole program; with `origins`, what each statement computes for the user stands above it as a comment."""
+    """The whole program; with `origins`, comments tell what statements compute for the user."""
     head = [*map(print_size, program.sizes), *map(print_buffer, program.inputs)]
     rows = [print_wrapped(f"program {program.name}(", head, ")", indentation="")]
     rows += [f"  constant {print_buffer(constant)}" for constant in program.constants]
@@ -270,7 +271,8 @@ def _extern(call: ExternKernel) -> str:
         suffix += f" mutates [{', '.join(call.mutates)}]"
     if call.out_operator:
         suffix += f" out {call.out_operator}"
-    return f"{outputs}{equals}extern {print_call(call.operator, call.arguments, call.keywords)}{suffix}"
+    called = print_call(call.operator, call.arguments, call.keywords)
+    return f"{outputs}{equals}extern {called}{suffix}"
 
 
 def print_call(
@@ -299,11 +301,11 @@ def _comments(origins: Iterable[Origin], indentation: str) -> list[str]:
     return rows
 
 
-# Groups ----------------------------------------------------------------------------------------------
+# Groups -------------------------------------------------------------------------------------------
 
 
 def print_group(group: Group, *, origins: bool = False) -> str:
-    """The whole group; with `origins`, what it computes for the user stands above it as comments."""
+    """The whole group; with `origins`, comments tell what it computes for the user."""
     rows = [*(_comments(group.origins, "") if origins else ()), *group_rows(group)]
     return "\n".join(rows) + "\n"
 
@@ -327,11 +329,16 @@ def work_rows(group: Group, names: Names = OWN) -> list[str]:
 
 
 def stage_rows(stage: Stage, names: Names = OWN) -> list[str]:
-    """A stage's head, then its values and its actions, indented. All values are those before the actions."""
+    """A stage's head, then its values and its actions: all values are those before the actions."""
     values = render_values(stage_roots(stage), names)
     head = f"stage over {print_loops(stage.inner, names)}" if stage.inner else "stage"
     actions = [_action(action, values) for action in stage.actions]
     return [head, *(f"  {row}" for row in (*values.rows, *actions))]
+
+
+def action_row(stage: Stage, action: Action) -> str:
+    """The row of one action within `stage_rows(stage)`."""
+    return _action(action, render_values(stage_roots(stage)))
 
 
 def stage_roots(stage: Stage) -> tuple[Value, ...]:
@@ -362,7 +369,7 @@ def group_sizes(group: Group) -> list[Symbol]:
 
 
 def sizes_in(indices: Iterable[Index]) -> list[Symbol]:
-    """The symbols that occur in the indices and in their loops' extents, loop variables left out, by name."""
+    """The symbols in the indices and in their loops' extents, loop variables left out, by name."""
     found: set[Symbol] = set()
     pending = list(indices)
     seen: set[Symbol] = set()
@@ -392,6 +399,20 @@ def operand_indices(operands: Iterable[Operand]) -> list[Index]:
                 found += layout_indices(layout)
             case ListOf(items=items):
                 found += operand_indices(items)
+            case _:
+                pass
+    return found
+
+
+def operand_buffers(operands: Iterable[Operand]) -> list[str]:
+    """The names of the buffers among the operands, in order."""
+    found: list[str] = []
+    for operand in operands:
+        match operand:
+            case BufferReference(name=name) | ViewReference(name=name):
+                found.append(name)
+            case ListOf(items=items):
+                found += operand_buffers(items)
             case _:
                 pass
     return found

@@ -21,10 +21,11 @@ from fusewright.ir.text import (
     sizes_in,
 )
 
+
 def print_lines(lines: Iterable[wrapper.Line]) -> str:
     """One line of text a line, more for a kernel's definition."""
     lines = tuple(lines)
-    symbols = {symbol.name: symbol for symbol in sizes_in(_line_indices(lines))}
+    symbols = {symbol.name: symbol for symbol in sizes_in(line_indices(lines))}
     return "".join(f"{print_line(line, symbols)}\n" for line in lines)
 
 
@@ -34,18 +35,6 @@ def print_line(line: wrapper.Line, symbols: Mapping[str, Symbol] | None = None) 
         case wrapper.DefineSymbol(name=name, position=position):
             symbol = (symbols or {}).get(name)
             return f"{print_symbol(symbol) if symbol else name} = input {position}"
-        case wrapper.TakeInput(buffer=buffer, position=position):
-            return f"{print_buffer(buffer)} = input {position}"
-        case wrapper.AssertSizeStride(buffer=buffer):
-            return f"assert {print_buffer(buffer)}"
-        case wrapper.Constant(buffer=buffer):
-            return f"{print_buffer(buffer)} = constant"
-        case wrapper.Allocate(buffer=buffer):
-            return f"{print_buffer(buffer)} = allocate"
-        case wrapper.Reuse(buffer=buffer, source=source):
-            return f"{print_buffer(buffer)} = reuse {source}"
-        case wrapper.FreeIfNotReused(buffer=buffer):
-            return f"release {print_buffer(buffer)}"
         case wrapper.Free(name=name):
             return f"free {name}"
         case wrapper.Null():
@@ -69,13 +58,36 @@ def print_line(line: wrapper.Line, symbols: Mapping[str, Symbol] | None = None) 
             return f"comment {text!r}"
         case wrapper.Return(outputs=outputs):
             return print_wrapped("return ", [print_operand(output) for output in outputs], "", "")
+        case _:
+            return _print_memory(line)
+
+
+def _print_memory(line: wrapper.Line) -> str:
+    """The lines about one buffer's memory."""
+    match line:
+        case wrapper.TakeInput(buffer=buffer, position=position):
+            return f"{print_buffer(buffer)} = input {position}"
+        case wrapper.AssertSizeStride(buffer=buffer):
+            return f"assert {print_buffer(buffer)}"
+        case wrapper.Constant(buffer=buffer):
+            return f"{print_buffer(buffer)} = constant"
+        case wrapper.Allocate(buffer=buffer):
+            return f"{print_buffer(buffer)} = allocate"
+        case wrapper.Reuse(buffer=buffer, source=source):
+            return f"{print_buffer(buffer)} = reuse {source}"
+        case wrapper.FreeIfNotReused(buffer=buffer):
+            return f"release {print_buffer(buffer)}"
+        case _:
+            raise TypeError(f"{type(line).__name__} has no text")
 
 
 def print_kernel(kernel: Kernel, *, source: bool = True) -> str:
-    """A kernel's head: name, device, key, arguments, sizes and launch facts; then its source behind bars."""
+    """A kernel's head: name, device, key, arguments, sizes, hints; then its source behind bars."""
     rows = [f"kernel {kernel.name} on {kernel.device} key {kernel.key!r}"]
     for argument in kernel.arguments:
-        rows.append(f"  {'write' if argument.is_written else 'read'} {argument.name}: {argument.dtype}")
+        rows.append(
+            f"  {'write' if argument.is_written else 'read'} {argument.name}: {argument.dtype}"
+        )
     rows += [f"  size {name}" for name in kernel.sizes]
     rows += [f"  hint {name} = {value!r}" for name, value in kernel.hints]
     if source:
@@ -96,7 +108,7 @@ def _results(results: tuple[str | None, ...], is_tuple: bool) -> str:
     return f"({inner}) = "
 
 
-def _line_indices(lines: Iterable[wrapper.Line]) -> list[Index]:
+def line_indices(lines: Iterable[wrapper.Line]) -> list[Index]:
     """Every index expression of the lines."""
     found: list[Index] = []
     operands: list[Operand] = []

@@ -1,19 +1,20 @@
-"""Values: typed expression graphs over real numbers, hash-consed in a table that belongs to one compile.
+"""Values: typed expression graphs over real numbers, hash-consed in a table that belongs to one
+compile.
 
-Within one `Expressions` table two values are equal when they are the same object; across tables, compare text.
+Within one `Expressions` table two values are equal when they are the same object; across tables,
+compare text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Union
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, IndexLike, Symbol, as_index, known_less
 from fusewright.ir.ops import OPERATIONS, Result
 
-Number = Union[bool, int, float]
+Number = bool | int | float
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -26,7 +27,9 @@ class Load:
     """The buffer's element type: a load never converts."""
 
     indirect: tuple[Indirect, ...] = ()
-    """The values behind the loaded symbols (`k0`) that occur in `index`, in the order in which they were made."""
+    """The values behind the loaded symbols (`k0`) that occur in `index`, in the order in which they
+    were made.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -65,7 +68,9 @@ class Cast:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Masked:
-    """`value` where `mask` holds, else the constant `otherwise`; loads below `value` happen only where it holds."""
+    """`value` where `mask` holds, else the constant `otherwise`; loads below `value` happen only
+    where it holds.
+    """
 
     mask: Value
     value: Value
@@ -77,8 +82,8 @@ class Masked:
 class Indirect:
     """An index that is itself a value: `symbol` stands for it in index expressions.
 
-    A negative value counts from the end of `size` when `wrap`; the result must lie in `[0, size)`, which is checked
-    at run time when `check`, else promised by whoever made it.
+    A negative value counts from the end of `size` when `wrap`; the result must lie in `[0, size)`,
+    which is checked at run time when `check`, else promised by whoever made it.
     """
 
     symbol: Symbol
@@ -91,7 +96,9 @@ class Indirect:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Random:
-    """A draw from the Philox stream of a seed buffer, at a position: `kind` is uniform, normal or bits."""
+    """A draw from the Philox stream of a seed buffer, at a position: `kind` is uniform, normal or
+    bits.
+    """
 
     kind: str
     seed: Value
@@ -100,11 +107,13 @@ class Random:
     indirect: tuple[Indirect, ...] = ()
 
 
-Value = Union[Load, Constant, IndexValue, Apply, Cast, Masked, Indirect, Random]
+Value = Load | Constant | IndexValue | Apply | Cast | Masked | Indirect | Random
 
 
 class Expressions:
-    """The interning table of one compile, and the only maker of values; constructors fold and check types."""
+    """The interning table of one compile, and the only maker of values; constructors fold and check
+    types.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Value] = {}
@@ -134,7 +143,9 @@ class Expressions:
         )
 
     def apply(self, operation: str, *arguments: Value) -> Value:
-        """An operation on arguments of one type; `where` takes a bool first. Wrong types are an error here."""
+        """An operation on arguments of one type; `where` takes a bool first. Wrong types are an
+        error here.
+        """
         key = ("apply", operation, *map(id, arguments))
         known = self._known.get(key)
         if known is not None:
@@ -167,7 +178,8 @@ class Expressions:
     ) -> Index:
         """The index expression that is `value` at run time, bounded by `size`.
 
-        A value that is an index expression or a constant within `[0, size)` is that index: nothing is loaded.
+        A value that is an index expression or a constant within `[0, size)` is that index: nothing
+        is loaded.
         """
         size = as_index(size)
         if isinstance(value, IndexValue | Constant):
@@ -188,7 +200,7 @@ class Expressions:
     def named_indirect(
         self, name: str, value: Value, size: Index, *, wrap: bool, check: bool
     ) -> Indirect:
-        """As `indirect`, with the symbol's name given: for the parser and for canonical renaming."""
+        """As `indirect`, with the symbol's name given."""
         upper = size.upper
         symbol = Symbol(name, 0, None if upper is None else upper - 1)
         made = Indirect(symbol=symbol, value=value, size=size, wrap=wrap, check=check)
@@ -208,7 +220,9 @@ class Expressions:
         )
 
     def substitute(self, value: Value, replacements: Mapping[Symbol, Index]) -> Value:
-        """`value` with loop or size symbols replaced in every index; what does not mention them is shared."""
+        """`value` with loop or size symbols replaced in every index; what does not mention them is
+        shared.
+        """
         return self.rewrite(value, replacements, lambda load: None)
 
     def rewrite(
@@ -217,7 +231,9 @@ class Expressions:
         replacements: Mapping[Symbol, Index],
         replace_load: Callable[[Load], Value | None],
     ) -> Value:
-        """Replace symbols, then each load for which `replace_load` (given the new load) returns a value."""
+        """Replace symbols, then each load for which `replace_load` (given the new load) returns a
+        value.
+        """
         done: dict[int, Value] = {}
         for node in postorder((value,)):
             done[id(node)] = self._rewrite_node(node, done, dict(replacements), replace_load)
@@ -275,7 +291,9 @@ class Expressions:
                 return self.random(kind, done[id(seed)], position.substitute(replacements), dtype)
 
     def behind(self, index: Index) -> tuple[Indirect, ...]:
-        """The values behind the loaded symbols that occur in `index`, in the order in which they were made."""
+        """The values behind the loaded symbols that occur in `index`, in the order in which they
+        were made.
+        """
         found = (self._indirect[s] for s in index.free() if s in self._indirect)
         return tuple(sorted(found, key=lambda known: (len(known.symbol.name), known.symbol.name)))
 
@@ -325,7 +343,9 @@ def children(value: Value) -> tuple[Value, ...]:
 
 
 def postorder(roots: tuple[Value, ...]) -> Iterator[Value]:
-    """Every value below `roots` once, each after what it is made from; iterative, so depth is no limit."""
+    """Every value below `roots` once, each after what it is made from; iterative, so depth is no
+    limit.
+    """
     seen: set[int] = set()
     stack: list[tuple[Value, bool]] = [(root, False) for root in reversed(roots)]
     while stack:

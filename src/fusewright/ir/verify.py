@@ -1,0 +1,492 @@
+"""The legality of programs, groups and schedules: run at every stage border in tests.
+
+Invariants of a program, each checked here:
+
+1.  Names of inputs, constants and results are unique, and defined before they are used.
+2.  A layout has as many strides as sizes; sizes are not known to be negative; only the program's
+    size symbols occur.
+3.  Loops carry extents; a body's loops are its results' dimensions (a scatter's loops are free).
+4.  The type of a body's value is its result's; argmax and argmin give i64; any and all take bool;
+    Welford has two results.
+5.  A maximum or minimum is not taken of nothing.
+6.  A scatter's base has its result's layout, and is not read after it.
+7.  Operands name defined buffers; a view stays within the memory and keeps the element's width.
+8.  An extern call's `results` place each of its outputs once; an out-variant has one output.
+9.  A copy's target is an input.
+10. Values are legal (the table in `verify_values`), every access not proved out of bounds.
+
+Of a group:
+
+11. It reads exactly `reads`, writes exactly `writes`; `reuses` pairs one written with one read
+    buffer of equal width.
+12. A stage loads memory, or locals that an earlier stage filled. A row's index uses inner loops.
+13. A reduction has inner loops and scalar targets of the type that its kind gives, one, or two for
+    Welford.
+14. A store to memory mentions every outer loop of more than one point: no two points write the
+    same element.
+
+Of a schedule: its steps read what is defined before them, and define all results.
+
+A broken one raises `MalformedProgram`: what is wrong, and the rows around it, the offending one
+marked. What cannot be decided (accesses with symbols or loaded indices) is counted in the
+`Accesses` that the doors return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fusewright.errors import MalformedProgram
+from fusewright.ir.bounds import ALWAYS, Verdict, capacity, judge_access
+from fusewright.ir.dtype import DType
+from fusewright.ir.group import Accumulate, Action, Group, Reduce, Schedule, Stage, Store
+from fusewright.ir.index import Symbol, integer, known_less, product
+from fusewright.ir.ops import REDUCTION_KINDS
+from fusewright.ir.program import (
+    Body,
+    Buffer,
+    ComputedBuffer,
+    CopyBack,
+    ExternKernel,
+    Layout,
+    ListOf,
+    Operand,
+    Pointwise,
+    Program,
+    Reduction,
+    Scan,
+    Scatter,
+    Statement,
+    ViewReference,
+)
+from fusewright.ir.text import (
+    ValueRows,
+    action_row,
+    group_rows,
+    group_sizes,
+    layout_indices,
+    operand_buffers,
+    operand_indices,
+    print_buffer,
+    print_operand,
+    render_values,
+    stage_roots,
+    stage_rows,
+    statement_rows,
+)
+from fusewright.ir.value import Constant, Load, Value, postorder
+from fusewright.ir.verify_values import Accesses, Memory, ValueScope, check_values
+
+SCATTER_MODES = ("store", "add", "min", "max")
+SCAN_KINDS = ("sum", "prod", "max", "min")
+
+
+def verify_program(program: Program) -> Accesses:
+    """Check every invariant of a program; the number of accesses proved and unknown."""
+    accesses = Accesses()
+    sizes = frozenset(fact.symbol for fact in program.sizes)
+    defined: dict[str, Buffer] = {}
+    for buffer in (*program.inputs, *program.constants):
+        reason = _define(buffer, defined, sizes)
+        _require(reason, [print_buffer(buffer)])
+    inputs = {buffer.name for buffer in program.inputs}
+    consumed: dict[str, str] = {}
+    for statement in program.statements:
+        _verify_statement(statement, defined, sizes, inputs, consumed, accesses)
+    for operand in program.outputs:
+        reason = _operand(operand, defined, sizes)
+        _require(reason, [f"return {print_operand(operand)}"])
+    return accesses
+
+
+def verify_group(group: Group, program: Program | None = None) -> Accesses:
+    """Check every invariant of a group; with its program, that its buffers are the program's."""
+    accesses = Accesses()
+    rows = group_rows(group)
+    _require(_group_head(group, program), rows[:1])
+    memory = {
+        buffer.name: Memory(buffer.layout.dtype, capacity(buffer.layout))
+        for buffer in (*group.reads, *group.writes)
+    }
+    writable = {buffer.name for buffer in group.writes}
+    local_names = {local.name for local in group.locals}
+    locals_ = {local.name: Memory(local.dtype, product(local.size)) for local in group.locals}
+    sizes = frozenset(group_sizes(group))
+    filled: set[str] = set()
+    for stage in group.stages:
+        loadable = memory | {name: locals_[name] for name in filled}
+        scope = ValueScope(loadable, (*group.outer, *stage.inner), sizes, accesses)
+        _verify_values(stage_roots(stage), scope, stage_rows(stage))
+        for action in stage.actions:
+            reason = _action(action, stage, group, memory, locals_, writable, scope)
+            _require(reason, stage_rows(stage), action_row(stage, action))
+        filled |= _filled(stage) & local_names
+    return accesses
+
+
+def verify_schedule(schedule: Schedule) -> Accesses:
+    """Check the program, each group, and that the steps define and use buffers in order."""
+    program = schedule.program
+    accesses = verify_program(program)
+    layouts = program.buffers()
+    defined = {buffer.name for buffer in (*program.inputs, *program.constants)}
+    for step in schedule.steps:
+        if isinstance(step, Group):
+            counted = verify_group(step, program)
+            accesses.proved += counted.proved
+            accesses.unknown += counted.unknown
+            rows = group_rows(step)[:1]
+            used = [buffer.name for buffer in step.reads]
+            made = [buffer.name for buffer in step.writes]
+        else:
+            rows = statement_rows(step)
+            used = list(_used(step))
+            made = (
+                [buffer.name for buffer in step.outputs] if isinstance(step, ExternKernel) else []
+            )
+        missing = [name for name in used if name not in defined and name not in made]
+        _require(f"{missing[0]} is used before it is defined" if missing else None, rows)
+        stray = [name for name in made if name not in layouts]
+        _require(f"{stray[0]} is no buffer of the program" if stray else None, rows)
+        defined.update(made)
+    for operand in program.outputs:
+        missing = [name for name in operand_buffers([operand]) if name not in defined]
+        _require(f"the result {missing[0]} is never computed" if missing else None, ["return"])
+    return accesses
+
+
+# Statements ---------------------------------------------------------------------------------------
+
+
+def _verify_statement(
+    statement: Statement,
+    defined: dict[str, Buffer],
+    sizes: frozenset[Symbol],
+    inputs: set[str],
+    consumed: dict[str, str],
+    accesses: Accesses,
+) -> None:
+    """Check one statement against what was defined before it, then add what it defines."""
+    rows = statement_rows(statement)
+    for name in _used(statement):
+        if name in consumed:
+            _require(f"{name} was taken over by {consumed[name]}", rows)
+    match statement:
+        case ComputedBuffer(outputs=outputs, body=body):
+            memory = {
+                name: Memory(buffer.layout.dtype, capacity(buffer.layout))
+                for name, buffer in defined.items()
+            }
+            over = body.reduction_loops if isinstance(body, Reduction) else ()
+            scope = ValueScope(memory, (*body.loops, *over), sizes, accesses)
+            _verify_values(_body_roots(body), scope, rows)
+            _require(_body(body, outputs, defined, scope), rows)
+            if isinstance(body, Scatter):
+                consumed[body.base] = outputs[0].name
+        case ExternKernel():
+            _require(_extern(statement, defined, sizes), rows)
+        case CopyBack(target=target, source=source):
+            reason = None if target in inputs else f"{target} is no input"
+            _require(reason or _operand(source, defined, sizes), rows)
+    if not isinstance(statement, CopyBack):
+        for buffer in statement.outputs:
+            _require(_define(buffer, defined, sizes), rows)
+
+
+def _define(buffer: Buffer, defined: dict[str, Buffer], sizes: frozenset[Symbol]) -> str | None:
+    if buffer.name in defined:
+        return f"{buffer.name} is defined twice"
+    defined[buffer.name] = buffer
+    return _layout(buffer.layout, sizes)
+
+
+def _layout(layout: Layout, sizes: frozenset[Symbol]) -> str | None:
+    if len(layout.size) != len(layout.stride):
+        return f"{len(layout.size)} sizes but {len(layout.stride)} strides"
+    for size in layout.size:
+        if known_less(size, 0):
+            return f"a size of {size}"
+    unknown = {s for index in layout_indices(layout) for s in index.free()} - sizes
+    if unknown:
+        return f"{', '.join(sorted(map(str, unknown)))} is no size of the program"
+    return None
+
+
+def _body_roots(body: Body) -> tuple[Value, ...]:
+    return (*body.indirect, body.value) if isinstance(body, Scatter) else (body.value,)
+
+
+def _body(
+    body: Body, outputs: tuple[Buffer, ...], defined: dict[str, Buffer], scope: ValueScope
+) -> str | None:
+    reason = _loops(scope.loops)
+    if reason is not None:
+        return reason
+    if isinstance(body, Scatter):
+        return _scatter(body, outputs, defined, scope)
+    extents = tuple(symbol.extent for symbol in body.loops)
+    for output in outputs:
+        if output.layout.size != extents:
+            return f"the loops do not run over {output.name}"
+    match body:
+        case Pointwise():
+            wanted: tuple[DType, ...] = (body.value.dtype,)
+        case Scan(kind=kind):
+            if kind not in SCAN_KINDS or not body.loops:
+                return f"no scan {kind} over {len(body.loops)} loops"
+            wanted = (body.value.dtype,)
+        case Reduction(kind=kind, reduction_loops=over):
+            known = _reduction_types(kind, body.value.dtype, over)
+            if isinstance(known, str):
+                return known
+            wanted = known
+    return _types(wanted, tuple(output.layout.dtype for output in outputs))
+
+
+def _scatter(
+    body: Scatter, outputs: tuple[Buffer, ...], defined: dict[str, Buffer], scope: ValueScope
+) -> str | None:
+    base = defined.get(body.base)
+    if base is None:
+        return f"{body.base} is not defined here"
+    if len(outputs) != 1 or outputs[0].layout != base.layout:
+        return f"the result is not laid out as {body.base}"
+    if body.mode not in SCATTER_MODES:
+        return f"{body.mode} is none of {', '.join(SCATTER_MODES)}"
+    wrong = _types((body.value.dtype,), (base.layout.dtype,))
+    return wrong or scope.access(body.base, body.index, ALWAYS)
+
+
+def _reduction_types(kind: str, dtype: DType, over: tuple[Symbol, ...]) -> tuple[DType, ...] | str:
+    """The types of a reduction's results, or what is wrong with it."""
+    if kind not in REDUCTION_KINDS:
+        return f"there is no reduction {kind}"
+    if kind in ("any", "all") and dtype is not DType.BOOL:
+        return f"{kind} takes bool, not {dtype}"
+    if kind == "xor" and dtype.is_float:
+        return f"xor does not take {dtype}"
+    if kind == "welford":
+        return (dtype, dtype) if dtype.is_float else f"welford does not take {dtype}"
+    if kind in ("max", "min", "argmax", "argmin") and any(s.extent == 0 for s in over):
+        return f"the {kind} of nothing"
+    return (DType.I64,) if kind in ("argmax", "argmin") else (dtype,)
+
+
+def _types(wanted: tuple[DType, ...], given: tuple[DType, ...]) -> str | None:
+    if wanted == given:
+        return None
+    gives, holds = (", ".join(map(str, types)) for types in (wanted, given))
+    return f"the value gives {gives}, the target holds {holds}"
+
+
+def _loops(loops: Iterable[Symbol]) -> str | None:
+    seen: set[str] = set()
+    for symbol in loops:
+        if symbol.extent is None:
+            return f"{symbol} is no loop variable: it has no extent"
+        if symbol.name in seen:
+            return f"two loops are named {symbol}"
+        seen.add(symbol.name)
+    return None
+
+
+def _extern(call: ExternKernel, defined: dict[str, Buffer], sizes: frozenset[Symbol]) -> str | None:
+    for operand in (*call.arguments, *(value for _, value in call.keywords)):
+        reason = _operand(operand, defined, sizes)
+        if reason is not None:
+            return reason
+    for name in call.mutates:
+        if name not in defined:
+            return f"{name} is not defined here"
+    places = [place for place in call.results if place is not None]
+    if call.results and sorted(places) != list(range(len(call.outputs))):
+        return (
+            f"the results {list(call.results)} do not place {len(call.outputs)} outputs once each"
+        )
+    if call.out_operator and len(call.outputs) != 1:
+        return f"{call.out_operator} writes one output, not {len(call.outputs)}"
+    return None
+
+
+def _operand(operand: Operand, defined: dict[str, Buffer], sizes: frozenset[Symbol]) -> str | None:
+    for name in operand_buffers([operand]):
+        if name not in defined:
+            return f"{name} is not defined here"
+    unknown = {s for index in operand_indices([operand]) for s in index.free()} - sizes
+    if unknown:
+        return f"{', '.join(sorted(map(str, unknown)))} is no size of the program"
+    match operand:
+        case ViewReference(name=name, layout=layout):
+            memory = defined[name].layout
+            if layout.dtype.bits != memory.dtype.bits:
+                return f"a view of {memory.dtype} as {layout.dtype}, of another width"
+            if any(size == 0 for size in layout.size):
+                return None
+            last = capacity(layout) - 1
+            if judge_access(last, capacity(memory), ()) is Verdict.OUTSIDE:
+                return f"the view leaves the {capacity(memory)} elements of {name}"
+            return _layout(layout, sizes)
+        case ListOf(items=items):
+            return next(filter(None, (_operand(item, defined, sizes) for item in items)), None)
+        case _:
+            return None
+
+
+def _used(statement: Statement) -> set[str]:
+    """The names of buffers that a statement reads."""
+    match statement:
+        case ComputedBuffer(body=body):
+            loads = postorder(_body_roots(body))
+            used = {value.buffer for value in loads if isinstance(value, Load)}
+            return used | ({body.base} if isinstance(body, Scatter) else set())
+        case ExternKernel():
+            given = (*statement.arguments, *(value for _, value in statement.keywords))
+            return set(operand_buffers(given)) | set(statement.mutates)
+        case CopyBack(source=source):
+            return set(operand_buffers([source]))
+
+
+# Groups -------------------------------------------------------------------------------------------
+
+
+def _group_head(group: Group, program: Program | None) -> str | None:
+    """Invariant 11, and that names are unique and buffers the program's."""
+    reads = {buffer.name: buffer for buffer in group.reads}
+    writes = {buffer.name: buffer for buffer in group.writes}
+    local_names = [local.name for local in group.locals]
+    names = [*(reads | writes), *local_names]
+    if len(set(names)) != len(names) or len(reads) != len(group.reads):
+        return "a name is defined twice"
+    loaded, stored, combined = _touched(group)
+    loaded -= set(local_names)
+    stored -= set(local_names)
+    if loaded - combined != set(reads) - combined:
+        return f"it loads {_names_text(loaded)}, but reads {_names_text(reads)}"
+    if stored != set(writes):
+        return f"it stores {_names_text(stored)}, but writes {_names_text(writes)}"
+    for written, read in group.reuses:
+        if written not in writes or read not in reads:
+            return f"{written} cannot reuse {read}: one is not written, or the other not read"
+        if writes[written].layout.dtype.bits != reads[read].layout.dtype.bits:
+            return f"{written} cannot reuse {read}: their elements differ in width"
+    if program is not None:
+        known = program.buffers()
+        for buffer in (*group.reads, *group.writes):
+            if known.get(buffer.name) != buffer:
+                return f"{buffer.name} is not the program's"
+    return _loops(group.outer) or _nested_loops(group)
+
+
+def _nested_loops(group: Group) -> str | None:
+    reasons = (_loops((*group.outer, *stage.inner)) for stage in group.stages)
+    return next(filter(None, reasons), None)
+
+
+def _touched(group: Group) -> tuple[set[str], set[str], set[str]]:
+    """Names loaded; stored; combined into (which may, but need not, stand among the reads)."""
+    loaded: set[str] = set()
+    stored: set[str] = set()
+    combined: set[str] = set()
+    for stage in group.stages:
+        for value in postorder(stage_roots(stage)):
+            if isinstance(value, Load):
+                loaded.add(value.buffer)
+        for action in stage.actions:
+            if isinstance(action, Reduce):
+                stored.update(action.targets)
+            else:
+                stored.add(action.buffer)
+            if isinstance(action, Accumulate):
+                combined.add(action.buffer)
+    return loaded, stored, combined
+
+
+def _action(
+    action: Action,
+    stage: Stage,
+    group: Group,
+    memory: dict[str, Memory],
+    locals_: dict[str, Memory],
+    writable: set[str],
+    scope: ValueScope,
+) -> str | None:
+    if isinstance(action, Reduce):
+        return _reduce(action, stage, locals_)
+    name = action.buffer
+    if name not in writable and name not in locals_:
+        return f"{name} is not written by this group"
+    target = (memory | locals_)[name]
+    wrong = _types((action.value.dtype,), (target.dtype,))
+    if wrong is not None:
+        return wrong
+    if isinstance(action, Accumulate) and (action.mode not in SCATTER_MODES or name in locals_):
+        return f"cannot {action.mode} into {name}"
+    if isinstance(action, Store) and name in locals_:
+        return _store_local(action, stage, scope, target)
+    if isinstance(action, Store):
+        missing = [s for s in group.outer if s.extent != 1 and s not in action.index.free()]
+        if missing:
+            return f"points that differ in {missing[0]} store to the same element of {name}"
+    scope.memory = {**scope.memory, name: target}
+    return scope.access(name, action.index, ALWAYS)
+
+
+def _store_local(action: Store, stage: Stage, scope: ValueScope, target: Memory) -> str | None:
+    stray = action.index.free() - set(stage.inner) - scope.sizes
+    if stray:
+        return f"the row {action.buffer} is indexed by {', '.join(sorted(map(str, stray)))}"
+    scope.memory = {**scope.memory, action.buffer: target}
+    return scope.access(action.buffer, action.index, ALWAYS)
+
+
+def _reduce(action: Reduce, stage: Stage, locals_: dict[str, Memory]) -> str | None:
+    if not stage.inner:
+        return "a reduction without inner loops"
+    for name in action.targets:
+        if name not in locals_ or locals_[name].capacity != integer(1):
+            return f"{name} is no scalar local"
+    wanted = _reduction_types(action.kind, action.value.dtype, stage.inner)
+    if isinstance(wanted, str):
+        return wanted
+    return _types(wanted, tuple(locals_[name].dtype for name in action.targets))
+
+
+def _filled(stage: Stage) -> set[str]:
+    """What a stage stores or gathers into."""
+    names: set[str] = set()
+    for action in stage.actions:
+        names.update(action.targets if isinstance(action, Reduce) else (action.buffer,))
+    return names
+
+
+# Messages -----------------------------------------------------------------------------------------
+
+
+def _verify_values(roots: tuple[Value, ...], scope: ValueScope, rows: list[str]) -> None:
+    wrong = check_values(roots, scope)
+    if wrong is not None:
+        value, reason = wrong
+        _require(reason, rows, _value_row(render_values(roots), value))
+
+
+def _value_row(values: ValueRows, value: Value) -> str:
+    """The beginning of a value's row; constants have none."""
+    return "" if isinstance(value, Constant) else f"{values.operand(value)} ="
+
+
+def _require(reason: str | None, rows: list[str], marked: str = "") -> None:
+    """If there is a reason, raise it with the rows around the one that begins as `marked`."""
+    if reason is None:
+        return
+    place = next((n for n, row in enumerate(rows) if row.strip().startswith(marked)), 0)
+    first, last = max(0, place - 4), place + 4
+    shown = [
+        f"  {'>' if number == place else ' '} {row}"
+        for number, row in enumerate(rows)
+        if number == 0 or first <= number <= last
+    ]
+    raise MalformedProgram("\n".join([reason, *shown]))
+
+
+def _names_text(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"
