@@ -1,0 +1,43 @@
+"""A schedule computes what its program computes, whatever the program: by evaluating both."""
+
+from __future__ import annotations
+
+import math
+
+from fusewright.context import CompileContext
+from fusewright.ir.group import Schedule
+from fusewright.ir.program import Program
+from fusewright.schedule import schedule
+from hypothesis import HealthCheck, given, settings
+
+from tests.schedule.evaluate import Evaluator
+from tests.schedule.programs import inputs_of, programs
+
+relaxed = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+
+
+def assert_equivalent(program: Program, planned: Schedule) -> None:
+    data = inputs_of(program)
+    before, after = Evaluator(program, data), Evaluator(program, data)
+    expected, found = before.run_program(program), after.run_schedule(planned)
+    for buffer in program.inputs:
+        expected.append(before.elements(buffer.name))
+        found.append(after.elements(buffer.name))
+    for wanted, got in zip(expected, found, strict=True):
+        assert len(wanted) == len(got)
+        for x, y in zip(wanted, got, strict=True):
+            assert math.isclose(x, y, rel_tol=1e-6, abs_tol=1e-6) or (x != x and y != y)
+
+
+@given(programs())
+@relaxed
+def test_random_programs(program: Program) -> None:
+    assert_equivalent(program, schedule(program, CompileContext()))
+
+
+@given(programs(symbolic=True))
+@relaxed
+def test_random_programs_with_symbolic_sizes(program: Program) -> None:
+    assert_equivalent(program, schedule(program, CompileContext()))
