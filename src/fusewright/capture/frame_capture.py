@@ -1,0 +1,183 @@
+"""Capture one call of a Python function: its graph, the guards under which it holds, and the function to run instead.
+
+    capture = capture_call(function, arguments)      # arguments: the frame's locals at entry
+    capture.graph_module, capture.inputs              # what a backend compiles
+    capture.guards                                    # when it may be used again
+    capture.finish(compiled)                          # the Python function that calls what the backend made
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright.capture import handlers
+from fusewright.capture.guards import Guard, GuardKind
+from fusewright.capture.interpreter.machine import Machine
+from fusewright.capture.rebuild import FunctionWriter, Write, pending_writes, reachable_tensors
+from fusewright.capture.sources import CellSource, LocalSource
+from fusewright.capture.values.base import TracedError, Value
+from fusewright.capture.values.functions import FunctionValue
+from fusewright.capture.values.mappings import DictValue
+from fusewright.capture.values.tensors import TensorValue
+
+assert handlers, "importing the handlers fills their table"
+
+RECURSION_LIMIT = 10_000
+"""While tracing, each call of the traced program takes about ten calls of the interpreter's own."""
+
+
+class ProgramRaised(Exception):
+    """The traced program ends in an exception: it is to be run as it is, so that the exception comes from its own lines."""
+
+    def __init__(self, text: str, guards: Sequence[Guard]) -> None:
+        self.guards = guards
+        super().__init__(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """One captured call."""
+
+    graph_module: fx.GraphModule
+    """Torch-level graph: a placeholder a tensor read, a tuple of tensors as output."""
+
+    inputs: tuple[torch.Tensor, ...]
+    """The tensors read, in the order of the placeholders."""
+
+    guards: tuple[Guard, ...]
+    """What must hold for the capture to be used again."""
+
+    outputs: tuple[TensorValue, ...]
+    result: Value
+    writes: tuple[Write, ...]
+    machine: Machine
+    function: types.FunctionType
+    root: FunctionValue
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the graph does nothing that anyone could see."""
+        return not self.outputs and all(
+            node.op in ("placeholder", "output") for node in self.graph_module.graph.nodes
+        )
+
+    def finish(self, compiled: Callable[..., Any]) -> types.FunctionType:
+        """The function that runs in place of the captured one; it calls `compiled` with the graph's inputs."""
+        writer = FunctionWriter(self.machine, self.root)
+        graph = None if self.is_empty else compiled
+        code = writer.write(graph, self.outputs, self.result, self.writes)
+        function = types.FunctionType(
+            code,
+            self.function.__globals__,
+            self.function.__name__,
+            self.function.__defaults__,
+            self.function.__closure__,
+        )
+        function.__kwdefaults__ = self.function.__kwdefaults__
+        return function
+
+
+def capture_call(function: types.FunctionType, arguments: Mapping[str, Any]) -> Capture:
+    """Trace one call of `function`; `arguments` are its locals at entry, `*args` and `**kwargs` collected.
+
+    Raises Unsupported for what cannot be captured, ProgramRaised when the program itself raises.
+    """
+    machine = Machine(function.__globals__)
+    with _tracing():
+        root = _root_function(machine, function)
+        try:
+            result = machine.execute(root, _root_variables(machine, function, arguments))
+        except TracedError as error:
+            raise ProgramRaised(error.value.describe(), tuple(machine.guards.values())) from None
+        writes = pending_writes(machine)
+        roots = [result, *_written_values(writes)]
+        outputs = reachable_tensors(roots)
+        graph_module = _finish_graph(machine, outputs)
+    _guard_distinct(machine)
+    return Capture(
+        graph_module=graph_module,
+        inputs=tuple(tensor.object for tensor in machine.inputs),
+        guards=tuple(machine.guards.values()),
+        outputs=tuple(outputs),
+        result=result,
+        writes=tuple(writes),
+        machine=machine,
+        function=function,
+        root=root,
+    )
+
+
+@contextmanager
+def _tracing() -> Iterator[None]:
+    """Undo, at the end, the global switches that the traced program turns while tracing."""
+    grad_enabled = torch.is_grad_enabled()
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, RECURSION_LIMIT))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+        torch.set_grad_enabled(grad_enabled)
+
+
+def _root_function(machine: Machine, function: types.FunctionType) -> FunctionValue:
+    names = function.__code__.co_freevars
+    cells = [
+        machine.cell(cell, CellSource(name))
+        for name, cell in zip(names, function.__closure__ or (), strict=True)
+    ]
+    return FunctionValue(function.__code__, machine.namespace(function.__globals__), cells=cells)
+
+
+def _root_variables(
+    machine: Machine, function: types.FunctionType, arguments: Mapping[str, Any]
+) -> dict[str, Value]:
+    """The frame's arguments as values. `**kwargs` is a dict of this call alone, so its keys are always guarded."""
+    variables: dict[str, Value] = {}
+    for name, object in arguments.items():
+        source = LocalSource(name)
+        variables[name] = machine.wrap(object, source)
+    if function.__code__.co_flags & 0x8:
+        keywords = variables[_keywords_name(function.__code__)]
+        assert isinstance(keywords, DictValue)
+        keywords.keys(machine)
+    return variables
+
+
+def _keywords_name(code: types.CodeType) -> str:
+    """The name of the parameter `**kwargs`."""
+    index = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x4)
+    return code.co_varnames[index]
+
+
+def _written_values(writes: Sequence[Write]) -> Iterator[Value]:
+    for write in writes:
+        if isinstance(write.value, Value):
+            yield write.value
+        elif write.value is None and isinstance(write.owner, Value):
+            yield from write.owner.parts()
+
+
+def _finish_graph(machine: Machine, outputs: Sequence[TensorValue]) -> fx.GraphModule:
+    graph = machine.builder.graph
+    nodes = tuple(tensor.node for tensor in outputs)
+    output = graph.output(nodes)
+    output.meta["val"] = tuple(tensor.fake for tensor in outputs)
+    return fx.GraphModule(torch.nn.Module(), graph, class_name="CapturedGraph")
+
+
+def _guard_distinct(machine: Machine) -> None:
+    """Tensors that are different objects now are so whenever the capture is used."""
+    sources = tuple(tensor.source for tensor in machine.inputs)
+    if len(sources) > 1:
+        machine.guard(GuardKind.DISTINCT, None, sources)
+
+

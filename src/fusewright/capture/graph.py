@@ -1,0 +1,114 @@
+"""The torch-level graph under construction: calls of torch functions as nodes, each with the fake of its result."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import fx
+
+from fusewright.errors import DataDependent, Location, UnsupportedOperator
+from fusewright.fake import FakeMode, FakeTensor
+
+GRAPH_MODULES: Final = frozenset(
+    {"torch.nn.functional", "torch.functional", "torch._tensor", "torch._lowrank", "torch._linalg_utils"}
+)
+"""Modules of torch whose Python functions are one call in the graph, not inlined."""
+
+_OPERATOR_OWNERS: Final = frozenset(
+    {
+        "_VariableFunctionsClass",
+        "torch._C._nn",
+        "torch._C._fft",
+        "torch._C._linalg",
+        "torch._C._special",
+        "torch._C._sparse",
+        "torch._C._nested",
+    }
+)
+"""Names of the classes and modules that hold torch's functions written in C."""
+
+_OPERATOR_TYPES: Final = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
+
+
+def is_graph_function(function: Any) -> bool:
+    """Whether a callable computes tensors from tensors and belongs in the graph as one call."""
+    if isinstance(function, types.BuiltinFunctionType):
+        return getattr(function.__self__, "__name__", None) in _OPERATOR_OWNERS
+    if isinstance(function, types.FunctionType):
+        return function.__module__ in GRAPH_MODULES
+    return isinstance(function, _OPERATOR_TYPES)
+
+
+class GraphBuilder:
+    """Grows an `fx.Graph`, running each call on fake tensors as it is added."""
+
+    def __init__(self) -> None:
+        self.graph = fx.Graph()
+        self.mode = FakeMode()
+        self._last_placeholder: fx.Node | None = None
+
+    def add_input(self, name: str, tensor: torch.Tensor) -> tuple[fx.Node, FakeTensor]:
+        """A placeholder for a tensor that exists."""
+        fake = self.mode.fake_distinct(tensor)
+        graph = self.graph
+        if self._last_placeholder is not None:
+            position = graph.inserting_after(self._last_placeholder)
+        else:
+            first = next(iter(graph.nodes), None)
+            position = graph.inserting_before(first)
+        with position:
+            node = graph.placeholder(name)
+        self._last_placeholder = node
+        node.meta["val"] = fake
+        return node, fake
+
+    def run(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        """The result of a call on fakes. A string as function names a method of the first argument.
+
+        Raises DataDependent and UnsupportedOperator; whatever else is raised is the program's own mistake.
+        """
+        with self.mode:
+            if isinstance(function, str):
+                return getattr(arguments[0], function)(*arguments[1:], **keywords)
+            return function(*arguments, **keywords)
+
+    def add_call(
+        self,
+        function: Any,
+        arguments: Sequence[Any],
+        keywords: dict[str, Any],
+        value: Any,
+        describe: Callable[[fx.Node], None],
+    ) -> fx.Node:
+        """A node for a call whose result on fakes is `value`; `describe` says where it comes from."""
+        kind = "call_method" if isinstance(function, str) else "call_function"
+        node = self.graph.create_node(kind, function, tuple(arguments), keywords)
+        node.meta["val"] = value
+        describe(node)
+        return node
+
+
+def contains_tensor(result: Any) -> bool:
+    """Whether the result of a call on fakes has a tensor in it."""
+    match result:
+        case torch.Tensor():
+            return True
+        case tuple() | list():
+            return any(contains_tensor(item) for item in result)
+        case dict():
+            return any(contains_tensor(item) for item in result.values())
+        case _:
+            return False
+
+
+FAKE_FAILURES: Final = (DataDependent, UnsupportedOperator)
+"""What running on fakes raises when the data would be needed, or torch cannot tell the result's sizes."""
+
+
+def node_location(node: fx.Node) -> Location | None:
+    """The user's line that a node comes from."""
+    found = node.meta.get("location")
+    return Location(*found) if found else None

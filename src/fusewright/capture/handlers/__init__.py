@@ -1,0 +1,8 @@
+"""What calls of callables that are not plain Python mean; importing this package fills the tables."""
+
+from __future__ import annotations
+
+from fusewright.capture.handlers import builtins, containers, library, polyfills, torch_functions
+from fusewright.capture.handlers.registry import handles, polyfill
+
+__all__ = ["builtins", "containers", "handles", "library", "polyfill", "polyfills", "torch_functions"]

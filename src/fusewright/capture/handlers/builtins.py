@@ -1,0 +1,408 @@
+"""What the functions of module `builtins` mean."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from typing import Any
+
+from fusewright.capture import reasons
+from fusewright.capture.handlers.registry import DECLINED, PURE, handles
+from fusewright.capture.sources import ConstantSource
+from fusewright.capture.values.base import MISSING, NotConstant, Value
+from fusewright.capture.values.classes import ClassValue, SuperValue
+from fusewright.capture.values.constant import ConstantValue, boolean
+from fusewright.capture.values.functions import BuiltinValue, FunctionValue, MethodValue
+from fusewright.capture.values.iterators import IteratorValue
+from fusewright.capture.values.objects import ExceptionValue, ObjectValue
+from fusewright.capture.values.sequences import ListValue, SequenceValue, SliceValue
+from fusewright.capture.values.tensors import TensorMethodValue, TensorValue
+
+PURE |= {
+    abs, ascii, bin, bool, bytes, chr, complex, divmod, float, format, hash, hex, int, len, max, min, oct, ord, pow,
+    range, repr, round, sorted, str, sum, frozenset,
+}  # fmt: skip
+
+
+# -- attributes -----------------------------------------------------------------------------------
+
+
+@handles(getattr)
+def get_attribute(interpreter: Any, owner: Value, name: Value, default: Value | None = None) -> Value:
+    if default is None:
+        return interpreter.attribute(owner, name.constant())
+    found = interpreter.attribute_or_none(owner, name.constant())
+    return default if found is None else found
+
+
+@handles(hasattr)
+def has_attribute(interpreter: Any, owner: Value, name: Value) -> Value:
+    return boolean(interpreter.attribute_or_none(owner, name.constant()) is not None)
+
+
+@handles(setattr)
+def set_attribute(interpreter: Any, owner: Value, name: Value, value: Value) -> None:
+    interpreter.set_attribute(owner, name.constant(), value)
+
+
+@handles(delattr)
+def delete_attribute(interpreter: Any, owner: Value, name: Value) -> None:
+    owner.delete_attribute(interpreter, name.constant())
+
+
+@handles(object.__getattribute__)
+def object_get_attribute(interpreter: Any, owner: Value, name: Value) -> Value:
+    if isinstance(owner, ObjectValue):
+        return owner.generic_attribute(interpreter, name.constant())
+    return owner.get_attribute(interpreter, name.constant())
+
+
+@handles(object.__setattr__)
+def object_set_attribute(interpreter: Any, owner: Value, name: Value, value: Value) -> Any:
+    if not isinstance(owner, ObjectValue):
+        return DECLINED
+    owner.generic_set(interpreter, name.constant(), value)
+    return None
+
+
+@handles(object.__delattr__)
+def object_delete_attribute(interpreter: Any, owner: Value, name: Value) -> Any:
+    if not isinstance(owner, ObjectValue):
+        return DECLINED
+    owner.generic_delete(interpreter, name.constant())
+    return None
+
+
+@handles(vars)
+def variables(interpreter: Any, owner: Value) -> Value:
+    return interpreter.attribute(owner, "__dict__")
+
+
+@handles(callable)
+def is_callable(interpreter: Any, value: Value) -> Value:
+    if isinstance(value, TensorMethodValue | FunctionValue | MethodValue | BuiltinValue | ClassValue):
+        return boolean(True)
+    return boolean(hasattr(value.python_type(), "__call__"))
+
+
+# -- classes --------------------------------------------------------------------------------------
+
+
+@handles(type)
+def type_of(interpreter: Any, value: Value, *rest: Value) -> Value:
+    if rest:
+        raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="type(name, bases, namespace)")
+    cls = value.python_type()
+    if value.source is not None and isinstance(value, ObjectValue):
+        return interpreter.wrap(cls, ConstantSource(cls))
+    return ClassValue(cls, ConstantSource(cls))
+
+
+def _classes(interpreter: Any, value: Value) -> Any:
+    try:
+        return value.to_python()
+    except NotConstant:
+        interpreter.raise_error(TypeError, "arg 2 must be a type, a tuple of types, or a union")
+
+
+@handles(isinstance)
+def is_instance(interpreter: Any, value: Value, classes: Value) -> Value:
+    interpreter.read_all([classes])
+    wanted = _classes(interpreter, classes)
+    cls = value.python_type()
+    if isinstance(value, TensorValue) and value.object is not MISSING:
+        return boolean(isinstance(value.object, wanted))
+    if isinstance(value, ConstantValue):
+        return boolean(isinstance(value.value, wanted))
+    try:
+        return boolean(issubclass(cls, wanted))
+    except TypeError as error:
+        interpreter.raise_error(TypeError, *error.args)
+
+
+@handles(issubclass)
+def is_subclass(interpreter: Any, cls: Value, classes: Value) -> Value:
+    interpreter.read_all([classes])
+    wanted = _classes(interpreter, classes)
+    try:
+        return boolean(issubclass(cls.constant(), wanted))
+    except (TypeError, NotConstant):
+        interpreter.raise_error(TypeError, "issubclass() arg 1 must be a class")
+
+
+@handles(super)
+def super_of(interpreter: Any, cls: Value | None = None, instance: Value | None = None) -> Value:
+    if cls is None or instance is None:
+        frame = interpreter.frames[-1]
+        cell = frame.cells.get("__class__")
+        cls = cell.load(interpreter) if cell is not None else None
+        first = frame.code.co_varnames[0]
+        instance = frame.locals.get(first)
+        if first in frame.code.co_cellvars:
+            instance = frame.cells[first].load(interpreter)
+        if cls is None or instance is None:
+            interpreter.raise_error(RuntimeError, "super(): no arguments")
+    return SuperValue(cls.constant(), instance)
+
+
+@handles(object.__new__)
+def new_object(interpreter: Any, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+    return ObjectValue(cls.constant())
+
+
+@handles(object.__init__)
+def init_object(interpreter: Any, *arguments: Value, **keywords: Value) -> None:
+    return None
+
+
+@handles(object.__init_subclass__)
+def init_subclass(interpreter: Any, *arguments: Value, **keywords: Value) -> None:
+    return None
+
+
+@handles(object.__eq__)
+def object_equal(interpreter: Any, left: Value, right: Value) -> Value:
+    return boolean(True) if interpreter.identical(left, right) else ConstantValue(NotImplemented)
+
+
+@handles(object.__ne__)
+def object_not_equal(interpreter: Any, left: Value, right: Value) -> Value:
+    equal = interpreter.call_special(left, "__eq__", [right])
+    if isinstance(equal, ConstantValue) and equal.value is NotImplemented:
+        return equal
+    return boolean(not interpreter.truth(equal))
+
+
+@handles(BaseException.__new__)
+def new_exception(interpreter: Any, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+    return ExceptionValue(cls.constant(), arguments)
+
+
+@handles(BaseException.__init__)
+def init_exception(interpreter: Any, instance: Value, *arguments: Value) -> None:
+    if isinstance(instance, ExceptionValue):
+        instance.arguments = list(arguments)
+
+
+@handles(BaseException.with_traceback)
+def with_traceback(interpreter: Any, instance: Value, traceback: Value) -> Value:
+    return instance
+
+
+for _exception in vars(builtins).values():
+    if isinstance(_exception, type) and issubclass(_exception, BaseException):
+        for _name, _handler in (("__new__", new_exception), ("__init__", init_exception)):
+            if _name in vars(_exception):
+                handles(getattr(_exception, _name))(_handler)
+
+
+# -- text -----------------------------------------------------------------------------------------
+
+
+@handles(str)
+def to_string(interpreter: Any, value: Value | None = None, *rest: Value, **keywords: Value) -> Any:
+    if value is None or rest or keywords:
+        return DECLINED
+    return _text(interpreter, value, "__str__", str)
+
+
+@handles(repr)
+def representation(interpreter: Any, value: Value) -> Any:
+    return _text(interpreter, value, "__repr__", repr)
+
+
+def _text(interpreter: Any, value: Value, name: str, function: Any) -> Any:
+    interpreter.read_all([value])
+    try:
+        return ConstantValue(function(value.to_python()))
+    except NotConstant:
+        pass
+    method, _ = interpreter.class_attribute(value.python_type(), name)
+    if isinstance(method, types.FunctionType):
+        return interpreter.call_special(value, name, [])
+    if name == "__str__":
+        return _text(interpreter, value, "__repr__", repr)
+    raise interpreter.unsupported(
+        reasons.TENSOR_TO_UNKNOWN, function=function.__name__, argument=value.describe()
+    )
+
+
+@handles(format)
+def format_value(interpreter: Any, value: Value, specification: Value | None = None) -> Any:
+    text = "" if specification is None else specification.constant()
+    if not isinstance(value, ConstantValue) and not text:
+        return to_string(interpreter, value)
+    return DECLINED
+
+
+# -- sizes, iteration -----------------------------------------------------------------------------
+
+
+@handles(len)
+def length(interpreter: Any, value: Value) -> Value:
+    return ConstantValue(interpreter.length(value))
+
+
+@handles(bool)
+def to_bool(interpreter: Any, value: Value | None = None) -> Value:
+    return boolean(value is not None and interpreter.truth(value))
+
+
+@handles(int, float, complex)
+def to_number(interpreter: Any, value: Value | None = None, *rest: Value, **keywords: Value) -> Any:
+    if isinstance(value, TensorValue):
+        return interpreter.call_tensor_method(value, "item", [], {})
+    return DECLINED
+
+
+@handles(abs)
+def absolute(interpreter: Any, value: Value) -> Value:
+    return interpreter.unary("abs", value)
+
+
+@handles(iter)
+def iterate(interpreter: Any, value: Value, *sentinel: Value) -> Any:
+    if sentinel:
+        return DECLINED
+    return interpreter.iterate(value)
+
+
+@handles(next)
+def next_item(interpreter: Any, iterator: Value, *default: Value) -> Value:
+    item = interpreter.next(iterator)
+    if item is not None:
+        return item
+    if default:
+        return default[0]
+    interpreter.raise_error(StopIteration)
+
+
+@handles(enumerate)
+def enumerated(interpreter: Any, iterable: Value, start: Value | None = None) -> Value:
+    iterator = interpreter.iterate(iterable)
+    position = [0 if start is None else start.constant()]
+
+    def advance(interpreter: Any) -> Value | None:
+        item = interpreter.next(iterator)
+        if item is None:
+            return None
+        position[0] += 1
+        return interpreter.new_tuple([ConstantValue(position[0] - 1), item])
+
+    return IteratorValue(advance, enumerate)
+
+
+@handles(zip)
+def zipped(interpreter: Any, *iterables: Value, strict: Value | None = None) -> Value:
+    iterators = [interpreter.iterate(iterable) for iterable in iterables]
+    is_strict = strict is not None and interpreter.truth(strict)
+
+    def advance(interpreter: Any) -> Value | None:
+        found: list[Value] = []
+        for index, iterator in enumerate(iterators):
+            item = interpreter.next(iterator)
+            if item is None:
+                if is_strict and (index or any(interpreter.next(other) for other in iterators[1:])):
+                    interpreter.raise_error(ValueError, "zip() arguments have different lengths")
+                return None
+            found.append(item)
+        return interpreter.new_tuple(found) if found else None
+
+    return IteratorValue(advance, zip)
+
+
+@handles(map)
+def mapped(interpreter: Any, function: Value, *iterables: Value) -> Value:
+    rows = zipped(interpreter, *iterables)
+
+    def advance(interpreter: Any) -> Value | None:
+        row = interpreter.next(rows)
+        return None if row is None else interpreter.call(function, list(row.read_items()))
+
+    return IteratorValue(advance, map)
+
+
+@handles(filter)
+def filtered(interpreter: Any, function: Value, iterable: Value) -> Value:
+    iterator = interpreter.iterate(iterable)
+    keeps_true = isinstance(function, ConstantValue) and function.value is None
+
+    def advance(interpreter: Any) -> Value | None:
+        while (item := interpreter.next(iterator)) is not None:
+            verdict = item if keeps_true else interpreter.call(function, [item])
+            if interpreter.truth(verdict):
+                return item
+        return None
+
+    return IteratorValue(advance, filter)
+
+
+@handles(reversed)
+def reverse(interpreter: Any, value: Value) -> Value:
+    if isinstance(value, SequenceValue):
+        return IteratorValue.over(list(reversed(value.items(interpreter))))
+    method = interpreter.special(value, "__reversed__")
+    if method is not None and not isinstance(value, ConstantValue):
+        return interpreter.call(method, [])
+    if isinstance(value, ConstantValue):
+        return interpreter.iterate(interpreter.new(list(reversed(value.value))))
+    count = interpreter.length(value)
+    items = [interpreter.get_item(value, ConstantValue(index)) for index in range(count)]
+    return IteratorValue.over(list(reversed(items)))
+
+
+@handles(sorted)
+def sort(interpreter: Any, iterable: Value, *, key: Value | None = None, reverse: Value | None = None) -> Value:
+    result = ListValue(list, list(interpreter.items(iterable)))
+    sort_in_place(interpreter, result, key=key, reverse=reverse)
+    return result
+
+
+@handles(list.sort)
+def sort_in_place(
+    interpreter: Any, target: Value, *, key: Value | None = None, reverse: Value | None = None
+) -> None:
+    """Sort by keys that are known now, or by comparisons of the traced program."""
+    assert isinstance(target, ListValue)
+    items = list(target.items(interpreter))
+    by_item = key is None or (isinstance(key, ConstantValue) and key.value is None)
+    keys = items if by_item else [interpreter.call(key, [item]) for item in items]
+    interpreter.read_all(keys)
+    backwards = reverse is not None and interpreter.truth(reverse)
+    try:
+        known = [item.to_python() for item in keys]
+        order = sorted(range(len(items)), key=lambda index: known[index], reverse=backwards)
+    except NotConstant:
+        raise interpreter.unsupported(
+            reasons.TENSOR_TO_UNKNOWN, function="sorted", argument="keys that are not constants"
+        ) from None
+    except TypeError as error:
+        interpreter.raise_error(TypeError, *error.args)
+    target.replace(interpreter, [items[index] for index in order])
+
+
+@handles(slice)
+def new_slice(interpreter: Any, *parts: Value) -> Value:
+    none = ConstantValue(None)
+    match parts:
+        case (stop,):
+            return SliceValue(none, stop, none)
+        case (start, stop):
+            return SliceValue(start, stop, none)
+        case _:
+            return SliceValue(*parts)
+
+
+@handles(property)
+def new_property(interpreter: Any, *parts: Value) -> Any:
+    raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="property")
+
+
+@handles(id)
+def identity(interpreter: Any, value: Value) -> Any:
+    raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="id")
+
+
+@handles(globals)
+def global_variables(interpreter: Any) -> Any:
+    raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="globals")

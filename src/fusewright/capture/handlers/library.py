@@ -1,0 +1,282 @@
+"""What functions of the standard library that are written in C, or are worth a short cut, mean."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import functools
+import inspect
+import itertools
+import operator
+from typing import Any
+
+from fusewright.capture import reasons
+from fusewright.capture.handlers.registry import DECLINED, PURE, handles
+from fusewright.capture.values.base import NotConstant, Value
+from fusewright.capture.values.classes import ClassValue
+from fusewright.capture.values.constant import ConstantValue
+from fusewright.capture.values.functions import PartialValue
+from fusewright.capture.values.iterators import GeneratorValue, IteratorValue
+from fusewright.capture.values.objects import ObjectValue
+
+PURE |= {inspect.signature, inspect.isfunction, inspect.ismethod, inspect.isclass}
+
+# -- operator -------------------------------------------------------------------------------------
+
+_BINARY = (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift",
+    "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor",
+)  # fmt: skip
+
+
+def _binary(name: str) -> Any:
+    return lambda interpreter, left, right: interpreter.binary(name, left, right)
+
+
+for _name in _BINARY:
+    handles(getattr(operator, _name))(_binary(_name))
+for _name in ("neg", "pos", "invert", "abs"):
+    handles(getattr(operator, _name))(lambda interpreter, value, name=_name: interpreter.unary(name, value))
+for _name, _symbol in {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}.items():
+    handles(getattr(operator, _name))(
+        lambda interpreter, left, right, symbol=_symbol: interpreter.compare(symbol, left, right)
+    )
+
+
+@handles(divmod)
+def divide(interpreter: Any, left: Value, right: Value) -> Value:
+    return interpreter.binary("divmod", left, right)
+
+
+@handles(pow)
+def power(interpreter: Any, left: Value, right: Value, *modulus: Value) -> Any:
+    return DECLINED if modulus else interpreter.binary("pow", left, right)
+
+
+@handles(operator.getitem)
+def get_item(interpreter: Any, container: Value, key: Value) -> Value:
+    return interpreter.get_item(container, key)
+
+
+@handles(operator.setitem)
+def set_item(interpreter: Any, container: Value, key: Value, value: Value) -> None:
+    interpreter.call_special(container, "__setitem__", [key, value])
+
+
+@handles(operator.contains)
+def contains(interpreter: Any, container: Value, item: Value) -> Value:
+    return ConstantValue(interpreter.contains(container, item))
+
+
+@handles(operator.not_)
+def logical_not(interpreter: Any, value: Value) -> Value:
+    return ConstantValue(not interpreter.truth(value))
+
+
+@handles(operator.truth)
+def truth(interpreter: Any, value: Value) -> Value:
+    return ConstantValue(interpreter.truth(value))
+
+
+@handles(operator.is_)
+def is_(interpreter: Any, left: Value, right: Value) -> Value:
+    return ConstantValue(interpreter.identical(left, right))
+
+
+@handles(operator.index)
+def index(interpreter: Any, value: Value) -> Any:
+    return DECLINED if isinstance(value, ConstantValue) else interpreter.call_special(value, "__index__", [])
+
+
+# -- functools, dataclasses -----------------------------------------------------------------------
+
+
+@handles(functools.partial)
+def make_partial(interpreter: Any, function: Value, *arguments: Value, **keywords: Value) -> Value:
+    if isinstance(function, PartialValue):
+        return PartialValue(
+            function.function, [*function.arguments, *arguments], {**function.keywords, **keywords}
+        )
+    return PartialValue(function, arguments, keywords)
+
+
+@handles(dataclasses.fields)
+def dataclass_fields(interpreter: Any, value: Value) -> Any:
+    """The fields of a dataclass do not change: ask for real."""
+    cls = value.cls if isinstance(value, ClassValue) else value.python_type()
+    if not dataclasses.is_dataclass(cls):
+        return DECLINED
+    interpreter.class_attribute(cls, "__dataclass_fields__")
+    return interpreter.new(dataclasses.fields(cls))
+
+
+@handles(dataclasses.is_dataclass)
+def is_dataclass(interpreter: Any, value: Value) -> Value:
+    cls = value.cls if isinstance(value, ClassValue) else value.python_type()
+    return ConstantValue(dataclasses.is_dataclass(cls))
+
+
+# -- generators and iterators ---------------------------------------------------------------------
+
+_GENERATOR = type(_ for _ in ())
+
+
+@handles(_GENERATOR.__next__)
+def generator_next(interpreter: Any, generator: GeneratorValue) -> Value:
+    item = generator.advance(interpreter)
+    if item is None:
+        interpreter.raise_error(StopIteration)
+    return item
+
+
+@handles(_GENERATOR.__iter__)
+def generator_iter(interpreter: Any, generator: GeneratorValue) -> Value:
+    return generator
+
+
+@handles(_GENERATOR.send)
+def generator_send(interpreter: Any, generator: GeneratorValue, sent: Value) -> Value:
+    item = generator.frame.resume(sent)
+    if item is None:
+        interpreter.raise_error(StopIteration)
+    return item  # type: ignore[no-any-return]
+
+
+@handles(_GENERATOR.throw)
+def generator_throw(interpreter: Any, generator: GeneratorValue, raised: Value, *rest: Value) -> Value:
+    from fusewright.capture.values.base import TracedError
+
+    value = rest[0] if rest and isinstance(raised, ClassValue) else raised
+    if isinstance(value, ClassValue):
+        value = interpreter.call(value, [])
+    item = generator.frame.throw(TracedError(value))
+    if item is None:
+        interpreter.raise_error(StopIteration)
+    return item  # type: ignore[no-any-return]
+
+
+@handles(_GENERATOR.close)
+def generator_close(interpreter: Any, generator: GeneratorValue) -> None:
+    generator.frame.finished = True
+
+
+@handles(itertools.chain)
+def chain(interpreter: Any, *iterables: Value) -> Value:
+    return _chained(IteratorValue.over(iterables))
+
+
+@handles(itertools.chain.from_iterable)
+def chain_from_iterable(interpreter: Any, *arguments: Value) -> Value:
+    return _chained(interpreter.iterate(arguments[-1]))
+
+
+def _chained(outer: Value) -> Value:
+    inner: list[Value | None] = [None]
+
+    def advance(interpreter: Any) -> Value | None:
+        while True:
+            if inner[0] is None:
+                iterable = interpreter.next(outer)
+                if iterable is None:
+                    return None
+                inner[0] = interpreter.iterate(iterable)
+            item = interpreter.next(inner[0])
+            if item is not None:
+                return item
+            inner[0] = None
+
+    return IteratorValue(advance, itertools.chain)
+
+
+@handles(itertools.repeat)
+def repeat(interpreter: Any, item: Value, times: Value | None = None) -> Value:
+    left = [None if times is None else times.constant()]
+
+    def advance(interpreter: Any) -> Value | None:
+        if left[0] is not None:
+            if left[0] <= 0:
+                return None
+            left[0] -= 1
+        return item
+
+    return IteratorValue(advance, itertools.repeat)
+
+
+@handles(itertools.count)
+def count(interpreter: Any, start: Value | None = None, step: Value | None = None) -> Value:
+    numbers = itertools.count(
+        0 if start is None else start.constant(), 1 if step is None else step.constant()
+    )
+    return IteratorValue(lambda interpreter: ConstantValue(next(numbers)), itertools.count)
+
+
+def _combinations(function: Any) -> Any:
+    """An itertools function that only rearranges items."""
+
+    def rearrange(interpreter: Any, *arguments: Value, **keywords: Value) -> Value:
+        split = 1 if function in (itertools.combinations, itertools.permutations) else len(arguments)
+        pools = [interpreter.items(iterable) for iterable in arguments[:split]]
+        rest = [argument.constant() for argument in arguments[split:]]
+        named = {name: value.constant() for name, value in keywords.items()}
+        rows = [interpreter.new_tuple(row) for row in function(*pools, *rest, **named)]
+        return IteratorValue.over(rows)
+
+    return rearrange
+
+
+for _function in (itertools.product, itertools.combinations, itertools.permutations):
+    handles(_function)(_combinations(_function))
+
+
+@handles(itertools.islice)
+def slice_iterator(interpreter: Any, iterable: Value, *bounds: Value) -> Value:
+    span = slice(*[bound.constant() for bound in bounds])
+    wanted = iter(range(span.start or 0, (1 << 62) if span.stop is None else span.stop, span.step or 1))
+    iterator = interpreter.iterate(iterable)
+    position = [0]
+
+    def advance(interpreter: Any) -> Value | None:
+        target = next(wanted, None)
+        item = None
+        while target is not None and position[0] <= target:
+            item = interpreter.next(iterator)
+            position[0] += 1
+            if item is None:
+                return None
+        return item
+
+    return IteratorValue(advance, itertools.islice)
+
+
+# -- named tuples, copy ---------------------------------------------------------------------------
+
+_TUPLE_GETTER = type(collections.namedtuple("_Example", "field").field)  # type: ignore[misc]
+
+
+@handles(_TUPLE_GETTER.__get__)
+def get_named_field(interpreter: Any, descriptor: Value, instance: Value, *owner: Value) -> Value:
+    position = descriptor.real().__reduce__()[1][0]
+    return interpreter.items(instance)[position]  # type: ignore[no-any-return]
+
+
+@handles(copy.copy)
+def shallow_copy(interpreter: Any, value: Value) -> Any:
+    if isinstance(value, ConstantValue):
+        return value
+    return DECLINED
+
+
+@handles(copy.deepcopy)
+def deep_copy(interpreter: Any, value: Value, *memo: Value) -> Any:
+    if isinstance(value, ConstantValue):
+        return value
+    if isinstance(value, ObjectValue):
+        interpreter.read_all([value])
+        try:
+            return interpreter.new(copy.deepcopy(value.to_python()))
+        except NotConstant:
+            pass
+    raise interpreter.unsupported(
+        reasons.TENSOR_TO_UNKNOWN, function="copy.deepcopy", argument=value.describe()
+    )

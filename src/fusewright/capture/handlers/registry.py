@@ -1,0 +1,57 @@
+"""The table of callables that capture understands: what a call of each means on values.
+
+A handler takes the interpreter and the call's arguments as values, and returns a value (None stands for Python's
+None) or DECLINED, to let the call be treated as if there were no handler. Callables in `PURE` are run for real when
+everything they are given is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+HANDLERS: Final[dict[Any, Callable[..., Any]]] = {}
+"""By the callable itself: a C function, a method descriptor, a class, or a Python function."""
+
+PURE: Final[set[Any]] = set()
+"""Callables without side effects whose result depends on their arguments alone."""
+
+POLYFILLS: Final[dict[Any, Callable[..., Any]]] = {}
+"""Python functions that are inlined in place of C functions."""
+
+
+class _Declined:
+    __slots__ = ()
+
+
+DECLINED: Final = _Declined()
+
+
+def handles(*callables: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a handler for some callables in the table."""
+
+    def enter(handler: Callable[..., Any]) -> Callable[..., Any]:
+        for function in callables:
+            HANDLERS[function] = handler
+        return handler
+
+    return enter
+
+
+def polyfill(*callables: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a Python function that does what some callables written in C do."""
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        for original in callables:
+            POLYFILLS[original] = function
+        return function
+
+    return enter
+
+
+def find(table: dict[Any, Any], function: Any) -> Any:
+    """A table's entry for a callable, or None; a callable that has no hash is in no table."""
+    try:
+        return table.get(function)
+    except TypeError:
+        return None

@@ -1,0 +1,136 @@
+"""What torch's own functions mean where they do not simply belong in the graph: modes, queries, modules, parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fusewright.capture.handlers.registry import DECLINED, PURE, handles
+from fusewright.capture.values.base import Value
+from fusewright.capture.values.constant import FALSE, TRUE, boolean
+from fusewright.capture.values.modules import ModuleValue
+from fusewright.capture.values.tensors import TensorValue
+
+PURE |= {
+    torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast,
+    torch.broadcast_shapes, torch.cuda.is_available, torch.backends.mps.is_available,
+}  # fmt: skip
+
+STATE_QUERIES = (
+    torch.is_grad_enabled,
+    torch.is_inference_mode_enabled,
+    torch.is_autocast_enabled,
+    torch.is_autocast_cache_enabled,
+    torch.get_autocast_dtype,
+    torch.get_default_dtype,
+    torch.get_default_device,
+    torch.are_deterministic_algorithms_enabled,
+    torch.is_anomaly_enabled,
+    torch.cuda.is_current_stream_capturing,
+    torch._C._get_tracing_state,
+    torch._C._is_tracing,
+    torch.overrides.is_torch_function_mode_enabled if hasattr(torch.overrides, "is_torch_function_mode_enabled") else torch.is_grad_enabled,
+)
+"""Functions whose answer the global-state guard covers: asked for real."""
+
+
+@handles(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+def is_compiling(interpreter: Any) -> Value:
+    return TRUE
+
+
+@handles(torch.compiler.is_exporting, torch.jit.is_scripting, torch.jit.is_tracing)
+def is_exporting(interpreter: Any) -> Value:
+    return FALSE
+
+
+def _query(function: Any) -> Any:
+    def ask(interpreter: Any, *arguments: Value, **keywords: Value) -> Value:
+        known = [argument.constant() for argument in arguments]
+        named = {name: value.constant() for name, value in keywords.items()}
+        return interpreter.new(function(*known, **named))
+
+    return ask
+
+
+for _function in STATE_QUERIES:
+    handles(_function)(_query(_function))
+
+
+def _mode_setter(function: Any, current: Any) -> Any:
+    """A switch of a global mode: made for real while tracing (undone at its end), and by a node of the graph."""
+
+    def switch(interpreter: Any, *arguments: Value) -> None:
+        known = [argument.constant() for argument in arguments]
+        if current(*known[:-1]) != known[-1]:
+            function(*known)
+            interpreter.add_effect(function, known)
+
+    return switch
+
+
+handles(torch._C._set_grad_enabled)(_mode_setter(torch._C._set_grad_enabled, torch.is_grad_enabled))
+
+
+@handles(torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic)
+def has_torch_function(interpreter: Any, *arguments: Value) -> Value:
+    return FALSE
+
+
+@handles(torch.is_tensor)
+def is_tensor(interpreter: Any, value: Value) -> Value:
+    return boolean(isinstance(value, TensorValue))
+
+
+@handles(torch.overrides.is_tensor_like)
+def is_tensor_like(interpreter: Any, value: Value) -> Value:
+    return boolean(isinstance(value, TensorValue))
+
+
+@handles(torch.is_floating_point, torch.is_complex, torch.numel)
+def tensor_query(interpreter: Any, *arguments: Value) -> Any:
+    return DECLINED
+
+
+@handles(torch.nn.Module._call_impl, torch.nn.Module._wrapped_call_impl)
+def call_module(interpreter: Any, module: Value, *arguments: Value, **keywords: Value) -> Any:
+    """`module(…)`: its `forward` where no hook is registered, else what `nn.Module` does, inlined."""
+    if not isinstance(module, ModuleValue) or global_hooks_exist() or module.has_hooks(interpreter):
+        return DECLINED
+    forward = interpreter.attribute(module, "forward")
+    return interpreter.call(forward, list(arguments), keywords)
+
+
+def global_hooks_exist() -> bool:
+    """Whether hooks are registered for every module. (Registering one changes a guarded global state.)"""
+    module = torch.nn.modules.module
+    return bool(
+        module._global_backward_hooks
+        or module._global_backward_pre_hooks
+        or module._global_forward_hooks
+        or module._global_forward_pre_hooks
+    )
+
+
+@handles(torch._C._log_api_usage_once)
+def log_nothing(interpreter: Any, *arguments: Value) -> None:
+    return None
+
+
+@handles(torch._assert)
+def torch_assert(interpreter: Any, condition: Value, message: Value) -> Any:
+    if isinstance(condition, TensorValue):
+        return DECLINED
+    if not interpreter.truth(condition):
+        interpreter.raise_error(AssertionError, message.constant())
+    return None
+
+
+@handles(torch._check)
+def torch_check(interpreter: Any, condition: Value, message: Value | None = None) -> None:
+    if not interpreter.truth(condition):
+        text = "Expected cond to be True" if message is None else interpreter.call(message, [])
+        interpreter.raise_error(RuntimeError, text)
+
+

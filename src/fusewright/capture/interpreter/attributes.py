@@ -1,0 +1,93 @@
+"""Class attributes and descriptors: what a class holds for a name, and what reading it through an instance gives."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from fusewright.capture.interpreter.state import MachineState
+from fusewright.capture.sources import AttributeSource, ConstantSource, Source, TypeAttributeSource
+from fusewright.capture.values.base import MISSING, Value
+from fusewright.capture.values.classes import IMMUTABLE_TYPE, ClassValue
+from fusewright.capture.values.functions import BuiltinValue, MethodValue
+from fusewright.capture.values.mappings import InstanceDictValue
+from fusewright.capture.values.objects import ObjectValue
+
+
+def find_class_attribute(cls: type, name: str) -> Any:
+    """What the first class in the method resolution order that has the name holds for it; MISSING for none."""
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return MISSING
+
+
+def class_attribute_source(cls: type, name: str) -> Source | None:
+    """Where a class attribute is read again; None for a class whose attributes never change."""
+    if cls.__flags__ & IMMUTABLE_TYPE:
+        return None
+    return TypeAttributeSource(ConstantSource(cls), name)
+
+
+def bind(
+    machine: MachineState, raw: Any, source: Source | None, instance: Value | None, cls: type
+) -> Value:
+    """What reading a class attribute gives, through `instance` or through the class itself (None)."""
+    match raw:
+        case types.FunctionType():
+            function = _wrap(machine, raw, source)
+            return function if instance is None else MethodValue(function, instance)
+        case types.MethodDescriptorType() | types.WrapperDescriptorType():
+            builtin = BuiltinValue(raw)
+            return builtin if instance is None else MethodValue(builtin, instance)
+        case staticmethod():
+            return _wrap(machine, raw.__func__, AttributeSource(source, "__func__") if source else None)
+        case classmethod():
+            function = _wrap(machine, raw.__func__, AttributeSource(source, "__func__") if source else None)
+            return MethodValue(function, ClassValue(cls, ConstantSource(cls)))
+        case types.ClassMethodDescriptorType():
+            return MethodValue(BuiltinValue(raw), ClassValue(cls, ConstantSource(cls)))
+    if instance is None:
+        return _bind_to_class(machine, raw, source, cls)
+    match raw:
+        case property():
+            getter = _wrap(machine, raw.fget, AttributeSource(source, "fget") if source else None)
+            return machine.call(getter, [instance])
+        case types.GetSetDescriptorType() | types.MemberDescriptorType():
+            return _read_slot(machine, raw, instance, cls)
+    getter, _ = machine.class_attribute(type(raw), "__get__")
+    if getter is MISSING:
+        return _wrap(machine, raw, source)
+    descriptor = _wrap(machine, raw, source)
+    return machine.call_special(descriptor, "__get__", [instance, ClassValue(cls, ConstantSource(cls))])
+
+
+def _bind_to_class(machine: MachineState, raw: Any, source: Source | None, cls: type) -> Value:
+    """Reading a class attribute that is no function, through the class."""
+    getter, _ = machine.class_attribute(type(raw), "__get__")
+    descriptor = _wrap(machine, raw, source)
+    if isinstance(getter, types.FunctionType):
+        owner = ClassValue(cls, ConstantSource(cls))
+        return machine.call_special(descriptor, "__get__", [machine.new(None), owner])
+    return descriptor
+
+
+def _read_slot(machine: MachineState, raw: Any, instance: Value, cls: type) -> Value:
+    """Read a descriptor written in C."""
+    name = raw.__name__
+    if name == "__class__":
+        return ClassValue(cls, ConstantSource(cls))
+    if isinstance(instance, ObjectValue):
+        if name == "__dict__":
+            return InstanceDictValue(instance)
+        return instance.slot(machine, name)
+    real = instance.real()
+    if real is MISSING:
+        machine.raise_error(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+    return machine.new(getattr(real, name))
+
+
+def _wrap(machine: MachineState, raw: Any, source: Source | None) -> Value:
+    return machine.new(raw) if source is None else machine.wrap(raw, source)
+
+

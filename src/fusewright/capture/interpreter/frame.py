@@ -1,0 +1,194 @@
+"""One frame of the traced program: its variables, its stack, and the loop that executes its instructions."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from fusewright.capture.bytecode import LABEL, Instruction, disassemble
+from fusewright.capture.values.base import TracedError, Value
+from fusewright.capture.values.constant import ConstantValue
+from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
+
+if TYPE_CHECKING:
+    from fusewright.capture.interpreter.machine import Machine
+
+
+class _Null:
+    """The NULL that CPython pushes beside a callable."""
+
+    __slots__ = ()
+
+
+NULL: Final = _Null()
+
+Handler = Callable[["Frame", Any], "Value | None"]
+"""Executes one instruction given its operand. A result other than None leaves the frame with that value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Where an exception raised by an instruction goes, by position."""
+
+    handler: int
+    stack_depth: int
+    saves_offset: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A code object made ready to be executed: a handler and an operand an instruction."""
+
+    steps: list[tuple[Handler, Any]]
+    lines: list[int | None]
+    regions: list[Region | None]
+
+
+def load_program(code: types.CodeType, handlers: dict[str, Handler], unknown: Handler) -> Program:
+    """Take a code object apart. Operands that are jump targets become positions."""
+    instructions = [item for item in disassemble(code).instructions if item.name != LABEL]
+    position = {instruction: index for index, instruction in enumerate(instructions)}
+    regions: dict[Any, Region] = {}
+
+    def operand(instruction: Instruction) -> Any:
+        argument = instruction.argument
+        if instruction.name not in handlers:
+            return instruction.name
+        if isinstance(argument, Instruction):
+            return position[argument]
+        return ConstantValue(argument) if instruction.name == "LOAD_CONST" else argument
+
+    def region(instruction: Instruction) -> Region | None:
+        found = instruction.region
+        if found is None:
+            return None
+        if found not in regions:
+            regions[found] = Region(position[found.handler], found.stack_depth, found.saves_offset)
+        return regions[found]
+
+    return Program(
+        steps=[(handlers.get(item.name, unknown), operand(item)) for item in instructions],
+        lines=[item.positions.line for item in instructions],
+        regions=[region(item) for item in instructions],
+    )
+
+
+class Yielded(Exception):
+    """Leaves a generator's frame with the value of a `yield`."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+class Frame:
+    """A call of a Python function, being executed."""
+
+    __slots__ = (
+        "cells",
+        "code",
+        "finished",
+        "function",
+        "handled",
+        "keyword_names",
+        "locals",
+        "machine",
+        "module_path",
+        "namespace",
+        "position",
+        "program",
+        "stack",
+        "started",
+    )
+
+    def __init__(
+        self,
+        machine: Machine,
+        function: FunctionValue,
+        variables: dict[str, Value],
+        program: Program,
+        module_path: str,
+    ) -> None:
+        self.machine = machine
+        self.function = function
+        self.code: types.CodeType = function.code
+        self.namespace: Namespace = function.namespace
+        self.program = program
+        self.locals = variables
+        self.cells: dict[str, CellValue] = dict(
+            zip(self.code.co_freevars, function.cells, strict=True)
+        )
+        self.stack: list[Any] = []
+        self.position = 0
+        self.keyword_names: tuple[str, ...] = ()
+        self.handled: Value | None = None
+        """The exception being handled: what a bare `raise` raises again."""
+        self.module_path = module_path
+        """The dotted path of the nn.Module whose `forward` this call belongs to."""
+        self.started = False
+        self.finished = False
+
+    @property
+    def line(self) -> int:
+        """The line being executed."""
+        lines = self.program.lines
+        for position in range(min(self.position, len(lines)) - 1, -1, -1):
+            line = lines[position]
+            if line is not None:
+                return line
+        return self.code.co_firstlineno
+
+    def run(self) -> Value:
+        """Execute until the frame returns. Raises TracedError for an exception that leaves it, Yielded at a `yield`."""
+        steps = self.program.steps
+        while True:
+            handler, operand = steps[self.position]
+            self.position += 1
+            try:
+                result = handler(self, operand)
+            except TracedError as error:
+                self._unwind(error)
+                continue
+            if result is not None:
+                self.finished = True
+                return result
+
+    def _unwind(self, error: TracedError) -> None:
+        """Go to the handler of the innermost region around the raising instruction, or raise on."""
+        region = self.program.regions[self.position - 1]
+        if region is None:
+            self.finished = True
+            raise error
+        del self.stack[region.stack_depth :]
+        if region.saves_offset:
+            self.stack.append(ConstantValue(self.position - 1))
+        self.stack.append(error.value)
+        self.position = region.handler
+
+    def resume(self, sent: Value) -> Value | None:
+        """Go on with a generator's frame: the value of its next `yield`, or None when it has returned."""
+        if self.finished:
+            return None
+        if self.started:
+            self.stack.append(sent)
+        self.started = True
+        try:
+            with self.machine.entered(self):
+                self.machine.generator_result = self.run()
+        except Yielded as yielded:
+            return yielded.value
+        return None
+
+    def throw(self, error: TracedError) -> Value | None:
+        """Raise an exception at the `yield` where a generator's frame waits."""
+        if self.finished or not self.started:
+            self.finished = True
+            raise error
+        try:
+            with self.machine.entered(self):
+                self._unwind(error)
+                self.machine.generator_result = self.run()
+        except Yielded as yielded:
+            return yielded.value
+        return None

@@ -1,0 +1,680 @@
+"""The machine that executes a traced program: it owns the graph, the guards, the side effects and the stack of frames.
+
+Values and handlers see it as `Interpreter` (capture.values.base). What an object is, is decided in `wrapping`; what an
+operator does in `operators`; how attributes bind in `attributes`; what an instruction does in `opcodes`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import linecache
+import operator
+import sys
+import types
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+import torch
+from torch import fx
+
+from fusewright.capture import reasons
+from fusewright.capture.graph import FAKE_FAILURES, GraphBuilder, contains_tensor, is_graph_function
+from fusewright.capture.guards import Guard, GuardKind
+from fusewright.capture.handlers.registry import DECLINED, HANDLERS, POLYFILLS, PURE, find
+from fusewright.capture.interpreter import operators
+from fusewright.capture.interpreter.arguments import bind_arguments
+from fusewright.capture.interpreter.attributes import bind, class_attribute_source, find_class_attribute
+from fusewright.capture.interpreter.frame import Frame, Program, load_program
+from fusewright.capture.interpreter.opcodes import OPCODES, unknown_opcode
+from fusewright.capture.interpreter.wrapping import IDENTITY_TYPES, new_value, wrap_object
+from fusewright.capture.reasons import Reason
+from fusewright.capture.sources import ConstantSource, DictItemSource, ModuleSource, Source
+from fusewright.capture.values.base import MISSING, NotConstant, TracedError, Value
+from fusewright.capture.values.classes import ClassValue
+from fusewright.capture.values.constant import CONSTANT_TYPES, NONE, ConstantValue, is_constant
+from fusewright.capture.values.functions import (
+    BuiltinValue,
+    CellValue,
+    FunctionValue,
+    Namespace,
+    function_name,
+)
+from fusewright.capture.values.iterators import GeneratorValue
+from fusewright.capture.values.mappings import DictValue, InstanceDictValue
+from fusewright.capture.values.modules import ModuleValue
+from fusewright.capture.values.objects import ExceptionValue
+from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
+from fusewright.capture.values.tensors import TensorValue
+from fusewright.errors import Location, Unsupported
+
+DEPTH_LIMIT: Final = 200
+"""Calls that may nest; each takes about ten frames of the Python that interprets it."""
+
+_TORCH_DIRECTORY: Final = torch.__path__[0]
+
+PURE_OWNERS: Final = (*CONSTANT_TYPES, tuple, frozenset)
+"""Classes whose methods written in C have no side effects."""
+
+PURE_MODULES: Final = frozenset({"math", "cmath", "_operator"})
+"""Modules whose functions written in C have no side effects."""
+
+READS_VALUE: Final = frozenset({"item", "tolist", "numpy", "__int__", "__float__", "__bool__", "__index__", "__complex__"})
+"""Tensor methods that read the data into Python."""
+
+NEEDS_AUTOGRAD: Final = frozenset({"backward", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"})
+"""Tensor methods that speak to the autograd engine."""
+
+METADATA_METHODS: Final = frozenset(
+    {"size", "dim", "ndimension", "stride", "numel", "nelement", "is_contiguous", "is_floating_point", "is_complex"}
+    | {"element_size", "storage_offset", "get_device", "is_signed", "is_conj", "is_neg", "is_inference"}
+)
+"""Tensor methods that read metadata alone."""
+
+RETURNS_SELF: Final = frozenset(
+    {"contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as"}
+    | {torch.nn.functional.dropout, torch.dropout}
+)
+"""Methods and functions that may return their argument itself, and then do nothing."""
+
+
+class Machine:
+    """One capture of one frame."""
+
+    def __init__(self, root_globals: dict[str, Any]) -> None:
+        self.builder = GraphBuilder()
+        self.guards: dict[tuple[GuardKind, Source | None, Any], Guard] = {}
+        self.inputs: list[TensorValue] = []
+        self.mutated: dict[int, Any] = {}
+        """Existing objects that the program changed, in order of first change."""
+        self.frames: list[Frame] = []
+        self.handled: Value | None = None
+        """The exception that the traced program is handling."""
+        self.generator_result: Value | None = None
+        self._values: dict[int, Value] = {}
+        self._cells: dict[int, CellValue] = {}
+        self._alive: list[Any] = []
+        self._namespaces = {id(root_globals): Namespace(root_globals, None)}
+        self._class_attributes: dict[tuple[type, str], tuple[Any, Source | None]] = {}
+        self._programs: dict[int, Program] = {}
+        self._tensors: dict[int, TensorValue] = {}
+        """Tensors of the graph by the identity of their fakes."""
+        self._traces: dict[tuple[int, ...], str] = {}
+        self.guard(GuardKind.GLOBAL_STATE, None)
+
+    # -- where we are ----------------------------------------------------------------------------
+
+    def location(self) -> Location | None:
+        """The line being executed, in the innermost frame that is not torch's own."""
+        for frame in reversed(self.frames):
+            if not frame.code.co_filename.startswith(_TORCH_DIRECTORY):
+                return _frame_location(frame)
+        return _frame_location(self.frames[-1]) if self.frames else None
+
+    def stack_trace(self) -> str:
+        """The traced program's stack as a traceback prints it, outermost frame first."""
+        lines = []
+        for frame in self.frames:
+            place = _frame_location(frame)
+            lines.append(f'  File "{place.file}", line {place.line}, in {frame.code.co_name}\n')
+            if place.text:
+                lines.append(f"    {place.text}\n")
+        return "".join(lines)
+
+    def unsupported(self, reason: Reason, **details: object) -> Unsupported:
+        error = Unsupported(reason.text(**details), self.location(), reason.remedy)
+        error.reason = reason.name  # type: ignore[attr-defined]
+        return error
+
+    def raise_error(self, kind: type[BaseException], *arguments: object) -> NoReturn:
+        values = [
+            new_value(self, argument) if is_constant(argument) else ConstantValue(str(argument))
+            for argument in arguments
+        ]
+        raise TracedError(ExceptionValue(kind, values))
+
+    def guard(self, kind: GuardKind, source: Source | None, expected: Any = None) -> None:
+        if kind is GuardKind.TENSOR:
+            key: tuple[GuardKind, Source | None, Any] = (kind, source, None)
+        else:
+            key = (kind, source, _guard_key(expected))
+        if key not in self.guards:
+            self.guards[key] = Guard(kind, source, expected, self.location())
+
+    # -- objects and values ----------------------------------------------------------------------
+
+    def wrap(self, object: Any, source: Source) -> Value:
+        if is_constant(object):
+            if isinstance(source, ConstantSource):
+                return new_value(self, object)
+            if isinstance(object, tuple):
+                self.guard(GuardKind.EQUALS, source, object)
+                return new_value(self, object)
+            pending = lambda: self.guard(GuardKind.EQUALS, source, object)  # noqa: E731
+            return ConstantValue(object, source, pending)
+        found = self._values.get(id(object))
+        if found is None:
+            found = wrap_object(self, object, source)
+            self._values[id(object)] = found
+            self._alive.append(object)
+        elif found.source != source and not isinstance(source, ConstantSource):
+            if isinstance(object, IDENTITY_TYPES):
+                self.guard(GuardKind.IDENTITY, source, object)
+            elif found.source is not None and not isinstance(found.source, ConstantSource):
+                self.guard(GuardKind.SAME, source, found.source)
+        return found
+
+    def new(self, object: Any) -> Value:
+        return new_value(self, object)
+
+    def new_tuple(self, items: Sequence[Value], cls: type = tuple) -> Value:
+        return TupleValue(cls, items)
+
+    def new_list(self, items: Sequence[Value]) -> Value:
+        return ListValue(list, items)
+
+    def new_dict(self, items: dict[str, Value]) -> Value:
+        result = DictValue(dict)
+        for key, value in items.items():
+            result.put(self, ConstantValue(key), value)
+        return result
+
+    def cell(self, cell: Any, source: Source | None) -> CellValue:
+        found = self._cells.get(id(cell))
+        if found is None:
+            found = self._cells[id(cell)] = CellValue(cell=cell, source=source)
+            self._alive.append(cell)
+        return found
+
+    def namespace(self, dictionary: dict[str, Any]) -> Namespace:
+        found = self._namespaces.get(id(dictionary))
+        if found is None:
+            name = dictionary.get("__name__")
+            module = sys.modules.get(name) if isinstance(name, str) else None
+            if module is None or module.__dict__ is not dictionary:
+                raise self.unsupported(reasons.NO_SOURCE, object=f"the globals of module {name!r}")
+            found = self._namespaces[id(dictionary)] = Namespace(dictionary, name)
+        return found
+
+    def record_mutation(self, value: Any) -> None:
+        existing = isinstance(value, Namespace) or value.real() is not MISSING
+        if existing:
+            self.mutated.setdefault(id(value), value)
+
+    def hash_key(self, value: Value) -> Hashable:
+        try:
+            key = value.key()
+            hash(key)
+        except TypeError as error:
+            self.raise_error(TypeError, *error.args)
+        except NotImplementedError:
+            raise self.unsupported(reasons.HASH_OF_OBJECT, object=value.describe()) from None
+        return key
+
+    # -- attributes ------------------------------------------------------------------------------
+
+    def class_attribute(self, cls: type, name: str) -> tuple[Any, Source | None]:
+        key = (cls, name)
+        found = self._class_attributes.get(key)
+        if found is None:
+            raw = find_class_attribute(cls, name)
+            source = None if raw is MISSING else class_attribute_source(cls, name)
+            if source is not None and not is_constant(raw):
+                self.guard(GuardKind.IDENTITY, source, raw)
+            found = self._class_attributes[key] = (raw, source)
+        return found
+
+    def own_attribute(self, cls: type, name: str) -> tuple[Any, Source | None]:
+        raw = cls.__dict__[name]
+        source = class_attribute_source(cls, name)
+        if source is not None and not is_constant(raw):
+            self.guard(GuardKind.IDENTITY, source, raw)
+        return raw, source
+
+    def bind(self, raw: Any, source: Source | None, instance: Value | None, cls: type) -> Value:
+        return bind(self, raw, source, instance, cls)
+
+    def attribute(self, value: Value, name: str) -> Value:
+        return value.get_attribute(self, name)
+
+    def attribute_or_none(self, value: Value, name: str) -> Value | None:
+        try:
+            return value.get_attribute(self, name)
+        except TracedError as error:
+            if issubclass(error.value.python_type(), AttributeError):
+                return None
+            raise
+
+    def set_attribute(self, value: Value, name: str, new: Value) -> None:
+        value.set_attribute(self, name, new)
+
+    def special(self, value: Value, name: str) -> Value | None:
+        if isinstance(value, TensorValue):
+            return value.get_attribute(self, name) if hasattr(torch.Tensor, name) else None
+        cls = value.python_type()
+        raw, source = self.class_attribute(cls, name)
+        if raw is MISSING or raw is None:
+            return None
+        return bind(self, raw, source, value, cls)
+
+    def call_special(
+        self, value: Value, name: str, arguments: list[Value], keywords: dict[str, Value] | None = None
+    ) -> Value:
+        method = self.special(value, name)
+        if method is None:
+            cls = value.python_type().__name__
+            self.raise_error(TypeError, f"{cls!r} object does not support {name}")
+        return method.call(self, arguments, keywords or {})
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def call(
+        self, function: Value, arguments: list[Value], keywords: dict[str, Value] | None = None
+    ) -> Value:
+        return function.call(self, arguments, keywords or {})
+
+    def call_object(
+        self, function: Any, source: Source | None, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        handler = find(HANDLERS, function)
+        if handler is not None:
+            result = handler(self, *arguments, **keywords)
+            if result is not DECLINED:
+                return NONE if result is None else result  # type: ignore[no-any-return]
+        if is_pure(function):
+            result = self._fold(function, arguments, keywords)
+            if result is not None:
+                return result
+        replacement = find(POLYFILLS, function)
+        if replacement is not None:
+            return self.inline(self._function(replacement), arguments, keywords)
+        if isinstance(function, type):
+            return self.instantiate(function, arguments, keywords)
+        if isinstance(function, types.FunctionType):
+            return self.inline(self._function(function), arguments, keywords)
+        if is_graph_function(function):
+            try:
+                return self.call_graph(function, arguments, keywords)
+            except NotConstant as error:
+                raise self.unsupported(
+                    reasons.TENSOR_TO_UNKNOWN,
+                    function=function_name(function),
+                    argument=error.args[0].describe(),
+                ) from None
+        wrapped = getattr(function, "__wrapped__", None)
+        if isinstance(wrapped, types.FunctionType):  # functools.lru_cache: the result is the same without the cache
+            return self.inline(self._function(wrapped), arguments, keywords)
+        raise self.unsupported(reasons.UNKNOWN_CALLABLE, function=function_name(function))
+
+    def _function(self, function: types.FunctionType) -> FunctionValue:
+        found = self.wrap(function, ConstantSource(function))
+        assert isinstance(found, FunctionValue)
+        return found
+
+    def _fold(
+        self, function: Any, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value | None:
+        """Run a pure function for real; None when an argument is not wholly known."""
+        self.read_all(arguments)
+        try:
+            known = [argument.to_python() for argument in arguments]
+            named = {name: argument.to_python() for name, argument in keywords.items()}
+        except NotConstant:
+            return None
+        try:
+            result = function(*known, **named)
+        except Exception as error:
+            self.raise_error(type(error), *error.args)
+        return new_value(self, result)
+
+    def read_all(self, values: Iterable[Value]) -> None:
+        """Read the items of existing containers, so that the containers are wholly known."""
+        for value in values:
+            match value:
+                case SequenceValue():
+                    self.read_all(value.items(self))
+                case DictValue():
+                    self.read_all([item for _, item in value.entries(self)])
+
+    def inline(
+        self, function: FunctionValue, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        if function.object is not MISSING:
+            handler = HANDLERS.get(function.object)
+            if handler is not None:
+                result = handler(self, *arguments, **keywords)
+                if result is not DECLINED:
+                    return NONE if result is None else result  # type: ignore[no-any-return]
+            if is_graph_function(function.object):
+                try:
+                    return self.call_graph(function.object, arguments, keywords)
+                except NotConstant:
+                    pass
+        variables = bind_arguments(self, function, arguments, keywords)
+        return self.execute(function, variables)
+
+    def execute(self, function: FunctionValue, variables: dict[str, Value]) -> Value:
+        """Run a function with its parameters bound."""
+        if len(self.frames) >= DEPTH_LIMIT:
+            raise self.unsupported(reasons.TOO_DEEP, limit=DEPTH_LIMIT)
+        if function.code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+            raise self.unsupported(reasons.ASYNCHRONOUS)
+        path = self._module_path(variables)
+        frame = Frame(self, function, variables, self._program(function.code), path)
+        with self.entered(frame):
+            return frame.run()
+
+    def _module_path(self, variables: dict[str, Value]) -> str:
+        """The path of the module whose method runs: its source, from the root module on."""
+        first = next(iter(variables.values()), None)
+        if isinstance(first, ModuleValue) and isinstance(first.source, Source):
+            return _module_name(first.source)
+        return self.frames[-1].module_path if self.frames else ""
+
+    def _program(self, code: types.CodeType) -> Program:
+        found = self._programs.get(id(code))
+        if found is None:
+            found = self._programs[id(code)] = load_program(code, OPCODES, unknown_opcode)
+            self._alive.append(code)
+        return found
+
+    @contextmanager
+    def entered(self, frame: Frame) -> Iterator[None]:
+        """Make a frame the innermost one."""
+        self.frames.append(frame)
+        handled = self.handled
+        try:
+            yield
+        finally:
+            self.frames.pop()
+            self.handled = handled
+
+    def instantiate(self, cls: type, arguments: list[Value], keywords: dict[str, Value]) -> Value:
+        """What `type.__call__` does: `__new__`, then `__init__` on an instance of the class."""
+        metaclass_call, source = self.class_attribute(type(cls), "__call__")
+        if isinstance(metaclass_call, types.FunctionType):
+            bound = bind(self, metaclass_call, source, ClassValue(cls, ConstantSource(cls)), type(cls))
+            return self.call(bound, arguments, keywords)
+        new, source = self.class_attribute(cls, "__new__")
+        new_function = bind(self, new, source, None, cls)
+        instance = self.call(new_function, [ClassValue(cls, ConstantSource(cls)), *arguments], keywords)
+        if issubclass(instance.python_type(), cls):
+            init, source = self.class_attribute(instance.python_type(), "__init__")
+            if init is not object.__init__:
+                self.call(bind(self, init, source, instance, cls), arguments, keywords)
+        return instance
+
+    def import_module(
+        self, namespace: Namespace, name: str, names: tuple[str, ...] | None, level: int
+    ) -> Value:
+        """`import name` or `from name import names` of a module; imported for real if it was not yet."""
+        if level:
+            package = namespace.dictionary.get("__package__") or namespace.dictionary["__name__"]
+            name = importlib.util.resolve_name("." * level + name, package)
+        try:
+            module = importlib.import_module(name)
+            for part in names or ():
+                if part != "*" and not hasattr(module, part) and hasattr(module, "__path__"):
+                    importlib.import_module(f"{name}.{part}")
+        except ImportError as error:
+            if isinstance(error, ModuleNotFoundError) and names and str(error.name or "").startswith(name + "."):
+                pass
+            else:
+                self.raise_error(type(error), *error.args)
+        if not names and "." in name and not level:
+            module = sys.modules[name.partition(".")[0]]
+        return self.wrap(module, ModuleSource(module.__name__))
+
+    # -- the graph -------------------------------------------------------------------------------
+
+    def add_input(self, value: TensorValue, tensor: Any, source: Source) -> tuple[fx.Node, Any]:
+        """Make an existing tensor an input of the graph."""
+        self.guard(GuardKind.TENSOR, source, tensor)
+        node, fake = self.builder.add_input(_identifier(source, len(self.inputs)), tensor)
+        node.meta["source"] = source
+        self.inputs.append(value)
+        self._tensors[id(fake)] = value
+        self._alive.append(fake)
+        return node, fake
+
+    def call_graph(
+        self, function: Any, arguments: Sequence[Value], keywords: dict[str, Value]
+    ) -> Value:
+        self.read_all(arguments)
+        self.read_all(keywords.values())
+        fake_arguments = [_as_fake(argument) for argument in arguments]
+        fake_keywords = {name: _as_fake(value) for name, value in keywords.items()}
+        try:
+            result = self.builder.run(function, fake_arguments, fake_keywords)
+        except FAKE_FAILURES as error:
+            name = function if isinstance(function, str) else function_name(function)
+            raise self.unsupported(reasons.FAKE_EXECUTION, function=name, detail=error) from error
+        except NotConstant:
+            raise
+        except Exception as error:
+            self.raise_error(type(error), *error.args)
+        if result is not None and not contains_tensor(result):
+            return new_value(self, result)
+        same = self._tensors.get(id(result))
+        if same is not None and function in RETURNS_SELF:
+            return same
+        node = self.builder.add_call(
+            function,
+            [_as_node(argument) for argument in arguments],
+            {name: _as_node(value) for name, value in keywords.items()},
+            result,
+            self._describe_node,
+        )
+        return self._graph_result(node, result)
+
+    def _describe_node(self, node: fx.Node) -> None:
+        place = self.location()
+        if place is not None:
+            node.meta["location"] = (place.file, place.line, place.text)
+        node.meta["stack_trace"] = node.stack_trace = self.stack_trace()
+        node.meta["module_path"] = self.frames[-1].module_path if self.frames else ""
+
+    def _graph_result(self, node: fx.Node, result: Any) -> Value:
+        """The value of a node's result: tensors by node, the items of a tuple by nodes that take them out."""
+        if isinstance(result, torch.Tensor):
+            found = self._tensors.get(id(result))
+            if found is None:
+                found = self._tensors[id(result)] = TensorValue(torch.Tensor, node, result)
+                self._alive.append(result)
+            return found
+        if isinstance(result, tuple | list):
+            items = [self._graph_item(node, index, item) for index, item in enumerate(result)]
+            if isinstance(result, list):
+                return ListValue(list, items)
+            return TupleValue(type(result), items)
+        return new_value(self, result)
+
+    def _graph_item(self, node: fx.Node, index: int, item: Any) -> Value:
+        if not contains_tensor(item):
+            return new_value(self, item)
+        found = self._tensors.get(id(item)) if isinstance(item, torch.Tensor) else None
+        if found is not None:
+            return found
+        taken = self.builder.add_call(operator.getitem, [node, index], {}, item, self._describe_node)
+        return self._graph_result(taken, item)
+
+    def call_tensor_method(
+        self, tensor: TensorValue, name: str, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        if name in METADATA_METHODS:
+            return self._metadata(getattr(tensor.fake, name), arguments, keywords)
+        if name in NEEDS_AUTOGRAD:
+            raise self.unsupported(reasons.GRAD_REQUIRED, operation=f"tensor.{name}()")
+        if name in READS_VALUE and getattr(tensor.fake, "constant", None) is None:
+            raise self.unsupported(reasons.TENSOR_VALUE, operation=f"tensor.{name}()")
+        return self.call_graph(name, [tensor, *arguments], keywords)
+
+    def _metadata(
+        self, method: Any, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        try:
+            result = method(
+                *[argument.constant() for argument in arguments],
+                **{name: value.constant() for name, value in keywords.items()},
+            )
+        except NotConstant:
+            raise
+        except Exception as error:
+            self.raise_error(type(error), *error.args)
+        return new_value(self, result)
+
+    def tensor_metadata(self, tensor: TensorValue, name: str) -> Value:
+        try:
+            result = getattr(tensor.fake, name)
+        except Exception as error:
+            self.raise_error(type(error), *error.args)
+        if isinstance(result, torch.Tensor):
+            return self.call_graph(getattr, [tensor, ConstantValue(name)], {})
+        return new_value(self, result)
+
+    # -- operators -------------------------------------------------------------------------------
+
+    def truth(self, value: Value) -> bool:
+        return operators.truth(self, value)
+
+    def iterate(self, value: Value) -> Value:
+        return operators.iterate(self, value)
+
+    def next(self, iterator: Value) -> Value | None:
+        return operators.next_item(self, iterator)
+
+    def send(self, generator: Value, sent: Value) -> Value | None:
+        """`generator.send(sent)`; None when it has returned."""
+        if isinstance(generator, GeneratorValue):
+            return generator.frame.resume(sent)  # type: ignore[no-any-return]
+        return self.next(generator)
+
+    def items(self, value: Value) -> list[Value]:
+        return operators.items(self, value)
+
+    def length(self, value: Value) -> int:
+        return operators.length(self, value)
+
+    def get_item(self, value: Value, key: Value) -> Value:
+        return operators.get_item(self, value, key)
+
+    def contains(self, container: Value, item: Value) -> bool:
+        """`item in container`."""
+        return operators.contains(self, container, item)
+
+    def binary(self, name: str, left: Value, right: Value) -> Value:
+        return operators.binary(self, name, left, right)
+
+    def unary(self, name: str, operand: Value) -> Value:
+        """A unary operator by its name in module `operator`."""
+        return operators.unary(self, name, operand)
+
+    def compare(self, symbol: str, left: Value, right: Value) -> Value:
+        return operators.compare(self, symbol, left, right)
+
+    def equal(self, left: Value, right: Value) -> bool:
+        return operators.equal(self, left, right)
+
+    def identical(self, left: Value, right: Value) -> bool:
+        return operators.identical(left, right)
+
+    def mapping_entries(self, value: Value) -> list[tuple[Value, Value]]:
+        """The items of a mapping, as `**` and `dict()` read them."""
+        if isinstance(value, InstanceDictValue):
+            return value.entries(self)
+        if isinstance(value, DictValue) and _reads_like_dict(value.cls):
+            return value.entries(self)
+        keys = self.items(self.call(self.attribute(value, "keys"), []))
+        return [(key, self.get_item(value, key)) for key in keys]
+
+
+def is_pure(function: Any) -> bool:
+    """Whether a callable has no side effects and its result depends on its arguments alone."""
+    try:
+        if function in PURE:
+            return True
+    except TypeError:
+        return False
+    if isinstance(function, types.MethodDescriptorType | types.WrapperDescriptorType):
+        return function.__objclass__ in PURE_OWNERS
+    if isinstance(function, types.BuiltinFunctionType):
+        return function.__module__ in PURE_MODULES
+    return isinstance(function, type) and function in PURE_OWNERS
+
+
+def _reads_like_dict(cls: type) -> bool:
+    """Whether a subclass of dict iterates and looks up as dict does."""
+    return cls.__iter__ is dict.__iter__ and cls.__getitem__ is dict.__getitem__
+
+
+def _as_node(value: Value) -> Any:
+    """A call's argument as the graph holds it. Raises NotConstant for what a graph cannot hold."""
+    match value:
+        case TensorValue():
+            return value.node
+        case TupleValue() | ListValue() if value.cls in (tuple, list, torch.Size):
+            items = [_as_node(item) for item in value.read_items()]
+            return items if value.cls is list else tuple(items)
+        case DictValue(cls=cls) if cls is dict:
+            return {key.constant(): _as_node(item) for key, item in value.read_entries()}
+        case BuiltinValue():
+            return value.function
+        case _ if value.python_type() is slice:
+            return slice(*[_as_node(part) for part in value.parts()])
+        case _:
+            return value.constant()
+
+
+def _as_fake(value: Value) -> Any:
+    """A call's argument with fakes for tensors. Raises NotConstant for what a graph cannot hold."""
+    match value:
+        case ConstantValue():
+            return value.value
+        case TensorValue():
+            return value.fake
+        case TupleValue() | ListValue() if value.cls in (tuple, list, torch.Size):
+            items = [_as_fake(item) for item in value.read_items()]
+            return items if value.cls is list else tuple(items)
+        case DictValue(cls=cls) if cls is dict:
+            return {key.constant(): _as_fake(item) for key, item in value.read_entries()}
+        case BuiltinValue():
+            return value.function
+        case _ if value.python_type() is slice:
+            return slice(*[_as_fake(part) for part in value.parts()])
+        case _:
+            return value.constant()
+
+
+def _guard_key(expected: Any) -> Any:
+    """What tells two guards of one kind and source apart."""
+    if expected is None or isinstance(expected, str | int | bool | type):
+        return expected
+    if isinstance(expected, Source):
+        return expected
+    return id(expected)
+
+
+def _frame_location(frame: Frame) -> Location:
+    file, line = frame.code.co_filename, frame.line
+    return Location(file, line, linecache.getline(file, line).strip())
+
+
+def _module_name(source: Source) -> str:
+    """The dotted name of a module from its source: what `named_modules` calls it."""
+    names = []
+    step: Source | None = source
+    while step is not None:
+        if isinstance(step, DictItemSource):
+            names.append(str(step.key))
+        step = step.base
+    return ".".join(reversed(names))
+
+
+def _identifier(source: Source, index: int) -> str:
+    """A name for a placeholder, from what the user would write."""
+    text = "".join(c if c.isalnum() else "_" for c in source.expression())
+    while "__" in text:
+        text = text.replace("__", "_")
+    return text.strip("_") or f"input_{index}"

@@ -1,0 +1,372 @@
+"""Operators, comparisons, truth, iteration and items, by the special methods that Python would call."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Final
+
+import torch
+
+from fusewright.capture import reasons
+from fusewright.capture.interpreter.state import MachineState
+from fusewright.capture.values.base import MISSING, NotConstant, TracedError, Value
+from fusewright.capture.values.classes import ClassValue
+from fusewright.capture.values.constant import SCALAR_TYPES, ConstantValue, boolean
+from fusewright.capture.values.iterators import GeneratorValue, IteratorValue
+from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
+from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
+from fusewright.capture.values.sets import SetValue
+from fusewright.capture.values.tensors import TensorValue
+
+_NAMES: Final = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift")
+
+BINARY_METHODS: Final = {
+    **{name: (f"__{name.strip('_')}__", f"__r{name.strip('_')}__") for name in _NAMES},
+    "divmod": ("__divmod__", "__rdivmod__"),
+}
+"""The special method of each binary operator, and the reflected one."""
+
+IN_PLACE: Final = {f"i{name.strip('_')}": name for name in _NAMES}
+"""The plain operator of each in-place operator."""
+
+COMPARISONS: Final = {
+    "<": (operator.lt, "__lt__", "__gt__"),
+    "<=": (operator.le, "__le__", "__ge__"),
+    "==": (operator.eq, "__eq__", "__eq__"),
+    "!=": (operator.ne, "__ne__", "__ne__"),
+    ">": (operator.gt, "__gt__", "__lt__"),
+    ">=": (operator.ge, "__ge__", "__le__"),
+}
+"""The function of each comparison, its special method, and the one tried on the other side."""
+
+PLAIN_SEQUENCES: Final = (list, tuple, torch.Size)
+"""Classes of sequences whose items are read as lists' and tuples' are."""
+
+UNARY_METHODS: Final = {"neg": "__neg__", "pos": "__pos__", "invert": "__invert__", "abs": "__abs__"}
+
+
+def fold(machine: MachineState, function: Any, *operands: Any) -> Value:
+    """Run a pure function for real. What it raises is raised in the traced program."""
+    try:
+        result = function(*operands)
+    except Exception as error:
+        machine.raise_error(type(error), *error.args)
+    if type(result) in SCALAR_TYPES:
+        return ConstantValue(result)
+    return machine.new(result)
+
+
+def _constants(left: Value, right: Value) -> tuple[Any, Any] | None:
+    if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
+        return left.value, right.value
+    return None
+
+
+def _method_result(
+    machine: MachineState, owner: Value, name: str, arguments: list[Value]
+) -> Value | None:
+    """The result of a special method, or None when there is none or it returns NotImplemented."""
+    method = machine.special(owner, name)
+    if method is None:
+        return None
+    if isinstance(owner, ConstantValue) and not all(_is_plain(argument) for argument in arguments):
+        return None
+    result = machine.call(method, arguments)
+    if isinstance(result, ConstantValue) and result.value is NotImplemented:
+        return None
+    return result
+
+
+def _is_plain(value: Value) -> bool:
+    try:
+        value.to_python()
+    except NotConstant:
+        return False
+    return True
+
+
+def binary(machine: MachineState, name: str, left: Value, right: Value) -> Value:
+    """`left operator right`, by the operator's name in module `operator`."""
+    constants = _constants(left, right)
+    if constants is not None:
+        return fold(machine, getattr(operator, name, divmod), *constants)
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        return machine.call_graph(getattr(operator, name), [left, right], {})
+
+    if name in IN_PLACE:
+        name, in_place = IN_PLACE[name], f"__{name}__"
+        result = _method_result(machine, left, in_place, [right])
+        if result is not None:
+            return result
+    method, reflected = BINARY_METHODS[name]
+    left_type, right_type = left.python_type(), right.python_type()
+    right_first = (
+        left_type is not right_type
+        and issubclass(right_type, left_type)
+        and getattr(right_type, reflected, None) is not getattr(left_type, reflected, None)
+    )
+    attempts = [(left, method, right), (right, reflected, left)]
+    if left_type is right_type:
+        del attempts[1]
+    for owner, special, other in reversed(attempts) if right_first else attempts:
+        result = _method_result(machine, owner, special, [other])
+        if result is not None:
+            return result
+    machine.raise_error(
+        TypeError,
+        f"unsupported operand type(s) for {name.strip('_')}: "
+        f"{left_type.__name__!r} and {right_type.__name__!r}",
+    )
+
+
+def unary(machine: MachineState, name: str, operand: Value) -> Value:
+    """`operator operand`, by the operator's name in module `operator`."""
+    if isinstance(operand, ConstantValue):
+        return fold(machine, getattr(operator, name), operand.value)
+    if isinstance(operand, TensorValue):
+        return machine.call_graph(getattr(operator, name), [operand], {})
+    return machine.call_special(operand, UNARY_METHODS[name], [])
+
+
+def compare(machine: MachineState, symbol: str, left: Value, right: Value) -> Value:
+    """`left symbol right`."""
+    function, method, reflected = COMPARISONS[symbol]
+    constants = _constants(left, right)
+    if constants is not None:
+        return fold(machine, function, *constants)
+    for operand, other in ((left, right), (right, left)):
+        if isinstance(operand, TensorValue):
+            if symbol in ("==", "!=") and not isinstance(other, TensorValue | ConstantValue):
+                return boolean(symbol == "!=")
+            return machine.call_graph(function, [left, right], {})
+
+    for owner, special, other in ((left, method, right), (right, reflected, left)):
+        if symbol == "!=" and not _defines(machine, owner, "__ne__"):
+            result = _method_result(machine, owner, "__eq__", [other])
+            if result is not None:
+                return boolean(not machine.truth(result))
+            continue
+        result = _method_result(machine, owner, special, [other])
+        if result is not None:
+            return result
+    if symbol in ("==", "!="):
+        return boolean(identical(left, right) == (symbol == "=="))
+    machine.raise_error(
+        TypeError,
+        f"{symbol!r} not supported between instances of {left.python_type().__name__!r} "
+        f"and {right.python_type().__name__!r}",
+    )
+
+
+def _defines(machine: MachineState, value: Value, name: str) -> bool:
+    """Whether the class has a method of its own, not the one of `object`."""
+    raw, _ = machine.class_attribute(value.python_type(), name)
+    return raw is not MISSING and raw is not getattr(object, name, None)
+
+
+def identical(left: Value, right: Value) -> bool:
+    """`left is right`."""
+    if left is right:
+        return True
+    if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
+        return left.value is right.value or (
+            type(left.value) in SCALAR_TYPES and type(left.value) is type(right.value) and left.value == right.value
+        )
+    if isinstance(left, ConstantValue) or isinstance(right, ConstantValue):
+        return False
+    real = left.real()
+    return real is not MISSING and real is right.real()
+
+
+def equal(machine: MachineState, left: Value, right: Value) -> bool:
+    """`left is right or left == right`."""
+    return identical(left, right) or machine.truth(compare(machine, "==", left, right))
+
+
+def truth(machine: MachineState, value: Value) -> bool:
+    """`bool(value)`."""
+    match value:
+        case ConstantValue():
+            return bool(value.value)
+        case TensorValue():
+            return _tensor_truth(machine, value)
+        case SequenceValue() if value.cls in PLAIN_SEQUENCES:
+            return value.size > 0
+        case DictValue() | InstanceDictValue() if value.python_type() is dict:
+            return value.size(machine) > 0
+        case SetValue():
+            return bool(value.members)
+        case ClassValue() if type(value.cls) is type:
+            return True
+    for name in ("__bool__", "__len__"):
+        method = machine.special(value, name)
+        if method is not None:
+            return bool(machine.call(method, []).constant())
+    return True
+
+
+def _tensor_truth(machine: MachineState, value: TensorValue) -> bool:
+    known = getattr(value.fake, "constant", None)
+    if known is not None:
+        return bool(fold(machine, bool, known).constant())
+    if value.fake.numel() > 1:
+        machine.raise_error(
+            RuntimeError, "Boolean value of Tensor with more than one value is ambiguous"
+        )
+    raise machine.unsupported(reasons.BRANCH_ON_TENSOR)
+
+
+def iterate(machine: MachineState, value: Value) -> Value:
+    """`iter(value)`."""
+    match value:
+        case IteratorValue() | GeneratorValue():
+            return value
+        case SequenceValue() if value.cls in PLAIN_SEQUENCES:
+            return IteratorValue.over(value.items(machine), type(iter(value.cls())))
+        case ConstantValue():
+            constant = value.value
+            try:
+                iterator = iter(constant)
+            except TypeError as error:
+                machine.raise_error(TypeError, *error.args)
+            return IteratorValue(lambda machine: _next_constant(machine, iterator), type(iterator))
+        case TensorValue():
+            if value.fake.dim() == 0:
+                machine.raise_error(TypeError, "iteration over a 0-d tensor")
+            rows = machine.call_tensor_method(value, "unbind", [machine.new(0)], {})
+            return iterate(machine, rows)
+    method = machine.special(value, "__iter__")
+    if method is not None:
+        return machine.call(method, [])
+    if machine.special(value, "__getitem__") is not None:
+        position = iter(range(1 << 62))
+
+        def advance(machine: Any) -> Value | None:
+            try:
+                return get_item(machine, value, machine.new(next(position)))
+            except TracedError as error:
+                if issubclass(error.value.python_type(), IndexError):
+                    return None
+                raise
+
+        return IteratorValue(advance)
+    machine.raise_error(TypeError, f"{value.python_type().__name__!r} object is not iterable")
+
+
+def _next_constant(machine: Any, iterator: Any) -> Value | None:
+    item = next(iterator, MISSING)
+    return None if item is MISSING else machine.new(item)
+
+
+def next_item(machine: MachineState, iterator: Value) -> Value | None:
+    """`next(iterator)`; None at its end."""
+    if isinstance(iterator, IteratorValue | GeneratorValue):
+        return iterator.advance(machine)
+    try:
+        return machine.call_special(iterator, "__next__", [])
+    except TracedError as error:
+        if issubclass(error.value.python_type(), StopIteration):
+            return None
+        raise
+
+
+def items(machine: MachineState, value: Value) -> list[Value]:
+    """`list(value)`. May be the value's own list: not to be changed."""
+    if isinstance(value, SequenceValue) and _has_builtin_iteration(value.cls):
+        return value.items(machine)
+    if isinstance(value, DictViewValue):
+        return value.items(machine)
+    iterator = iterate(machine, value)
+    found = []
+    while (item := next_item(machine, iterator)) is not None:
+        found.append(item)
+    return found
+
+
+def _has_builtin_iteration(cls: type) -> bool:
+    return getattr(cls, "__iter__", None) in (list.__iter__, tuple.__iter__)
+
+
+def length(machine: MachineState, value: Value) -> int:
+    """`len(value)`."""
+    match value:
+        case SequenceValue() if value.cls in PLAIN_SEQUENCES:
+            return value.size
+        case TensorValue():
+            if value.fake.dim() == 0:
+                machine.raise_error(TypeError, "len() of a 0-d tensor")
+            return int(value.fake.shape[0])
+        case ConstantValue():
+            return int(fold(machine, len, value.value).constant())
+        case _:
+            found = machine.call_special(value, "__len__", []).constant()
+            return int(found)
+
+
+def get_item(machine: MachineState, value: Value, key: Value) -> Value:
+    """`value[key]`."""
+    match value:
+        case TensorValue():
+            return machine.call_graph(operator.getitem, [value, key], {})
+        case ListValue(cls=cls) | TupleValue(cls=cls) if cls in PLAIN_SEQUENCES:
+            return sequence_item(machine, value, key)
+        case ConstantValue() if isinstance(key, ConstantValue) or _is_plain(key):
+            return fold(machine, operator.getitem, value.value, key.to_python())
+        case ClassValue() if machine.special(value, "__getitem__") is None:
+            return fold(machine, operator.getitem, value.cls, key.to_python())
+        case _:
+            return machine.call_special(value, "__getitem__", [key])
+
+
+def sequence_item(machine: MachineState, value: SequenceValue, key: Value) -> Value:
+    """An item or a slice of a list or tuple."""
+    if isinstance(key, ConstantValue):
+        index = key.value
+        if not hasattr(type(index), "__index__"):
+            machine.raise_error(
+                TypeError,
+                f"{value.cls.__name__} indices must be integers or slices, not {type(index).__name__}",
+            )
+        index = operator.index(index)
+        if index < 0:
+            index += value.size
+        if not 0 <= index < value.size:
+            base = "list" if isinstance(value, ListValue) else "tuple"
+            machine.raise_error(IndexError, f"{base} index out of range")
+        return value.item(machine, index)
+    if isinstance(key, TensorValue):
+        raise machine.unsupported(reasons.TENSOR_VALUE, operation="list[tensor]")
+    if key.python_type() is slice:
+        chosen = fold_list(machine, value.items(machine), key.constant())
+        if isinstance(value, ListValue):
+            return machine.new_list(chosen)
+        return machine.new_tuple(chosen, torch.Size if value.cls is torch.Size else tuple)
+    index_method = machine.special(key, "__index__")
+    if index_method is None:
+        machine.raise_error(TypeError, f"{value.cls.__name__} indices must be integers or slices")
+    return sequence_item(machine, value, machine.call(index_method, []))
+
+
+def fold_list(machine: MachineState, values: list[Value], key: slice) -> list[Value]:
+    """A slice of a Python list of values; what slicing raises is raised in the traced program."""
+    try:
+        return values[key]
+    except (TypeError, ValueError) as error:
+        machine.raise_error(type(error), *error.args)
+
+
+def contains(machine: MachineState, container: Value, item: Value) -> bool:
+    """`item in container`."""
+    constants = _constants(container, item)
+    if constants is not None:
+        return bool(fold(machine, operator.contains, *constants).constant())
+    if isinstance(container, TensorValue):
+        raise machine.unsupported(reasons.TENSOR_VALUE, operation="in tensor")
+    method = machine.special(container, "__contains__")
+    if method is not None and not isinstance(container, ConstantValue):
+        return truth(machine, machine.call(method, [item]))
+    iterator = iterate(machine, container)
+    while (candidate := next_item(machine, iterator)) is not None:
+        if equal(machine, candidate, item):
+            return True
+    return False

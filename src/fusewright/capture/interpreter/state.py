@@ -1,0 +1,20 @@
+"""What the interpreter's parts ask of the machine beyond what values may ask."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from fusewright.capture.sources import Source
+from fusewright.capture.values.base import Interpreter
+from fusewright.capture.values.functions import Namespace
+from fusewright.capture.values.tensors import TensorValue
+
+
+class MachineState(Interpreter, Protocol):
+    """The machine as the tables of wrapping and operators see it."""
+
+    def namespace(self, dictionary: dict[str, Any]) -> Namespace:
+        """The global variables kept in a dictionary; always the same for one dictionary."""
+
+    def add_input(self, value: TensorValue, tensor: Any, source: Source) -> tuple[Any, Any]:
+        """Make an existing tensor an input of the graph: its node and its fake."""

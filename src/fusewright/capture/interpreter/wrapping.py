@@ -1,0 +1,225 @@
+"""From an object that exists to its value: one row a kind of object, by class."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from fusewright.capture import reasons
+from fusewright.capture.guards import GuardKind
+from fusewright.capture.interpreter.state import MachineState
+from fusewright.capture.sources import AttributeSource, ConstantSource, DictItemSource, ItemSource, Source
+from fusewright.capture.values.base import Value
+from fusewright.capture.values.classes import ClassValue, PythonModuleValue
+from fusewright.capture.values.constant import CONSTANT_TYPES, ConstantValue
+from fusewright.capture.values.functions import (
+    BuiltinValue,
+    FunctionValue,
+    MethodValue,
+    PartialValue,
+    guard_function,
+)
+from fusewright.capture.values.mappings import DictValue
+from fusewright.capture.values.modules import ModuleValue, keeps_module_getattr
+from fusewright.capture.values.objects import ObjectValue
+from fusewright.capture.values.sequences import ListValue, SliceValue, TupleValue
+from fusewright.capture.values.sets import SetValue
+from fusewright.capture.values.tensors import TensorValue
+
+Maker = Callable[[MachineState, Any, Source], Value]
+
+BUILTIN_TYPES: Final = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.MethodWrapperType,
+    type(functools.lru_cache(lambda: None)),
+    type(torch.ops.aten.add),
+    type(torch.ops.aten.add.Tensor),
+)
+"""Classes of callables that are known by identity."""
+
+IDENTITY_TYPES: Final = (type, types.FunctionType, types.ModuleType, *BUILTIN_TYPES)
+"""Objects that are guarded by identity wherever they are read."""
+
+
+def wrap_object(machine: MachineState, object: Any, source: Source) -> Value:
+    """The value of an existing object that is not a constant, on first sight."""
+    cls = type(object)
+    for base in cls.__mro__:
+        maker = MAKERS.get(base)
+        if maker is not None:
+            return maker(machine, object, source)
+    if isinstance(object, enum.Enum):
+        return ConstantValue(object, source)
+    return wrap_plain(machine, object, source)
+
+
+def wrap_plain(machine: MachineState, object: Any, source: Source) -> Value:
+    """An object of a class that has no kind of its own."""
+    if not isinstance(source, ConstantSource):
+        machine.guard(GuardKind.TYPE, source, type(object))
+    return ObjectValue(type(object), object, source)
+
+
+def wrap_tensor(machine: MachineState, tensor: torch.Tensor, source: Source) -> Value:
+    cls = type(tensor)
+    if cls is not torch.Tensor and cls is not torch.nn.Parameter:
+        raise machine.unsupported(reasons.TORCH_FUNCTION_MODE, detail=cls.__qualname__)
+
+    def create(value: TensorValue) -> tuple[Any, Any]:
+        return machine.add_input(value, tensor, source)
+
+    return TensorValue(cls, object=tensor, source=source, create=create)
+
+
+def wrap_module(machine: MachineState, module: torch.nn.Module, source: Source) -> Value:
+    machine.guard(GuardKind.TYPE, source, type(module))
+    kind = ModuleValue if keeps_module_getattr(type(module)) else ObjectValue
+    return kind(type(module), module, source)
+
+
+def wrap_tuple(machine: MachineState, object: Any, source: Source) -> Value:
+    machine.guard(GuardKind.TYPE, source, type(object))
+    machine.guard(GuardKind.LENGTH, source, len(object))
+    return TupleValue(type(object), object=object, source=source)
+
+
+def wrap_list(machine: MachineState, object: Any, source: Source) -> Value:
+    machine.guard(GuardKind.TYPE, source, type(object))
+    machine.guard(GuardKind.LENGTH, source, len(object))
+    return ListValue(type(object), object=object, source=source)
+
+
+def wrap_dict(machine: MachineState, object: Any, source: Source) -> Value:
+    machine.guard(GuardKind.TYPE, source, type(object))
+    value = DictValue(type(object), object=object, source=source)
+    factory = getattr(object, "default_factory", None)
+    if factory is not None:
+        value.default_factory = machine.wrap(factory, AttributeSource(source, "default_factory"))
+    return value
+
+
+def wrap_set(machine: MachineState, object: Any, source: Source) -> Value:
+    machine.guard(GuardKind.TYPE, source, type(object))
+    return SetValue.existing(machine, object, source)
+
+
+def wrap_function(machine: MachineState, function: types.FunctionType, source: Source) -> Value:
+    guard_function(machine, function, source)
+    namespace = machine.namespace(function.__globals__)
+    return FunctionValue.existing(machine, function, namespace, source)
+
+
+def wrap_method(machine: MachineState, method: types.MethodType, source: Source) -> Value:
+    machine.guard(GuardKind.TYPE, source, type(method))
+    function = machine.wrap(method.__func__, AttributeSource(source, "__func__"))
+    instance = machine.wrap(method.__self__, AttributeSource(source, "__self__"))
+    return MethodValue(function, instance, source)
+
+
+def wrap_builtin(machine: MachineState, function: Any, source: Source) -> Value:
+    owner = getattr(function, "__self__", None)
+    bound = isinstance(function, types.BuiltinFunctionType | types.MethodWrapperType)
+    if bound and owner is not None and not isinstance(owner, types.ModuleType | type):
+        raw = getattr(type(owner), function.__name__, None)
+        if isinstance(raw, types.MethodDescriptorType | types.WrapperDescriptorType):
+            machine.guard(GuardKind.TYPE, source, type(function))
+            instance = machine.wrap(owner, AttributeSource(source, "__self__"))
+            return MethodValue(BuiltinValue(raw), instance, source)
+    if not isinstance(source, ConstantSource):
+        machine.guard(GuardKind.IDENTITY, source, function)
+    return BuiltinValue(function, source)
+
+
+def wrap_class(machine: MachineState, cls: type, source: Source) -> Value:
+    if not isinstance(source, ConstantSource):
+        machine.guard(GuardKind.IDENTITY, source, cls)
+    return ClassValue(cls, source)
+
+
+def wrap_python_module(machine: MachineState, module: types.ModuleType, source: Source) -> Value:
+    if not isinstance(source, ConstantSource):
+        machine.guard(GuardKind.IDENTITY, source, module)
+    return PythonModuleValue(module, machine.namespace(module.__dict__), source)
+
+
+def wrap_cell(machine: MachineState, cell: Any, source: Source) -> Value:
+    return machine.cell(cell, source)  # type: ignore[no-any-return]
+
+
+def wrap_slice(machine: MachineState, object: slice, source: Source) -> Value:
+    parts = [machine.wrap(getattr(object, name), AttributeSource(source, name)) for name in ("start", "stop", "step")]
+    return SliceValue(*parts, source=source)
+
+
+def wrap_partial(machine: MachineState, partial: Any, source: Source) -> Value:
+    machine.guard(GuardKind.TYPE, source, type(partial))
+    arguments_source = AttributeSource(source, "args")
+    machine.guard(GuardKind.LENGTH, arguments_source, len(partial.args))
+    keywords_source = AttributeSource(source, "keywords")
+    machine.guard(GuardKind.DICT_KEYS, keywords_source, tuple(partial.keywords))
+    return PartialValue(
+        machine.wrap(partial.func, AttributeSource(source, "func")),
+        [machine.wrap(item, ItemSource(arguments_source, i)) for i, item in enumerate(partial.args)],
+        {
+            name: machine.wrap(item, DictItemSource(keywords_source, name))
+            for name, item in partial.keywords.items()
+        },
+        object=partial,
+        source=source,
+    )
+
+
+MAKERS: Final[dict[type, Maker]] = {
+    torch.Tensor: wrap_tensor,
+    torch.nn.Module: wrap_module,
+    tuple: wrap_tuple,
+    list: wrap_list,
+    dict: wrap_dict,
+    set: wrap_set,
+    frozenset: wrap_set,
+    slice: wrap_slice,
+    types.FunctionType: wrap_function,
+    types.MethodType: wrap_method,
+    types.ModuleType: wrap_python_module,
+    types.CellType: wrap_cell,
+    functools.partial: wrap_partial,
+    type: wrap_class,
+    **{cls: wrap_builtin for cls in BUILTIN_TYPES},
+}
+
+
+def new_value(machine: MachineState, object: Any) -> Value:
+    """The value of an object computed while tracing, which nobody else holds: containers are taken apart."""
+    cls = type(object)
+    if cls in CONSTANT_TYPES or isinstance(object, enum.Enum):
+        return ConstantValue(object)
+    if isinstance(object, IDENTITY_TYPES) or cls is types.MethodType:
+        return machine.wrap(object, ConstantSource(object))
+    if cls is slice:
+        return SliceValue(*[new_value(machine, part) for part in (object.start, object.stop, object.step)])
+    if isinstance(object, tuple):
+        return TupleValue(cls, [new_value(machine, item) for item in object])
+    if cls is list:
+        return ListValue(cls, [new_value(machine, item) for item in object])
+    if issubclass(cls, dict) and (cls is dict or cls.__module__ == "collections"):
+        result = DictValue(cls)
+        for key, item in object.items():
+            result.put(machine, new_value(machine, key), new_value(machine, item))
+        return result
+    if cls in (set, frozenset):
+        return SetValue(cls, [new_value(machine, item) for item in object])
+    if cls is types.MappingProxyType:
+        return new_value(machine, dict(object))
+    if isinstance(object, torch.Tensor):
+        raise machine.unsupported(reasons.NO_SOURCE, object="a tensor")
+    return machine.wrap(object, ConstantSource(object))
+
+

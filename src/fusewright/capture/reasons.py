@@ -1,0 +1,128 @@
+"""The catalogue of reasons for which a program cannot be captured: what happened, why, and what to change.
+
+One row a reason. `what` and `why` may name details in braces, which the place that raises the reason fills in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One way in which a program steps out of what capture understands."""
+
+    name: str
+    """Stable short name, for logs, tests and documentation."""
+
+    what: str
+    """What the program did, with details in braces."""
+
+    why: str
+    """Why that cannot be captured."""
+
+    remedy: str
+    """What the user can change."""
+
+    def text(self, **details: object) -> str:
+        """What and why, with the details filled in."""
+        return f"{self.what.format(**details)}: {self.why.format(**details)}"
+
+
+BRANCH_ON_TENSOR: Final = Reason(
+    name="branch-on-tensor",
+    what="the truth of a tensor decides what runs next",
+    why="its value is not known until the graph has run",
+    remedy="use torch.where, or compile the two sides as separate functions",
+)
+TENSOR_VALUE: Final = Reason(
+    name="tensor-value",
+    what="`{operation}` reads a tensor's value into Python",
+    why="the value is not known until the graph has run",
+    remedy="keep the value in a tensor, or compute it outside the compiled function",
+)
+FAKE_EXECUTION: Final = Reason(
+    name="fake-execution",
+    what="`{function}` cannot be run without its data",
+    why="{detail}",
+    remedy="move the call outside the compiled function",
+)
+UNKNOWN_CALLABLE: Final = Reason(
+    name="unknown-callable",
+    what="a call of `{function}`",
+    why="it is not written in Python and capture does not know what it does",
+    remedy="call it outside the compiled function, or wrap it in a custom operator (torch.library)",
+)
+TENSOR_TO_UNKNOWN: Final = Reason(
+    name="tensor-to-unknown",
+    what="`{function}` was given {argument}",
+    why="capture knows its result only for arguments that are known when compiling",
+    remedy="call it outside the compiled function",
+)
+UNKNOWN_OPCODE: Final = Reason(
+    name="unknown-opcode",
+    what="the bytecode instruction {opcode}",
+    why="capture does not interpret it",
+    remedy="rewrite the statement, or move it outside the compiled function",
+)
+UNKNOWN_OBJECT: Final = Reason(
+    name="unknown-object",
+    what="{object} was used",
+    why="capture does not know how an object of class {cls} behaves",
+    remedy="pass what is needed of it as tensors or plain Python values",
+)
+UNSUPPORTED_ATTRIBUTE: Final = Reason(
+    name="unsupported-attribute",
+    what="attribute `{name}` of {object}",
+    why="capture does not know how to read it or write it",
+    remedy="do this outside the compiled function",
+)
+NO_REBUILD: Final = Reason(
+    name="no-rebuild",
+    what="{object} outlives the compiled function",
+    why="capture cannot make this kind of object again after the graph has run",
+    remedy="return tensors, containers or plain objects instead",
+)
+HASH_OF_OBJECT: Final = Reason(
+    name="hash-of-object",
+    what="{object} is used as a key",
+    why="its class defines its own equality, which capture does not follow into dictionaries",
+    remedy="use a string, a number, or a tuple of them as the key",
+)
+NO_SOURCE: Final = Reason(
+    name="no-source",
+    what="{object} was found in a place that compiled code cannot reach again",
+    why="a guard could not read it",
+    remedy="keep it in an attribute, a global variable or an argument",
+)
+TOO_DEEP: Final = Reason(
+    name="too-deep",
+    what="calls nest deeper than {limit}",
+    why="each is inlined into the graph",
+    remedy="compile an inner function instead, or use a loop",
+)
+ASYNCHRONOUS: Final = Reason(
+    name="asynchronous",
+    what="an asynchronous function or generator was called",
+    why="its suspension points lie outside the frame",
+    remedy="await it outside the compiled function",
+)
+GENERATOR_ESCAPES: Final = Reason(
+    name="generator-escapes",
+    what="a frame that is itself a generator was to be compiled",
+    why="its caller resumes it piece by piece",
+    remedy="compile a function that consumes the generator",
+)
+TORCH_FUNCTION_MODE: Final = Reason(
+    name="torch-function-mode",
+    what="a torch function or dispatch mode is active, or a tensor subclass was met ({detail})",
+    why="it changes what torch functions do",
+    remedy="leave the mode before calling the compiled function",
+)
+GRAD_REQUIRED: Final = Reason(
+    name="grad-required",
+    what="`{operation}`",
+    why="gradients inside a compiled function are not captured yet",
+    remedy="compute gradients outside the compiled function",
+)

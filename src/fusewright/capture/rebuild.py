@@ -1,0 +1,465 @@
+"""Write the function that runs in place of a captured frame: load inputs, call the graph, replay effects, return.
+
+The new function has the parameters of the old one, so that whoever called the old one calls the new one alike:
+
+    def forward(self, x):                        # parameters of the captured function
+        t0 = self.__dict__["_modules"]["fc"]…    # graph inputs, by source; shared prefixes are loaded once
+        g0, g1 = compiled(x, t1, t2)
+        r0 = {}                                  # objects that the program made, empty first, so that cycles close
+        r0["hidden"] = g0
+        self.__dict__["calls"] = 3               # what the program wrote to objects that existed
+        return r0
+
+An existing object is found again through its source, before anything is written; each object is made once, however
+often it is referred to.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import sys
+import types
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fusewright.capture import reasons
+from fusewright.capture.bytecode import Builder, assemble, disassemble, with_body
+from fusewright.capture.guards import GuardKind
+from fusewright.capture.interpreter.attributes import find_class_attribute
+from fusewright.capture.interpreter.machine import Machine
+from fusewright.capture.sources import CellSource, DictItemSource, InstanceSource, Source
+from fusewright.capture.values.base import MISSING, NotConstant, Value
+from fusewright.capture.values.constant import ConstantValue, is_constant
+from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
+from fusewright.capture.values.mappings import DictValue
+from fusewright.capture.values.objects import ExceptionValue, ObjectValue, instance_dictionary
+from fusewright.capture.values.sequences import ListValue
+from fusewright.capture.values.sets import SetValue
+from fusewright.capture.values.tensors import TensorValue
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One change to an existing object, to be made after the graph has run."""
+
+    owner: Any
+    """An ObjectValue, CellValue or Namespace."""
+
+    name: str | None
+    """The attribute or variable; None for the content of a container or cell."""
+
+    value: Any
+    """The new value, MISSING to delete; None for a container, whose content stands in `owner`."""
+
+
+def pending_writes(machine: Machine) -> list[Write]:
+    """The changes to replay. One that leaves things as they were becomes a guard that they are so."""
+    writes: list[Write] = []
+    for owner in machine.mutated.values():
+        match owner:
+            case Namespace():
+                writes += [Write(owner, name, value) for name, value in owner.changes().items()]
+            case CellValue():
+                writes.append(Write(owner, None, owner.contents))
+            case ObjectValue():
+                for name, value in owner.changes().items():
+                    if not _is_unchanged(machine, owner, name, value):
+                        writes.append(Write(owner, name, value))
+                if getattr(owner, "changed", False):
+                    writes.append(Write(owner, None, None))
+    return writes
+
+
+def _is_unchanged(machine: Machine, owner: ObjectValue, name: str, value: Any) -> bool:
+    """Whether writing `value` would leave the object as it was; guarded then."""
+    if owner.source is None:
+        return False
+    dictionary = instance_dictionary(owner.object) or {}
+    source = InstanceSource(owner.source, name)
+    if value is MISSING:
+        if name not in dictionary:
+            machine.guard(GuardKind.ABSENT, owner.source, name)
+            return True
+        return False
+    if name not in dictionary:
+        return False
+    before = dictionary[name]
+    if isinstance(value, ConstantValue) and is_constant(before):
+        after = value.value
+        if type(before) is type(after) and before == after:
+            machine.guard(GuardKind.EQUALS, source, before)
+            return True
+    return value.source == source
+
+
+def reachable_tensors(roots: Iterable[Value]) -> list[TensorValue]:
+    """The tensors that the graph must return so that `roots` can be built, in order."""
+    found: dict[int, TensorValue] = {}
+    seen: set[int] = set()
+    pending = list(roots)[::-1]
+    while pending:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, TensorValue):
+            if value.object is MISSING:
+                found[id(value)] = value
+        elif value.source is None or _is_changed(value):
+            pending.extend(reversed(value.parts()))
+    return list(found.values())
+
+
+def _is_changed(value: Value) -> bool:
+    return bool(getattr(value, "changed", False) or getattr(value, "written", None))
+
+
+class FunctionWriter:
+    """Writes the new function; the `Rebuilder` that values see."""
+
+    def __init__(self, machine: Machine, root: FunctionValue) -> None:
+        self.machine = machine
+        self.root = root
+        self.code = Builder()
+        self._locals: dict[int, str] = {}
+        """Local variables that hold objects, by the identity of their values."""
+        self._sources: dict[Source, str] = {}
+        self._uses: dict[Source, int] = {}
+        self._unfilled: list[Value] = []
+        self._outputs: dict[int, str] = {}
+        self._alive: list[Value] = []
+        self._count = 0
+
+    # -- the body --------------------------------------------------------------------------------
+
+    def write(
+        self,
+        compiled: Callable[..., Any] | None,
+        outputs: Sequence[TensorValue],
+        result: Value,
+        writes: Sequence[Write],
+    ) -> types.CodeType:
+        """The code of the new function."""
+        if compiled is not None:
+            self._call_graph(compiled, outputs)
+        for write in writes:
+            if isinstance(write.owner, Value):
+                self._prepare(write.owner)
+            if isinstance(write.value, Value):
+                self._prepare(write.value)
+            if write.value is None and write.name is None:
+                for part in write.owner.parts():
+                    self._prepare(part)
+        self._prepare(result)
+        for write in writes:
+            self._replay(write)
+        self.value(result)
+        self.code.return_value()
+        shell = disassemble(self.root.code)
+        body = with_body(shell, self.code.instructions, cell_names=(), free_names=shell.free_names)
+        return assemble(body)
+
+    def _call_graph(self, compiled: Callable[..., Any], outputs: Sequence[TensorValue]) -> None:
+        inputs = self.machine.inputs
+        for tensor in inputs:
+            source = tensor.source
+            while source is not None:
+                self._uses[source] = self._uses.get(source, 0) + 1
+                source = source.base
+        self.code.load_constant(compiled)
+        self.code.prepare_call()
+        for tensor in inputs:
+            assert tensor.source is not None, "a graph input has a source"
+            self.source(tensor.source)
+        self.code.call(len(inputs))
+        if not outputs:
+            self.code.pop()
+            return
+        self.code.unpack_sequence(len(outputs))
+        for tensor in outputs:
+            self._outputs[id(tensor)] = self._store_new_local("graph")
+
+    def _store_new_local(self, prefix: str) -> str:
+        """Pop the top into a new local variable."""
+        name = f".{prefix}{self._count}"
+        self._count += 1
+        self.code.store_local(name)
+        return name
+
+    def _prepare(self, value: Value) -> None:
+        """Make an object and all that it holds, kept in a local variable."""
+        self.value(value)
+        self.code.pop()
+        while self._unfilled:
+            self._fill(self._unfilled.pop())
+
+    # -- Rebuilder -------------------------------------------------------------------------------
+
+    def constant(self, value: Any) -> None:
+        self.code.load_constant(value)
+
+    def frame_globals(self) -> None:
+        self.code.load_constant(self.root.namespace.dictionary)
+
+    def tensor(self, value: Value) -> None:
+        self.code.load_local(self._outputs[id(value)])
+
+    def build(self, kind: str, items: Sequence[Value]) -> None:
+        for item in items:
+            self.value(item)
+        builders = {
+            "tuple": self.code.build_tuple,
+            "list": self.code.build_list,
+            "set": self.code.build_set,
+        }
+        builders[kind](len(items))
+
+    def mapping(self, items: dict[str, Value]) -> None:
+        for key, item in items.items():
+            self.constant(key)
+            self.value(item)
+        self.code.build_map(len(items))
+
+    def call(
+        self, function: Callable[..., Any], arguments: Sequence[Value | Callable[[], None]]
+    ) -> None:
+        self.code.load_constant(function)
+        self.code.prepare_call()
+        for argument in arguments:
+            if isinstance(argument, Value):
+                self.value(argument)
+            else:
+                argument()
+        self.code.call(len(arguments))
+
+    def value(self, value: Value) -> None:
+        if isinstance(value, ConstantValue):
+            self.constant(value.value)
+            return
+        name = self._locals.get(id(value))
+        if name is not None:
+            self.code.load_local(name)
+            return
+        if value.source is not None:
+            self.source(value.source)
+        else:
+            self._create(value)
+        self.code.duplicate()
+        self._locals[id(value)] = self._store_new_local("object")
+        self._alive.append(value)
+
+    def _create(self, value: Value) -> None:
+        """Push a new object, its content still to be filled in."""
+        try:
+            value.rebuild(self)
+        except NotConstant:
+            raise self.machine.unsupported(reasons.NO_REBUILD, object=value.describe()) from None
+        if isinstance(value, ObjectValue | CellValue):
+            self._unfilled.append(value)
+
+    # -- contents --------------------------------------------------------------------------------
+
+    def _fill(self, value: Value) -> None:
+        """Put the content into a new object."""
+        match value:
+            case ListValue():
+                self._fill_list(value, list.extend)
+            case DictValue():
+                for key, item in value.read_entries():
+                    self._store_item(value, key, item)
+            case SetValue() if not issubclass(value.cls, frozenset):
+                members = list(value.members.values())
+                self.call(set.update, [value, lambda: self.build("list", members)])
+                self.code.pop()
+            case CellValue():
+                self._set_cell(value, value.contents)
+        if isinstance(value, ObjectValue) and not isinstance(value, ExceptionValue):
+            for name, attribute in value.changes().items():
+                if attribute is not MISSING:
+                    self._set_attribute(value, name, attribute)
+
+    def _fill_list(self, value: ListValue, function: Callable[..., Any]) -> None:
+        items = value.read_items()
+        if items or value.source is not None:
+            self.call(function, [value, lambda: self.build("list", items)])
+            self.code.pop()
+
+    def _store_item(self, mapping: DictValue, key: Value, item: Value) -> None:
+        if mapping.cls is dict:
+            self.value(item)
+            self.value(mapping)
+            self.value(key)
+            self.code.store_subscript()
+        else:
+            ordered = issubclass(mapping.cls, collections.OrderedDict)
+            base = collections.OrderedDict if ordered else dict
+            self.call(base.__setitem__, [mapping, key, item])
+            self.code.pop()
+
+    def _set_attribute(self, owner: ObjectValue, name: str, value: Value) -> None:
+        self.call(set_attribute, [owner, lambda: self.constant(name), value])
+        self.code.pop()
+
+    def _set_cell(self, cell: CellValue, contents: Any) -> None:
+        if isinstance(contents, Value):
+            self.value(contents)
+            self.value(cell)
+            self.code.store_attribute("cell_contents")
+        elif cell.source is not None:
+            self.value(cell)
+            self.code.delete_attribute("cell_contents")
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def _replay(self, write: Write) -> None:
+        """Make one change to an existing object."""
+        match write:
+            case Write(owner=Namespace() as namespace, name=str(name), value=value):
+                self._write_global(namespace, name, value)
+            case Write(owner=CellValue() as cell, value=value):
+                self._set_cell(cell, value)
+            case Write(owner=ObjectValue() as owner, name=str(name), value=value):
+                if value is MISSING:
+                    self.call(delete_attribute, [owner, lambda: self.constant(name)])
+                    self.code.pop()
+                else:
+                    self._set_attribute(owner, name, value)
+            case Write(owner=ListValue() as owner):
+                self._fill_list(owner, replace_list)
+            case Write(owner=DictValue() as owner):
+                self._write_mapping(owner)
+            case Write(owner=SetValue() as owner):
+                members = list(owner.members.values())
+                self.call(replace_set, [owner, lambda: self.build("list", members)])
+                self.code.pop()
+
+    def _write_global(self, namespace: Namespace, name: str, value: Any) -> None:
+        if value is not MISSING:
+            self.value(value)
+        self.constant(namespace.dictionary)
+        self.constant(name)
+        if value is MISSING:
+            self.code.delete_subscript()
+        else:
+            self.code.store_subscript()
+
+    def _write_mapping(self, owner: DictValue) -> None:
+        """Bring an existing dict to its new content, touching only what changed where the order allows."""
+        entries = owner.read_entries()
+        before = list(dict.keys(owner.object))
+        keys = [key.key() for key, _ in entries]
+        kept = set(before) & set(keys)
+        if [key for key in before if key in kept] != [key for key in keys[: len(kept)]]:
+            self.call(dict.clear, [owner])
+            self.code.pop()
+            kept = set()
+        else:
+            for key in before:
+                if key not in kept:
+                    self.call(dict.__delitem__, [owner, lambda key=key: self.constant(key)])
+                    self.code.pop()
+        for key, item in entries:
+            stand_in = key.key()
+            unchanged = stand_in in kept and item.source == DictItemSource(owner.source, stand_in)  # type: ignore[arg-type]
+            if not unchanged:
+                self._store_item(owner, key, item)
+
+    # -- sources ---------------------------------------------------------------------------------
+
+    def source(self, source: Source) -> None:
+        name = self._sources.get(source)
+        if name is not None:
+            self.code.load_local(name)
+            return
+        self._load_step(source)
+        if self._uses.get(source, 0) > 1:
+            self.code.duplicate()
+            self._sources[source] = self._store_new_local("source")
+
+    def _load_step(self, source: Source) -> None:
+        """Push what a source names, given its base."""
+        code = self.code
+        base = source.base
+        match source.step:
+            case ("local", name):
+                code.load_local(name)
+            case ("global", None, name):
+                code.load_global(name)
+            case ("global", module, name):
+                code.load_constant(sys.modules[module].__dict__)
+                code.load_constant(name)
+                code.load_subscript()
+            case ("builtin", name):
+                code.load_constant(getattr(builtins, name))
+            case ("module", name):
+                code.load_constant(sys.modules[name])
+            case ("constant", value):
+                code.load_constant(value)
+            case ("cell", name):
+                code.load_closure(name)
+            case ("cell_contents",) if isinstance(base, CellSource):
+                code.load_cell(base.name)
+            case ("cell_contents",):
+                self._from(base)
+                code.load_attribute("cell_contents")
+            case ("attribute", name):
+                self._from(base)
+                code.load_attribute(name)
+            case ("instance", name):
+                self._from(base)
+                code.load_attribute("__dict__")
+                code.load_constant(name)
+                code.load_subscript()
+            case ("item" | "dict_item", key):
+                self._from(base)
+                code.load_constant(key)
+                code.load_subscript()
+            case ("type_attribute", name):
+                self._call_on(find_class_attribute, base, name)
+            case ("dict_key", index):
+                self._call_on(key_at, base, index)
+            case ("type",):
+                self._call_on(type, base)
+            case step:
+                raise AssertionError(f"unknown step {step}")
+
+    def _from(self, base: Source | None) -> None:
+        assert base is not None, "a derived source has a base"
+        self.source(base)
+
+    def _call_on(self, function: Callable[..., Any], base: Source | None, *constants: Any) -> None:
+        pushers = [lambda value=value: self.constant(value) for value in constants]
+        self.call(function, [lambda: self._from(base), *pushers])
+
+
+# -- called by generated code ---------------------------------------------------------------------
+
+
+def set_attribute(owner: Any, name: str, value: Any) -> None:
+    """Write an attribute past the class's own `__setattr__`, which ran while tracing."""
+    object.__setattr__(owner, name, value)
+
+
+def delete_attribute(owner: Any, name: str) -> None:
+    """Delete an attribute past the class's own `__delattr__`, which ran while tracing."""
+    object.__delattr__(owner, name)
+
+
+def replace_list(target: list[Any], items: list[Any]) -> None:
+    """Make `items` the content of a list, past overridden methods."""
+    list.__setitem__(target, slice(None), items)
+
+
+def replace_set(target: set[Any], members: list[Any]) -> None:
+    """Make `members` the content of a set, past overridden methods."""
+    set.clear(target)
+    set.update(target, members)
+
+
+def key_at(mapping: dict[Any, Any], index: int) -> Any:
+    """The key of a dict at a position of its order."""
+    return list(dict.keys(mapping))[index]
+
+

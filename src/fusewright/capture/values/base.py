@@ -1,0 +1,263 @@
+"""What every captured value is: a Python object of the traced program, known without running the program.
+
+A value stands for one object. It knows the object's class, its source (None for an object that the traced program
+made itself) and how generated code can make it again. What operations *do* is not written here: the interpreter turns
+every operator into the special method that Python would call, and `capture.handlers` says what the ones written in C
+mean. Values so stay small, and a subclass of `list` or `dict` written by a user needs nothing of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+if TYPE_CHECKING:
+    from fusewright.capture.guards import GuardKind
+    from fusewright.capture.reasons import Reason
+    from fusewright.capture.sources import Source
+    from fusewright.errors import Unsupported
+
+
+class _Missing:
+    """The absence of an object, where None is an object."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<missing>"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+MISSING: Final = _Missing()
+
+
+class NotConstant(Exception):
+    """The value is not known when the program is compiled: it holds a tensor or a mutable object."""
+
+
+class Rebuilder(Protocol):
+    """What a value uses to make its object again in generated code. Each call adds instructions."""
+
+    def constant(self, value: Any) -> None:
+        """Push an object that is known now."""
+
+    def source(self, source: Source) -> None:
+        """Push what `source` names."""
+
+    def value(self, value: Value) -> None:
+        """Push the object of another value, made once however often it is asked for."""
+
+    def build(self, kind: str, items: Sequence[Value]) -> None:
+        """Push a new "tuple", "list" or "set" of the objects of `items`."""
+
+    def mapping(self, items: dict[str, Value]) -> None:
+        """Push a new dict with these keys."""
+
+    def frame_globals(self) -> None:
+        """Push the dictionary of the captured frame's global variables."""
+
+    def call(self, function: Callable[..., Any], arguments: Sequence[Value | Callable[[], None]]) -> None:
+        """Push the result of a function known now; an argument is a value or a callable that pushes one."""
+
+    def tensor(self, value: Value) -> None:
+        """Push the graph's result for a tensor."""
+
+
+class Value:
+    """One object of the traced program."""
+
+    __slots__ = ("source",)
+
+    source: Source | None
+    """Where the object was read from; None when the traced program made it."""
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+
+    def python_type(self) -> type:
+        """The object's class."""
+        raise NotImplementedError(type(self).__name__)
+
+    def real(self) -> Any:
+        """The object itself where it exists before the compiled code runs; MISSING for one that is yet to be made."""
+        return MISSING
+
+    def constant(self) -> Any:
+        """The object, when it is an immutable one that is wholly known. Raises NotConstant."""
+        raise NotConstant(self)
+
+    def to_python(self) -> Any:
+        """A copy of the object made of known parts only, lists and dicts included. Raises NotConstant."""
+        return self.constant()
+
+    def key(self) -> Hashable:
+        """What stands for the object as a key of a dict or a member of a set."""
+        real = self.real()
+        return self if real is MISSING else real
+
+    def rebuild(self, code: Rebuilder) -> None:
+        """Push the object, made anew, in generated code; called only for a value without a source."""
+        raise NotConstant(self)
+
+    def parts(self) -> Sequence[Value]:
+        """The values that `rebuild` asks for."""
+        return ()
+
+    def describe(self) -> str:
+        """The object in a few words, for messages."""
+        return f"an object of class {self.python_type().__name__}"
+
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        """`object.name`."""
+        raise NotImplementedError(type(self).__name__)
+
+    def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
+        """`object.name = value`."""
+        interpreter.raise_error(
+            AttributeError, f"cannot set attribute {name!r} of {self.python_type().__name__!r} object"
+        )
+
+    def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
+        """`del object.name`."""
+        interpreter.raise_error(
+            AttributeError, f"cannot delete attribute {name!r} of {self.python_type().__name__!r} object"
+        )
+
+    def call(
+        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        """`object(*arguments, **keywords)`: the class's `__call__`, unless the kind knows better."""
+        return interpreter.call_special(self, "__call__", arguments, keywords)
+
+
+class TracedError(Exception):
+    """An exception of the traced program on its way to a handler in that program."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+        super().__init__(value)
+
+
+class Interpreter(Protocol):
+    """What values and handlers may ask of the interpreter."""
+
+    def unsupported(self, reason: Reason, **details: object) -> Unsupported:
+        """The error for something that cannot be captured, at the user's current line; for the caller to raise."""
+
+    def raise_error(self, kind: type[BaseException], *arguments: object) -> NoReturn:
+        """Raise an exception in the traced program."""
+
+    def guard(self, kind: GuardKind, source: Source | None, expected: Any = None) -> None:
+        """Let the captured code be reused only while this holds."""
+
+    def wrap(self, object: Any, source: Source) -> Value:
+        """The value of an object that exists, read from `source`; always the same for one object."""
+
+    def new(self, object: Any) -> Value:
+        """The value of an object that was computed while tracing (nobody else holds it)."""
+
+    def new_tuple(self, items: Sequence[Value], cls: type = tuple) -> Value:
+        """A tuple of values, or an instance of a subclass of tuple."""
+
+    def new_list(self, items: Sequence[Value]) -> Value:
+        """A new list of values."""
+
+    def new_dict(self, items: dict[str, Value]) -> Value:
+        """A new dict with strings as keys."""
+
+    def cell(self, cell: Any, source: Source | None) -> Any:
+        """The value of an existing closure cell; always the same for one cell."""
+
+    def inline(self, function: Any, arguments: list[Value], keywords: dict[str, Value]) -> Value:
+        """Interpret a call of a Python function (a FunctionValue)."""
+
+    def record_mutation(self, value: Value) -> None:
+        """Say that an object is about to change, so that the change is replayed after the graph."""
+
+    def hash_key(self, value: Value) -> Hashable:
+        """What stands for a value in a dict or set. Raises TypeError in the traced program when it has no hash."""
+
+    def own_attribute(self, cls: type, name: str) -> tuple[Any, Source | None]:
+        """What a class itself holds for a name it has, unbound, and where; guarded."""
+
+    def class_attribute(self, cls: type, name: str) -> tuple[Any, Source | None]:
+        """What the class and its bases hold for a name, unbound (or MISSING), and where; guarded."""
+
+    def bind(self, raw: Any, source: Source | None, instance: Value | None, cls: type) -> Value:
+        """Apply the descriptor protocol to what `class_attribute` found."""
+
+    def attribute(self, value: Value, name: str) -> Value:
+        """`value.name`, with `__getattribute__` and `__getattr__`. Raises TracedError."""
+
+    def attribute_or_none(self, value: Value, name: str) -> Value | None:
+        """`value.name`, or None when that raises AttributeError."""
+
+    def set_attribute(self, value: Value, name: str, new: Value) -> None:
+        """`value.name = new`, with `__setattr__`."""
+
+    def special(self, value: Value, name: str) -> Value | None:
+        """The special method `name` of the value's class, bound to it; None when the class has none."""
+
+    def call_special(
+        self, value: Value, name: str, arguments: list[Value], keywords: dict[str, Value] | None = None
+    ) -> Value:
+        """Call a special method. Raises TypeError in the traced program when the class has none."""
+
+    def call(
+        self, function: Value, arguments: list[Value], keywords: dict[str, Value] | None = None
+    ) -> Value:
+        """`function(*arguments, **keywords)`."""
+
+    def call_object(
+        self,
+        function: Any,
+        source: Source | None,
+        arguments: list[Value],
+        keywords: dict[str, Value],
+    ) -> Value:
+        """Call a callable that is known by identity: a Python function, a C function, a torch function."""
+
+    def call_graph(
+        self, function: Any, arguments: Sequence[Value], keywords: dict[str, Value]
+    ) -> Value:
+        """Put a call of a torch function, or of a method of its first argument when given a name, in the graph."""
+
+    def call_tensor_method(
+        self, tensor: Any, name: str, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        """Call a method of a tensor: a call in the graph, or a constant where it reads metadata alone."""
+
+    def tensor_metadata(self, tensor: Any, name: str) -> Value:
+        """An attribute of a tensor that is not a tensor: shape, dtype, device."""
+
+    def truth(self, value: Value) -> bool:
+        """`bool(value)`."""
+
+    def iterate(self, value: Value) -> Value:
+        """`iter(value)`."""
+
+    def next(self, iterator: Value) -> Value | None:
+        """`next(iterator)`; None at its end."""
+
+    def items(self, value: Value) -> list[Value]:
+        """`list(value)`."""
+
+    def length(self, value: Value) -> int:
+        """`len(value)`."""
+
+    def get_item(self, value: Value, key: Value) -> Value:
+        """`value[key]`."""
+
+    def binary(self, name: str, left: Value, right: Value) -> Value:
+        """A binary operator by its name in module `operator`."""
+
+    def compare(self, operator: str, left: Value, right: Value) -> Value:
+        """A comparison by its symbol."""
+
+    def equal(self, left: Value, right: Value) -> bool:
+        """`left is right or left == right`, as containers compare their items."""
+
+    def identical(self, left: Value, right: Value) -> bool:
+        """`left is right`."""

@@ -1,0 +1,171 @@
+"""Classes, `super()` objects and imported modules."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from fusewright.capture import reasons
+from fusewright.capture.sources import AttributeSource, GlobalSource, Source
+from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
+from fusewright.capture.values.functions import Namespace
+from fusewright.capture.values.objects import is_data_descriptor
+
+IMMUTABLE_TYPE = 1 << 8
+"""Bit of `cls.__flags__`: the class is written in C and its attributes cannot be set."""
+
+
+class ClassValue(Value):
+    """A class."""
+
+    __slots__ = ("cls",)
+
+    def __init__(self, cls: type, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.cls = cls
+
+    def python_type(self) -> type:
+        return type(self.cls)
+
+    def real(self) -> Any:
+        return self.cls
+
+    def constant(self) -> Any:
+        return self.cls
+
+    def key(self) -> Hashable:
+        return self.cls
+
+    def describe(self) -> str:
+        return f"the class {self.cls.__module__}.{self.cls.__qualname__}"
+
+    def call(
+        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        return interpreter.call_object(self.cls, self.source, arguments, keywords)
+
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        metaclass = type(self.cls)
+        raw, source = interpreter.class_attribute(metaclass, name)
+        if raw is not MISSING and is_data_descriptor(raw):
+            if isinstance(raw, types.GetSetDescriptorType | types.MemberDescriptorType):
+                return self._slot(interpreter, name)
+            return interpreter.bind(raw, source, self, metaclass)
+
+        found, found_source = interpreter.class_attribute(self.cls, name)
+        if found is not MISSING:
+            return interpreter.bind(found, found_source, None, self.cls)
+        if raw is not MISSING:
+            return interpreter.bind(raw, source, self, metaclass)
+
+        getter, getter_source = interpreter.class_attribute(metaclass, "__getattr__")
+        if getter is not MISSING:
+            bound = interpreter.bind(getter, getter_source, self, metaclass)
+            return interpreter.call(bound, [interpreter.new(name)])
+        interpreter.raise_error(
+            AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}"
+        )
+
+    def _slot(self, interpreter: Interpreter, name: str) -> Value:
+        try:
+            part = type.__getattribute__(self.cls, name)
+        except AttributeError as error:
+            interpreter.raise_error(AttributeError, *error.args)
+        if name == "__dict__" and self.source is not None:
+            return interpreter.wrap(dict(part), AttributeSource(self.source, name))
+        return interpreter.new(part)
+
+    def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
+        raise interpreter.unsupported(
+            reasons.UNSUPPORTED_ATTRIBUTE, name=name, object=self.describe()
+        )
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.constant(self.cls)
+
+
+class SuperValue(Value):
+    """`super(cls, instance)`: attributes looked up after `cls` in the instance's method resolution order."""
+
+    __slots__ = ("after", "instance")
+
+    def __init__(self, after: type, instance: Value) -> None:
+        super().__init__(None)
+        self.after = after
+        self.instance = instance
+
+    def python_type(self) -> type:
+        return super
+
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        match self.instance:
+            case ClassValue(cls=start):
+                bound_to: Value | None = None
+            case _:
+                start = self.instance.python_type()
+                bound_to = self.instance
+        order = start.__mro__
+        for cls in order[order.index(self.after) + 1 :]:
+            if name in cls.__dict__:
+                raw, source = interpreter.own_attribute(cls, name)
+                if bound_to is None and isinstance(raw, classmethod):
+                    return interpreter.bind(raw, source, None, start)
+                return interpreter.bind(raw, source, bound_to, start)
+        interpreter.raise_error(AttributeError, f"'super' object has no attribute {name!r}")
+
+    def parts(self) -> Sequence[Value]:
+        return (self.instance,)
+
+
+class PythonModuleValue(Value):
+    """An imported module. Its variables are those that the functions of the module see as globals."""
+
+    __slots__ = ("module", "namespace")
+
+    def __init__(self, module: types.ModuleType, namespace: Namespace, source: Source | None) -> None:
+        super().__init__(source)
+        self.module = module
+        self.namespace = namespace
+
+    def python_type(self) -> type:
+        return type(self.module)
+
+    def real(self) -> Any:
+        return self.module
+
+    def describe(self) -> str:
+        return f"the module {self.module.__name__}"
+
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        known = self.namespace.known.get(name)
+        if known is not None:
+            if known is MISSING:
+                interpreter.raise_error(AttributeError, name)
+            return known
+        if name in self.module.__dict__:
+            found = self.module.__dict__[name]
+            value = interpreter.wrap(found, GlobalSource(name, self.namespace.module))
+            self.namespace.known[name] = value
+            return value
+        try:
+            found = getattr(self.module, name)
+        except AttributeError as error:
+            interpreter.raise_error(AttributeError, *error.args)
+        origin = self.source
+        return interpreter.wrap(found, AttributeSource(origin, name)) if origin else interpreter.new(found)
+
+    def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
+        self.namespace.store(interpreter, name, value)
+
+    def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
+        self.namespace.store(interpreter, name, MISSING)
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.constant(self.module)
+
+
+def module_is_importable(module: types.ModuleType) -> bool:
+    """Whether `sys.modules` has this very module under its name."""
+    return sys.modules.get(module.__name__) is module

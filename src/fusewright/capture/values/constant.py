@@ -1,0 +1,116 @@
+"""Constants: immutable objects known when the program is compiled (numbers, strings, None, dtypes, devices, enum members).
+
+A constant that was read from somewhere is guarded by equality, but only once somebody looks at it: one that is merely
+handed on costs nothing at run time.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Callable, Hashable
+from typing import Any, Final
+
+import torch
+
+from fusewright.capture.sources import Source
+from fusewright.capture.values.base import Interpreter, Rebuilder, Value
+
+SCALAR_TYPES: Final = (type(None), bool, int, float, complex, str, bytes)
+
+CONSTANT_TYPES: Final = frozenset(
+    {
+        *SCALAR_TYPES,
+        type(Ellipsis),
+        type(NotImplemented),
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+        torch.finfo,
+        torch.iinfo,
+        types.CodeType,
+        types.GenericAlias,
+        types.UnionType,
+        range,
+        types.GetSetDescriptorType,
+        types.MemberDescriptorType,
+    }
+)
+"""Classes whose instances are immutable. Their attributes and methods may be used for real while tracing."""
+
+
+def is_constant(object: Any) -> bool:
+    """Whether an object is immutable through and through, so that it can be folded and guarded by equality."""
+    cls = type(object)
+    if cls in CONSTANT_TYPES:
+        return True
+    if cls is tuple or cls is frozenset or cls is torch.Size:
+        return all(is_constant(item) for item in object)
+    if cls is slice:
+        return is_constant(object.start) and is_constant(object.stop) and is_constant(object.step)
+    return isinstance(object, enum.Enum)
+
+
+class ConstantValue(Value):
+    """An immutable object that is known now."""
+
+    __slots__ = ("_pending", "_value")
+
+    def __init__(
+        self, value: Any, source: Source | None = None, pending: Callable[[], None] | None = None
+    ) -> None:
+        super().__init__(source)
+        self._value = value
+        self._pending = pending
+
+    @property
+    def value(self) -> Any:
+        """The object. Looking at it is what makes its guard."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            pending()
+        return self._value
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def real(self) -> Any:
+        return self.value
+
+    def constant(self) -> Any:
+        return self.value
+
+    def key(self) -> Hashable:
+        return self.value
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.constant(self.value)
+
+    def describe(self) -> str:
+        return f"the constant {self._value!r}"
+
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        value = self.value
+        if type(value) in SCALAR_TYPES or type(value) in CONSTANT_TYPES:
+            raw, source = interpreter.class_attribute(type(value), name)
+            if isinstance(raw, types.MethodDescriptorType | types.WrapperDescriptorType):
+                return interpreter.bind(raw, source, self, type(value))
+        try:
+            result = getattr(value, name)
+        except AttributeError as error:
+            interpreter.raise_error(AttributeError, *error.args)
+        if isinstance(result, types.MethodType):
+            raw, source = interpreter.class_attribute(type(value), name)
+            return interpreter.bind(raw, source, self, type(value))
+        return interpreter.new(result)
+
+
+NONE: Final = ConstantValue(None)
+TRUE: Final = ConstantValue(True)
+FALSE: Final = ConstantValue(False)
+
+
+def boolean(value: bool) -> ConstantValue:
+    """The constant True or False."""
+    return TRUE if value else FALSE

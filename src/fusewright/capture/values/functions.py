@@ -1,0 +1,423 @@
+"""Callables: Python functions with their cells and globals, bound methods, partial applications, C functions.
+
+A Python function is inlined where it is called. A function made while tracing holds values in its cells; one that
+exists is read through its source, cell by cell, so that only the cells used are guarded.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from fusewright.capture.guards import GuardKind
+from fusewright.capture.sources import (
+    AttributeSource,
+    BuiltinSource,
+    CellContentsSource,
+    ConstantSource,
+    DictItemSource,
+    GlobalSource,
+    ItemSource,
+    Source,
+)
+from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
+from fusewright.capture.values.constant import ConstantValue, is_constant
+from fusewright.capture.values.objects import ObjectValue
+
+
+class Namespace:
+    """The dictionary of global variables that functions share: reads guarded, writes kept until the graph ran."""
+
+    __slots__ = ("dictionary", "known", "module", "written")
+
+    def __init__(self, dictionary: dict[str, Any], module: str | None) -> None:
+        self.dictionary = dictionary
+        self.module = module
+        """The module's name in `sys.modules`; None for the dictionary of the captured frame itself."""
+        self.known: dict[str, Any] = {}
+        self.written: dict[str, None] = {}
+
+    def load(self, interpreter: Interpreter, name: str) -> Value | None:
+        """The global variable or built-in `name`, or None."""
+        found = self.known.get(name)
+        if found is not None:
+            return None if found is MISSING else found
+        if name in self.dictionary:
+            value = interpreter.wrap(self.dictionary[name], GlobalSource(name, self.module))
+        else:
+            builtin = _builtins_of(self.dictionary).get(name, MISSING)
+            if builtin is MISSING:
+                return None
+            value = interpreter.wrap(builtin, BuiltinSource(name))
+        self.known[name] = value
+        return value
+
+    def store(self, interpreter: Interpreter, name: str, value: Any) -> None:
+        """Write a global variable; MISSING deletes it."""
+        interpreter.record_mutation(self)
+        self.known[name] = value
+        self.written.setdefault(name)
+
+    def changes(self) -> dict[str, Any]:
+        """The variables to write after the graph has run; MISSING for one to delete."""
+        return {name: self.known[name] for name in self.written}
+
+
+def _builtins_of(dictionary: dict[str, Any]) -> dict[str, Any]:
+    builtins = dictionary.get("__builtins__", {})
+    return builtins.__dict__ if isinstance(builtins, types.ModuleType) else builtins
+
+
+class CellValue(Value):
+    """A closure cell."""
+
+    __slots__ = ("cell", "changed", "contents")
+
+    def __init__(
+        self, contents: Any = MISSING, cell: Any = MISSING, source: Source | None = None
+    ) -> None:
+        super().__init__(source)
+        self.contents = contents
+        """The value held, MISSING when empty or not read yet."""
+        self.cell = cell
+        """The existing cell, MISSING for one made while tracing."""
+        self.changed = False
+
+    def python_type(self) -> type:
+        return types.CellType
+
+    def real(self) -> Any:
+        return self.cell
+
+    def load(self, interpreter: Interpreter) -> Value | None:
+        """What the cell holds, or None when it is empty."""
+        if self.contents is MISSING and self.cell is not MISSING and not self.changed:
+            try:
+                contents = self.cell.cell_contents
+            except ValueError:
+                return None
+            if self.source is None:
+                self.contents = interpreter.new(contents)
+            else:
+                self.contents = interpreter.wrap(contents, CellContentsSource(self.source))
+        return None if self.contents is MISSING else self.contents
+
+    def store(self, interpreter: Interpreter, value: Any) -> None:
+        """Put a value in the cell; MISSING empties it."""
+        interpreter.record_mutation(self)
+        self.contents = value
+        self.changed = True
+
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        if name != "cell_contents":
+            interpreter.raise_error(AttributeError, name)
+        contents = self.load(interpreter)
+        if contents is None:
+            interpreter.raise_error(ValueError, "Cell is empty")
+        return contents
+
+    def parts(self) -> Sequence[Value]:
+        return () if self.contents is MISSING else (self.contents,)
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.call(types.CellType, [])
+
+
+class FunctionValue(ObjectValue):
+    """A function written in Python."""
+
+    __slots__ = ("cells", "code", "defaults", "keyword_defaults", "namespace")
+
+    def __init__(
+        self,
+        code: types.CodeType,
+        namespace: Namespace,
+        *,
+        function: Any = MISSING,
+        source: Source | None = None,
+        cells: Sequence[CellValue] = (),
+        defaults: Sequence[Value] = (),
+        keyword_defaults: dict[str, Value] | None = None,
+    ) -> None:
+        super().__init__(types.FunctionType, function, source)
+        self.code = code
+        self.namespace = namespace
+        self.cells = tuple(cells)
+        self.defaults = list(defaults)
+        self.keyword_defaults = keyword_defaults or {}
+
+    @classmethod
+    def existing(
+        cls, interpreter: Interpreter, function: types.FunctionType, namespace: Namespace, source: Source | None
+    ) -> FunctionValue:
+        """The value of a function that exists."""
+        cells = []
+        for index, cell in enumerate(function.__closure__ or ()):
+            base = AttributeSource(source, "__closure__") if source else None
+            cell_source = ItemSource(base, index) if base else None
+            cells.append(interpreter.cell(cell, cell_source))
+
+        def part(object: Any, *path: Source | str | int) -> Value:
+            if source is None or is_constant(object):
+                return interpreter.new(object)
+            attribute, key = path
+            origin = AttributeSource(source, str(attribute))
+            return interpreter.wrap(object, default_source(origin, key))
+
+        defaults = [
+            part(default, "__defaults__", index)
+            for index, default in enumerate(function.__defaults__ or ())
+        ]
+        keyword_defaults = {
+            name: part(default, "__kwdefaults__", name)
+            for name, default in (function.__kwdefaults__ or {}).items()
+        }
+        return cls(
+            function.__code__,
+            namespace,
+            function=function,
+            source=source,
+            cells=cells,
+            defaults=defaults,
+            keyword_defaults=keyword_defaults,
+        )
+
+    def key(self) -> Hashable:
+        return self if self.object is MISSING else self.object
+
+    def slot(self, interpreter: Interpreter, name: str) -> Value:
+        if name == "__code__":
+            return ConstantValue(self.code)
+        if self.object is MISSING and name not in self.known:
+            match name:
+                case "__name__":
+                    return ConstantValue(self.code.co_name)
+                case "__qualname__":
+                    return ConstantValue(self.code.co_qualname)
+                case "__module__":
+                    return interpreter.new(self.namespace.dictionary.get("__name__"))
+                case "__doc__":
+                    documented = self.code.co_consts and isinstance(self.code.co_consts[0], str)
+                    return ConstantValue(self.code.co_consts[0] if documented else None)
+                case "__defaults__":
+                    return interpreter.new_tuple(self.defaults) if self.defaults else ConstantValue(None)
+                case "__kwdefaults__" | "__annotations__":
+                    return interpreter.new(None if name == "__kwdefaults__" else {})
+                case "__type_params__":
+                    return interpreter.new_tuple([])
+        return super().slot(interpreter, name)
+
+    def call(
+        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        return interpreter.inline(self, arguments, keywords)
+
+    def describe(self) -> str:
+        return f"the function {self.code.co_qualname}"
+
+    def parts(self) -> Sequence[Value]:
+        if self.object is not MISSING:
+            return ()
+        return [*self.cells, *self.defaults, *self.keyword_defaults.values(), *super().parts()]
+
+    def rebuild(self, code: Rebuilder) -> None:
+        if self.object is not MISSING:
+            code.constant(self.object)
+            return
+        if self.namespace.module is None:
+            globals_pusher = code.frame_globals
+        else:
+            dictionary = self.namespace.dictionary
+
+            def globals_pusher() -> None:
+                code.constant(dictionary)
+
+        def keyword_defaults() -> None:
+            code.mapping(self.keyword_defaults)
+
+        code.call(
+            make_function,
+            [
+                lambda: code.constant(self.code),
+                globals_pusher,
+                lambda: code.build("tuple", self.defaults),
+                keyword_defaults,
+                lambda: code.build("tuple", self.cells),
+            ],
+        )
+
+
+def default_source(origin: Source, key: Any) -> Source:
+    """Where a default value stands: by position in `__defaults__`, by name in `__kwdefaults__`."""
+    return ItemSource(origin, key) if isinstance(key, int) else DictItemSource(origin, key)
+
+
+def make_function(
+    code: types.CodeType,
+    namespace: dict[str, Any],
+    defaults: tuple[Any, ...],
+    keyword_defaults: dict[str, Any],
+    closure: tuple[Any, ...],
+) -> types.FunctionType:
+    """Make a function from its parts, in generated code."""
+    function = types.FunctionType(code, namespace, code.co_name, defaults or None, closure or None)
+    function.__kwdefaults__ = keyword_defaults or None
+    return function
+
+
+class MethodValue(Value):
+    """A callable bound to its first argument."""
+
+    __slots__ = ("function", "instance")
+
+    def __init__(self, function: Value, instance: Value, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.function = function
+        self.instance = instance
+
+    def python_type(self) -> type:
+        if isinstance(self.function, BuiltinValue):
+            return types.BuiltinMethodType
+        return types.MethodType
+
+    def key(self) -> Hashable:
+        return (self.function.key(), self.instance.key())
+
+    def describe(self) -> str:
+        return f"the method {self.function.describe()} of {self.instance.describe()}"
+
+    def call(
+        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        return interpreter.call(self.function, [self.instance, *arguments], keywords)
+
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        match name:
+            case "__func__":
+                return self.function
+            case "__self__":
+                return self.instance
+            case _:
+                return interpreter.attribute(self.function, name)
+
+    def parts(self) -> Sequence[Value]:
+        return (self.function, self.instance)
+
+    def rebuild(self, code: Rebuilder) -> None:
+        if isinstance(self.function, BuiltinValue):
+            name = self.function.function.__name__
+            code.call(getattr, [self.instance, lambda: code.constant(name)])
+        else:
+            code.call(types.MethodType, [self.function, self.instance])
+
+
+class BuiltinValue(Value):
+    """A callable known by identity that is not inlined: written in C, or a function of torch."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.function = function
+
+    def python_type(self) -> type:
+        return type(self.function)
+
+    def real(self) -> Any:
+        return self.function
+
+    def describe(self) -> str:
+        return f"the function {function_name(self.function)}"
+
+    def call(
+        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        return interpreter.call_object(self.function, self.source, arguments, keywords)
+
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        try:
+            found = getattr(self.function, name)
+        except AttributeError as error:
+            interpreter.raise_error(AttributeError, *error.args)
+        return interpreter.new(found)
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.constant(self.function)
+
+
+def function_name(function: Any) -> str:
+    """A readable name of any callable, with its module."""
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or repr(function)
+    owner = getattr(function, "__objclass__", None)
+    module = getattr(function, "__module__", None)
+    if owner is not None:
+        return str(name) if "." in str(name) else f"{owner.__name__}.{name}"
+    return f"{module}.{name}" if module and module != "builtins" else str(name)
+
+
+class PartialValue(ObjectValue):
+    """A `functools.partial` object."""
+
+    __slots__ = ("arguments", "function", "keywords")
+
+    def __init__(
+        self,
+        function: Value,
+        arguments: Sequence[Value],
+        keywords: dict[str, Value],
+        *,
+        object: Any = MISSING,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(functools.partial, object, source)
+        self.function = function
+        self.arguments = list(arguments)
+        self.keywords = dict(keywords)
+
+    def call(
+        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        return interpreter.call(
+            self.function, [*self.arguments, *arguments], {**self.keywords, **keywords}
+        )
+
+    def slot(self, interpreter: Interpreter, name: str) -> Value:
+        match name:
+            case "func":
+                return self.function
+            case "args":
+                return interpreter.new_tuple(self.arguments)
+            case "keywords":
+                return interpreter.new_dict(self.keywords)
+            case _:
+                return super().slot(interpreter, name)
+
+    def parts(self) -> Sequence[Value]:
+        return [self.function, *self.arguments, *self.keywords.values()]
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.call(
+            make_partial,
+            [
+                self.function,
+                lambda: code.build("tuple", self.arguments),
+                lambda: code.mapping(self.keywords),
+            ],
+        )
+
+
+def make_partial(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """Make a partial application from its parts, in generated code."""
+    return functools.partial(function, *arguments, **keywords)
+
+
+def guard_function(interpreter: Interpreter, function: types.FunctionType, source: Source) -> None:
+    """Guard a function by identity where it has a name of its own, else by its code: a lambda made anew still holds."""
+    if isinstance(source, ConstantSource):
+        return
+    if isinstance(source, GlobalSource) or "<locals>" not in function.__qualname__:
+        interpreter.guard(GuardKind.IDENTITY, source, function)
+    else:
+        interpreter.guard(GuardKind.IDENTITY, AttributeSource(source, "__code__"), function.__code__)

@@ -1,0 +1,287 @@
+"""Mappings: dicts with every subclass (ordered, default, user-written), their views, and an object's `__dict__`.
+
+The five primitives `lookup`, `put`, `remove`, `keys` and `entries` are all that the handlers of dict methods use.
+Of an existing dict only the keys that are asked for are read and guarded; the order and the whole set of keys are
+guarded when the dict is iterated.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from fusewright.capture.guards import GuardKind
+from fusewright.capture.sources import DictItemSource, DictKeySource, Source
+from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, Value
+from fusewright.capture.values.constant import ConstantValue, is_constant
+from fusewright.capture.values.objects import ObjectValue
+
+
+class DictValue(ObjectValue):
+    """A dict, or an instance of a subclass of dict."""
+
+    __slots__ = ("_entries", "_keys_guarded", "changed", "default_factory")
+
+    def __init__(self, cls: type, *, object: Any = MISSING, source: Source | None = None) -> None:
+        super().__init__(cls, object, source)
+        self._entries: dict[Hashable, list[Any]] = {}
+        """Pairs of key value and item value, in order, by the key's stand-in; None for what was not read yet."""
+        self._keys_guarded = object is MISSING
+        self.changed = False
+        self.default_factory: Value | None = None
+        if object is not MISSING:
+            self._entries = {key: [None, None] for key in dict.keys(object)}
+
+    # -- primitives ------------------------------------------------------------------------------
+
+    def lookup(self, interpreter: Interpreter, key: Value) -> Value | None:
+        """The item under a key, or None."""
+        hashed = interpreter.hash_key(key)
+        entry = self._entries.get(hashed)
+        if entry is None:
+            self._guard_absent(interpreter, hashed)
+            return None
+        return self._read(interpreter, hashed, entry)
+
+    def contains(self, interpreter: Interpreter, key: Value) -> bool:
+        """Whether a key is present; reads no item."""
+        hashed = interpreter.hash_key(key)
+        if hashed not in self._entries:
+            self._guard_absent(interpreter, hashed)
+            return False
+        if self.object is not MISSING and not self.changed and not self._keys_guarded:
+            interpreter.guard(GuardKind.DICT_CONTAINS, self.required_source(interpreter), hashed)
+        return True
+
+    def _guard_absent(self, interpreter: Interpreter, hashed: Hashable) -> None:
+        if self.object is not MISSING and not self._keys_guarded:
+            interpreter.guard(GuardKind.DICT_ABSENT, self.required_source(interpreter), hashed)
+
+    def _read(self, interpreter: Interpreter, hashed: Hashable, entry: list[Any]) -> Value:
+        if entry[1] is None:
+            source = DictItemSource(self.required_source(interpreter), hashed)
+            entry[1] = interpreter.wrap(dict.__getitem__(self.object, hashed), source)
+        found: Value = entry[1]
+        return found
+
+    def put(self, interpreter: Interpreter, key: Value, value: Value) -> None:
+        """Put an item under a key."""
+        hashed = interpreter.hash_key(key)
+        self._change(interpreter)
+        entry = self._entries.get(hashed)
+        if entry is None:
+            self._entries[hashed] = [key, value]
+        else:
+            entry[1] = value
+
+    def remove(self, interpreter: Interpreter, key: Value) -> Value | None:
+        """Take an item out; None when the key is absent."""
+        found = self.lookup(interpreter, key)
+        if found is not None:
+            self._change(interpreter)
+            del self._entries[interpreter.hash_key(key)]
+        return found
+
+    def clear(self, interpreter: Interpreter) -> None:
+        """Take all items out."""
+        self._change(interpreter)
+        self._entries = {}
+
+    def move_to_end(self, interpreter: Interpreter, key: Value, last: bool) -> None:
+        """Make a present key the last or the first."""
+        self._change(interpreter)
+        hashed = interpreter.hash_key(key)
+        entry = self._entries.pop(hashed)
+        if last:
+            self._entries[hashed] = entry
+        else:
+            self._entries = {hashed: entry, **self._entries}
+
+    def _change(self, interpreter: Interpreter) -> None:
+        if self.object is not MISSING and not self.changed:
+            self._guard_keys(interpreter)
+            interpreter.record_mutation(self)
+        self.changed = True
+
+    def _guard_keys(self, interpreter: Interpreter) -> None:
+        if not self._keys_guarded:
+            self._keys_guarded = True
+            source = self.required_source(interpreter)
+            interpreter.guard(GuardKind.DICT_KEYS, source, tuple(dict.keys(self.object)))
+
+    def size(self, interpreter: Interpreter) -> int:
+        """How many items there are."""
+        self._guard_keys(interpreter)
+        return len(self._entries)
+
+    def keys(self, interpreter: Interpreter) -> list[Value]:
+        """The keys, in order."""
+        self._guard_keys(interpreter)
+        for index, (hashed, entry) in enumerate(self._entries.items()):
+            if entry[0] is None:
+                entry[0] = self._key_value(interpreter, index, hashed)
+        return [entry[0] for entry in self._entries.values()]
+
+    def _key_value(self, interpreter: Interpreter, index: int, key: Any) -> Value:
+        if is_constant(key) or isinstance(key, type):
+            return interpreter.new(key)
+        return interpreter.wrap(key, DictKeySource(self.required_source(interpreter), index))
+
+    def entries(self, interpreter: Interpreter) -> list[tuple[Value, Value]]:
+        """Pairs of key and item, in order."""
+        keys = self.keys(interpreter)
+        items = [self._read(interpreter, hashed, entry) for hashed, entry in self._entries.items()]
+        return list(zip(keys, items, strict=True))
+
+    # -- the object as a whole -------------------------------------------------------------------
+
+    def read_entries(self) -> list[tuple[Value, Value]]:
+        """Pairs of key and item of a dict of which all were read or made while tracing."""
+        if any(entry[1] is None for entry in self._entries.values()):
+            raise NotConstant(self)
+        return [
+            (ConstantValue(hashed) if entry[0] is None else entry[0], entry[1])
+            for hashed, entry in self._entries.items()
+        ]
+
+    def to_python(self) -> Any:
+        if self.cls not in (dict, collections.OrderedDict):
+            raise NotConstant(self)
+        return self.cls((key.to_python(), item.to_python()) for key, item in self.read_entries())
+
+    def key(self) -> Hashable:
+        raise TypeError(f"unhashable type: {self.cls.__name__!r}")
+
+    def parts(self) -> Sequence[Value]:
+        found: list[Value] = [part for entry in self._entries.values() for part in entry if part is not None]
+        if self.default_factory is not None:
+            found.append(self.default_factory)
+        return [*found, *super().parts()]
+
+    def rebuild(self, code: Rebuilder) -> None:
+        if self.cls is dict:
+            code.mapping({})
+        elif issubclass(self.cls, collections.defaultdict) and self.default_factory is not None:
+            code.call(self.cls, [self.default_factory])
+        else:
+            code.call(allocate_dict, [lambda: code.constant(self.cls)])
+
+
+def allocate_dict(cls: type) -> Any:
+    """An empty instance of a subclass of dict, `__init__` not run, in generated code."""
+    base = collections.OrderedDict if issubclass(cls, collections.OrderedDict) else dict
+    return base.__new__(cls)
+
+
+class InstanceDictValue(Value):
+    """The `__dict__` of an object: a live view of its attributes."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: ObjectValue) -> None:
+        super().__init__(None)
+        self.owner = owner
+
+    def python_type(self) -> type:
+        return dict
+
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        return interpreter.bind(*interpreter.class_attribute(dict, name), self, dict)
+
+    def lookup(self, interpreter: Interpreter, key: Value) -> Value | None:
+        """The attribute under a name, or None."""
+        return self.owner.field(interpreter, key.constant())
+
+    def contains(self, interpreter: Interpreter, key: Value) -> bool:
+        """Whether the object has the attribute itself."""
+        return self.lookup(interpreter, key) is not None
+
+    def put(self, interpreter: Interpreter, key: Value, value: Value) -> None:
+        """Set an attribute, past descriptors."""
+        self.owner.store(interpreter, key.constant(), value)
+
+    def remove(self, interpreter: Interpreter, key: Value) -> Value | None:
+        """Take an attribute out; None when there is none."""
+        found = self.lookup(interpreter, key)
+        if found is not None:
+            self.owner.store(interpreter, key.constant(), MISSING)
+        return found
+
+    def clear(self, interpreter: Interpreter) -> None:
+        """Take all attributes out."""
+        for key in self.keys(interpreter):
+            self.remove(interpreter, key)
+
+    def size(self, interpreter: Interpreter) -> int:
+        """How many attributes the object has itself."""
+        return len(self.keys(interpreter))
+
+    def keys(self, interpreter: Interpreter) -> list[Value]:
+        """The attributes' names, in order."""
+        owner = self.owner
+        if owner.object is not MISSING:
+            interpreter.guard(
+                GuardKind.ATTRIBUTES, owner.required_source(interpreter), tuple(owner.object.__dict__)
+            )
+        return [interpreter.new(name) for name in owner.field_names()]
+
+    def entries(self, interpreter: Interpreter) -> list[tuple[Value, Value]]:
+        """Pairs of name and attribute, in order."""
+        found = []
+        for key in self.keys(interpreter):
+            value = self.owner.field(interpreter, key.constant())
+            assert value is not None, "a listed attribute is present"
+            found.append((key, value))
+        return found
+
+    def to_python(self) -> Any:
+        raise NotConstant(self)
+
+    def parts(self) -> Sequence[Value]:
+        return (self.owner,)
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.call(getattr, [self.owner, lambda: code.constant("__dict__")])
+
+
+class DictViewValue(Value):
+    """What `keys()`, `values()` and `items()` of a dict return: a live view."""
+
+    __slots__ = ("kind", "mapping")
+
+    TYPES = {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}
+
+    def __init__(self, mapping: DictValue | InstanceDictValue, kind: str) -> None:
+        super().__init__(None)
+        self.mapping = mapping
+        self.kind = kind
+
+    def python_type(self) -> type:
+        return self.TYPES[self.kind]
+
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        cls = self.python_type()
+        return interpreter.bind(*interpreter.class_attribute(cls, name), self, cls)
+
+    def items(self, interpreter: Interpreter) -> list[Value]:
+        """What iterating the view gives."""
+        match self.kind:
+            case "keys":
+                return self.mapping.keys(interpreter)
+            case "values":
+                return [item for _, item in self.mapping.entries(interpreter)]
+            case _:
+                return [
+                    interpreter.new_tuple(entry) for entry in self.mapping.entries(interpreter)
+                ]
+
+    def to_python(self) -> Any:
+        copy = self.mapping.to_python()
+        return getattr(copy, self.kind)()
+
+    def parts(self) -> Sequence[Value]:
+        return (self.mapping,)
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.call(getattr(dict, self.kind), [self.mapping])

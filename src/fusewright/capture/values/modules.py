@@ -1,0 +1,70 @@
+"""`nn.Module` objects: plain objects with a fast way to their parameters, buffers and submodules."""
+
+from __future__ import annotations
+
+import torch
+
+from fusewright.capture.guards import GuardKind
+from fusewright.capture.sources import DictItemSource, InstanceSource
+from fusewright.capture.values.base import MISSING, Interpreter, Value
+from fusewright.capture.values.objects import ObjectValue, instance_dictionary
+
+TABLES = ("_parameters", "_buffers", "_modules")
+
+HOOK_TABLES = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+
+_module_getattr = torch.nn.Module.__getattr__
+
+
+class ModuleValue(ObjectValue):
+    """An existing nn.Module whose class keeps `nn.Module.__getattr__`.
+
+    Its setters keep a name in one of the three tables and out of the others and out of `__dict__`, so one read of the
+    table that has the name replaces the chain of misses that Python would go through.
+    """
+
+    __slots__ = ()
+
+    def generic_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        if not self.changed_tables():
+            found = self._table_entry(interpreter, name)
+            if found is not None:
+                return found
+        return super().generic_attribute(interpreter, name)
+
+    def changed_tables(self) -> bool:
+        """Whether the traced program replaced or changed one of the tables themselves."""
+        return any(
+            name in self.written or getattr(self.known.get(name), "changed", False) for name in TABLES
+        )
+
+    def _table_entry(self, interpreter: Interpreter, name: str) -> Value | None:
+        dictionary = instance_dictionary(self.object) or {}
+        if name in dictionary or hasattr(self.cls, name):
+            return None
+        for table in TABLES:
+            entries = dictionary.get(table)
+            if entries and name in entries:
+                origin = InstanceSource(self.required_source(interpreter), table)
+                return interpreter.wrap(entries[name], DictItemSource(origin, name))
+        return None
+
+    def has_hooks(self, interpreter: Interpreter) -> bool:
+        """Whether a call runs hooks. A module without any is guarded to stay so."""
+        if self.object is MISSING:
+            return True
+        dictionary = instance_dictionary(self.object) or {}
+        source = self.required_source(interpreter)
+        for name in HOOK_TABLES:
+            if name in self.known or dictionary.get(name):
+                return True
+            interpreter.guard(GuardKind.LENGTH, InstanceSource(source, name), 0)
+        return False
+
+
+def keeps_module_getattr(cls: type) -> bool:
+    """Whether a class of modules looks attributes up as nn.Module does."""
+    return (
+        getattr(cls, "__getattr__", None) is _module_getattr
+        and cls.__getattribute__ is object.__getattribute__
+    )

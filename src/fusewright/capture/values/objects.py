@@ -1,0 +1,243 @@
+"""Objects of any class: attributes read through Python's own lookup order, and writes kept apart until the graph ran.
+
+An existing object is never changed while tracing. What the program writes to it is kept here, seen by later reads, and
+replayed by generated code; what it reads is wrapped from the object's own dictionary, with a source and a guard.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from fusewright.capture import reasons
+from fusewright.capture.guards import GuardKind
+from fusewright.capture.sources import AttributeSource, InstanceSource, Source
+from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, TracedError, Value
+
+SLOT_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+"""Descriptors written in C that read a part of the object which is not in its `__dict__`."""
+
+
+_get_attribute = object.__getattribute__
+
+
+def is_data_descriptor(raw: Any) -> bool:
+    """Whether a class attribute wins over the instance's dictionary."""
+    cls = type(raw)
+    return hasattr(cls, "__set__") or hasattr(cls, "__delete__")
+
+
+def instance_dictionary(object: Any) -> dict[str, Any] | None:
+    """The object's `__dict__`, read past any `__getattribute__`; None when it has none."""
+    try:
+        return _get_attribute(object, "__dict__")
+    except AttributeError:
+        return None
+
+
+class ObjectValue(Value):
+    """An object with attributes, existing or made by the traced program. Containers and functions are objects too."""
+
+    __slots__ = ("cls", "known", "object", "written")
+
+    def __init__(self, cls: type, object: Any = MISSING, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.cls = cls
+        self.object = object
+        """The object, when it exists; MISSING when the traced program made it."""
+        self.known: dict[str, Any] = {}
+        """Attributes read or written so far; MISSING for one that was deleted."""
+        self.written: dict[str, None] = {}
+        """The attributes that differ from the existing object's, in the order of their first write."""
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def real(self) -> Any:
+        return self.object
+
+    def key(self) -> Hashable:
+        if self.cls.__hash__ is not object.__hash__:
+            raise NotImplementedError
+        return self if self.object is MISSING else self.object
+
+    def describe(self) -> str:
+        where = f" ({self.source})" if self.source is not None else ""
+        return f"an object of class {self.cls.__module__}.{self.cls.__qualname__}{where}"
+
+    # -- attributes ------------------------------------------------------------------------------
+
+    def field(self, interpreter: Interpreter, name: str) -> Value | None:
+        """The entry `name` of the instance's dictionary, or None."""
+        found = self.known.get(name)
+        if found is not None:
+            return None if found is MISSING else found
+        if self.object is MISSING:
+            return None
+        dictionary = instance_dictionary(self.object)
+        if dictionary is None:
+            return None
+        if name not in dictionary:
+            if self.source is not None:
+                interpreter.guard(GuardKind.ABSENT, self.source, name)
+            return None
+        value = self.known[name] = interpreter.wrap(
+            dictionary[name], InstanceSource(self.required_source(interpreter), name)
+        )
+        return value
+
+    def field_names(self) -> list[str]:
+        """The keys of the instance's dictionary, in order. The caller guards them."""
+        dictionary = None if self.object is MISSING else instance_dictionary(self.object)
+        names = [name for name in dictionary or () if self.known.get(name) is not MISSING]
+        names += [name for name in self.written if self.known[name] is not MISSING and name not in names]
+        return names
+
+    def required_source(self, interpreter: Interpreter) -> Source:
+        """The source of an existing object."""
+        if self.source is None:
+            raise interpreter.unsupported(reasons.NO_SOURCE, object=self.describe())
+        return self.source
+
+    def slot(self, interpreter: Interpreter, name: str) -> Value:
+        """What a descriptor written in C reads: a `__slots__` entry, or a part of a built-in object."""
+        found = self.known.get(name)
+        if found is not None and found is not MISSING:
+            return found
+        if self.object is MISSING or found is MISSING:
+            interpreter.raise_error(AttributeError, name)
+        try:
+            part = getattr(self.object, name)
+        except AttributeError as error:
+            interpreter.raise_error(AttributeError, *error.args)
+        if self.source is None:
+            return interpreter.new(part)
+        value = self.known[name] = interpreter.wrap(part, AttributeSource(self.source, name))
+        return value
+
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        getter, source = interpreter.class_attribute(self.cls, "__getattribute__")
+        if not isinstance(getter, types.FunctionType):
+            return self.attribute_or_fallback(interpreter, name)
+        try:
+            return interpreter.call(
+                interpreter.bind(getter, source, self, self.cls), [interpreter.new(name)]
+            )
+        except TracedError as error:
+            return self.fallback(interpreter, name, error)
+
+    def attribute_or_fallback(self, interpreter: Interpreter, name: str) -> Value:
+        """`object.__getattribute__`, then the class's `__getattr__`."""
+        try:
+            return self.generic_attribute(interpreter, name)
+        except TracedError as error:
+            return self.fallback(interpreter, name, error)
+
+    def fallback(self, interpreter: Interpreter, name: str, error: TracedError) -> Value:
+        """The class's `__getattr__`, after an AttributeError."""
+        if not issubclass(error.value.python_type(), AttributeError):
+            raise error
+        getter, source = interpreter.class_attribute(self.cls, "__getattr__")
+        if getter is MISSING:
+            raise error
+        return interpreter.call(interpreter.bind(getter, source, self, self.cls), [interpreter.new(name)])
+
+    def generic_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        """What `object.__getattribute__` does: data descriptor, instance, other descriptor. Raises TracedError."""
+        raw, source = interpreter.class_attribute(self.cls, name)
+        if raw is not MISSING and is_data_descriptor(raw):
+            return interpreter.bind(raw, source, self, self.cls)
+        value = self.field(interpreter, name)
+        if value is not None:
+            return value
+        if raw is not MISSING:
+            return interpreter.bind(raw, source, self, self.cls)
+        interpreter.raise_error(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+
+    def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
+        setter, source = interpreter.class_attribute(self.cls, "__setattr__")
+        if isinstance(setter, types.FunctionType):
+            arguments = [interpreter.new(name), value]
+            interpreter.call(interpreter.bind(setter, source, self, self.cls), arguments)
+        else:
+            self.generic_set(interpreter, name, value)
+
+    def generic_set(self, interpreter: Interpreter, name: str, value: Value) -> None:
+        """What `object.__setattr__` does."""
+        raw, source = interpreter.class_attribute(self.cls, name)
+        if isinstance(raw, property):
+            if raw.fset is None:
+                interpreter.raise_error(
+                    AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no setter"
+                )
+            setter = interpreter.wrap(raw.fset, AttributeSource(source, "fset")) if source else None
+            interpreter.call(setter or interpreter.new(raw.fset), [self, value])
+        elif raw is not MISSING and isinstance(getattr(type(raw), "__set__", None), types.FunctionType):
+            descriptor = interpreter.wrap(raw, source) if source else interpreter.new(raw)
+            interpreter.call_special(descriptor, "__set__", [self, value])
+        else:
+            self.store(interpreter, name, value)
+
+    def store(self, interpreter: Interpreter, name: str, value: Any) -> None:
+        """Write the instance's dictionary; MISSING deletes."""
+        interpreter.record_mutation(self)
+        self.known[name] = value
+        self.written.setdefault(name)
+
+    def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
+        remover, source = interpreter.class_attribute(self.cls, "__delattr__")
+        if isinstance(remover, types.FunctionType):
+            interpreter.call(interpreter.bind(remover, source, self, self.cls), [interpreter.new(name)])
+        else:
+            self.generic_delete(interpreter, name)
+
+    def generic_delete(self, interpreter: Interpreter, name: str) -> None:
+        """What `object.__delattr__` does."""
+        if self.field(interpreter, name) is None:
+            interpreter.raise_error(AttributeError, name)
+        self.store(interpreter, name, MISSING)
+
+    # -- generated code --------------------------------------------------------------------------
+
+    def parts(self) -> Sequence[Value]:
+        return [self.known[name] for name in self.written if self.known[name] is not MISSING]
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.call(allocate_object, [lambda: code.constant(self.cls)])
+
+    def changes(self) -> dict[str, Any]:
+        """The attributes to write after the graph has run; MISSING for one to delete."""
+        return {name: self.known[name] for name in self.written}
+
+
+def allocate_object(cls: type) -> Any:
+    """A bare instance of a class, `__init__` not run: what generated code starts from."""
+    return object.__new__(cls)
+
+
+class ExceptionValue(ObjectValue):
+    """An exception object of the traced program."""
+
+    __slots__ = ("arguments",)
+
+    def __init__(self, cls: type, arguments: Sequence[Value], source: Source | None = None) -> None:
+        super().__init__(cls, source=source)
+        self.arguments = list(arguments)
+
+    def slot(self, interpreter: Interpreter, name: str) -> Value:
+        if name == "args":
+            return interpreter.new_tuple(self.arguments)
+        if name in ("__cause__", "__context__", "__traceback__"):
+            return self.known.get(name) or interpreter.new(None)
+        return super().slot(interpreter, name)
+
+    def describe(self) -> str:
+        arguments = ", ".join(argument.describe() for argument in self.arguments)
+        return f"{self.cls.__name__}({arguments})"
+
+    def parts(self) -> Sequence[Value]:
+        return [*self.arguments, *super().parts()]
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.call(self.cls, self.arguments)

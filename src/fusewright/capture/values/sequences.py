@@ -1,0 +1,188 @@
+"""Sequences: lists and tuples, with every subclass of them (named tuples, torch.Size, torch's return types), and slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+
+from fusewright.capture.sources import ItemSource, Source
+from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, Value
+from fusewright.capture.values.objects import ObjectValue
+
+
+class SequenceValue(ObjectValue):
+    """What lists and tuples share: items in order. Those of an existing sequence are wrapped when they are read."""
+
+    __slots__ = ("_items", "_unread")
+
+    def __init__(
+        self,
+        cls: type,
+        items: Sequence[Value] = (),
+        *,
+        object: Any = MISSING,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(cls, object, source)
+        self._items: list[Any] = list(items) if object is MISSING else [None] * len(object)
+        self._unread = object is not MISSING
+
+    @property
+    def size(self) -> int:
+        """How many items there are."""
+        return len(self._items)
+
+    def item(self, interpreter: Interpreter, index: int) -> Value:
+        """The item at a position from 0 to size - 1."""
+        found = self._items[index]
+        if found is None:
+            source = ItemSource(self.required_source(interpreter), index)
+            found = self._items[index] = interpreter.wrap(self._original(index), source)
+        return found
+
+    def items(self, interpreter: Interpreter) -> list[Value]:
+        """All items; the list itself, to be changed only by `replace`."""
+        if self._unread:
+            for index in range(len(self._items)):
+                self.item(interpreter, index)
+            self._unread = False
+        return self._items
+
+    def _original(self, index: int) -> Any:
+        base = list if issubclass(self.cls, list) else tuple
+        return base.__getitem__(self.object, index)
+
+    def read_items(self) -> list[Value]:
+        """The items of a sequence of which all were read or made while tracing."""
+        if any(item is None for item in self._items):
+            raise NotConstant(self)
+        return self._items
+
+
+class ListValue(SequenceValue):
+    """A list, or an instance of a subclass of list."""
+
+    __slots__ = ("changed",)
+
+    def __init__(self, cls: type, items: Sequence[Value] = (), **origin: Any) -> None:
+        super().__init__(cls, items, **origin)
+        self.changed = False
+
+    def replace(self, interpreter: Interpreter, items: Sequence[Value]) -> None:
+        """Make `items` the whole content of the list."""
+        interpreter.record_mutation(self)
+        self._items = list(items)
+        self._unread = False
+        self.changed = True
+
+    def append(self, interpreter: Interpreter, item: Value) -> None:
+        """Add one item at the end."""
+        if self.object is not MISSING:
+            self.items(interpreter)
+            interpreter.record_mutation(self)
+            self.changed = True
+        self._items.append(item)
+
+    def to_python(self) -> list[Any]:
+        return [item.to_python() for item in self.read_items()]
+
+    def key(self) -> Hashable:
+        raise TypeError(f"unhashable type: {self.cls.__name__!r}")
+
+    def parts(self) -> Sequence[Value]:
+        return [*(item for item in self._items if item is not None), *super().parts()]
+
+    def rebuild(self, code: Rebuilder) -> None:
+        if self.cls is list:
+            code.build("list", ())
+        else:
+            code.call(list.__new__, [lambda: code.constant(self.cls)])
+
+
+class TupleValue(SequenceValue):
+    """A tuple, or an instance of a subclass of tuple."""
+
+    __slots__ = ("_pending",)
+
+    def __init__(
+        self,
+        cls: type,
+        items: Sequence[Value] = (),
+        *,
+        pending: Callable[[], None] | None = None,
+        **origin: Any,
+    ) -> None:
+        super().__init__(cls, items, **origin)
+        self._pending = pending
+
+    def constant(self) -> Any:
+        return make_tuple(self.cls, tuple(item.constant() for item in self.read_items()))
+
+    def to_python(self) -> Any:
+        return make_tuple(self.cls, tuple(item.to_python() for item in self.read_items()))
+
+    def key(self) -> Hashable:
+        return tuple(item.key() for item in self.read_items())
+
+    def describe(self) -> str:
+        return f"a {self.cls.__name__} of {self.size} items"
+
+    def parts(self) -> Sequence[Value]:
+        return [*(item for item in self._items if item is not None), *super().parts()]
+
+    def rebuild(self, code: Rebuilder) -> None:
+        if self.cls is tuple:
+            code.build("tuple", self.read_items())
+        else:
+            items = self.read_items()
+            code.call(
+                make_tuple, [lambda: code.constant(self.cls), lambda: code.build("tuple", items)]
+            )
+
+
+def make_tuple(cls: type, items: tuple[Any, ...]) -> Any:
+    """An instance of tuple or a subclass from its items, whatever the subclass's own constructor takes."""
+    if cls is tuple:
+        return items
+    if cls is torch.Size or is_structure_sequence(cls):
+        return cls(items)
+    return tuple.__new__(cls, items)
+
+
+def is_structure_sequence(cls: type) -> bool:
+    """Whether a class is a named tuple made in C, such as torch.return_types.max."""
+    return issubclass(cls, tuple) and hasattr(cls, "n_sequence_fields")
+
+
+class SliceValue(Value):
+    """A slice object."""
+
+    __slots__ = ("start", "step", "stop")
+
+    def __init__(self, start: Value, stop: Value, step: Value, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.start = start
+        self.stop = stop
+        self.step = step
+
+    def python_type(self) -> type:
+        return slice
+
+    def constant(self) -> slice:
+        return slice(self.start.constant(), self.stop.constant(), self.step.constant())
+
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        match name:
+            case "start" | "stop" | "step":
+                found: Value = getattr(self, name)
+                return found
+            case _:
+                return interpreter.bind(*interpreter.class_attribute(slice, name), self, slice)
+
+    def parts(self) -> Sequence[Value]:
+        return (self.start, self.stop, self.step)
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.call(slice, [self.start, self.stop, self.step])

@@ -1,0 +1,77 @@
+"""Sets and frozen sets."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from fusewright.capture.guards import GuardKind
+from fusewright.capture.sources import Source
+from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
+from fusewright.capture.values.objects import ObjectValue
+
+
+class SetValue(ObjectValue):
+    """A set or a frozenset: members by what stands for them as keys."""
+
+    __slots__ = ("changed", "members")
+
+    def __init__(
+        self, cls: type, members: Sequence[Value] = (), *, object: Any = MISSING, source: Source | None = None
+    ) -> None:
+        super().__init__(cls, object, source)
+        self.members: dict[Hashable, Value] = {member.key(): member for member in members}
+        self.changed = False
+
+    @classmethod
+    def existing(cls, interpreter: Interpreter, object: Any, source: Source) -> SetValue:
+        """The value of a set that exists; its members are guarded together."""
+        interpreter.guard(GuardKind.SET_EQUALS, source, frozenset(object))
+        value = cls(type(object), object=object, source=source)
+        value.members = {member: interpreter.new(member) for member in object}
+        return value
+
+    def add(self, interpreter: Interpreter, member: Value) -> None:
+        """Put a member in."""
+        self._change(interpreter)
+        self.members.setdefault(interpreter.hash_key(member), member)
+
+    def discard(self, interpreter: Interpreter, member: Value) -> bool:
+        """Take a member out; False when it is absent."""
+        self._change(interpreter)
+        return self.members.pop(interpreter.hash_key(member), None) is not None
+
+    def replace(self, interpreter: Interpreter, members: Sequence[Value]) -> None:
+        """Make `members` the whole content of the set."""
+        self._change(interpreter)
+        self.members = {interpreter.hash_key(member): member for member in members}
+
+    def _change(self, interpreter: Interpreter) -> None:
+        interpreter.record_mutation(self)
+        self.changed = True
+
+    def constant(self) -> Any:
+        if not issubclass(self.cls, frozenset):
+            return super().constant()
+        return frozenset(member.constant() for member in self.members.values())
+
+    def to_python(self) -> Any:
+        kind = frozenset if issubclass(self.cls, frozenset) else set
+        return kind(member.to_python() for member in self.members.values())
+
+    def key(self) -> Hashable:
+        if issubclass(self.cls, frozenset):
+            return frozenset(self.members)
+        raise TypeError(f"unhashable type: {self.cls.__name__!r}")
+
+    def parts(self) -> Sequence[Value]:
+        return [*self.members.values(), *super().parts()]
+
+    def rebuild(self, code: Rebuilder) -> None:
+        if self.cls is set:
+            code.build("set", ())
+        elif issubclass(self.cls, frozenset):
+            members = list(self.members.values())
+            code.call(self.cls, [lambda: code.build("list", members)])
+        else:
+            code.call(set.__new__, [lambda: code.constant(self.cls)])
