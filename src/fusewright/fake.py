@@ -271,6 +271,18 @@ def index(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return (run_on_values if masked else run_on_meta)(mode, op, args, kwargs)
 
 
+def convolution(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Torch's meta kernel for the sizes; the layout is the library's that would run it on the real device."""
+    args, kwargs = _faked(mode, args, kwargs)
+    result = run_on_meta(mode, op, args, kwargs)
+    if result.numel() == 0:
+        return result
+    layout = torch_compat.convolution_memory_format(*args, **kwargs)
+    if result.is_contiguous(memory_format=layout):
+        return result
+    return mode.wrap(result.meta_tensor.contiguous(memory_format=layout), result.device)
+
+
 def lift_fresh(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`torch.tensor(…)` has made a real tensor inside torch: a constant, whose value is kept when small."""
     (tensor,) = args
@@ -302,6 +314,7 @@ SPECIAL: dict[Any, Handler] = {
     aten._local_scalar_dense.default: run_on_values,
     aten.equal.default: run_on_values,
     aten.index.Tensor: index,
+    aten.convolution.default: convolution,
     torch.ops.prim.device.default: device_of,
     **{
         op: change_geometry

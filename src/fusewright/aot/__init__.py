@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from fusewright.aot.common_subexpressions import merge_common_subexpressions
+from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.decompositions import DECOMPOSITIONS
 from fusewright.aot.graph import AtenGraph as AtenGraph
 from fusewright.aot.interpret import interpreter as interpreter
@@ -38,7 +40,11 @@ def trace_inference(
     with context.stage("trace"):
         program = trace(module, inputs, fakes, DECOMPOSITIONS)
     with context.stage("functionalize"):
-        return finish_graph(program, fakes)
+        graph = finish_graph(program, fakes)
+    with context.stage("clean up"):
+        merge_common_subexpressions(graph.graph)
+        remove_dead_code(graph.graph)
+    return graph
 
 
 def _fake_inputs(example_inputs: Sequence[Any]) -> tuple[Fakes, list[Any]]:

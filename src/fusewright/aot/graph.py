@@ -2,62 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
 
-
-@dataclass(frozen=True, slots=True)
-class FromGraph:
-    """The graph's own output at `position`."""
-
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class FromInput:
-    """The input at `index` itself: the program returns a tensor that it was given."""
-
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class ViewOf:
-    """A view, made anew after each call, of an input or of a graph output; so that it aliases as in eager.
-
-    `size`, `stride` and `offset` are in elements, the offset counted from the first element of the base; an entry is an
-    int, or for a symbolic size the graph output that holds it.
-    """
-
-    base: FromGraph | FromInput
-    size: tuple[int | FromGraph, ...]
-    stride: tuple[int | FromGraph, ...]
-    offset: int | FromGraph
-
-
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A result that is known beforehand: a number, None, a dtype …"""
-
-    value: Any
-
-
-ResultSpec = FromGraph | FromInput | ViewOf | Literal
-
-
-@dataclass(frozen=True, slots=True)
-class StorageBase:
-    """A further input: the memory shared by several inputs one of which is written to, as a one-dimensional tensor.
-
-    It has `length` elements and begins `offset` elements after the first element of input `index`.
-    """
-
-    index: int
-    offset: int
-    length: int
-
+from fusewright.aot.runtime import Compiled, by_kind, with_results
+from fusewright.aot.specs import ResultSpec, StorageBase
 
 @dataclass(frozen=True)
 class AtenGraph:
@@ -100,16 +53,18 @@ class AtenGraph:
         """What the graph returns: nodes, in order."""
         return tuple(self.graph.output_node().args[0])  # type: ignore[arg-type]
 
+    def calling_convention(self, compiled: Compiled) -> Callable[[list[Any]], Any]:
+        """`compiled` as a function of one list: the inputs of the captured graph, in order; it gives their results.
+
+        `compiled` takes one list, which it clears: the symbolic sizes among the inputs, then the tensors, each in the order of
+        the placeholders, then the tensors of `bases`; numbers that are not symbolic are left out. It gives the graph's outputs.
+        Where there is nothing to do, the function returned is `compiled` itself.
+        """
+        return with_results(self, by_kind(self, compiled))
+
     def graph_module(self) -> fx.GraphModule:
         """The graph as a module that can be called: one flat tuple out."""
         return fx.GraphModule(dict(self.constants), self.graph)
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """The place of result number `index` in a nested result."""
-
-    index: int
 
 
 @dataclass(slots=True)

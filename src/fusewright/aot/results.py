@@ -15,16 +15,8 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.aot.functionalize import Functionalizer, view_source
-from fusewright.aot.graph import (
-    AtenGraph,
-    FromGraph,
-    FromInput,
-    Literal,
-    ResultSpec,
-    StorageBase,
-    TracedProgram,
-    ViewOf,
-)
+from fusewright.aot.graph import AtenGraph, TracedProgram
+from fusewright.aot.specs import FromGraph, FromInput, Literal, ResultSpec, StorageBase, ViewOf
 from fusewright.aot.tracer import Fakes, same_sizes
 from fusewright.errors import Unsupported
 

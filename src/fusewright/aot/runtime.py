@@ -6,12 +6,11 @@ A compiled graph takes one list of inputs, which it clears so that inputs can be
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fusewright.aot.graph import (
-    AtenGraph,
+from fusewright.aot.specs import (
     FromGraph,
     FromInput,
     Leaf,
@@ -20,6 +19,9 @@ from fusewright.aot.graph import (
     StorageBase,
     ViewOf,
 )
+
+if TYPE_CHECKING:
+    from fusewright.aot.graph import AtenGraph
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
 """One list of inputs in, cleared; a flat tuple of the graph's outputs out."""
@@ -47,6 +49,23 @@ def with_results(graph: AtenGraph, compiled: Compiled) -> Callable[[list[Any]], 
         return tuple(leaves) if structure is None else _rebuilt(structure, leaves)
 
     return run
+
+
+def by_kind(graph: AtenGraph, compiled: Compiled) -> Compiled:
+    """`compiled`, which takes symbolic sizes first and no other numbers, as a function of all inputs in order."""
+    values = [node.meta["val"] for node in graph.placeholders]
+    sizes = [i for i, value in enumerate(values) if isinstance(value, torch.SymInt)]
+    tensors = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]
+    order = sizes + tensors
+    if order == list(range(len(values))):
+        return compiled
+
+    def reordered(inputs: list[Any]) -> Sequence[Any]:
+        arguments = [inputs[index] for index in order]
+        inputs.clear()
+        return compiled(arguments)
+
+    return reordered
 
 
 def _inputs_needed_afterwards(graph: AtenGraph) -> tuple[int, ...]:

@@ -20,9 +20,10 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
-from fusewright.aot.graph import Leaf, TracedProgram
+from fusewright.aot.graph import TracedProgram
 from fusewright.aot.mutations import functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
+from fusewright.aot.specs import Leaf
 from fusewright.aot.symbols import SYMBOLIC, SymbolNodes
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
 from fusewright.torch_compat import OpOverload, TorchDispatchMode
@@ -78,6 +79,8 @@ class Recorder(TorchDispatchMode):
         """Run `op` on fakes, note it in the graph, give the fake results."""
         if not isinstance(op, OpOverload):
             raise UnsupportedOperator(f"{op} cannot be traced yet")
+        if op.namespace == "prim":  # asks for a field of a fake
+            return self.fakes.dispatch(op, args, kwargs)
         decomposition = self._decompositions.get(op)
         if decomposition is not None:
             with self:

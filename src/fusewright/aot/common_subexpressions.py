@@ -1,0 +1,78 @@
+"""Computes equal calls once.
+
+    a = aten.exp(x)                          a = aten.exp(x)
+    b = aten.exp(x)                   ->     c = aten.add(a, a)
+    c = aten.add(a, b)
+
+Calls are equal when operator, arguments and result geometry are. Random operators are never equal to one another, nor
+are factories of memory that is not filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright.torch_compat import OpOverload
+
+aten = torch.ops.aten
+
+UNFILLED = frozenset(
+    {
+        aten.empty.memory_format,
+        aten.empty_like.default,
+        aten.empty_strided.default,
+        aten.empty_permuted.default,
+        aten.new_empty.default,
+        aten.new_empty_strided.default,
+    }
+)
+
+
+def merge_common_subexpressions(graph: fx.Graph) -> int:
+    """Replace each call of a functional graph that an earlier one equals. Gives how many were replaced."""
+    known: dict[Hashable, fx.Node] = {}
+    outputs = set(graph.output_node().all_input_nodes)
+    merged = 0
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not _is_repeatable(node.target):
+            continue
+        key = (node.target, _key(node.args), _key(node.kwargs))
+        earlier = known.setdefault(key, node)
+        # Two results of a program have memory of their own, so two outputs stay two nodes.
+        if earlier is node or (node in outputs and earlier in outputs):
+            continue
+        if node in outputs:
+            outputs.add(earlier)
+        node.replace_all_uses_with(earlier)
+        graph.erase_node(node)
+        merged += 1
+    return merged
+
+
+def _is_repeatable(target: Any) -> bool:
+    if not isinstance(target, OpOverload):
+        return True
+    return torch.Tag.nondeterministic_seeded not in target.tags and target not in UNFILLED
+
+
+def _key(value: Any) -> Hashable:
+    """Arguments as a hashable value; numbers carry their type and sign, since 1, 1.0 and True are equal, as 0.0 and -0.0."""
+    match value:
+        case fx.Node():
+            return value
+        case list() | tuple():
+            return tuple(_key(one) for one in value)
+        case dict():
+            return tuple((name, _key(one)) for name, one in sorted(value.items()))
+        case bool() | int() | str() | None:
+            return (type(value), value)
+        case float():
+            return (float, value.hex())
+        case slice():
+            return (slice, _key(value.start), _key(value.stop), _key(value.step))
+        case _:
+            return value if isinstance(value, Hashable) else id(value)

@@ -1,0 +1,63 @@
+"""Where each result of a program comes from, given the outputs of its compiled graph and its inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class FromGraph:
+    """The graph's own output at `position`."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromInput:
+    """The input at `index` itself: the program returns a tensor that it was given."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOf:
+    """A view, made anew after each call, of an input or of a graph output; so that it aliases as in eager.
+
+    `size`, `stride` and `offset` are in elements, the offset counted from the first element of the base; an entry is an
+    int, or for a symbolic size the graph output that holds it.
+    """
+
+    base: FromGraph | FromInput
+    size: tuple[int | FromGraph, ...]
+    stride: tuple[int | FromGraph, ...]
+    offset: int | FromGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A result that is known beforehand: a number, None, a dtype …"""
+
+    value: Any
+
+
+ResultSpec = FromGraph | FromInput | ViewOf | Literal
+
+
+@dataclass(frozen=True, slots=True)
+class StorageBase:
+    """A further input: the memory shared by several inputs one of which is written to, as a one-dimensional tensor.
+
+    It has `length` elements and begins `offset` elements after the first element of input `index`.
+    """
+
+    index: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The place of result number `index` in a nested result."""
+
+    index: int
