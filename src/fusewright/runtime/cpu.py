@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusewright.native import CpuKernel
+from fusewright.runtime.checked import CheckedKernel
 from fusewright.runtime.llvm_engine import compile_batch
 
 
@@ -27,20 +28,22 @@ class KernelSource:
     text: str
 
 
-_LOADED: dict[tuple[str, str], CpuKernel] = {}
+_LOADED: dict[tuple[str, str], CpuKernel | CheckedKernel] = {}
 _LOADING = threading.Lock()
 
 
-def load_kernels(sources: Mapping[str, KernelSource]) -> tuple[CpuKernel, ...]:
+def load_kernels(sources: Mapping[str, KernelSource]) -> tuple[CpuKernel | CheckedKernel, ...]:
     """Compile what this process has not compiled yet, in one batch, and return the kernels in order."""
     with _LOADING:
         missing = {
             name: source for name, source in sources.items() if (name, source.key) not in _LOADED
         }
         if missing:
-            addresses = compile_batch({name: source.text for name, source in missing.items()})
+            library = compile_batch({name: source.text for name, source in missing.items()})
             for name, source in missing.items():
-                _LOADED[name, source.key] = CpuKernel(
-                    addresses[name], source.tensors, source.sizes, name
+                address, fault = library.addresses[name], library.faults.get(name)
+                kernel = CpuKernel(address, source.tensors, source.sizes, name)
+                _LOADED[name, source.key] = (
+                    kernel if fault is None else CheckedKernel(kernel, fault)
                 )
         return tuple(_LOADED[name, source.key] for name, source in sources.items())

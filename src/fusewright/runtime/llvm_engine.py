@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
@@ -19,6 +19,10 @@ from fusewright.errors import FusewrightError
 
 LINKED = threading.Lock()
 """Held while a library is linked: llvmlite's linker keeps process-wide state."""
+
+
+STATUS = "@status"
+"""What a source calls the word in which it reports a fault."""
 
 
 class KernelCompilationFailed(FusewrightError):
@@ -55,7 +59,7 @@ NAMED_TARGETS = {
 
 
 @cache
-def llvm() -> ModuleType:
+def llvm_binding() -> ModuleType:
     """llvmlite's binding, with the code generator of this machine's processor family ready."""
     import llvmlite.binding as binding
 
@@ -69,7 +73,7 @@ def cpu_target(name: str = "auto") -> CpuTarget:
     """The target an option names: auto (this machine), avx2, avx512, neon or scalar."""
     if name != "auto":
         return NAMED_TARGETS[name]
-    binding = llvm()
+    binding = llvm_binding()
     features = binding.get_host_cpu_features()
     width = 16
     if features.get("avx512f") and features.get("avx512vl") and features.get("avx512bw"):
@@ -86,10 +90,13 @@ def cpu_target(name: str = "auto") -> CpuTarget:
 
 @dataclass(frozen=True, slots=True)
 class KernelLibrary:
-    """Machine code in this process. It is freed with this object: whoever keeps an address keeps the library."""
+    """Machine code in this process, freed with this object: whoever keeps an address keeps it."""
 
     addresses: dict[str, int]
     """Entry address by kernel name."""
+
+    faults: dict[str, int]
+    """Address of the fault word (i64, 0 while all is well) of each kernel that checks what it does."""
 
     _owner: Any = field(repr=False)
 
@@ -102,11 +109,12 @@ class Compiler:
     objects: dict[str, bytes] = field(default_factory=dict)
     """Object code by `object_key`, so that one process never compiles the same text twice."""
 
-    def library(self, sources: Sequence[str], names: Sequence[str]) -> KernelLibrary:
-        """Compile the modules `sources` together and link them; `names` are the functions to look up."""
-        return self.link(self.object_code(sources), names)
+    def library(self, sources: Mapping[str, str]) -> KernelLibrary:
+        """Compile the modules (by kernel name) together, and link them into the process."""
+        checked = [name for name, source in sources.items() if STATUS in source]
+        return self.link(self.object_code(sources), list(sources), checked)
 
-    def object_code(self, sources: Sequence[str]) -> bytes:
+    def object_code(self, sources: Mapping[str, str]) -> bytes:
         """The object file of the joined sources."""
         text = join_modules(sources)
         key = object_key(text, self.target)
@@ -115,13 +123,13 @@ class Compiler:
             self.objects[key] = self._machine().emit_object(module)
         return self.objects[key]
 
-    def assembly(self, sources: Sequence[str]) -> str:
+    def assembly(self, sources: Mapping[str, str]) -> str:
         """The assembly text of the joined sources, for tests and `explain`."""
         return str(self._machine().emit_assembly(self.optimised(join_modules(sources))))
 
     def optimised(self, text: str) -> Any:
         """The parsed module after the passes that pay: inlining, and clean-up of what it leaves."""
-        binding = llvm()
+        binding = llvm_binding()
         try:
             module = binding.parse_assembly(text, binding.create_context())
             module.verify()
@@ -129,24 +137,32 @@ class Compiler:
             raise KernelCompilationFailed(f"{error}\n{numbered(text)}") from error
         passes = binding.create_new_module_pass_manager()
         passes.add_always_inliner_pass()
+        passes.add_sroa_pass()
         options = binding.create_pipeline_tuning_options(speed_level=1)
         passes.run(module, binding.create_pass_builder(self._machine(), options))
         return module
 
-    def link(self, object_code: bytes, names: Iterable[str]) -> KernelLibrary:
-        """Load object code into the process and look `names` up."""
-        binding = llvm()
+    def link(
+        self, object_code: bytes, names: Sequence[str], checked: Sequence[str]
+    ) -> KernelLibrary:
+        """Load object code into the process and look up kernels, and the fault words of `checked`."""
+        binding = llvm_binding()
+        symbols = [*names, *map(status_name, checked)]
         with LINKED:
             engine = binding.create_lljit_compiler(self._machine())
             builder = binding.JITLibraryBuilder().add_object_img(object_code).add_current_process()
-            for name in names:
+            for name in symbols:
                 builder.export_symbol(name)
             library = builder.link(engine, "kernels")
-        return KernelLibrary({name: library[name] for name in names}, (library, engine))
+        return KernelLibrary(
+            {name: library[name] for name in names},
+            {name: library[status_name(name)] for name in checked},
+            (library, engine),
+        )
 
     def _machine(self) -> Any:
         """A fresh code generator: cheap, and it may not be shared between threads."""
-        binding = llvm()
+        binding = llvm_binding()
         return binding.Target.from_default_triple().create_target_machine(
             cpu=self.target.name,
             features=self.target.features,
@@ -156,22 +172,38 @@ class Compiler:
         )
 
 
-def compile_batch(
-    sources: Sequence[str], names: Sequence[str], target: CpuTarget | None = None
-) -> KernelLibrary:
-    """Compile kernels together for `target` (this machine's by default)."""
-    return Compiler(target or cpu_target()).library(sources, names)
+KEPT: list[KernelLibrary] = []
+"""Libraries made by `compile_batch`, which live as long as the process."""
 
 
-def join_modules(sources: Iterable[str]) -> str:
-    """One module of several: sources are blocks parted by blank lines, and equal blocks are kept once."""
-    blocks = dict.fromkeys(block for source in sources for block in source.split("\n\n"))
+def compile_batch(sources: Mapping[str, str], target: CpuTarget | None = None) -> KernelLibrary:
+    """Compile kernels, by name, in one go for `target` (this machine by default), and keep them for good."""
+    library = Compiler(target or cpu_target()).library(sources)
+    KEPT.append(library)
+    return library
+
+
+def join_modules(sources: Mapping[str, str]) -> str:
+    """One module of several, by kernel name.
+
+    A source is blocks parted by blank lines; equal blocks (mathematics) are kept once, and what every
+    source calls `@kernel` and `@status` gets the kernel's own name.
+    """
+    blocks: dict[str, None] = {}
+    for name, source in sources.items():
+        own = source.replace("@kernel(", f"@{name}(").replace(STATUS, f"@{status_name(name)}")
+        blocks.update(dict.fromkeys(own.strip().split("\n\n")))
     return "\n\n".join(blocks) + "\n"
+
+
+def status_name(name: str) -> str:
+    """The symbol of a kernel's fault word."""
+    return f"{name}.status"
 
 
 def object_key(text: str, target: CpuTarget) -> str:
     """Hash of all that decides the object code."""
-    version = ".".join(map(str, llvm().llvm_version_info))
+    version = ".".join(map(str, llvm_binding().llvm_version_info))
     parts = (text, target.name, target.features, version)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

@@ -16,8 +16,7 @@ numbers become constants of the other operand's type. Nothing here decides what 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 FLOATING = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
@@ -209,6 +208,9 @@ class Builder:
     contract: bool = False
     """Allow a product and a sum to be joined into one rounding (the `contract` flag)."""
 
+    block: str = "entry"
+    """The label of the basic block being written."""
+
     _count: int = 0
 
     def name(self, prefix: str = "t") -> str:
@@ -229,6 +231,7 @@ class Builder:
     def label(self, name: str) -> None:
         """Open the basic block `name`."""
         self.lines.append(f"{name}:")
+        self.block = name
 
     def constant(self, kind: VectorType, value: Number) -> Register:
         return Register(self, kind.constant(value), kind)
@@ -246,8 +249,10 @@ class Builder:
         prefix = "f" if left.type.is_floating else ""
         return self.binary(prefix + operation, left, right)
 
-    def compare(self, relation: str, left: Register, right: Operand) -> Register:
-        """lt, le, gt, ge, eq, ne; signed on integers, false on NaN but for `ne`."""
+    def compare(
+        self, relation: str, left: Register, right: Operand, *, unsigned: bool = False
+    ) -> Register:
+        """lt, le, gt, ge, eq, ne; integers signed unless told; on NaN false, but for `ne`."""
         kind = left.type
         if kind.is_floating:
             instruction = f"fcmp {'u' if relation == 'ne' else 'o'}{relation}"
@@ -255,7 +260,8 @@ class Builder:
             instruction = f"icmp {relation}"
         else:
             # A boolean orders as 0 < 1, which is the unsigned order of one bit.
-            instruction = f"icmp {'u' if kind.element == 'i1' else 's'}{relation}"
+            sign = "u" if unsigned or kind.element == "i1" else "s"
+            instruction = f"icmp {sign}{relation}"
         return self.emit(
             kind.of("i1"), f"{instruction} {kind} {left.text}, {text_of(right, kind)}"
         )
@@ -348,18 +354,6 @@ class Builder:
             f"shufflevector {left.type} {left.text}, {left.type} {other}, "
             f"<{len(lanes)} x i32> <{mask}>",
         )
-
-    # -- control flow -------------------------------------------------------------------------
-
-    @contextmanager
-    def when(self, condition: Register) -> Iterator[None]:
-        """The lines written inside run only where the scalar `condition` holds."""
-        taken, after = self.name("then"), self.name("after")
-        self.line(f"br i1 {condition.text}, label %{taken}, label %{after}")
-        self.label(taken)
-        yield
-        self.line(f"br label %{after}")
-        self.label(after)
 
 
 def register_type(operand: Operand) -> VectorType:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from fusewright.kernels.llvm.mathematics import exponential, libm, special, trigonometric
+from fusewright.kernels.llvm.mathematics import (
+    exponential,
+    integer,
+    libm,
+    special,
+    trigonometric,
+)
 from fusewright.kernels.llvm.mathematics.registry import (
     FUNCTIONS,
     definition,
@@ -16,6 +22,7 @@ __all__ = [
     "definition",
     "definitions",
     "exponential",
+    "integer",
     "libm",
     "special",
     "supports",

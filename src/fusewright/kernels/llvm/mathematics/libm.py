@@ -18,7 +18,7 @@ DOUBLE_UNARY = (
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh "
     "atanh erf erfc lgamma"
 ).split()
-DOUBLE_BINARY = ["pow", "atan2", "fmod"]
+DOUBLE_BINARY = ["pow", "atan2", "fmod", "hypot"]
 
 
 def per_lane(b: Builder, function: str, *operands: Register) -> Register:

@@ -1,0 +1,223 @@
+"""From a group to the LLVM IR of one kernel: the loops, and the actions inside them.
+
+The function made is `void kernel(ptr arguments, i64 begin, i64 end)`: `arguments` holds the tensors' data
+pointers and then the sizes; the units of work from `begin` to `end` are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.group import Accumulate, Action, Group, Reduce, Stage, Store
+from fusewright.ir.index import Symbol, integer
+from fusewright.ir.value import Load
+from fusewright.kernels import analysis
+from fusewright.kernels.analysis import Dependences, extent
+from fusewright.kernels.llvm import indexing, memory
+from fusewright.kernels.llvm.builder import Builder, Register, VectorType
+from fusewright.kernels.llvm.loops import Loops
+from fusewright.kernels.llvm.mathematics import definitions
+from fusewright.kernels.llvm.plan import Plan
+from fusewright.kernels.llvm.reduce import write_reductions
+from fusewright.kernels.llvm.scatter import accumulate
+from fusewright.kernels.llvm.scope import Scope, load_arguments
+from fusewright.kernels.llvm.storage import MEMORY, REGISTER
+from fusewright.kernels.llvm.values import evaluate
+from fusewright.runtime.llvm_engine import CpuTarget
+
+UNIT = Symbol("unit")
+"""The counter of units of work."""
+
+
+@dataclass(slots=True)
+class GroupWriter:
+    """Writes one group according to its plan."""
+
+    group: Group
+    plan: Plan
+    scope: Scope
+    loops: Loops
+    dtypes: dict[str, DType]
+    """Element type of each buffer and local."""
+
+    def write(self) -> None:
+        """All units of work from %begin to %end."""
+        scope, plan = self.scope, self.plan
+        begin, end = self._parameter("begin"), self._parameter("end")
+        if plan.outer_lane is not None and not plan.points:
+            self._write_line(plan.outer_lane, begin, end)
+            return
+        is_point = len(plan.points) == 1 and plan.blocks == 1
+        symbols = plan.points if is_point else (UNIT, *plan.points)
+        with scope.loop(symbols, begin, end, 1, runs=False) as unit:
+            block = None if is_point else self._decode(unit)
+            if plan.outer_lane is None:
+                self.write_stages()
+            else:
+                start, stop = self._block_range(plan.outer_lane, block)
+                self._outer_lanes(plan.outer_lane, start, stop)
+
+    def _parameter(self, name: str) -> Register:
+        b = self.scope.b
+        return self.scope.remember(name, 0, Register(b, f"%{name}", VectorType("i64")))
+
+    def _write_line(self, lane: Symbol, begin: Register, end: Register) -> None:
+        """One loop, cut into blocks: the blocks from begin to end are one run of elements."""
+        b, scope = self.scope.b, self.scope
+        if self.plan.blocks == 1:
+            start, stop = scope.integer(0), indexing.scalar(scope, extent(lane))
+        else:
+            size = indexing.scalar(scope, self.plan.block)
+            start = begin * size
+            stop = b.intrinsic("smin", end * size, indexing.scalar(scope, extent(lane)))
+        for register in (start, stop):
+            scope.remember(("limit", register.text), 0, register)
+        self._outer_lanes(lane, start, stop)
+
+    def _decode(self, unit: Register) -> Register | None:
+        """Set the point loops (and return the block number) of a unit, the last loop fastest."""
+        scope, b = self.scope, self.scope.b
+        level = len(scope.levels) - 1
+        rest = unit
+        block: Register | None = None
+        if self.plan.blocks != 1:
+            count = indexing.scalar(scope, self.plan.blocks)
+            block = b.binary("urem", rest, count)
+            rest = b.binary("udiv", rest, count)
+        for position, symbol in reversed(list(enumerate(self.plan.points))):
+            value = rest
+            if position > 0:
+                count = indexing.scalar(scope, extent(symbol))
+                value = b.binary("urem", rest, count)
+                rest = b.binary("udiv", rest, count)
+            scope.symbols[symbol] = scope.remember(symbol, level, value)
+        return block
+
+    def _block_range(self, lane: Symbol, block: Register | None) -> tuple[Register, Register]:
+        scope, b = self.scope, self.scope.b
+        whole = indexing.scalar(scope, extent(lane))
+        if block is None:
+            return scope.integer(0), whole
+        level = len(scope.levels) - 1
+        size = indexing.scalar(scope, self.plan.block)
+        start = scope.remember("block start", level, block * size)
+        stop = scope.remember("block stop", level, b.intrinsic("smin", start + size, whole))
+        return start, stop
+
+    # -- lanes --------------------------------------------------------------------------------
+
+    def _outer_lanes(self, lane: Symbol, start: Register, stop: Register) -> None:
+        """All stages on vectors of points of an outer loop."""
+
+        def body() -> None:
+            self.scope.local_lanes = self.scope.lane_count
+            self.write_stages()
+
+        self.loops.lane_loop(lane, start, stop, self.plan.wide, body)
+
+    # -- stages -------------------------------------------------------------------------------
+
+    def write_stages(self) -> None:
+        """All stages at the current point(s)."""
+        self._make_locals()
+        for stage in self.group.stages:
+            self.scope.stage_level = len(self.scope.levels) - 1
+            self.scope.stored_here = _stored_and_loaded(stage)
+            if any(isinstance(action, Reduce) for action in stage.actions):
+                write_reductions(self.loops, stage, self.write_action)
+            else:
+                self.loops.inner_loops(stage, lambda stage=stage: self.write_actions(stage))
+
+    def _make_locals(self) -> None:
+        """Memory for locals: a register's worth, or a row."""
+        scope = self.scope
+        lanes = scope.local_lanes
+        for local in self.group.locals:
+            if not local.size:
+                kind = VectorType(REGISTER[local.dtype], lanes)
+                scope.pointers[local.name] = scope.slot(str(kind))
+                continue
+            kind = VectorType(MEMORY[local.dtype], lanes)
+            total = integer(1)
+            for size in local.size:
+                total = total * size
+            count: int | Register = (
+                int(total) if total.is_constant else indexing.scalar(scope, total)
+            )
+            scope.pointers[local.name] = scope.slot(str(kind), count)
+
+    # -- actions ------------------------------------------------------------------------------
+
+    def write_actions(self, stage: Stage) -> None:
+        for action in stage.actions:
+            self.write_action(action)
+
+    def write_action(self, action: Action) -> None:
+        """A store or a scatter at the current point(s)."""
+        match action:
+            case Store():
+                self._store(action)
+            case Accumulate():
+                accumulate(self.scope, action, self.dtypes[action.buffer])
+            case Reduce():
+                raise AssertionError("reductions are written by `reduce`")
+
+    def _store(self, action: Store) -> None:
+        scope = self.scope
+        value = evaluate(scope, action.value)
+        dtype = self.dtypes[action.buffer]
+        is_row = scope.row_locals.get(action.buffer)
+        if is_row is False:
+            memory.store_local(scope, action.buffer, scope.spread(value))
+        elif is_row and scope.local_lanes > 1:
+            memory.store_row_element(scope, action.buffer, action.index, dtype, value)
+        else:
+            memory.store(scope, action.buffer, action.index, dtype, value)
+        if action.buffer in scope.stored_here:
+            scope.levels[-1].known.clear()
+
+
+def _stored_and_loaded(stage: Stage) -> frozenset[str]:
+    """Buffers that a stage both stores and loads."""
+    stored = {action.buffer for action in stage.actions if isinstance(action, Store | Accumulate)}
+    loaded = {node.buffer for node in analysis.stage_values(stage) if isinstance(node, Load)}
+    return frozenset(stored & loaded)
+
+
+def write_kernel(
+    group: Group,
+    tensors: Sequence[str],
+    sizes: Sequence[Symbol],
+    plan: Plan,
+    target: CpuTarget,
+) -> str:
+    """The module text of a canonically named group: math functions used, then `kernel`."""
+    builder = Builder(contract=True)
+    scope = Scope(
+        b=builder,
+        target=target,
+        dependences=Dependences(),
+        row_locals={local.name: bool(local.size) for local in group.locals},
+        written=frozenset(buffer.name for buffer in group.writes),
+    )
+    builder.lines = scope.levels[0].lines
+    dtypes = {buffer.name: buffer.layout.dtype for buffer in (*group.reads, *group.writes)}
+    dtypes |= {local.name: local.dtype for local in group.locals}
+    load_arguments(scope, tensors, sizes)
+    GroupWriter(group, plan, scope, Loops(plan, scope), dtypes).write()
+    blocks = definitions(list(builder.required))
+    if scope.checks:
+        blocks.insert(0, "@status = global i64 0")
+    head = "define void @kernel(ptr %arguments, i64 %begin, i64 %end) nounwind {\nentry:"
+    blocks.append("\n".join((head, *_entry_first(scope), "  ret void", "}")))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _entry_first(scope: Scope) -> list[str]:
+    """The lines of the body, with allocations moved to the front, where LLVM looks for them."""
+    lines = scope.levels[0].lines
+    allocations = [line for line in lines if " = alloca " in line and ", i64 %" not in line]
+    chosen = set(allocations)
+    return allocations + [line for line in lines if line not in chosen]

@@ -1,0 +1,111 @@
+"""The loops of a kernel: over vector lanes with their masked tails, and the nests inside stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fusewright.ir.group import Stage
+from fusewright.ir.index import Symbol, known_multiple
+from fusewright.kernels.analysis import extent
+from fusewright.kernels.llvm import indexing
+from fusewright.kernels.llvm.builder import Register, VectorType
+from fusewright.kernels.llvm.plan import Plan, stage_lane
+from fusewright.kernels.llvm.scope import Lanes, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """Writes loops into a scope according to a plan."""
+
+    plan: Plan
+    scope: Scope
+
+    def lane_loop(
+        self, lane: Symbol, start: Register, stop: Register, wide: int, body: Callable[[], None]
+    ) -> None:
+        """Steps of `wide` lanes, then masked steps of one register for what is left."""
+        scope, b = self.scope, self.scope.b
+        narrow = self.plan.lanes
+        count = _constant_count(start, stop)
+        if narrow == 1:
+            with scope.loop((lane,), start, stop, 1, runs=bool(count)):
+                body()
+            return
+        main_stop, runs = self._main_stop(lane, start, stop, wide, count)
+        if count is None or count >= wide:
+            with scope.loop((lane,), start, main_stop, wide, runs=runs):
+                self._with_lanes(Lanes(lane, wide, None), body)
+        if count is not None and count % wide == 0 or known_multiple(extent(lane), wide):
+            return
+        with scope.loop((lane,), main_stop, stop, narrow, runs=count is not None) as first:
+            left = b.cast("trunc", stop - first, "i32")
+            positions = Register(b, *_positions(narrow))
+            mask = positions < b.splat(left, narrow)
+            self._with_lanes(Lanes(lane, narrow, mask), body)
+
+    def _main_stop(
+        self, lane: Symbol, start: Register, stop: Register, wide: int, count: int | None
+    ) -> tuple[Register, bool]:
+        """Where whole steps end, and whether there is certainly one."""
+        scope = self.scope
+        if count is not None:
+            return scope.integer(int(start.text) + count // wide * wide), count >= wide
+        if known_multiple(extent(lane), wide):
+            return stop, False
+        level = max(scope.home(start), scope.home(stop))
+        with scope.at(level):
+            whole = (stop - start) & -wide
+            main_stop = start + whole
+        return scope.remember(("main", start.text, stop.text, wide), level, main_stop), False
+
+    def _with_lanes(self, lanes: Lanes, body: Callable[[], None]) -> None:
+        scope = self.scope
+        if lanes.mask is not None:
+            scope.remember(("mask", lanes.mask.text), len(scope.levels) - 1, lanes.mask)
+        kept, scope.lanes = scope.lanes, lanes
+        body()
+        scope.lanes = kept
+
+    def inner_loops(
+        self, stage: Stage, body: Callable[[], None], wide: int | None = None
+    ) -> None:
+        """The inner loops of a stage around `body`, the lane loop innermost."""
+        lane = self.inner_lane(stage)
+        plain = [symbol for symbol in stage.inner if symbol is not lane]
+        self.nest(plain, lane, wide or self.plan.lanes, body)
+
+    def inner_lane(self, stage: Stage) -> Symbol | None:
+        """The inner loop that is cut into vectors; None where an outer one is, or none can be."""
+        if self.plan.outer_lane is not None:
+            return None
+        return stage_lane(stage, self.plan.lanes) if self.plan.lanes > 1 else None
+
+    def nest(
+        self, plain: Sequence[Symbol], lane: Symbol | None, wide: int, body: Callable[[], None]
+    ) -> None:
+        """A loop for each of `plain`, outermost first, then that over lanes."""
+        scope = self.scope
+        if plain:
+            count = extent(plain[0])
+            runs = count.lower is not None and count.lower >= 1
+            stop = indexing.scalar(scope, count)
+            with scope.loop((plain[0],), scope.integer(0), stop, 1, runs=runs):
+                self.nest(plain[1:], lane, wide, body)
+            return
+        if lane is None:
+            body()
+            return
+        stop = indexing.scalar(scope, extent(lane))
+        self.lane_loop(lane, scope.integer(0), stop, wide, body)
+
+
+def _positions(lanes: int) -> tuple[str, VectorType]:
+    return f"<{', '.join(f'i32 {lane}' for lane in range(lanes))}>", VectorType("i32", lanes)
+
+
+def _constant_count(start: Register, stop: Register) -> int | None:
+    """How many turns a loop makes, where both ends are constants."""
+    if start.text.startswith("%") or stop.text.startswith("%"):
+        return None
+    return int(stop.text) - int(start.text)

@@ -1,0 +1,149 @@
+"""Loads and stores: one element, a run of lanes, or lane by lane, masked where needed.
+
+| index from lane to lane | load | store |
+| --- | --- | --- |
+| the same | one element | one element (scalars only) |
+| next element | vector, masked in tails | vector, masked in tails |
+| anything else | gather | scatter |
+"""
+
+from __future__ import annotations
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Index
+from fusewright.kernels.llvm import indexing
+from fusewright.kernels.llvm.builder import Register, VectorType
+from fusewright.kernels.llvm.scope import POINTER, Scope, any_lane
+from fusewright.kernels.llvm.storage import MEMORY, REGISTER, from_memory, to_memory
+
+
+def load(
+    scope: Scope, buffer: str, index: Index, dtype: DType, active: Register | None, varies: bool
+) -> Register:
+    """The element(s) at `index`. `active` (i1 scalar or vector) holds where the element may be touched."""
+    if not varies:
+        return _load_scalar(scope, buffer, index, dtype, active)
+    step = indexing.lane_stride(scope, index)
+    if step == 1:
+        loaded = _load_run(scope, buffer, index, dtype, active)
+    else:
+        loaded = _gather(scope, buffer, index, dtype, active)
+    return from_memory(scope.b, loaded, dtype)
+
+
+def _load_scalar(
+    scope: Scope, buffer: str, index: Index, dtype: DType, active: Register | None
+) -> Register:
+    b = scope.b
+    pointer = indexing.address(scope, buffer, index, dtype)
+    if active is not None:
+        allowed = any_lane(b, active)
+        pointer = b.emit(
+            POINTER,
+            f"select i1 {allowed.text}, ptr {pointer.text}, ptr {scope.nowhere().text}",
+        )
+    kind = VectorType(MEMORY[dtype])
+    loaded = b.emit(kind, f"load {kind}, ptr {pointer.text}, align {dtype.bytes}")
+    return from_memory(b, loaded, dtype)
+
+
+def _load_run(
+    scope: Scope, buffer: str, index: Index, dtype: DType, active: Register | None
+) -> Register:
+    b = scope.b
+    pointer = indexing.address(scope, buffer, index, dtype)
+    kind = VectorType(MEMORY[dtype], scope.lane_count)
+    if active is None:
+        return b.emit(kind, f"load {kind}, ptr {pointer.text}, align {dtype.bytes}")
+    mask = _mask(scope, active)
+    return b.emit(
+        kind,
+        f"call {kind} @llvm.masked.load.{kind.suffix}.p0(ptr align {dtype.bytes} {pointer.text}, "
+        f"{mask.type} {mask.text}, {kind} zeroinitializer)",
+    )
+
+
+def _gather(
+    scope: Scope, buffer: str, index: Index, dtype: DType, active: Register | None
+) -> Register:
+    b = scope.b
+    pointers = indexing.lane_addresses(scope, buffer, index, dtype)
+    kind = VectorType(MEMORY[dtype], scope.lane_count)
+    mask = _mask(scope, active)
+    return b.emit(
+        kind,
+        f"call {kind} @llvm.masked.gather.{kind.suffix}.{pointers.type.suffix}("
+        f"{pointers.type} align {dtype.bytes} {pointers.text}, {mask.type} {mask.text}, "
+        f"{kind} zeroinitializer)",
+    )
+
+
+def _mask(scope: Scope, active: Register | None) -> Register:
+    """`active` as an i1 a lane; all lanes where it is None."""
+    if active is None:
+        return scope.b.constant(VectorType("i1", scope.lane_count), True)
+    return scope.spread(active)
+
+
+def store(scope: Scope, buffer: str, index: Index, dtype: DType, value: Register) -> None:
+    """Write `value` at `index`, in the lanes that are inside the loop."""
+    b = scope.b
+    value = to_memory(b, value, dtype)
+    if scope.lane_count == 1:
+        pointer = indexing.address(scope, buffer, index, dtype)
+        b.line(f"store {value.type} {value.text}, ptr {pointer.text}, align {dtype.bytes}")
+        return
+    assert scope.lanes is not None
+    value = scope.spread(value)
+    active = scope.lanes.mask
+    kind = value.type
+    if indexing.lane_stride(scope, index) == 1:
+        pointer = indexing.address(scope, buffer, index, dtype)
+        if active is None:
+            b.line(f"store {kind} {value.text}, ptr {pointer.text}, align {dtype.bytes}")
+            return
+        b.line(
+            f"call void @llvm.masked.store.{kind.suffix}.p0({kind} {value.text}, "
+            f"ptr align {dtype.bytes} {pointer.text}, {active.type} {active.text})"
+        )
+        return
+    pointers = indexing.lane_addresses(scope, buffer, index, dtype)
+    mask = _mask(scope, active)
+    b.line(
+        f"call void @llvm.masked.scatter.{kind.suffix}.{pointers.type.suffix}({kind} {value.text}, "
+        f"{pointers.type} align {dtype.bytes} {pointers.text}, {mask.type} {mask.text})"
+    )
+
+
+# Locals ----------------------------------------------------------------------------------------------
+
+
+def local_type(dtype: DType, lanes: int) -> VectorType:
+    """How a scalar local is kept: as a register, one element a lane where outer loops are the lanes."""
+    return VectorType(REGISTER[dtype], lanes)
+
+
+def load_local(scope: Scope, name: str, dtype: DType, lanes: int) -> Register:
+    """A scalar local of the current point."""
+    kind = local_type(dtype, lanes)
+    return scope.b.emit(kind, f"load {kind}, ptr {scope.pointers[name].text}")
+
+
+def store_local(scope: Scope, name: str, value: Register) -> None:
+    scope.b.line(f"store {value.type} {value.text}, ptr {scope.pointers[name].text}")
+
+
+def load_row_element(scope: Scope, name: str, index: Index, dtype: DType) -> Register:
+    """An element of a row local whose elements are vectors, since outer loops are the lanes."""
+    kind = VectorType(MEMORY[dtype], scope.local_lanes)
+    pointer = indexing.address_from(scope, scope.pointers[name], index, str(kind))
+    return from_memory(scope.b, scope.b.emit(kind, f"load {kind}, ptr {pointer.text}"), dtype)
+
+
+def store_row_element(
+    scope: Scope, name: str, index: Index, dtype: DType, value: Register
+) -> None:
+    """The reverse of `load_row_element`."""
+    value = to_memory(scope.b, scope.spread(value), dtype)
+    pointer = indexing.address_from(scope, scope.pointers[name], index, str(value.type))
+    scope.b.line(f"store {value.type} {value.text}, ptr {pointer.text}")

@@ -1,0 +1,272 @@
+"""Writes the stages that reduce: accumulators before the loops, steps inside, results folded after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.group import Action, Reduce, Stage
+from fusewright.ir.index import Index, Symbol, integer, loop
+from fusewright.kernels.analysis import extent
+from fusewright.kernels.llvm import indexing, memory
+from fusewright.kernels.llvm.builder import Register, VectorType
+from fusewright.kernels.llvm.loops import Loops
+from fusewright.kernels.llvm.plan import stage_unroll
+from fusewright.kernels.llvm.reductions import Accumulator, Reducer, State
+from fusewright.kernels.llvm.storage import REGISTER, convert
+from fusewright.kernels.llvm.values import evaluate_lanes
+
+RUN = 256
+"""Turns of a loop that one floating-point sum may take before it is added to a total."""
+
+
+@dataclass(slots=True)
+class Running:
+    """One reduction in progress: an accumulator for each vector width that the loops step by."""
+
+    action: Reduce
+    reducer: Reducer
+    by_width: dict[int, Accumulator]
+    total: Accumulator | None
+    """Where short sums are gathered; None where the loops are short."""
+
+    value: Callable[[], Register]
+    """Writes the element to take in."""
+
+
+def write_reductions(loops: Loops, stage: Stage, write_action: Callable[[Action], None]) -> None:
+    """All actions of a stage in one pass; a Welford reduction takes a second one for the deviations."""
+    first = [_begin(loops, stage, action) for action in stage.actions if isinstance(action, Reduce)]
+    by_action = {id(running.action): running for running in first}
+
+    def actions() -> None:
+        for action in stage.actions:
+            if isinstance(action, Reduce):
+                _step(loops, stage, by_action[id(action)])
+            else:
+                write_action(action)
+
+    for running, state in zip(first, _pass(loops, stage, first, actions), strict=True):
+        if running.action.kind == "welford":
+            count = _count(loops, stage, running.reducer.dtype)
+            state = (state[0] / loops.scope.spread(count),)
+        memory.store_local(loops.scope, running.action.targets[0], state[-1])
+    _write_deviations(loops, stage)
+
+
+def _write_deviations(loops: Loops, stage: Stage) -> None:
+    """The second pass: squared deviations from the means that the first one left."""
+    second = [
+        _begin_deviations(loops, stage, action)
+        for action in stage.actions
+        if isinstance(action, Reduce) and action.kind == "welford"
+    ]
+    if not second:
+        return
+
+    def deviations() -> None:
+        for running in second:
+            _step(loops, stage, running)
+
+    for running, state in zip(second, _pass(loops, stage, second, deviations), strict=True):
+        memory.store_local(loops.scope, running.action.targets[1], state[0])
+
+
+def _begin(loops: Loops, stage: Stage, action: Reduce) -> Running:
+    kind = "sum" if action.kind == "welford" else action.kind
+    reducer = Reducer(kind, action.value.dtype)
+    return _running(
+        loops, stage, action, reducer, lambda: evaluate_lanes(loops.scope, action.value)
+    )
+
+
+def _begin_deviations(loops: Loops, stage: Stage, action: Reduce) -> Running:
+    """The sum of squared deviations from the mean that the first pass left in its local."""
+    scope = loops.scope
+    dtype = action.value.dtype
+    mean = memory.load_local(scope, action.targets[0], dtype, scope.local_lanes)
+    scope.remember(("mean", action.targets[0]), len(scope.levels) - 1, mean)
+
+    def squared() -> Register:
+        deviation = evaluate_lanes(scope, action.value) - scope.spread(mean)
+        return deviation * deviation
+
+    return _running(loops, stage, action, Reducer("sum", dtype), squared)
+
+
+def _running(
+    loops: Loops, stage: Stage, action: Reduce, reducer: Reducer, value: Callable[[], Register]
+) -> Running:
+    scope = loops.scope
+    running = Running(action, reducer, {}, None, value)
+    for width in _widths(loops, stage):
+        running.by_width[width] = Accumulator.make(scope.slot, reducer, width)
+    if reducer.kind == "sum" and reducer.dtype.is_float and _is_long(loops, stage):
+        running.total = Accumulator.make(scope.slot, reducer, _result_width(loops, stage))
+        running.total.reset(scope.b)
+    return running
+
+
+def _widths(loops: Loops, stage: Stage) -> tuple[int, ...]:
+    """The vector widths that the stage's loops step by: of the main loop, and of its tail."""
+    if loops.plan.outer_lane is not None:
+        return (loops.scope.lane_count,)
+    lane = loops.inner_lane(stage)
+    if lane is None:
+        return (1,)
+    narrow = loops.plan.lanes
+    wide = narrow * stage_unroll(stage, lane, narrow)
+    count = extent(lane)
+    widths = []
+    if not count.is_constant or int(count) >= wide:
+        widths.append(wide)
+    if not (count.is_constant and int(count) % wide == 0):
+        widths.append(narrow)
+    return tuple(dict.fromkeys(widths)) or (narrow,)
+
+
+def _result_width(loops: Loops, stage: Stage) -> int:
+    return min(_widths(loops, stage))
+
+
+def _is_long(loops: Loops, stage: Stage) -> bool:
+    """Whether an accumulator would take in more than `RUN` elements a lane."""
+    turns = 1
+    width = max(_widths(loops, stage))
+    for symbol in stage.inner:
+        count = extent(symbol)
+        if not count.is_constant:
+            return True
+        turns *= int(count)
+    return turns > RUN * (width if loops.plan.outer_lane is None else 1)
+
+
+def _pass(
+    loops: Loops, stage: Stage, all_running: list[Running], body: Callable[[], None]
+) -> list[State]:
+    """Run the stage's loops once; the states of all reductions, folded to the width of a local."""
+    lane = loops.inner_lane(stage)
+    wide = max(_widths(loops, stage)) if lane is not None else 1
+    if any(running.total is not None for running in all_running):
+        _in_runs(loops, stage, lane, wide, all_running, body)
+    else:
+        for running in all_running:
+            _reset(loops, running)
+        loops.inner_loops(stage, body, wide)
+    return [_result(loops, running) for running in all_running]
+
+
+def _in_runs(
+    loops: Loops,
+    stage: Stage,
+    lane: Symbol | None,
+    wide: int,
+    all_running: list[Running],
+    body: Callable[[], None],
+) -> None:
+    """Cut the longest reach of one accumulator: by turns of the outermost loop, or by runs of the only one."""
+    scope = loops.scope
+    for running in all_running:
+        if running.total is None:
+            _reset(loops, running)
+
+    def flushed(inside: Callable[[], None]) -> None:
+        for running in all_running:
+            if running.total is not None:
+                _reset(loops, running)
+        inside()
+        for running in all_running:
+            if running.total is not None:
+                state = _folded(loops, running, running.total.lanes)
+                running.total.take_in(scope.b, state, None)
+
+    plain = [symbol for symbol in stage.inner if symbol is not lane]
+    if plain and (lane is not None or len(plain) > 1):
+        _loop(loops, plain[0], lambda: flushed(
+            lambda: loops.nest(plain[1:], lane, wide, body)
+        ))
+        return
+    (only,) = stage.inner
+    length = RUN * wide
+    runs = loop("run", (extent(only) + (length - 1)) // length)
+
+    def one_run() -> None:
+        level = len(scope.levels) - 1
+        start = scope.remember("run start", level, scope.symbols[runs] * length)
+        whole = indexing.scalar(scope, extent(only))
+        stop = scope.remember(
+            "run stop", level, scope.b.intrinsic("smin", start + length, whole)
+        )
+        if lane is not None:
+            loops.lane_loop(lane, start, stop, wide, body)
+            return
+        with scope.loop((only,), start, stop, 1, runs=True):
+            body()
+
+    _loop(loops, runs, lambda: flushed(one_run))
+
+
+def _loop(loops: Loops, symbol: Symbol, body: Callable[[], None]) -> None:
+    """A plain loop over the whole extent of `symbol`."""
+    scope = loops.scope
+    count = extent(symbol)
+    runs = count.lower is not None and count.lower >= 1
+    with scope.loop((symbol,), scope.integer(0), indexing.scalar(scope, count), 1, runs=runs):
+        body()
+
+
+def _reset(loops: Loops, running: Running) -> None:
+    for accumulator in running.by_width.values():
+        accumulator.reset(loops.scope.b)
+
+
+def _step(loops: Loops, stage: Stage, running: Running) -> None:
+    """Take the current element(s) in."""
+    scope = loops.scope
+    mask = None if scope.lanes is None or loops.plan.outer_lane is not None else scope.lanes.mask
+    taken: State = (running.value(),)
+    if running.reducer.keeps_position:
+        taken = (*taken, _position(loops, stage))
+    running.by_width[scope.lane_count].take_in(scope.b, taken, mask)
+
+
+def _position(loops: Loops, stage: Stage) -> Register:
+    """The row-major position of the current element(s) among the stage's inner loops."""
+    scope = loops.scope
+    place: Index = integer(0)
+    for symbol in stage.inner:
+        place = place * extent(symbol) + symbol
+    if scope.lanes is not None and scope.lanes.symbol in place.free():
+        return indexing.vector(scope, place)
+    return scope.spread(indexing.scalar(scope, place))
+
+
+def _folded(loops: Loops, running: Running, lanes: int) -> State:
+    """The accumulators of all widths as one state of `lanes` lanes, wide ones (earlier elements) first."""
+    b = loops.scope.b
+    state: State | None = None
+    for width in sorted(running.by_width, reverse=True):
+        accumulator = running.by_width[width]
+        part = running.reducer.fold(b, accumulator.read(b), lanes)
+        state = part if state is None else running.reducer.step(b, state, part)
+    assert state is not None
+    return state
+
+
+def _result(loops: Loops, running: Running) -> State:
+    """The reduction's result at the width of a local."""
+    lanes = loops.scope.local_lanes
+    if running.total is not None:
+        return running.reducer.fold(loops.scope.b, running.total.read(loops.scope.b), lanes)
+    return _folded(loops, running, lanes)
+
+
+def _count(loops: Loops, stage: Stage, dtype: DType) -> Register:
+    """The number of elements reduced, as a floating-point scalar."""
+    total: Index = integer(1)
+    for symbol in stage.inner:
+        total = total * extent(symbol)
+    if total.is_constant:
+        return loops.scope.b.constant(VectorType(REGISTER[dtype]), float(int(total)))
+    return convert(loops.scope.b, indexing.scalar(loops.scope, total), DType.I64, dtype)

@@ -1,0 +1,196 @@
+"""Reductions: their starting value, how a vector of elements is taken in, and how lanes are folded at the end.
+
+| kind | state | a step | lanes folded by |
+| --- | --- | --- | --- |
+| sum, prod, xor, any, all | one vector | the operation | halving |
+| max, min | one vector | the greater, or NaN | halving |
+| argmax, argmin | best value and its position | where better, or first NaN | halving, the lower position on a tie |
+| welford | sum, then squared deviations | two passes over the loops | halving |
+
+Floating-point sums are kept short: a loop of more than a few hundred turns starts afresh and adds what it has to a
+total, so the error grows with the logarithm of the count rather than with the count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fusewright.ir.dtype import DType
+from fusewright.kernels.llvm.builder import Builder, Register, VectorType
+from fusewright.kernels.llvm.storage import REGISTER
+
+State = tuple[Register, ...]
+
+SMALLEST = {"signed": lambda bits: -(2 ** (bits - 1)), "unsigned": lambda bits: 0}
+GREATEST = {
+    "signed": lambda bits: 2 ** (bits - 1) - 1,
+    "unsigned": lambda bits: 2**bits - 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reducer:
+    """One kind of reduction over one element type."""
+
+    kind: str
+    dtype: DType
+    """Of the values taken in."""
+
+    @property
+    def keeps_position(self) -> bool:
+        return self.kind in ("argmax", "argmin")
+
+    def state_types(self, lanes: int) -> tuple[VectorType, ...]:
+        own = VectorType(REGISTER[self.dtype], lanes)
+        return (own, VectorType("i64", lanes)) if self.keeps_position else (own,)
+
+    def start(self, b: Builder, lanes: int) -> State:
+        """The state before any element."""
+        value = b.constant(VectorType(REGISTER[self.dtype], lanes), self.neutral())
+        if not self.keeps_position:
+            return (value,)
+        # Any position beats this one on a tie, so the first element is always taken.
+        return value, b.constant(VectorType("i64", lanes), 2**63 - 1)
+
+    def neutral(self) -> int | float | bool:
+        """The value that changes nothing."""
+        match self.kind:
+            case "sum" | "xor":
+                return 0
+            case "prod":
+                return 1
+            case "any":
+                return False
+            case "all":
+                return True
+        lowest = self.kind in ("max", "argmax")
+        if self.dtype.is_float:
+            return -math.inf if lowest else math.inf
+        if self.dtype is DType.BOOL:
+            return not lowest
+        return (SMALLEST if lowest else GREATEST)[self.dtype.kind](self.dtype.bits)
+
+    def step(self, b: Builder, state: State, taken: State) -> State:
+        """Combine two states of equal width; what is in `state` came first."""
+        if self.keeps_position:
+            return self._better(b, state, taken)
+        return (self._combine(b, state[0], taken[0]),)
+
+    def _combine(self, b: Builder, x: Register, y: Register) -> Register:
+        prefix = "f" if self.dtype.is_float else ""
+        match self.kind:
+            case "sum":
+                return b.binary(prefix + "add", x, y)
+            case "prod":
+                return b.binary(prefix + "mul", x, y)
+            case "xor":
+                return b.binary("xor", x, y)
+            case "any":
+                return b.binary("or", x, y)
+            case "all":
+                return b.binary("and", x, y)
+        if self.dtype is DType.BOOL:
+            return b.binary("or" if self.kind == "max" else "and", x, y)
+        if not self.dtype.is_float:
+            sign = "u" if self.dtype.kind == "unsigned" else "s"
+            return b.intrinsic(f"{sign}{self.kind}", x, y)
+        relation = "gt" if self.kind == "max" else "lt"
+        return b.select(b.compare(relation, y, x) | y.is_nan(), y, x)
+
+    def _better(self, b: Builder, state: State, taken: State) -> State:
+        """The greater (smaller) value, NaN above all, and the lower position of equals."""
+        (x, at_x), (y, at_y) = state, taken
+        relation = "gt" if self.kind == "argmax" else "lt"
+        unsigned = self.dtype.kind == "unsigned"
+        better = b.compare(relation, y, x, unsigned=unsigned)
+        tie = y.equal(x)
+        if self.dtype.is_float:
+            nan_x, nan_y = x.is_nan(), y.is_nan()
+            better = better & (nan_x ^ True) | nan_y & (nan_x ^ True)
+            tie = tie | nan_x & nan_y
+        better = better | tie & (at_y < at_x)
+        return b.select(better, y, x), b.select(better, at_y, at_x)
+
+    def fold(self, b: Builder, state: State, lanes: int) -> State:
+        """A state of `lanes` lanes: one made by a single instruction where there is one, else by halving."""
+        if lanes == 1 and state[0].type.lanes > 1 and not self.keeps_position:
+            return (self._fold_at_once(b, state[0]),)
+        while state[0].type.lanes > lanes:
+            half = state[0].type.lanes // 2
+            low = tuple(take(b, part, 0, half) for part in state)
+            high = tuple(take(b, part, half, half) for part in state)
+            state = self.step(b, low, high)
+        return state
+
+
+    def _fold_at_once(self, b: Builder, vector: Register) -> Register:
+        """LLVM's reduction of a vector; `reassoc` lets it halve, which is also the more exact order."""
+        scalar = VectorType(vector.type.element)
+        name = self._fold_name()
+        first, flag = "", ""
+        if name in ("fadd", "fmul"):
+            flag, first = "reassoc ", f"{scalar} {scalar.constant(self.neutral())}, "
+        return b.emit(
+            scalar,
+            f"call {flag}{scalar} @llvm.vector.reduce.{name}.{vector.type.suffix}"
+            f"({first}{vector.type} {vector.text})",
+        )
+
+    def _fold_name(self) -> str:
+        """LLVM's name of the operation that folds lanes."""
+        kind = self.kind
+        if self.dtype is DType.BOOL:
+            kind = {"max": "any", "min": "all"}.get(kind, kind)
+        sign = "u" if self.dtype.kind == "unsigned" else "s"
+        integer = {"sum": "add", "prod": "mul", "max": f"{sign}max", "min": f"{sign}min"}
+        floating = {"sum": "fadd", "prod": "fmul", "max": "fmaximum", "min": "fminimum"}
+        bits = {"xor": "xor", "any": "or", "all": "and"}
+        return bits.get(kind) or (floating if self.dtype.is_float else integer)[kind]
+
+
+def take(b: Builder, vector: Register, first: int, count: int) -> Register:
+    """`count` lanes of a vector from `first` on."""
+    if count == 1:
+        return b.extract(vector, first)
+    return b.shuffle(vector, None, list(range(first, first + count)))
+
+
+@dataclass(slots=True)
+class Accumulator:
+    """A reduction's state in memory of the function's frame, which LLVM turns into registers."""
+
+    reducer: Reducer
+    lanes: int
+    slots: tuple[Register, ...]
+
+    @classmethod
+    def make(
+        cls, slot: Callable[[str], Register], reducer: Reducer, lanes: int
+    ) -> Accumulator:
+        slots = tuple(slot(str(kind)) for kind in reducer.state_types(lanes))
+        return cls(reducer, lanes, slots)
+
+    def reset(self, b: Builder) -> None:
+        self.write(b, self.reducer.start(b, self.lanes))
+
+    def read(self, b: Builder) -> State:
+        kinds = self.reducer.state_types(self.lanes)
+        return tuple(
+            b.emit(kind, f"load {kind}, ptr {slot.text}")
+            for kind, slot in zip(kinds, self.slots, strict=True)
+        )
+
+    def write(self, b: Builder, state: State) -> None:
+        for register, slot in zip(state, self.slots, strict=True):
+            b.line(f"store {register.type} {register.text}, ptr {slot.text}")
+
+    def take_in(self, b: Builder, taken: State, mask: Register | None) -> None:
+        """One more vector; lanes outside of the mask change nothing."""
+        if mask is not None:
+            neutral = self.reducer.start(b, self.lanes)
+            taken = tuple(
+                b.select(mask, part, other) for part, other in zip(taken, neutral, strict=True)
+            )
+        self.write(b, self.reducer.step(b, self.read(b), taken))

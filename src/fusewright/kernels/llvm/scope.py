@@ -1,0 +1,278 @@
+"""Where code is being written: the loops around it, the vector lanes, and what has been computed at each level.
+
+A kernel is a nest of levels: the function's entry, the loop over units of work, the loop over vector lanes, inner
+loops. Each level collects its own lines, and a value is written at the outermost level whose variables it needs; so
+whatever does not change in a loop stands before that loop, without a pass that would find it:
+
+```
+level 0  entry                 pointers, size symbols
+level 1    loop over units     i0, addresses of rows, locals of finished stages
+level 2      loop over lanes   r0 in steps of 16: loads, arithmetic, stores
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from fusewright.ir.index import Symbol
+from fusewright.ir.value import Value
+from fusewright.kernels.analysis import Dependences
+from fusewright.kernels.llvm.builder import Builder, Register, VectorType
+from fusewright.runtime.llvm_engine import CpuTarget
+
+I64 = VectorType("i64")
+POINTER = VectorType("ptr")
+
+Guard = tuple[Value, ...]
+"""The masks, outermost first, under which a value is wanted."""
+
+
+@dataclass(slots=True)
+class Level:
+    """One loop's body, or a straight stretch of code, being written."""
+
+    symbols: frozenset[Symbol] = frozenset()
+    """Loop variables that change here."""
+
+    lines: list[str] = field(default_factory=list)
+    known: dict[object, Register] = field(default_factory=dict)
+    """What was written here, by key."""
+
+    is_floor: bool = False
+    """Code inside may not move further out: it stands behind a test."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The vectors being written: lane l of a value belongs to `symbol` + l."""
+
+    symbol: Symbol
+    """The loop variable; its register holds the value of the first lane."""
+
+    count: int
+    mask: Register | None
+    """Lanes that are inside the loop; None where all are."""
+
+
+@dataclass(slots=True)
+class Scope:
+    """The state of one kernel's emission."""
+
+    b: Builder
+    target: CpuTarget
+    dependences: Dependences
+    pointers: dict[str, Register] = field(default_factory=dict)
+    """Start of each buffer's data and of each local, by name."""
+
+    row_locals: dict[str, bool] = field(default_factory=dict)
+    """Locals, by name: whether they are rows."""
+
+    written: frozenset[str] = frozenset()
+    """Buffers in memory that the group writes."""
+
+    stored_here: frozenset[str] = frozenset()
+    """Buffers and locals that the current stage stores: what is read of them is read where it stands."""
+
+    local_lanes: int = 1
+    """Lanes of locals: those of the outer loop where it is the one vectorised."""
+
+    levels: list[Level] = field(default_factory=lambda: [Level()])
+    symbols: dict[Symbol, Register] = field(default_factory=dict)
+    """Current value of loop variables and canonical sizes, as i64 scalars."""
+
+    lanes: Lanes | None = None
+    homes: dict[str, int] = field(default_factory=dict)
+    """By register name: the level at which it was written."""
+
+    stage_level: int = 0
+    """Level at which the current stage begins: locals set by earlier stages are known there."""
+
+    checks: bool = False
+    """Whether the kernel reports faults."""
+
+    @property
+    def lane_count(self) -> int:
+        return 1 if self.lanes is None else self.lanes.count
+
+    # -- levels -------------------------------------------------------------------------------
+
+    @contextmanager
+    def at(self, level: int) -> Iterator[None]:
+        """Write at an outer level; what is written there must not open basic blocks."""
+        kept = self.b.lines
+        self.b.lines = self.levels[level].lines
+        try:
+            yield
+        finally:
+            self.b.lines = kept
+
+    def level_of_symbols(self, symbols: frozenset[Symbol] | set[Symbol]) -> int:
+        """The outermost level at which all of these loop variables have their values."""
+        for level in range(len(self.levels) - 1, 0, -1):
+            if self.levels[level].is_floor or self.levels[level].symbols & symbols:
+                return level
+        return 0
+
+    def recall(self, key: object) -> Register | None:
+        """A register written under `key` at this level or further out."""
+        for level in reversed(self.levels):
+            found = level.known.get(key)
+            if found is not None:
+                return found
+        return None
+
+    def remember(self, key: object, level: int, register: Register) -> Register:
+        self.levels[level].known[key] = register
+        self.homes.setdefault(register.text, level)
+        return register
+
+    def home(self, register: Register) -> int:
+        """The level at which a register was written; that of a constant is the entry."""
+        if not register.text.startswith("%"):
+            return 0
+        return self.homes.get(register.text, len(self.levels) - 1)
+
+    @contextmanager
+    def level(self, *symbols: Symbol, is_floor: bool = False) -> Iterator[Level]:
+        """Collect lines in a level of their own; the caller places them."""
+        made = Level(frozenset(symbols), is_floor=is_floor)
+        self.levels.append(made)
+        kept = self.b.lines
+        self.b.lines = made.lines
+        try:
+            yield made
+        finally:
+            self.levels.pop()
+            self.b.lines = kept
+
+    @contextmanager
+    def loop(
+        self, symbols: Sequence[Symbol], start: Register, stop: Register, step: int, *, runs: bool
+    ) -> Iterator[Register]:
+        """A loop from `start` to `stop`, whose counter is the value of the first of `symbols`.
+
+        The other symbols change with it, and the caller says how. `runs` where at least one turn is certain:
+        the body is tested at its end. Else a test stands before it, and nothing moves out past that test.
+        """
+        if runs:
+            with self._certain_loop(symbols, start, stop, step) as current:
+                yield current
+            return
+        b = self.b
+        some = b.compare("lt", start, stop)
+        inside, after = b.name("some"), b.name("none")
+        b.line(f"br i1 {some.text}, label %{inside}, label %{after}")
+        b.label(inside)
+        with self.level(is_floor=True) as guarded:
+            with self._certain_loop(symbols, start, stop, step) as current:
+                yield current
+        b.lines += guarded.lines
+        b.line(f"br label %{after}")
+        b.label(after)
+
+    @contextmanager
+    def _certain_loop(
+        self, symbols: Sequence[Symbol], start: Register, stop: Register, step: int
+    ) -> Iterator[Register]:
+        b = self.b
+        label, before = b.name("loop"), b.block
+        current = Register(b, f"%{label}.i", I64)
+        following = Register(b, f"%{label}.n", I64)
+        outside = {symbol: self.symbols.get(symbol) for symbol in symbols}
+        with self.level(*symbols) as body:
+            self.symbols[symbols[0]] = self.remember(symbols[0], len(self.levels) - 1, current)
+            b.block = label
+            yield current
+            last = b.block
+        for symbol, register in outside.items():
+            if register is not None:
+                self.symbols[symbol] = register
+            else:
+                self.symbols.pop(symbol, None)
+        b.line(f"br label %{label}")
+        b.label(label)
+        b.line(
+            f"{current.text} = phi i64 [ {start.text}, %{before} ], [ {following.text}, %{last} ]"
+        )
+        b.lines += body.lines
+        b.line(f"{following.text} = add nsw i64 {current.text}, {step}")
+        more = b.compare("lt", following, stop)
+        b.line(f"br i1 {more.text}, label %{label}, label %{label}.x")
+        b.label(f"{label}.x")
+
+    # -- registers ----------------------------------------------------------------------------
+
+    def integer(self, value: int) -> Register:
+        return self.b.constant(I64, value)
+
+    def slot(self, kind: str, count: int | Register = 1, align: int = 64) -> Register:
+        """Memory in the function's frame, made once at its entry."""
+        number = "" if count == 1 else f", i64 {count.text if isinstance(count, Register) else count}"
+        with self.at(0):
+            return self.b.emit(POINTER, f"alloca {kind}{number}, align {align}")
+
+    def spread(self, value: Register) -> Register:
+        """`value` in every lane, if it is a scalar and lanes are being written."""
+        lanes = self.lane_count
+        if lanes == 1 or value.type.lanes == lanes:
+            return value
+        key = ("spread", value.text, lanes)
+        known = self.recall(key)
+        if known is not None:
+            return known
+        level = self.home(value)
+        with self.at(level):
+            return self.remember(key, level, self.b.splat(value, lanes))
+
+    def lane_positions(self, element: str = "i64") -> Register:
+        """0, 1, 2, … by lane."""
+        kind = VectorType(element, self.lane_count)
+        if kind.lanes == 1:
+            return self.b.constant(kind, 0)
+        numbers = ", ".join(f"{element} {lane}" for lane in range(kind.lanes))
+        return Register(self.b, f"<{numbers}>", kind)
+
+    def fault(self, lanes: Register, code: int, active: Register | None) -> None:
+        """Report `code` to the launcher if `lanes` (i1) hold anywhere among the active ones."""
+        self.checks = True
+        b = self.b
+        if active is not None:
+            lanes = lanes & (active if active.type == lanes.type else b.splat(active, lanes.type.lanes))
+        hit = any_lane(b, lanes)
+        nowhere = self.nowhere()
+        place = b.emit(
+            POINTER, f"select i1 {hit.text}, ptr @status, ptr {nowhere.text}"
+        )
+        b.line(f"store i64 {code}, ptr {place.text}, align 8")
+
+    def nowhere(self) -> Register:
+        """Memory that may be written and read without consequence."""
+        known = self.levels[0].known.get("nowhere")
+        if known is None:
+            known = self.levels[0].known["nowhere"] = self.slot("[16 x i8]")
+        return known
+
+
+def any_lane(b: Builder, lanes: Register) -> Register:
+    """Whether an i1 holds in any lane, as a scalar."""
+    if lanes.type.lanes == 1:
+        return lanes
+    return b.emit(
+        VectorType("i1"), f"call i1 @llvm.vector.reduce.or.{lanes.type.suffix}({lanes.type} {lanes.text})"
+    )
+
+
+def load_arguments(scope: Scope, tensors: Sequence[str], sizes: Sequence[Symbol]) -> None:
+    """Load every tensor's data pointer and every size from the argument slots."""
+    b = scope.b
+    for number, name in enumerate(tensors):
+        slot = b.emit(POINTER, f"getelementptr inbounds ptr, ptr %arguments, i64 {number}")
+        b.line(f"%{name} = load ptr, ptr {slot.text}, align 8")
+        scope.pointers[name] = scope.remember(name, 0, Register(b, f"%{name}", POINTER))
+    for number, symbol in enumerate(sizes, len(tensors)):
+        slot = b.emit(POINTER, f"getelementptr inbounds ptr, ptr %arguments, i64 {number}")
+        b.line(f"%{symbol} = load i64, ptr {slot.text}, align 8")
+        scope.symbols[symbol] = scope.remember(symbol, 0, Register(b, f"%{symbol}", I64))

@@ -1,0 +1,234 @@
+"""Values as registers: every node of an expression graph once, at the outermost level where it can be known.
+
+A value that is the same in all lanes is computed once as a scalar and spread where a vector is wanted. What stands
+under a mask is computed apart from what does not, since its loads are allowed only where the mask holds.
+"""
+
+from __future__ import annotations
+
+from fusewright.errors import FusewrightError
+from fusewright.ir.dtype import DType
+from fusewright.ir.value import (
+    Apply,
+    Cast,
+    Constant,
+    IndexValue,
+    Indirect,
+    Load,
+    Masked,
+    Random,
+    Value,
+    children,
+)
+from fusewright.kernels.llvm import indexing, memory
+from fusewright.kernels.llvm.builder import Register, VectorType
+from fusewright.kernels.llvm.operations import Operands, apply
+from fusewright.kernels.llvm.scope import Guard, Scope
+from fusewright.kernels.llvm.storage import REGISTER, constant, convert
+
+OUT_OF_BOUNDS = 1
+DIVISION_BY_ZERO = 2
+"""Codes of faults, as `runtime.llvm_engine` reads them."""
+
+
+def evaluate(scope: Scope, root: Value, guard: Guard = ()) -> Register:
+    """The register of `root` in the current lanes: a scalar where it is the same in all of them."""
+    known = _recall(scope, root, guard)
+    if known is not None:
+        return known
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if _recall(scope, node, guard) is not None:
+            stack.pop()
+            continue
+        waiting = [c for c in _operands(node) if _recall(scope, c, guard) is None]
+        if waiting:
+            stack.extend(reversed(waiting))
+            continue
+        stack.pop()
+        _write(scope, node, guard)
+    found = _recall(scope, root, guard)
+    assert found is not None
+    return found
+
+
+def evaluate_lanes(scope: Scope, root: Value) -> Register:
+    """As `evaluate`, spread over the lanes."""
+    return scope.spread(evaluate(scope, root))
+
+
+def _operands(node: Value) -> tuple[Value, ...]:
+    """What must be known before `node`, under the same guard."""
+    return (node.mask,) if isinstance(node, Masked) else children(node)
+
+
+def _key(node: Value, guard: Guard) -> object:
+    return ("value", id(node), tuple(id(mask) for mask in guard))
+
+
+def _recall(scope: Scope, node: Value, guard: Guard) -> Register | None:
+    if isinstance(node, Constant):
+        return constant(scope.b, node.value, node.dtype)
+    found = scope.recall(_key(node, guard))
+    if found is not None and isinstance(node, Indirect):
+        scope.symbols[node.symbol] = found
+    return found
+
+
+def _write(scope: Scope, node: Value, guard: Guard) -> None:
+    level = _level(scope, node, guard)
+    if isinstance(node, Masked):
+        # Its loads have levels of their own; only the last selection is written here.
+        inner = evaluate(scope, node.value, (*guard, node.mask))
+        level = max(level, scope.home(inner))
+    with scope.at(level):
+        register = _node(scope, node, guard)
+    scope.remember(_key(node, guard), level, register)
+    if isinstance(node, Indirect):
+        scope.symbols[node.symbol] = register
+
+
+def _level(scope: Scope, node: Value, guard: Guard) -> int:
+    """The level of a node: where its loops, the memory it reads and its guard are known."""
+    symbols = scope.dependences.of(node).union(*(scope.dependences.of(mask) for mask in guard))
+    level = scope.level_of_symbols(symbols)
+    for operand in _operands(node):
+        found = _recall(scope, operand, guard)
+        if found is not None:
+            level = max(level, scope.home(found))
+    for mask in _masks(scope, guard):
+        level = max(level, scope.home(mask))
+    if isinstance(node, Load):
+        if node.buffer in scope.row_locals or node.buffer in scope.written:
+            level = max(level, scope.stage_level)
+        if node.buffer in scope.stored_here:
+            level = len(scope.levels) - 1
+    return level
+
+
+def _node(scope: Scope, node: Value, guard: Guard) -> Register:
+    match node:
+        case Load():
+            return _load(scope, node, guard)
+        case IndexValue(dtype=dtype):
+            return _index_value(scope, node, dtype)
+        case Apply(operation=operation, arguments=arguments):
+            return _apply(scope, operation, arguments, guard)
+        case Cast(argument=argument, dtype=dtype):
+            value = evaluate(scope, argument, guard)
+            return convert(scope.b, value, argument.dtype, dtype)
+        case Masked():
+            return _masked(scope, node, guard)
+        case Indirect():
+            return _indirect(scope, node, guard)
+        case Random():
+            raise FusewrightError("the CPU target has no random draws yet")
+        case Constant(value=value, dtype=dtype):
+            return constant(scope.b, value, dtype)
+
+
+def active_lanes(scope: Scope, guard: Guard, *, vector: bool) -> Register | None:
+    """Where a guarded value may be touched: the guard's masks and, for vectors, the loop's own end."""
+    active = scope.lanes.mask if vector and scope.lanes is not None else None
+    for register in _masks(scope, guard):
+        if active is None:
+            active = register
+        elif active.type.lanes == register.type.lanes:
+            active = active & register
+        else:
+            active = scope.spread(active) & scope.spread(register)
+    return active
+
+
+def _masks(scope: Scope, guard: Guard) -> list[Register]:
+    """The registers of a guard's masks, each computed under those around it."""
+    return [evaluate(scope, mask, guard[:place]) for place, mask in enumerate(guard)]
+
+
+def _load(scope: Scope, node: Load, guard: Guard) -> Register:
+    is_row = scope.row_locals.get(node.buffer)
+    if is_row is not None:
+        return _load_local(scope, node, guard, is_row)
+    varies = scope.lanes is not None and (
+        scope.lanes.symbol in node.index.free() or _has_vector_index(scope, node)
+    )
+    active = active_lanes(scope, guard, vector=varies)
+    return memory.load(scope, node.buffer, node.index, node.dtype, active, varies)
+
+
+def _has_vector_index(scope: Scope, node: Load | IndexValue) -> bool:
+    return any(scope.symbols[i.symbol].type.lanes > 1 for i in node.indirect)
+
+
+def _load_local(scope: Scope, node: Load, guard: Guard, is_row: bool) -> Register:
+    lanes = scope.local_lanes
+    if not is_row:
+        return memory.load_local(scope, node.buffer, node.dtype, lanes)
+    if lanes == 1:
+        varies = scope.lanes is not None and scope.lanes.symbol in node.index.free()
+        active = active_lanes(scope, guard, vector=varies)
+        return memory.load(scope, node.buffer, node.index, node.dtype, active, varies)
+    return memory.load_row_element(scope, node.buffer, node.index, node.dtype)
+
+
+def _index_value(scope: Scope, node: IndexValue, dtype: DType) -> Register:
+    varies = scope.lanes is not None and (
+        scope.lanes.symbol in node.index.free() or _has_vector_index(scope, node)
+    )
+    if not varies:
+        return convert(scope.b, indexing.scalar(scope, node.index), DType.I64, dtype)
+    narrow = dtype is DType.I32 or dtype.is_float
+    if narrow and indexing.fits_in_32_bits(node.index):
+        return convert(scope.b, indexing.vector(scope, node.index, "i32"), DType.I32, dtype)
+    return convert(scope.b, indexing.vector(scope, node.index), DType.I64, dtype)
+
+
+def _apply(
+    scope: Scope, operation: str, arguments: tuple[Value, ...], guard: Guard
+) -> Register:
+    values = [evaluate(scope, argument, guard) for argument in arguments]
+    if any(value.type.lanes > 1 for value in values):
+        values = [scope.spread(value) for value in values]
+
+    def divided_by_zero(lanes: Register) -> None:
+        active = active_lanes(scope, guard, vector=lanes.type.lanes > 1)
+        scope.fault(lanes, DIVISION_BY_ZERO, active)
+
+    return apply(
+        operation,
+        Operands(
+            b=scope.b,
+            dtype=arguments[-1].dtype,
+            values=tuple(values),
+            constants=tuple(a.value if isinstance(a, Constant) else None for a in arguments),
+            divided_by_zero=divided_by_zero,
+        ),
+    )
+
+
+def _masked(scope: Scope, node: Masked, guard: Guard) -> Register:
+    mask = evaluate(scope, node.mask, guard)
+    inner = evaluate(scope, node.value, (*guard, node.mask))
+    lanes = max(mask.type.lanes, inner.type.lanes)
+    if lanes > 1:
+        mask, inner = scope.spread(mask), scope.spread(inner)
+    other = scope.b.constant(VectorType(REGISTER[node.dtype], lanes), node.otherwise.value)
+    return scope.b.select(mask, inner, other)
+
+
+def _indirect(scope: Scope, node: Indirect, guard: Guard) -> Register:
+    """A loaded index, counted from the end if negative, checked, and made safe to use."""
+    b = scope.b
+    value = convert(b, evaluate(scope, node.value, guard), node.value.dtype, DType.I64)
+    size = indexing.scalar(scope, node.size)
+    if value.type.lanes > 1:
+        size = scope.spread(size)
+    if node.wrap:
+        value = b.select(value < 0, value + size, value)
+    if node.check:
+        outside = b.compare("ge", value, size, unsigned=True)
+        active = active_lanes(scope, guard, vector=outside.type.lanes > 1)
+        scope.fault(outside, OUT_OF_BOUNDS, active)
+        value = b.select(outside, value.like(0), value)
+    return value
