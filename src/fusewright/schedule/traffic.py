@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fusewright.ir.group import Accumulate, Group, Store
 from fusewright.ir.index import Index, integer
 from fusewright.ir.program import Buffer
-from fusewright.ir.value import Load, postorder
+from fusewright.ir.value import Load, Value, postorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,40 +29,44 @@ class Traffic:
 
 def group_traffic(group: Group, hints: Mapping[str, int]) -> Traffic:
     """Count one launch of `group`, symbolic sizes taken at their hints."""
-    reads: dict[str, set[Index]] = {}
-    writes: dict[str, set[Index]] = {}
-    for buffer, index, is_write in _accesses(group):
-        (writes if is_write else reads).setdefault(buffer, set()).add(index)
-    read = sum(_bytes(b, reads.get(b.name, set()), hints) for b in group.reads)
-    written = sum(_bytes(b, writes.get(b.name, set()), hints) for b in group.writes)
+    reads: dict[str, dict[Index, Index]] = {}
+    writes: dict[str, dict[Index, Index]] = {}
+    for buffer, index, visited, is_write in _accesses(group):
+        (writes if is_write else reads).setdefault(buffer, {})[index] = visited
+    read = sum(_bytes(b, reads.get(b.name, {}), hints) for b in group.reads)
+    written = sum(_bytes(b, writes.get(b.name, {}), hints) for b in group.writes)
     return Traffic(read, written)
 
 
-def _accesses(group: Group) -> Iterator[tuple[str, Index, bool]]:
+def _accesses(group: Group) -> Iterator[tuple[str, Index, Index, bool]]:
+    """Each access: buffer, index, how many elements it visits at most, and whether it writes."""
     for stage in group.stages:
         for action in stage.actions:
             if isinstance(action, Store | Accumulate):
-                yield action.buffer, action.index, True
+                yield action.buffer, action.index, _visited(action.index, action.value), True
             for value in postorder((action.value,)):
                 if isinstance(value, Load):
-                    yield value.buffer, value.index, False
+                    yield value.buffer, value.index, _visited(value.index, value), False
 
 
-def _bytes(buffer: Buffer, indices: set[Index], hints: Mapping[str, int]) -> int:
+def _visited(index: Index, value: Value) -> Index:
+    """The product of the extents of the loops that `index` depends on, also through indices that were loaded."""
+    symbols = set(index.free())
+    if isinstance(value, Load):
+        for inner in postorder(value.indirect):
+            if isinstance(inner, Load):
+                symbols |= inner.index.free()
+    total = integer(1)
+    for symbol in symbols:
+        if symbol.extent is not None:
+            total = total * symbol.extent
+    return total
+
+
+def _bytes(buffer: Buffer, visits: Mapping[Index, Index], hints: Mapping[str, int]) -> int:
     layout = buffer.layout
     span = 1
     for size in layout.size:
         span *= size.evaluate(hints)
-    reached = sum(_reached(index, hints, span) for index in indices)
+    reached = sum(visited.evaluate(hints) for visited in visits.values())
     return min(span, reached) * layout.dtype.bytes
-
-
-def _reached(index: Index, hints: Mapping[str, int], span: int) -> int:
-    """How many elements an index expression visits: the product of the extents of the loops it mentions."""
-    total = integer(1)
-    for symbol in index.free():
-        if symbol.extent is not None:
-            total = total * symbol.extent
-        elif symbol.name not in hints:
-            return span  # A loaded index may reach anything.
-    return total.evaluate(hints)
