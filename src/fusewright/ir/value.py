@@ -117,6 +117,7 @@ class Expressions:
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Value] = {}
+        self._substituted: dict[tuple[object, ...], Index] = {}
         self._indirect: dict[Symbol, Indirect] = {}
         self._loaded_names: set[str] = set()
 
@@ -225,6 +226,14 @@ class Expressions:
         """
         return self.rewrite(value, replacements, lambda load: None)
 
+    def substitute_index(self, index: Index, replacements: Mapping[Symbol, Index]) -> Index:
+        """`index.substitute(replacements)`, remembered: the layers of a network ask it over and over."""
+        key = (index, *((s, replacements[s]) for s in index.free() if s in replacements))
+        known = self._substituted.get(key)
+        if known is None:
+            known = self._substituted[key] = index.substitute(replacements)
+        return known
+
     def rewrite(
         self,
         value: Value,
@@ -236,14 +245,14 @@ class Expressions:
         """
         done: dict[int, Value] = {}
         for node in postorder((value,)):
-            done[id(node)] = self._rewrite_node(node, done, dict(replacements), replace_load)
+            done[id(node)] = self._rewrite_node(node, done, replacements, replace_load)
         return done[id(value)]
 
     def _rewrite_node(
         self,
         node: Value,
         done: dict[int, Value],
-        replacements: dict[Symbol, Index],
+        replacements: Mapping[Symbol, Index],
         replace_load: Callable[[Load], Value | None],
     ) -> Value:
         match node:
@@ -276,19 +285,20 @@ class Expressions:
         self,
         node: Load | IndexValue | Random,
         done: dict[int, Value],
-        replacements: dict[Symbol, Index],
+        replacements: Mapping[Symbol, Index],
         replace_load: Callable[[Load], Value | None],
     ) -> Value:
         match node:
             case Load(buffer=buffer, index=index, dtype=dtype):
-                load = self.load(buffer, index.substitute(replacements), dtype)
+                load = self.load(buffer, self.substitute_index(index, replacements), dtype)
                 assert isinstance(load, Load)
                 replaced = replace_load(load)
                 return load if replaced is None else replaced
             case IndexValue(index=index, dtype=dtype):
-                return self.index(index.substitute(replacements), dtype)
+                return self.index(self.substitute_index(index, replacements), dtype)
             case Random(kind=kind, seed=seed, position=position, dtype=dtype):
-                return self.random(kind, done[id(seed)], position.substitute(replacements), dtype)
+                position = self.substitute_index(position, replacements)
+                return self.random(kind, done[id(seed)], position, dtype)
 
     def behind(self, index: Index) -> tuple[Indirect, ...]:
         """The values behind the loaded symbols that occur in `index`, in the order in which they

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from fusewright.ir.index import Index, Symbol, integer, loop
+from fusewright.ir.index import Index, Symbol, integer
 from fusewright.schedule.nest import Access, Nest, Piece, extent
 
 
@@ -107,11 +107,11 @@ def _axes(nest: Nest, piece: Piece, access: Access) -> tuple[Index, list[Axis]] 
     free = access.index.free()
     loops = [symbol for symbol in (*nest.outer, *piece.inner) if symbol in free]
     for symbol in loops:
-        stride = access.index.stride(symbol)
+        stride = nest.analysis.stride(access.index, symbol)
         if stride is None or any(s in loops for s in stride.free()):
             return None
         axes.append(Axis(symbol, extent(symbol), stride, integer(1)))
-    offset = access.index.substitute({symbol: integer(0) for symbol in loops})
+    offset = nest.analysis.substitute(access.index, dict.fromkeys(loops, integer(0)))
     return offset, sorted(axes, key=lambda axis: nest.analysis.hint(axis.stride))
 
 
@@ -229,7 +229,7 @@ class _Builder:
         while f"{prefix}{number}" in self.taken:
             number += 1
         self.taken.add(f"{prefix}{number}")
-        return loop(f"{prefix}{number}", size)
+        return self.left.nest.analysis.loop(f"{prefix}{number}", size)
 
 
 def _separate(side: Side, fresh: Callable[[str, Index], Symbol]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from fusewright.ir.index import Index, product
-from fusewright.ir.program import Buffer, Program
+from fusewright.ir.index import Index, Symbol, loop, product
+from fusewright.ir.program import Buffer, Layout, Program
 from fusewright.ir.value import (
     Apply,
     Cast,
@@ -46,12 +46,53 @@ class Analysis:
         self.buffers: dict[str, Buffer] = program.buffers()
         self._hints = {fact.symbol.name: fact.hint for fact in program.sizes}
         self._known_hints: dict[Index, int] = {}
+        self._bytes: dict[str, int] = {}
+        self._products: dict[tuple[Index, ...], Index] = {}
+        self._strides: dict[tuple[Index, Symbol], Index | None] = {}
+        self._elements_at: dict[object, Index] = {}
+        self._loops: dict[tuple[str, Index], Symbol] = {}
         self._nodes: dict[int, tuple[Value, ...]] = {}
         self._loads: dict[int, tuple[Load, ...]] = {}
         self._indices: dict[int, tuple[Index, ...]] = {}
         self._costs: dict[int, int] = {}
 
     # Sizes -------------------------------------------------------------------------------------------
+
+    def product(self, factors: Iterable[Index]) -> Index:
+        """The product of sizes."""
+        key = tuple(factors)
+        known = self._products.get(key)
+        if known is None:
+            known = self._products[key] = product(key)
+        return known
+
+    def stride(self, index: Index, symbol: Symbol) -> Index | None:
+        """The step of `index` along a loop, None where it is not constant."""
+        key = (index, symbol)
+        if key not in self._strides:
+            self._strides[key] = index.stride(symbol)
+        return self._strides[key]
+
+    def substitute(self, index: Index, renaming: Mapping[Symbol, Index]) -> Index:
+        """`index` with loops replaced."""
+        return self.expressions.substitute_index(index, renaming)
+
+    def element(self, layout: Layout, loops: tuple[Symbol, ...]) -> Index:
+        """The element at the point of the loops, one a dimension."""
+        key = (layout.offset, layout.stride, loops)
+        known = self._elements_at.get(key)
+        if known is None:
+            point = tuple(symbol.index for symbol in loops)
+            known = self._elements_at[key] = layout.index(point)
+        return known
+
+    def loop(self, name: str, extent: Index) -> Symbol:
+        """A loop variable; the same object for the same name and extent."""
+        key = (name, extent)
+        known = self._loops.get(key)
+        if known is None:
+            known = self._loops[key] = loop(name, extent)
+        return known
 
     def hint(self, index: Index) -> int:
         """The number that `index`, free of loops, had when compiling. For profitability only."""
@@ -72,11 +113,15 @@ class Analysis:
 
     def elements(self, name: str) -> int:
         """Elements of a buffer, by hints."""
-        return self.hint(product(self.buffers[name].layout.size))
+        return self.hint(self.product(self.buffers[name].layout.size))
 
     def bytes(self, name: str) -> int:
         """Bytes of a buffer, by hints."""
-        return self.elements(name) * self.buffers[name].layout.dtype.bytes
+        known = self._bytes.get(name)
+        if known is None:
+            known = self.elements(name) * self.buffers[name].layout.dtype.bytes
+            self._bytes[name] = known
+        return known
 
     # Values ------------------------------------------------------------------------------------------
 

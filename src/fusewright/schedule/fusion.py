@@ -219,10 +219,11 @@ def _misses(left: Nest, right: Nest, alignment: Alignment) -> str | None:
     """Whether `right` loads an element that `left` has not written by then at the same point of the outer loops."""
     left_renaming = alignment.left_side.renaming()
     right_renaming = alignment.right_side.renaming()
+    substitute = left.analysis.substitute
     for name, (_, write) in left.written.items():
-        wanted = write.index.substitute(left_renaming)
+        wanted = substitute(write.index, left_renaming)
         for _, load in right.loaded.get(name, ()):
-            if not load.is_affine or load.index.substitute(right_renaming) != wanted:
+            if not load.is_affine or substitute(load.index, right_renaming) != wanted:
                 return f"{name} is read at {load.index}, not where its point writes it"
     return None
 

@@ -42,6 +42,10 @@ class Access:
     is_affine: bool = True
     """False where the index contains loaded values."""
 
+    def rename(self, renaming: Renaming, analysis: Analysis) -> Access:
+        index = analysis.substitute(self.index, renaming)
+        return self if index is self.index else Access(self.buffer, index, self.is_affine)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Piece:
@@ -96,7 +100,7 @@ class Piece:
         substitute = analysis.expressions.substitute
         return replace(
             self,
-            writes=tuple(replace(w, index=w.index.substitute(renaming)) for w in self.writes),
+            writes=tuple(w.rename(renaming, analysis) for w in self.writes),
             inner=inner,
             value=substitute(self.value, renaming),
             place=None if self.place is None else substitute(self.place, renaming),
@@ -147,14 +151,10 @@ def extent(symbol: Symbol) -> Index:
 
 
 def nest_of(statement: ComputedBuffer, position: int, analysis: Analysis) -> Nest:
-    """The nest that holds just this statement; loops of extent 1 are dropped."""
+    """The nest that holds just this statement, with the loops that its body has."""
     outer, inner, piece = _piece_of(statement, position, analysis)
-    unit = {s: integer(0) for s in (*outer, *inner) if s.extent == 1}
-    inner = tuple(s for s in inner if s not in unit)
-    piece = piece.rename(unit, inner, analysis)
-    if piece.kind in _KINDS_OF_ONE and not inner:
+    if piece.kind in _KINDS_OF_ONE and all(symbol.extent == 1 for symbol in inner):
         piece = replace(piece, kind="store")
-    outer = tuple(s for s in outer if s not in unit)
     return Nest(outer=outer, pieces=(piece,), analysis=analysis)
 
 
@@ -164,18 +164,18 @@ def _piece_of(
     """Outer loops, inner loops, and the piece."""
     match statement.body:
         case Pointwise(loops=loops, value=value):
-            writes = _writes(statement, loops)
+            writes = _writes(statement, loops, analysis)
             piece = Piece(kind="store", writes=writes, inner=(), value=value, position=position)
             return loops, (), piece
         case Reduction(loops=loops, reduction_loops=inner, kind=kind, value=value):
-            writes = _writes(statement, loops)
+            writes = _writes(statement, loops, analysis)
             piece = Piece(kind=kind, writes=writes, inner=inner, value=value, position=position)
             return loops, inner, piece
         case Scan(loops=loops, kind=kind, value=value):
             piece = Piece(
                 kind="scan",
                 mode=kind,
-                writes=_writes(statement, loops),
+                writes=_writes(statement, loops, analysis),
                 inner=loops[-1:],
                 value=value,
                 position=position,
@@ -196,9 +196,10 @@ def _piece_of(
             return loops, (), piece
 
 
-def _writes(statement: ComputedBuffer, loops: tuple[Symbol, ...]) -> tuple[Access, ...]:
-    point = tuple(symbol.index for symbol in loops)
-    return tuple(Access(b.name, b.layout.index(point)) for b in statement.outputs)
+def _writes(
+    statement: ComputedBuffer, loops: tuple[Symbol, ...], analysis: Analysis
+) -> tuple[Access, ...]:
+    return tuple(Access(b.name, analysis.element(b.layout, loops)) for b in statement.outputs)
 
 
 def place_index(piece: Piece) -> tuple[Index, tuple[Value, ...]]:

@@ -20,45 +20,78 @@ nest [i0<8, i1<3, i2<49]                          nest [i0<8, i1<49, i2<3]
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from fusewright.ir.index import Index, Symbol, integer, loop
+from fusewright.ir.index import Index, Symbol, integer
 from fusewright.schedule.analysis import Analysis
-from fusewright.schedule.nest import ORDERED_KINDS, Nest, Piece, Renaming, extent
+from fusewright.schedule.nest import ORDERED_KINDS, Nest, extent
+
+Loops = tuple[Symbol, ...]
+
+Chains = Mapping[Symbol, Loops]
+"""Loops that become one, by the outermost of them."""
 
 
 def simplify(nest: Nest) -> Nest:
-    """Order, merge, and name loops i0, i1, … and r0, r1, …"""
-    return canonical(merge_loops(order_loops(nest)))
+    """Drop unit loops, order and merge the others, and name them i0, i1, … and r0, r1, …; values are rewritten once."""
+    indices = [*dict.fromkeys(i for piece in nest.pieces for i in piece.indices(nest.analysis))]
+    outer, inner = _ordered(nest, indices)
+    chains = _chains(dict.fromkeys((outer, *inner.values())), indices, nest.analysis)
+    sizes = {s: nest.analysis.product(map(extent, chain)) for s, chain in chains.items()}
+    names = _names(outer, inner.values(), chains)
+    new = {s: nest.analysis.loop(name, sizes[s]) for s, name in names.items()}
+    renaming = _renaming(nest, chains, new)
+    if all(old.index == index for old, index in renaming.items()):
+        return _reordered(nest, outer, inner)
+    pieces = tuple(
+        p.rename(renaming, tuple(new[s] for s in inner[p.inner] if s in new), nest.analysis)
+        for p in nest.pieces
+    )
+    return replace(nest, outer=tuple(new[s] for s in outer if s in new), pieces=pieces)
+
+
+def _renaming(nest: Nest, chains: Chains, new: Mapping[Symbol, Symbol]) -> dict[Symbol, Index]:
+    """Unit loops become 0. Of loops that merge the innermost becomes the new loop, the others 0."""
+    everywhere = (*nest.outer, *(s for piece in nest.pieces for s in piece.inner))
+    renaming = dict.fromkeys(everywhere, integer(0))
+    for first, chain in chains.items():
+        renaming[chain[-1]] = new[first].index
+    return renaming
+
+
+def _reordered(nest: Nest, outer: Loops, inner: Mapping[Loops, Loops]) -> Nest:
+    if outer == nest.outer and all(old == new for old, new in inner.items()):
+        return nest
+    pieces = tuple(replace(piece, inner=inner[piece.inner]) for piece in nest.pieces)
+    return replace(nest, outer=outer, pieces=pieces)
 
 
 # Order -----------------------------------------------------------------------------------------------
 
 
-def order_loops(nest: Nest) -> Nest:
-    """Outer and inner loops, each by descending stride in the accesses that move most bytes."""
+def _ordered(nest: Nest, indices: Sequence[Index]) -> tuple[Loops, dict[Loops, Loops]]:
+    """Loops by descending stride in the accesses that move most bytes, unit loops left out: outer, and inner ones by old."""
+    outer = _without_units(nest.outer)
+    lists = {piece.inner: _without_units(piece.inner) for piece in nest.pieces}
+    if len(outer) < 2 and all(len(loops) < 2 for loops in lists.values()):
+        return outer, lists
     accesses = _weighted_accesses(nest)
-    outer = nest.outer
-    if not any(piece.kind in ORDERED_KINDS - {"argmax", "argmin"} for piece in nest.pieces):
+    if not any(piece.kind in ("scan", "scatter") for piece in nest.pieces):
         outer = _best_order(outer, accesses, nest.analysis)
     # Pieces with the same inner loops walk them in the same order, so that they can share a stage.
-    orders = {frozenset(p.inner): p.inner for p in nest.pieces if p.kind in ORDERED_KINDS}
-    for piece in nest.pieces:
-        if frozenset(piece.inner) not in orders:
-            order = _best_order(piece.inner, accesses, nest.analysis)
-            orders[frozenset(piece.inner)] = order
-    pieces = tuple(_walk_in(piece, orders[frozenset(piece.inner)]) for piece in nest.pieces)
-    if outer == nest.outer and all(new is old for new, old in zip(pieces, nest.pieces)):
-        return nest
-    return replace(nest, outer=outer, pieces=pieces)
+    fixed = {p.inner for p in nest.pieces if p.kind in ORDERED_KINDS}
+    orders = {frozenset(lists[old]): lists[old] for old in fixed}
+    for old, loops in lists.items():
+        if frozenset(loops) not in orders:
+            orders[frozenset(loops)] = _best_order(loops, accesses, nest.analysis)
+    inner = {old: loops if old in fixed else orders[frozenset(loops)] for old, loops in lists.items()}
+    return outer, inner
 
 
-def _walk_in(piece: Piece, inner: tuple[Symbol, ...]) -> Piece:
-    if piece.inner == inner or piece.kind in ORDERED_KINDS:
-        return piece
-    return replace(piece, inner=inner)
+def _without_units(loops: Loops) -> Loops:
+    return tuple(symbol for symbol in loops if symbol.extent != 1)
 
 
 def _weighted_accesses(nest: Nest) -> list[tuple[Index, int]]:
@@ -109,7 +142,7 @@ def _effective(steps: list[int], position: int) -> int:
 
 def _stride_hint(index: Index, symbol: Symbol, analysis: Analysis) -> int:
     """The absolute stride by hints; 0 where the loop does not occur; a large one where it is irregular."""
-    stride = index.stride(symbol)
+    stride = analysis.stride(index, symbol)
     if stride is None or any(s.extent is not None for s in stride.free()):
         return 1 << 40
     return abs(analysis.hint(stride))
@@ -118,51 +151,24 @@ def _stride_hint(index: Index, symbol: Symbol, analysis: Analysis) -> int:
 # Merge -----------------------------------------------------------------------------------------------
 
 
-def merge_loops(nest: Nest) -> Nest:
-    """Merge neighbouring loops that every access walks as one."""
-    chains = [*_chains(nest)]
-    renaming: dict[Symbol, Index] = {}
-    merged: dict[Symbol, Symbol | None] = {}
-    for chain in chains:
-        total = integer(1)
-        for symbol in chain:
-            total = total * extent(symbol)
-            renaming[symbol] = integer(0)
-            merged[symbol] = None
-        whole = loop(chain[0].name, total)
-        renaming[chain[-1]] = whole.index
-        merged[chain[-1]] = whole
-    if not chains:
-        return nest
-    return apply_to_loops(nest, renaming, merged)
+def _chains(
+    lists: Mapping[Loops, None], indices: Sequence[Index], analysis: Analysis
+) -> Chains:
+    """Every loop, with those inside it that it merges with: neighbours that every access walks as one."""
+    found: dict[Symbol, Loops] = {}
+    for loops in lists:
+        run: Loops = ()
+        for symbol in loops:
+            together = bool(run) and _always_together(run[-1], symbol, lists)
+            if together and all(_walks_as_one(i, run[-1], symbol, analysis) for i in indices):
+                run = (*run, symbol)
+            else:
+                run = (symbol,)
+            found[run[0]] = run
+    return found
 
 
-def _chains(nest: Nest) -> Iterator[list[Symbol]]:
-    """Runs of two or more neighbouring loops that merge."""
-    indices = dict.fromkeys(i for piece in nest.pieces for i in piece.indices(nest.analysis))
-    lists = dict.fromkeys((nest.outer, *(piece.inner for piece in nest.pieces)))
-    seen: set[Symbol] = set()
-    for symbols in lists:
-        chain = list(symbols[:1])
-        for before, after in zip(symbols, symbols[1:], strict=False):
-            if (
-                before not in seen
-                and _always_together(before, after, lists)
-                and all(_walks_as_one(index, before, after) for index in indices)
-            ):
-                chain.append(after)
-                continue
-            if len(chain) > 1 and chain[0] not in seen:
-                yield chain
-            chain = [after]
-        if len(chain) > 1 and chain[0] not in seen:
-            yield chain
-        seen.update(symbols)
-
-
-def _always_together(
-    before: Symbol, after: Symbol, lists: dict[tuple[Symbol, ...], None]
-) -> bool:
+def _always_together(before: Symbol, after: Symbol, lists: Mapping[Loops, None]) -> bool:
     """Whether every list of loops that has one of the two has both, side by side."""
     for symbols in lists:
         if before in symbols or after in symbols:
@@ -172,44 +178,22 @@ def _always_together(
     return True
 
 
-def _walks_as_one(index: Index, before: Symbol, after: Symbol) -> bool:
-    outer, inner = index.stride(before), index.stride(after)
-    return outer is not None and inner is not None and outer == extent(after) * inner
+def _walks_as_one(index: Index, before: Symbol, after: Symbol, analysis: Analysis) -> bool:
+    outer, inner = analysis.stride(index, before), analysis.stride(index, after)
+    if outer is None or inner is None:
+        return False
+    return outer == analysis.product((extent(after), inner))
 
 
 # Names -----------------------------------------------------------------------------------------------
 
 
-def canonical(nest: Nest) -> Nest:
-    """Outer loops named i0, i1, … and inner ones r0, r1, …; a loop that pieces share keeps one name in all of them."""
-    names = {symbol: f"i{k}" for k, symbol in enumerate(nest.outer)} | _inner_names(nest)
-    if all(symbol.name == name for symbol, name in names.items()):
-        return nest
-    replacements = {symbol: loop(name, extent(symbol)) for symbol, name in names.items()}
-    renaming = {old: new.index for old, new in replacements.items()}
-    return apply_to_loops(nest, renaming, dict(replacements))
-
-
-def _inner_names(nest: Nest) -> dict[Symbol, str]:
-    """The lowest free r0, r1, … for each inner loop, free among the loops that it stands beside in any piece."""
-    lists = dict.fromkeys(piece.inner for piece in nest.pieces)
-    names: dict[Symbol, str] = {}
+def _names(outer: Loops, inner: Iterable[Loops], chains: Chains) -> dict[Symbol, str]:
+    """A name for each chain: i0, i1, … or the lowest r0, r1, … that is free beside the loops it stands with."""
+    heads = [symbol for symbol in outer if symbol in chains]
+    names = {symbol: f"i{k}" for k, symbol in enumerate(heads)}
+    lists = dict.fromkeys(tuple(s for s in loops if s in chains) for loops in inner)
     for symbol in dict.fromkeys(symbol for symbols in lists for symbol in symbols):
         taken = {names.get(s) for symbols in lists if symbol in symbols for s in symbols}
         names[symbol] = next(n for k in count() if (n := f"r{k}") not in taken)
     return names
-
-
-def apply_to_loops(
-    nest: Nest, renaming: Renaming, replacements: dict[Symbol, Symbol | None]
-) -> Nest:
-    """Rename everywhere; in the lists of loops put each loop's replacement, or nothing for None."""
-
-    def listed(symbols: tuple[Symbol, ...]) -> tuple[Symbol, ...]:
-        new = (replacements.get(symbol, symbol) for symbol in symbols)
-        return tuple(symbol for symbol in new if symbol is not None)
-
-    pieces: list[Piece] = []
-    for piece in nest.pieces:
-        pieces.append(piece.rename(renaming, listed(piece.inner), nest.analysis))
-    return replace(nest, outer=listed(nest.outer), pieces=tuple(pieces))
