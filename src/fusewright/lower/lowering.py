@@ -33,6 +33,10 @@ COPY_BACK = "aten.copy_.default"
 """The one operator that may write to a graph input: its mutation, made visible."""
 
 
+Readers = tuple[int, bool]
+"""How many operators read a tensor, and whether one of them needs it in memory."""
+
+
 class AtenGraph(Protocol):
     """What lowering needs of a traced graph."""
 
@@ -204,12 +208,19 @@ class _Lowering:
 
     def settle(self, node: fx.Node, result: Any) -> None:
         """Realise fresh results of `node` that the policy in `boxes` does not leave lazy."""
-        readers, in_memory = self.readers[node]
-        for box in result if isinstance(result, tuple) else (result,):
-            if isinstance(box, Box) and box.storage.value is not None:
-                cost = self.builder.costs.cost(box.storage.value)
-                if must_realise(cost, readers, in_memory, self.context.options.expression_limit):
-                    self.builder.realise(box)
+        if isinstance(result, Box):
+            self.settle_box(result, self.readers[node])
+            return
+        for item in node.users:
+            if item.target is operator.getitem:
+                self.settle_box(result[item.args[1]], self.readers[item])
+
+    def settle_box(self, box: Any, readers: Readers) -> None:
+        if not isinstance(box, Box) or box.storage.value is None:
+            return
+        cost = self.builder.costs.cost(box.storage.value)
+        if must_realise(cost, *readers, self.context.options.expression_limit):
+            self.builder.realise(box)
 
     # Conversions ---------------------------------------------------------------------------------
 
@@ -248,9 +259,9 @@ class _Lowering:
         )
 
 
-def count_readers(graph: fx.Graph) -> dict[fx.Node, tuple[int, bool]]:
+def count_readers(graph: fx.Graph) -> dict[fx.Node, Readers]:
     """For each node, how many operators read it, through views, and whether one needs it in memory."""
-    counts: dict[fx.Node, tuple[int, bool]] = {}
+    counts: dict[fx.Node, Readers] = {}
     names = _Names()
     for node in reversed(graph.nodes):
         readers, in_memory = 0, False

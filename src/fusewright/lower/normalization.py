@@ -172,20 +172,14 @@ def _batch_norm(
     variance: Box,
     epsilon: float,
 ) -> Box:
-    """One scale and one shift a channel; their square root is computed once a channel."""
+    """One scale and one shift a channel, computed where they are used: a kernel for them would cost more."""
     dtype = x.dtype.compute
-    inverse = call.lazy(
-        variance.size,
-        dtype,
-        lambda at: (call.read(variance, at, dtype) + epsilon).apply("rsqrt"),
-    )
-    call.builder.realise(inverse)
 
     def element(at: Position) -> Scalar:
         channel = (at[1],)
         centred = call.read(x, at) - call.read(mean, channel, dtype)
-        scaled = centred * call.read(inverse, channel)
-        return scale_and_shift(call, scaled, weight, bias, channel)
+        inverse = (call.read(variance, channel, dtype) + epsilon).apply("rsqrt")
+        return scale_and_shift(call, centred * inverse, weight, bias, channel)
 
     return call.elementwise(element)
 
