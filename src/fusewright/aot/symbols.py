@@ -60,7 +60,14 @@ class SymbolNodes:
                 self._nodes[size.node.expr] = read
 
     def node_for(self, value: Any) -> Any:
-        """The node of a symbolic number; a plain number when the expression is one."""
+        """The node of a symbolic number; a plain number when the expression is one.
+
+        Only sizes stay symbolic: a symbolic float or truth value is taken as it is now, under a guard of the front end's.
+        """
+        if isinstance(value, torch.SymFloat):
+            return float(value)
+        if isinstance(value, torch.SymBool):
+            return bool(value)
         return self._build(value.node.expr, value)
 
     def _build(self, expression: Any, value: Any = None) -> Any:

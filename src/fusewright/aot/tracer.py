@@ -314,6 +314,7 @@ def _record_inputs(
     if len(sources) != len(inputs):
         raise FusewrightError(f"the graph has {len(sources)} inputs but was given {len(inputs)}")
     placeholders = []
+    inputs = [value if not isinstance(value, torch.SymFloat) else float(value) for value in inputs]
     for source, value in zip(sources, inputs):
         node = recorder.graph.create_node("placeholder", source.target, name=source.name)
         node.meta = {**origin_of(source), "val": value}
