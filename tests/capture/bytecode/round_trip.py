@@ -1,6 +1,6 @@
 """Take apart and put together every function of the modules named; print what came back different.
 
-Run as a script it needs no torch and not this package's environment, so that any CPython can run it:
+As a script it needs neither torch nor this package's environment, so any CPython can run it:
 
     python3.13 round_trip.py SOURCE_FOLDER MODULE …
 """

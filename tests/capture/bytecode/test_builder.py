@@ -241,7 +241,7 @@ MISTAKES: dict[str, tuple[Callable[[Builder], object], str]] = {
     "operation": (lambda b: b.emit("LOAD_NOTHING"), "no operation of this Python version"),
     "pop": (lambda b: b.pop(), "more is popped than was pushed"),
     "end": (lambda b: b.load_constant(1), "runs off the end"),
-    "cell": (lambda b: b.load_cell("x"), "neither the cell names nor the free names"),
+    "cell": (lambda b: b.load_cell("x"), "neither a cell name nor a free name"),
     "target": (lambda b: b.jump(b.label()), "jumps to an instruction that is not in this unit"),
     "no target": (lambda b: b.emit("JUMP"), "needs an instruction to jump to"),
     "operator": (lambda b: b.binary_operation("<>"), "cannot take '<>' as its argument"),

@@ -135,8 +135,8 @@ def test_extended_arguments_and_long_jumps() -> None:
     body = "".join(f"        total += {name}\n" for name in names)
     loop = f"    total = 0\n    while count:\n        count -= 1\n{body}"
     source = f"def program(count):\n{loop}    return total\n"
-    namespace: dict[str, object] = {name: 1 for name in names}
-    exec(source, namespace)  # noqa: S102
+    namespace: dict[str, object] = dict.fromkeys(names, 1)
+    exec(source, namespace)
     program = namespace["program"]
     assert isinstance(program, types.FunctionType)
     assert round_trip.differences(program.__code__) == []

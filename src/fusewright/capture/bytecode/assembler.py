@@ -124,7 +124,7 @@ class _Pools:
         """The slot of a cell variable or free variable."""
         if name not in self._cell_slots:
             raise InvalidBytecode(
-                f"{self.unit.qualified_name}: {name!r} is among neither the cell names nor the free names"
+                f"{self.unit.qualified_name}: {name!r} is neither a cell name nor a free name"
             )
         return self._cell_slots[name]
 
@@ -166,7 +166,7 @@ _SHRINKING_ROUNDS = 8
 
 @dataclass(slots=True)
 class _Item:
-    """An instruction on its way to bytes; `size` is in code units, caches and `EXTENDED_ARG` included."""
+    """An instruction on its way to bytes."""
 
     encoding: Encoding | None
     """None for a label."""
@@ -175,6 +175,8 @@ class _Item:
     """With flag bits; of a jump, known once the layout is."""
 
     size: int
+    """In code units, caches and `EXTENDED_ARG`s included."""
+
     target: int | None = None
     """Index of the instruction that a jump goes to."""
 
@@ -263,8 +265,9 @@ def _lay_out(items: list[_Item]) -> list[int]:
     """Fix every jump's distance; return where each instruction starts, in code units, and the end.
 
     A jump's size depends on its distance and the distance on sizes, so this repeats until nothing
-    changes. More than one layout may be stable; to arrive at that of CPython's compiler, sizes start as
-    they do there and may shrink. After a few rounds they only grow, so that the end is certain.
+    changes. More than one layout may be stable; to arrive at that of CPython's compiler, sizes
+    start as they do there and may shrink. After a few rounds they only grow, so that the end is
+    certain.
     """
     for round_number in count():
         starts = [0]

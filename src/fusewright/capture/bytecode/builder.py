@@ -46,8 +46,8 @@ _PLAIN_LOADS = frozenset(
 class Builder:
     """A growing list of instructions; each method appends what one step of a program needs.
 
-    The words of the docstrings: the *top* is the value pushed last. Jump to labels only: an instruction
-    may get a companion before it.
+    The words of the docstrings: the *top* is the value pushed last. Jump to labels only: an
+    instruction may get a companion before it.
     """
 
     instructions: list[Instruction] = field(default_factory=list)
@@ -178,18 +178,18 @@ class Builder:
             self.swap(2)
 
     def load_method(self, name: str) -> None:
-        """The top is an object: replace it by its method, ready for arguments (no `prepare_call`)."""
+        """Replace the top by its method, ready for arguments without `prepare_call`."""
         self.emit("LOAD_METHOD", name)
 
     def call(self, count: int, keywords: Sequence[str] = ()) -> None:
-        """Call with the `count` top values, the last ones by the names in `keywords`; push the result."""
+        """Replace callable and `count` arguments, the last named by `keywords`, by the result."""
         for name, argument in VERSION.call(count, tuple(keywords)):
             self.emit(name, argument)
 
     def call_unpacked(self, *, keywords: bool = False) -> None:
-        """`callable(*tuple)`, or with `keywords` `callable(*tuple, **dict)`; the top is the last of these.
+        """`callable(*tuple)`, or with `keywords` `callable(*tuple, **dict)`.
 
-        The callable was made ready by `prepare_call` before they were pushed.
+        Pushed in this order, with `prepare_call` after the callable.
         """
         self.emit("CALL_FUNCTION_EX", int(keywords))
 
@@ -204,8 +204,8 @@ class Builder:
     ) -> None:
         """Push a function of code object `code`, popping the parts named, pushed in this order.
 
-        `defaults` is a tuple, `keyword_defaults` a dict, `annotations` a flat tuple of names and values,
-        `closure` a tuple of cells in the order of the code's free names.
+        `defaults` is a tuple, `keyword_defaults` a dict, `annotations` a flat tuple of names and
+        values, `closure` a tuple of cells in the order of the code's free names.
         """
         parts = (defaults, keyword_defaults, annotations, closure)
         flags = [1 << bit for bit, present in enumerate(parts) if present]
@@ -240,7 +240,7 @@ class Builder:
         self.emit("BUILD_STRING", count)
 
     def unpack_sequence(self, count: int) -> None:
-        """Replace the top, an iterable of exactly `count` items, by them; its first becomes the top."""
+        """Replace the top, an iterable of `count` items, by them; the first becomes the top."""
         self.emit("UNPACK_SEQUENCE", count)
 
     def binary_operation(self, operator: str) -> None:
@@ -352,7 +352,7 @@ def with_body(
     cell_names: Sequence[str],
     free_names: Sequence[str],
 ) -> CodeUnit:
-    """An ordinary function with the name, place and parameters of `unit`, and `body` after an opening.
+    """An ordinary function with the name, place and parameters of `unit` that runs `body`.
 
     Constants, names and locals of the old body are dropped; the docstring stays out, since the
     function object carries it already.

@@ -30,10 +30,10 @@ def disassemble(code: CodeType) -> CodeUnit:
     """The parts of a function's `code`, such that `assemble` gives back an equal code object.
 
     Nested functions' code objects are left as they are among the constants. The body of a module or
-    class that contains a comprehension cannot be given back in full on 3.12 and later: CPython has no
-    public way to make the hidden locals of such a code object. `Unsupported` is raised for the one
-    kind of code whose variables names do not tell apart: a class body that defines methods which use
-    `__class__`, inside a function that has such a variable too.
+    class that contains a comprehension cannot be given back in full on 3.12 and later: CPython has
+    no public way to make the hidden locals of such a code object. `Unsupported` is raised for the
+    one kind of code whose variables names do not tell apart: a class body that defines methods
+    which use `__class__`, inside a function that has such a variable too.
     """
     ambiguous = set(code.co_cellvars) & set(code.co_freevars)
     if ambiguous:
@@ -82,7 +82,7 @@ def _read_instructions(code: CodeType) -> list[Instruction]:
 
 
 def _read_encoded(bytecode: bytes) -> Iterator[tuple[int, int, Encoding, int]]:
-    """Each instruction's start and end, in code units, its encoding, and its operand without flags."""
+    """Each instruction: start and end in code units, encoding, and operand without flag bits."""
     start = position = operand = 0
     while position < len(bytecode):
         number = bytecode[position]

@@ -1,8 +1,8 @@
 """The data that this package reads and writes: instructions, exception regions and code units.
 
 Everything that CPython stores by number is held here by what it means: a jump by the instruction it
-goes to, a variable by its name, a constant by its value, an exception table row by the region object
-that its instructions share. `EXTENDED_ARG` and inline caches exist only in the encoded form.
+goes to, a variable by its name, a constant by its value, an exception table row by the region
+object that its instructions share. `EXTENDED_ARG` and inline caches exist only in the encoded form.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ LABEL = "LABEL"
 class Instruction:
     """One operation, with its operand as a Python value.
 
-    Compared and hashed by identity, because jumps refer to the instruction object itself; mutable, so
-    that a jump can be pointed at an instruction made after it.
+    Compared and hashed by identity, because jumps refer to the instruction object itself; mutable,
+    so that a jump can be pointed at an instruction made after it.
     """
 
     name: str
-    """As CPython names it, with these names the same in every version, for CPython's many encodings:
+    """As CPython names it, but with these names in every version, however it encodes them:
 
     - `JUMP`, `JUMP_NO_INTERRUPT`, `POP_JUMP_IF_TRUE`, … whichever way they go;
     - `LOAD_METHOD`, `LOAD_SUPER_METHOD`, `LOAD_ZERO_SUPER_ATTR`, `LOAD_ZERO_SUPER_METHOD` and
@@ -49,8 +49,8 @@ class Instruction:
     """
 
     argument: Any = None
-    """The operand, by what the operation takes: a variable's name, a pair of names, a constant's value,
-    the target `Instruction` of a jump, an operator such as `"+="` or `"<"`, a plain int, or None."""
+    """The operand, by what the operation takes: a variable's name, a pair of names, a constant's
+    value, the target `Instruction` of a jump, an operator such as `"+="`, a plain int, or None."""
 
     positions: Positions = NO_POSITIONS
 
@@ -109,8 +109,8 @@ class CodeUnit:
     """Variables of outer functions, in the order of the function's closure."""
 
     constants: tuple[Any, ...] = (None,)
-    """Constants that keep their place at the front of `co_consts`; others follow in order of use. The
-    first is the docstring (None for no docstring, since 3.11 and 3.12 take a leading str for one)."""
+    """Constants that keep their place at the front of `co_consts`; others follow in order of use.
+    The first is the docstring, or None (3.11 and 3.12 take any leading str for one)."""
 
     names: tuple[str, ...] = ()
     """Global and attribute names that keep their place at the front of `co_names`."""

@@ -23,8 +23,8 @@ def stack_size(unit: CodeUnit, operands: Sequence[int]) -> int:
     """The `co_stacksize` that `unit` needs, given each instruction's encoded operand.
 
     Every place must be reached with one depth, as CPython's own compiler ensures; `InvalidBytecode`
-    says where it is not so, where a value is popped that was never pushed, or where control runs off
-    the end. Code that nothing reaches counts for nothing.
+    says where it is not so, where a value is popped that was never pushed, or where control runs
+    off the end. Code that nothing reaches counts for nothing.
     """
     instructions = unit.instructions
     index_of = {instruction: index for index, instruction in enumerate(instructions)}
@@ -40,8 +40,8 @@ def stack_size(unit: CodeUnit, operands: Sequence[int]) -> int:
             raise InvalidBytecode(f"{unit.qualified_name}: control runs off the end")
         if depths[index] not in (None, depth):
             raise InvalidBytecode(
-                f"{unit.qualified_name}: instruction {index} ({instructions[index]!r}) is reached with "
-                f"{depth} values on the stack, elsewhere with {depths[index]}"
+                f"{unit.qualified_name}: instruction {index} ({instructions[index]!r}) is reached "
+                f"with {depth} values on the stack, elsewhere with {depths[index]}"
             )
         deepest = max(deepest, depth)
         if depths[index] is None:
@@ -59,8 +59,8 @@ def stack_size(unit: CodeUnit, operands: Sequence[int]) -> int:
         if region is not None:
             if region.stack_depth > depth:
                 raise InvalidBytecode(
-                    f"{unit.qualified_name}: instruction {index} ({instruction!r}) has {depth} values "
-                    f"on the stack, its exception handler wants {region.stack_depth}"
+                    f"{unit.qualified_name}: instruction {index} ({instruction!r}) has {depth} "
+                    f"values on the stack, its exception handler wants {region.stack_depth}"
                 )
             reach(index_of[region.handler], region.stack_depth + region.saves_offset + 1)
         if isinstance(instruction.argument, Instruction):

@@ -1,6 +1,6 @@
 """CPython's packed tables beside the bytecode: source locations and exception regions.
 
-Formats: `Objects/locations.md` and `Objects/exception_handling_notes.txt` of CPython 3.11, kept since.
+Formats: `Objects/locations.md` and `Objects/exception_handling_notes.txt` of CPython 3.11.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ def encode_locations(spans: Iterable[tuple[int, Positions]], first_line: int) ->
     table = bytearray()
     line = first_line
     for length, positions in spans:
-        while length > 0:
-            part = min(length, _LONGEST_ENTRY)
+        for start in range(0, length, _LONGEST_ENTRY):
+            part = min(length - start, _LONGEST_ENTRY)
             line = _append_location(table, part, positions, line)
-            length -= part
     return bytes(table)
 
 
 def _append_location(table: bytearray, length: int, positions: Positions, line: int) -> int:
-    """Append one entry in the shortest form that holds it; return the line the next one counts from."""
+    """Append an entry in its shortest form; return the line that the next one counts from."""
     start, end, column, end_column = positions
 
     def begin(code: int) -> None:

@@ -1,4 +1,4 @@
-"""The record of the running CPython version; one file beside this one for each version supported."""
+"""The record of the running CPython version, out of one file for each version supported."""
 
 from __future__ import annotations
 

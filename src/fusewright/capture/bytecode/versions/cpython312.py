@@ -9,8 +9,8 @@ from fusewright.capture.bytecode.versions.cpython311 import make_function
 from fusewright.capture.bytecode.versions.version import Emission, Version
 
 COMPARISON_OUTCOMES = {"<": 2, "<=": 2 | 8, "==": 8, "!=": 1 | 2 | 4, ">": 4, ">=": 4 | 8}
-"""The outcomes under which an operator holds, which the specialised comparison reads from the operand's
-low bits: 1 unordered, 2 less, 4 greater, 8 equal."""
+"""The outcomes under which an operator holds, which the specialised comparison reads from the
+operand's low bits: 1 unordered, 2 less, 4 greater, 8 equal."""
 
 
 def call(count: int, keywords: tuple[str, ...]) -> Sequence[Emission]:

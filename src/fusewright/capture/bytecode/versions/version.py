@@ -55,20 +55,21 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """One CPython version's encoding of programs, as tables, and its calling sequences, as functions."""
+    """One CPython version: its encoding of programs as tables, its call sequences as functions."""
 
     caches: Mapping[str, int]
     """Code units of inline cache, by CPython's name; none where absent."""
 
     packed: Mapping[str, tuple[int, Mapping[int, str]]]
-    """CPython's name -> number of flag bits below the operand, and our name for each value of them."""
+    """CPython's name -> number of flag bits below the operand, and our name for each of their
+    values."""
 
     jumps: Mapping[str, tuple[str | None, str | None]]
-    """Our name of a jump -> CPython's names for it forward and backward, None where there is none."""
+    """Our name of a jump -> CPython's names for it forward and backward, or None."""
 
     jumps_estimated_by_index: bool
-    """The compiler first takes a jump's operand to be the index of its target, otherwise 0: of several
-    stable layouts it may arrive at another."""
+    """The compiler first takes a jump's operand to be the index of its target, otherwise 0: of
+    several stable layouts it may arrive at another."""
 
     local_pairs: frozenset[str] = frozenset()
     """CPython's names of operations on two locals at once."""
@@ -80,7 +81,7 @@ class Version:
     """`LOAD_CLOSURE` is written as a `LOAD_FAST` of the cell's slot."""
 
     merges_locations: bool
-    """The location table has one entry for neighbours of the same position, not one an instruction."""
+    """Neighbours of the same position share an entry of the location table."""
 
     generator_entry_depth: int
     """Stack depth that the compiler assumes where a generator's body begins."""
@@ -124,7 +125,7 @@ class OperationTable:
 
 
 def build_operation_table(version: Version) -> OperationTable:
-    """Derive every operation of the running interpreter from its `opcode` lists and the version record."""
+    """Every operation of the running interpreter, from its `opcode` lists and `version`."""
     forward: dict[str, Encoding] = {}
     backward: dict[str, Encoding] = {}
     by_opcode: dict[int, tuple[int, dict[int, Encoding]]] = {}

@@ -1,0 +1,44 @@
+# `make demo` and `make test` do all the set-up they need, in .venv.
+#
+#   PYTHON       the interpreter to build .venv from: CPython 3.11, 3.12 or 3.13
+#   PIP_OPTIONS  for example --extra-index-url https://download.pytorch.org/whl/cpu,
+#                to get torch without its GPU libraries (gigabytes) on Linux
+
+PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
+PIP_OPTIONS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+NATIVE := $(wildcard src/fusewright/native/*.c src/fusewright/native/*.h)
+
+.PHONY: demo test lint bench bless clean
+
+demo: $(READY)
+	$(BIN)/python -m examples.demo
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks.compare --device cpu
+
+# Write the golden files anew; read the difference before committing it.
+bless: $(READY)
+	FUSEWRIGHT_BLESS=1 $(BIN)/python -m pytest -q tests
+
+# The package stays editable, with its C extension built in place by pip.
+$(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+		{ echo "fusewright needs CPython 3.11, 3.12 or 3.13: make PYTHON=/path/to/python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install $(PIP_OPTIONS) --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build src/*.egg-info src/fusewright/native/*.so

@@ -1,0 +1,208 @@
+"""Compare eager, torch.compile and fusewright on whole models, every model in processes of its own.
+
+    python -m benchmarks.compare [--models NAME …] [--front-end own|torch] [--json FILE]
+
+For each model: a cold first call of each compiler, with empty caches, in a fresh process (imports
+after `import torch` count, building the model does not); then one process in which the columns take
+turns, for median times a call, errors against eager, launches of generated kernels and the bytes
+that these move. The exit status is 1 if anything failed, fell back, or strayed from eager by more
+than 1e-5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from benchmarks.compilers import EAGER, OURS, PEER, peer_is_available
+from benchmarks.models import MODELS
+from benchmarks.report import LARGEST_ERROR, summarise, table
+
+ROOT = Path(__file__).parents[1]
+PROCESS_SECONDS = 900
+
+
+@dataclass(slots=True)
+class Row:
+    """What was measured of one model."""
+
+    model: str
+    front_end: str
+    columns: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By column: `first_call` and `call` in seconds, `error`, `launches`, `bytes`, …, or
+    `failure`."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the comparison that the command line asks for; return the exit status."""
+    options = _parse(arguments)
+    console = Console()
+    rows = []
+
+    with _progress(console) as progress:
+        steps = len(options.columns)
+        task = progress.add_task("", total=len(options.models) * steps)
+        for model in options.models:
+            row = Row(model, _front_end(model, options.front_end))
+            for step in _measure(row, options.columns):
+                progress.update(task, description=f"{model}: {step}")
+                progress.advance(task)
+            rows.append(row)
+
+    console.print(table(rows))
+    summary = summarise(rows)
+    for line in summary.sentences():
+        console.print(line)
+    if options.json is not None:
+        report = {
+            "environment": environment(),
+            "rows": [asdict(row) for row in rows],
+            "summary": asdict(summary),
+        }
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    return int(any(_failed(row) for row in rows))
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--device", choices=["cpu"], default="cpu")
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument(
+        "--front-end",
+        choices=["own", "torch"],
+        default="own",
+        help="what captures for fusewright; models that its own capture does not take yet "
+        "use torch.compile's either way",
+    )
+    parser.add_argument(
+        "--columns", nargs="+", choices=[EAGER, PEER, OURS], default=[EAGER, PEER, OURS]
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    return parser.parse_args(arguments)
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+def _front_end(model: str, wanted: str) -> str:
+    return wanted if MODELS[model].own_front_end else "torch"
+
+
+def _measure(row: Row, columns: Sequence[str]) -> Iterator[str]:
+    """Fill in `row`, naming each step when it begins."""
+    row.columns = {column: {} for column in columns}
+    for column in columns:
+        if column == EAGER:
+            continue
+        if column == PEER and not peer_is_available():
+            row.columns[PEER] = {"failure": "not available: there is no C++ compiler"}
+            continue
+        yield f"first call of {column}"
+        with fresh_caches() as caches:
+            row.columns[column] |= run(["cold", column, row.front_end, row.model], caches)
+
+    yield "calls in turns"
+    working = [column for column in columns if "failure" not in row.columns[column]]
+    with fresh_caches() as caches:
+        steady = run(["steady", ",".join(working), row.front_end, row.model], caches)
+    for column in working:
+        row.columns[column] |= steady if "failure" in steady else steady[column]
+
+
+@contextmanager
+def fresh_caches() -> Iterator[dict[str, str]]:
+    """Environment variables that lead every cache to an empty folder."""
+    with tempfile.TemporaryDirectory(prefix="fusewright-benchmark-") as folder:
+        names = (
+            "FUSEWRIGHT_CACHE_DIR",
+            "TMPDIR",
+            "TORCHINDUCTOR_CACHE_DIR",
+            "TRITON_CACHE_DIR",
+            "XDG_CACHE_HOME",
+        )
+        variables = {name: str(Path(folder, name.lower())) for name in names}
+        for path in variables.values():
+            Path(path).mkdir()
+        yield variables
+
+
+def run(arguments: list[str], variables: dict[str, str]) -> dict[str, Any]:
+    """The JSON object that `benchmarks.measure` prints, or the reason why there is none as
+    `failure`.
+    """
+    command = [sys.executable, "-m", "benchmarks.measure", *arguments]
+    settings = {**os.environ, **variables, "FUSEWRIGHT_STRICT": "1", "HF_HUB_OFFLINE": "1"}
+    try:
+        finished = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=settings,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=PROCESS_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return {"failure": f"took more than {PROCESS_SECONDS} s"}
+
+    lines = finished.stdout.strip().splitlines()
+    if finished.returncode == 0 and lines:
+        measured: dict[str, Any] = json.loads(lines[-1])
+        return measured
+    said = finished.stderr.strip().splitlines() or [f"exit status {finished.returncode}"]
+    return {"failure": said[-1], "output": said[-40:]}
+
+
+def environment() -> dict[str, Any]:
+    """Where and with what the figures were measured."""
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "processor": processor_name(),
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def processor_name() -> str:
+    """The processor's model, as Linux tells it, else its architecture."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.machine()
+
+
+def _failed(row: Row) -> bool:
+    ours = row.columns.get(OURS, {})
+    return "failure" in ours or ours.get("error", 0.0) > LARGEST_ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main())

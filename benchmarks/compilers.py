@@ -1,0 +1,81 @@
+"""What is compared: eager, torch.compile, and fusewright behind either front end.
+
+Each compiler is imported where it is first used, so that the cold first call pays for its imports.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+Compiled = Callable[..., Any]
+
+EAGER = "eager"
+PEER = "torch.compile"
+OURS = "fusewright"
+
+
+def eager(module: nn.Module) -> Compiled:
+    """The model as it is."""
+    return module
+
+
+def peer(module: nn.Module) -> Compiled:
+    """torch.compile with its default backend."""
+    import torch
+
+    return torch.compile(module, fullgraph=True)
+
+
+def own(module: nn.Module) -> Compiled:
+    """fusewright with its own capture."""
+    import fusewright
+
+    return fusewright.compile(module, fullgraph=True)
+
+
+def behind_torch(module: nn.Module) -> Compiled:
+    """fusewright as a backend of torch.compile."""
+    import torch
+
+    return torch.compile(module, backend="fusewright", fullgraph=True)
+
+
+def compiler(column: str, front_end: str) -> Callable[[nn.Module], Compiled]:
+    """What makes the callable of a column."""
+    by_column = {
+        EAGER: eager,
+        PEER: peer,
+        OURS: {"own": own, "torch": behind_torch}[front_end],
+    }
+    return by_column[column]
+
+
+def compiled_records() -> list[Any]:
+    """The records of every compiled graph of fusewright that is alive in this process."""
+    from fusewright.runtime.compiled import CompiledGraph
+
+    return [thing.record for thing in gc.get_objects() if isinstance(thing, CompiledGraph)]
+
+
+def own_traffic() -> dict[str, Any]:
+    """Kernel launches a call, the bytes they move, extern calls, and seconds a stage."""
+    records = compiled_records()
+    return {
+        "launches": sum(len(record.launches) for record in records),
+        "distinct_kernels": sum(len(record.kernels) for record in records),
+        "bytes": sum(record.bytes_moved for record in records),
+        "extern_calls": sum(len(record.extern_calls) for record in records),
+        "stages": {name: time for record in records for name, time in record.timings.items()},
+    }
+
+
+def peer_is_available() -> bool:
+    """Whether torch.compile finds a C++ compiler, without which it compiles nothing for a CPU."""
+    names = (os.environ.get("CXX"), "c++", "g++", "clang++", "cl")
+    return any(name and shutil.which(name) for name in names)

@@ -1,0 +1,105 @@
+"""Rules of the source tree that no linter knows: forbidden imports, private names, sizes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "fusewright"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+MOST_LINES_OF_A_FILE = 800
+MOST_LINES_OF_A_FUNCTION = 80
+
+FORBIDDEN = ("torch._dynamo", "torch._functorch", "torch._inductor", "torchgen", "torch.compile")
+"""The peer: fusewright neither imports nor calls it."""
+
+PRIVATE_NAMES_ALLOWED = {"torch_compat.py"}
+"""The one file that private torch names may stand in."""
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+def dotted_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every dotted name that the program imports or mentions, with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            if name := dotted(node):
+                yield node.lineno, name
+
+
+def dotted(node: ast.expr) -> str | None:
+    """`a.b.c` for an attribute access of that form."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (owner := dotted(node.value)):
+        return f"{owner}.{node.attr}"
+    return None
+
+
+def is_private(name: str) -> bool:
+    """Whether a dotted name goes through a private part of torch."""
+    first, *rest = name.split(".")
+    return first == "torch" and any(
+        part.startswith("_") and not part.startswith("__") for part in rest
+    )
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_the_peer_is_not_used(path: Path) -> None:
+    found = [
+        f"{path.name}:{line} {name}"
+        for line, name in dotted_names(ast.parse(path.read_text()))
+        if any(name == banned or name.startswith(f"{banned}.") for banned in FORBIDDEN)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_private_torch_names_stand_in_one_file(path: Path) -> None:
+    if name_of(path) in PRIVATE_NAMES_ALLOWED:
+        return
+    found = [
+        f"{path.name}:{line} {name}"
+        for line, name in dotted_names(ast.parse(path.read_text()))
+        if is_private(name)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_files_and_functions_stay_small(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= MOST_LINES_OF_A_FILE
+    long_functions = [
+        f"{path.name}:{node.lineno} {node.name}"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or node.lineno) - node.lineno >= MOST_LINES_OF_A_FUNCTION
+    ]
+    assert long_functions == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_every_file_says_what_it_is_for(path: Path) -> None:
+    documentation = ast.get_docstring(ast.parse(path.read_text()))
+    assert documentation, f"{name_of(path)} has no docstring"
+    assert documentation.splitlines()[0].rstrip().endswith((".", ":")), documentation
+
+
+def test_these_rules_find_what_they_forbid() -> None:
+    program = ast.parse("from torch import _dynamo\nimport torch\ntorch._C.f()\ntorch.compile(g)\n")
+    names = [name for _, name in dotted_names(program)]
+    assert "torch._dynamo" in names
+    assert "torch.compile" in names
+    assert is_private("torch._C.f")
+    assert not is_private("torch.Tensor.__torch_function__")
