@@ -1,0 +1,306 @@
+"""Index expressions against brute force: what is simplified, bounded or proved holds everywhere."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import sympy
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fusewright.ir.bounds import known_nonnegative
+from fusewright.ir.grammar import read_index
+from fusewright.ir.index import (
+    Index,
+    Symbol,
+    contiguous_strides,
+    integer,
+    known_less,
+    known_multiple,
+    loop,
+    maximum,
+    maximum_value,
+    minimum,
+    size_symbol,
+)
+from fusewright.ir.lexer import Cursor, split_lines
+
+S0 = size_symbol("s0", 2, 9)
+S1 = size_symbol("s1", 2, 16, multiple=2)
+LOOPS = (loop("i0", 3), loop("i1", 4), loop("r0", 6), loop("r1", S0), loop("k", 1))
+LOADED = Symbol("k0", -2, 5)
+FREE = (*LOOPS, LOADED, S0, S1)
+
+Point = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An expression, and how Python computes it."""
+
+    index: Index
+    compute: Callable[[Point], int]
+
+
+def points(seed: int = 0, count: int = 60) -> list[Point]:
+    """Values of all symbols that respect their ranges; the corners of the ranges among them."""
+    draw = random.Random(seed)
+    found: list[Point] = []
+    for corner in range(count):
+        pick = (min, max, lambda values: draw.choice(list(values)))[min(corner % 5, 2)]
+        point = {"s0": pick(range(2, 10)), "s1": pick(range(2, 17, 2)), "k0": pick(range(-2, 6))}
+        extents = {"i0": 3, "i1": 4, "r0": 6, "r1": point["s0"], "k": 1}
+        for name, extent in extents.items():
+            point[name] = (pick if corner % 3 else draw.choice)(range(extent))
+        found.append(point)
+    return found
+
+
+POINTS = points()
+
+
+def leaf() -> st.SearchStrategy[Pair]:
+    symbols = st.sampled_from(FREE).map(
+        lambda symbol: Pair(symbol.index, lambda point: point[symbol.name])
+    )
+    numbers = st.integers(-12, 40).map(lambda value: Pair(integer(value), lambda point: value))
+    return st.one_of(symbols, symbols, numbers)
+
+
+def combined(inner: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
+    divisors = st.sampled_from(
+        [1, 2, 3, 4, 6, 8, 12, S0.index, S1.index, S0.index * 4, S0.index + 1]
+    )
+
+    def add(pair: tuple[Pair, Pair]) -> Pair:
+        left, right = pair
+        return Pair(left.index + right.index, lambda p: left.compute(p) + right.compute(p))
+
+    def subtract(pair: tuple[Pair, Pair]) -> Pair:
+        left, right = pair
+        return Pair(left.index - right.index, lambda p: left.compute(p) - right.compute(p))
+
+    def multiply(pair: tuple[Pair, Pair]) -> Pair:
+        left, right = pair
+        return Pair(left.index * right.index, lambda p: left.compute(p) * right.compute(p))
+
+    def scale(given: tuple[Pair, int]) -> Pair:
+        left, by = given
+        return Pair(left.index * by, lambda p: left.compute(p) * by)
+
+    def divide(given: tuple[Pair, Index | int]) -> Pair:
+        left, by = given
+        return Pair(left.index // by, lambda p: left.compute(p) // number(by, p))
+
+    def modulo(given: tuple[Pair, Index | int]) -> Pair:
+        left, by = given
+        return Pair(left.index % by, lambda p: left.compute(p) % number(by, p))
+
+    def least(pair: tuple[Pair, Pair]) -> Pair:
+        left, right = pair
+        return Pair(
+            minimum(left.index, right.index), lambda p: min(left.compute(p), right.compute(p))
+        )
+
+    def greatest(pair: tuple[Pair, Pair]) -> Pair:
+        left, right = pair
+        return Pair(
+            maximum(left.index, right.index), lambda p: max(left.compute(p), right.compute(p))
+        )
+
+    two = st.tuples(inner, inner)
+    by = st.tuples(inner, divisors)
+    return st.one_of(
+        two.map(add),
+        two.map(add),
+        two.map(subtract),
+        two.map(multiply),
+        st.tuples(inner, st.sampled_from([-4, -1, 2, 3, 4, 6, 8, 12, 24])).map(scale),
+        by.map(divide),
+        by.map(modulo),
+        two.map(least),
+        two.map(greatest),
+    )
+
+
+def number(value: Index | int, point: Point) -> int:
+    return value.evaluate(point) if isinstance(value, Index) else value
+
+
+EXPRESSIONS = st.recursive(leaf(), combined, max_leaves=8)
+MANY = settings(max_examples=100, deadline=None)
+
+
+@MANY
+@given(EXPRESSIONS)
+def test_simplification_keeps_the_value(pair: Pair) -> None:
+    for point in POINTS:
+        assert pair.index.evaluate(point) == pair.compute(point), (pair.index, point)
+
+
+STEPS = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24])
+
+
+@MANY
+@given(STEPS, STEPS, STEPS, st.integers(-9, 30), STEPS, STEPS)
+def test_addresses_divide_exactly(
+    a: int, b: int, c: int, offset: int, divisor: int, then: int
+) -> None:
+    """Flattened addresses, taken apart as reshapes do: the terms that can and cannot carry over."""
+    first, second, third = (symbol.index for symbol in LOOPS[:3])
+    address = first * a + second * b + third * c + offset
+    apart = ((address // divisor) % then, (address % divisor) // then, address // divisor // then)
+    for point in POINTS:
+        value = address.evaluate(point)
+        found = tuple(index.evaluate(point) for index in apart)
+        wanted = ((value // divisor) % then, (value % divisor) // then, value // divisor // then)
+        assert found == wanted, (address, divisor, then)
+
+
+@MANY
+@given(EXPRESSIONS)
+def test_bounds_hold(pair: Pair) -> None:
+    low, high = pair.index.bounds()
+    for point in POINTS:
+        value = pair.compute(point)
+        assert low is None or low <= value, (pair.index, low, point)
+        assert high is None or value <= high, (pair.index, high, point)
+
+
+@MANY
+@given(EXPRESSIONS)
+def test_divisor_divides(pair: Pair) -> None:
+    divisor = pair.index.divisor
+    for point in POINTS:
+        value = pair.compute(point)
+        assert value % divisor == 0 if divisor else value == 0, (pair.index, divisor, point)
+    assert known_multiple(pair.index, 4) == (divisor % 4 == 0)
+
+
+@MANY
+@given(EXPRESSIONS, EXPRESSIONS)
+def test_what_is_proved_less_is_less(left: Pair, right: Pair) -> None:
+    assume(known_less(left.index, right.index))
+    for point in POINTS:
+        assert left.compute(point) < right.compute(point), (left.index, right.index, point)
+
+
+@MANY
+@given(EXPRESSIONS)
+def test_maximum_value_is_never_exceeded(pair: Pair) -> None:
+    most = maximum_value(pair.index)
+    for point in POINTS:
+        assert pair.compute(point) <= most.evaluate(point), (pair.index, most, point)
+
+
+@MANY
+@given(EXPRESSIONS, st.sampled_from(LOOPS))
+def test_stride_is_the_step(pair: Pair, symbol: Symbol) -> None:
+    step = pair.index.stride(symbol)
+    assume(step is not None)
+    assert step is not None
+    assert symbol not in step.free()
+    for point in POINTS:
+        after = {**point, symbol.name: point[symbol.name] + 1}
+        if after[symbol.name] < symbol.extent.evaluate(point):  # type: ignore[union-attr]
+            assert pair.compute(after) - pair.compute(point) == step.evaluate(point)
+
+
+@MANY
+@given(EXPRESSIONS)
+def test_substitution_is_evaluation(pair: Pair) -> None:
+    outer = loop("j0", 12)
+    replacements = {LOOPS[0]: outer.index // 4, LOOPS[1]: outer.index % 4}
+    replaced = pair.index.substitute(replacements)
+    assert not replaced.free() & replacements.keys()
+    for point, j0 in zip(POINTS, itertools.cycle(range(12)), strict=False):
+        values = {**point, "j0": j0}
+        before = {**point, "i0": j0 // 4, "i1": j0 % 4}
+        assert replaced.evaluate(values) == pair.compute(before), (pair.index, replaced)
+
+
+@MANY
+@given(EXPRESSIONS)
+def test_text_reads_back_to_an_equal_expression(pair: Pair) -> None:
+    text = str(pair.index)
+    symbols = {symbol.name: symbol.index for symbol in FREE}
+    cursor = Cursor(text, split_lines(text)[0].tokens)
+    again = read_index(cursor, symbols)
+    cursor.finish()
+    assert again == pair.index
+    assert hash(again) == hash(pair.index)
+
+
+@settings(max_examples=100, deadline=None)
+@given(EXPRESSIONS, EXPRESSIONS)
+def test_equal_expressions_are_equal_in_sympy(left: Pair, right: Pair) -> None:
+    """Sums and products are canonical: what sympy expands to zero, we subtract to zero."""
+    for pair in (left, right):
+        assume(not any(word in str(pair.index) for word in ("//", "%", "min", "max")))
+    names = {symbol.name: sympy.Symbol(symbol.name, integer=True) for symbol in FREE}
+
+    def translated(index: Index) -> sympy.Expr:
+        return sympy.sympify(str(index), locals=names)
+
+    product = left.index * right.index + left.index
+    expected = sympy.expand(translated(left.index) * translated(right.index)) + translated(
+        left.index
+    )
+    assert sympy.expand(translated(product) - expected) == 0
+    assert (product - left.index * (right.index + 1)) == 0
+
+
+@MANY
+@given(EXPRESSIONS, st.lists(EXPRESSIONS, min_size=1, max_size=3))
+def test_what_conditions_prove_holds_where_they_hold(pair: Pair, guards: list[Pair]) -> None:
+    assume(known_nonnegative(pair.index, frozenset(guard.index for guard in guards)))
+    for point in POINTS:
+        if all(guard.compute(point) >= 0 for guard in guards):
+            assert pair.compute(point) >= 0, (pair.index, [g.index for g in guards], point)
+
+
+P, J, R = loop("p", 8).index, loop("j", 4).index, loop("r", 768).index
+N, M = size_symbol("n").index, size_symbol("m").index
+ROW, COLUMN = loop("row", N).index, loop("column", M).index
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        ((768 * P + R) // 768, P),
+        ((768 * P + R) % 768, R),
+        ((768 * P + R) // 1536, P // 2),
+        ((768 * P + R) % 1536, 768 * (P % 2) + R),
+        (4 * (P // 4) + P % 4, P),
+        (J // 4, integer(0)),
+        (J % 4, J),
+        ((P // 2) // 2, P // 4),
+        ((P % 4) // 2, (P // 2) % 2),
+        ((6 * P + 3) // 3, 2 * P + 1),
+        ((N * P + ROW) // N, P),
+        ((N * P + ROW) % N, ROW),
+        ((N * M * P + M * ROW + COLUMN) // (N * M), P),
+        ((N * M * P + M * ROW + COLUMN) // M, N * P + ROW),
+        ((N * M * P + M * ROW + COLUMN) % M, COLUMN),
+        ((2 * N + 2) // (N + 1), integer(2)),
+        (N * (ROW // N) + ROW % N, ROW),
+        (minimum(N, N + 1), N),
+        (maximum(P, 8), integer(8)),
+        (minimum(J, 3), J),
+    ],
+)
+def test_known_simplifications(made: Index, expected: Index) -> None:
+    assert made == expected
+
+
+def test_contiguous_strides_of_nothing_count_it_as_one() -> None:
+    assert contiguous_strides((2, 0, 3)) == (3, 3, 1)
+
+
+def test_a_symbolic_size_is_no_number() -> None:
+    with pytest.raises(TypeError, match="symbolic"):
+        int(N)
