@@ -19,7 +19,6 @@ GRAPH_MODULES: Final = frozenset(
 
 _OPERATOR_OWNERS: Final = frozenset(
     {
-        "_VariableFunctionsClass",
         "torch._C._nn",
         "torch._C._fft",
         "torch._C._linalg",
@@ -28,7 +27,7 @@ _OPERATOR_OWNERS: Final = frozenset(
         "torch._C._nested",
     }
 )
-"""Names of the classes and modules that hold torch's functions written in C."""
+"""Names of the modules that hold torch's functions written in C, beside the one class that holds most."""
 
 _OPERATOR_TYPES: Final = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
 
@@ -36,7 +35,10 @@ _OPERATOR_TYPES: Final = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tens
 def is_graph_function(function: Any) -> bool:
     """Whether a callable computes tensors from tensors and belongs in the graph as one call."""
     if isinstance(function, types.BuiltinFunctionType):
-        return getattr(function.__self__, "__name__", None) in _OPERATOR_OWNERS
+        owner = function.__self__
+        if owner is None:
+            return function.__qualname__.startswith("_VariableFunctionsClass.")
+        return getattr(owner, "__name__", None) in _OPERATOR_OWNERS
     if isinstance(function, types.FunctionType):
         return function.__module__ in GRAPH_MODULES
     return isinstance(function, _OPERATOR_TYPES)

@@ -9,18 +9,34 @@ import functools
 import inspect
 import itertools
 import operator
+import types
 from typing import Any
 
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import DECLINED, PURE, handles
-from fusewright.capture.values.base import NotConstant, Value
+from fusewright.capture.handlers.registry import DECLINED, handles
+from fusewright.capture.values.base import MISSING, NotConstant, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import ConstantValue
-from fusewright.capture.values.functions import PartialValue
+from fusewright.capture.values.functions import BuiltinValue, FunctionValue, MethodValue, PartialValue
 from fusewright.capture.values.iterators import GeneratorValue, IteratorValue
 from fusewright.capture.values.objects import ObjectValue
 
-PURE |= {inspect.signature, inspect.isfunction, inspect.ismethod, inspect.isclass}
+
+
+@handles(inspect.signature)
+def signature(interpreter: Any, target: Value, **keywords: Value) -> Any:
+    """The signature of a callable that exists: asked for real, for the function alone of a bound method."""
+    match target:
+        case MethodValue(function=FunctionValue(object=function)) if function is not MISSING:
+            return interpreter.new(inspect.signature(types.MethodType(function, object())))
+        case FunctionValue(object=function) if function is not MISSING:
+            return interpreter.new(inspect.signature(function))
+        case BuiltinValue() | ClassValue():
+            return interpreter.new(inspect.signature(target.real()))
+    raise interpreter.unsupported(
+        reasons.TENSOR_TO_UNKNOWN, function="inspect.signature", argument=target.describe()
+    )
+
 
 # -- operator -------------------------------------------------------------------------------------
 
@@ -145,8 +161,6 @@ def generator_send(interpreter: Any, generator: GeneratorValue, sent: Value) -> 
 
 @handles(_GENERATOR.throw)
 def generator_throw(interpreter: Any, generator: GeneratorValue, raised: Value, *rest: Value) -> Value:
-    from fusewright.capture.values.base import TracedError
-
     value = rest[0] if rest and isinstance(raised, ClassValue) else raised
     if isinstance(value, ClassValue):
         value = interpreter.call(value, [])

@@ -188,14 +188,14 @@ class Machine:
             self._alive.append(cell)
         return found
 
-    def namespace(self, dictionary: dict[str, Any]) -> Namespace:
+    def namespace(self, dictionary: dict[str, Any], origin: Source | None = None) -> Namespace:
         found = self._namespaces.get(id(dictionary))
         if found is None:
-            name = dictionary.get("__name__")
-            module = sys.modules.get(name) if isinstance(name, str) else None
-            if module is None or module.__dict__ is not dictionary:
-                raise self.unsupported(reasons.NO_SOURCE, object=f"the globals of module {name!r}")
-            found = self._namespaces[id(dictionary)] = Namespace(dictionary, name)
+            module = _module_of(dictionary)
+            if module is None and origin is None:
+                raise self.unsupported(reasons.NO_SOURCE, object="a function's global variables")
+            found = self._namespaces[id(dictionary)] = Namespace(dictionary, module, origin)
+            self._alive.append(dictionary)
         return found
 
     def record_mutation(self, value: Any) -> None:
@@ -347,6 +347,10 @@ class Machine:
                 result = handler(self, *arguments, **keywords)
                 if result is not DECLINED:
                     return NONE if result is None else result  # type: ignore[no-any-return]
+            if function.object in PURE:
+                result = self._fold(function.object, arguments, keywords)
+                if result is not None:
+                    return result
             if is_graph_function(function.object):
                 try:
                     return self.call_graph(function.object, arguments, keywords)
@@ -602,6 +606,18 @@ def is_pure(function: Any) -> bool:
     if isinstance(function, types.BuiltinFunctionType):
         return function.__module__ in PURE_MODULES
     return isinstance(function, type) and function in PURE_OWNERS
+
+
+def _module_of(dictionary: dict[str, Any]) -> str | None:
+    """The name in `sys.modules` of the module whose variables stand in a dictionary."""
+    name = dictionary.get("__name__")
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    if isinstance(module, types.ModuleType) and module.__dict__ is dictionary:
+        return name
+    for name, module in list(sys.modules.items()):
+        if isinstance(module, types.ModuleType) and module.__dict__ is dictionary:
+            return name
+    return None
 
 
 def _reads_like_dict(cls: type) -> bool:

@@ -13,8 +13,8 @@ from fusewright.capture.values.tensors import TensorValue
 class MachineState(Interpreter, Protocol):
     """The machine as the tables of wrapping and operators see it."""
 
-    def namespace(self, dictionary: dict[str, Any]) -> Namespace:
-        """The global variables kept in a dictionary; always the same for one dictionary."""
+    def namespace(self, dictionary: dict[str, Any], origin: Source | None = None) -> Namespace:
+        """The global variables kept in a dictionary, itself read from `origin` where it is no module's."""
 
     def add_input(self, value: TensorValue, tensor: Any, source: Source) -> tuple[Any, Any]:
         """Make an existing tensor an input of the graph: its node and its fake."""

@@ -113,7 +113,7 @@ def wrap_set(machine: MachineState, object: Any, source: Source) -> Value:
 
 def wrap_function(machine: MachineState, function: types.FunctionType, source: Source) -> Value:
     guard_function(machine, function, source)
-    namespace = machine.namespace(function.__globals__)
+    namespace = machine.namespace(function.__globals__, AttributeSource(source, "__globals__"))
     return FunctionValue.existing(machine, function, namespace, source)
 
 
@@ -147,7 +147,7 @@ def wrap_class(machine: MachineState, cls: type, source: Source) -> Value:
 def wrap_python_module(machine: MachineState, module: types.ModuleType, source: Source) -> Value:
     if not isinstance(source, ConstantSource):
         machine.guard(GuardKind.IDENTITY, source, module)
-    return PythonModuleValue(module, machine.namespace(module.__dict__), source)
+    return PythonModuleValue(module, machine.namespace(module.__dict__, AttributeSource(source, "__dict__")), source)
 
 
 def wrap_cell(machine: MachineState, cell: Any, source: Source) -> Value:
@@ -157,6 +157,16 @@ def wrap_cell(machine: MachineState, cell: Any, source: Source) -> Value:
 def wrap_slice(machine: MachineState, object: slice, source: Source) -> Value:
     parts = [machine.wrap(getattr(object, name), AttributeSource(source, name)) for name in ("start", "stop", "step")]
     return SliceValue(*parts, source=source)
+
+
+def wrap_mapping_proxy(machine: MachineState, object: Any, source: Source) -> Value:
+    """A read-only view of a dict that belongs to a class or to an object computed while tracing: its items now."""
+    root = source
+    while root.base is not None:
+        root = root.base
+    if not isinstance(root, ConstantSource):
+        raise machine.unsupported(reasons.UNKNOWN_OBJECT, object="a mapping proxy", cls=type(object).__name__)
+    return new_value(machine, dict(object))
 
 
 def wrap_partial(machine: MachineState, partial: Any, source: Source) -> Value:
@@ -191,6 +201,7 @@ MAKERS: Final[dict[type, Maker]] = {
     types.ModuleType: wrap_python_module,
     types.CellType: wrap_cell,
     functools.partial: wrap_partial,
+    types.MappingProxyType: wrap_mapping_proxy,
     type: wrap_class,
     **{cls: wrap_builtin for cls in BUILTIN_TYPES},
 }

@@ -110,8 +110,14 @@ class Value:
         return f"an object of class {self.python_type().__name__}"
 
     def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        """`object.name`."""
-        raise NotImplementedError(type(self).__name__)
+        """`object.name`: what the object's class has, bound to the object. Kinds with attributes of their own override it."""
+        cls = self.python_type()
+        raw, source = interpreter.class_attribute(cls, name)
+        if raw is MISSING:
+            interpreter.raise_error(
+                AttributeError, f"{cls.__name__!r} object has no attribute {name!r}"
+            )
+        return interpreter.bind(raw, source, self, cls)
 
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
         """`object.name = value`."""

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from fusewright.capture import reasons
-from fusewright.capture.sources import AttributeSource, GlobalSource, Source
+from fusewright.capture.sources import AttributeSource, Source
 from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
 from fusewright.capture.values.functions import Namespace
 from fusewright.capture.values.objects import is_data_descriptor
@@ -135,6 +135,9 @@ class PythonModuleValue(Value):
     def real(self) -> Any:
         return self.module
 
+    def to_python(self) -> Any:
+        return self.module
+
     def describe(self) -> str:
         return f"the module {self.module.__name__}"
 
@@ -146,7 +149,7 @@ class PythonModuleValue(Value):
             return known
         if name in self.module.__dict__:
             found = self.module.__dict__[name]
-            value = interpreter.wrap(found, GlobalSource(name, self.namespace.module))
+            value = interpreter.wrap(found, self.namespace.source(name))
             self.namespace.known[name] = value
             return value
         try:

@@ -22,7 +22,7 @@ from fusewright.capture.sources import (
     ItemSource,
     Source,
 )
-from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
+from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, Value
 from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.objects import ObjectValue
 
@@ -30,14 +30,24 @@ from fusewright.capture.values.objects import ObjectValue
 class Namespace:
     """The dictionary of global variables that functions share: reads guarded, writes kept until the graph ran."""
 
-    __slots__ = ("dictionary", "known", "module", "written")
+    __slots__ = ("dictionary", "known", "module", "origin", "written")
 
-    def __init__(self, dictionary: dict[str, Any], module: str | None) -> None:
+    def __init__(
+        self, dictionary: dict[str, Any], module: str | None, origin: Source | None = None
+    ) -> None:
         self.dictionary = dictionary
         self.module = module
-        """The module's name in `sys.modules`; None for the dictionary of the captured frame itself."""
+        """The module's name in `sys.modules`, None for a dictionary that is no module's."""
+        self.origin = origin
+        """Where a dictionary that is no module's is read from; None for that of the captured frame itself."""
         self.known: dict[str, Any] = {}
         self.written: dict[str, None] = {}
+
+    def source(self, name: str) -> Source:
+        """Where a variable is read from."""
+        if self.module is None and self.origin is not None:
+            return DictItemSource(self.origin, name)
+        return GlobalSource(name, self.module)
 
     def load(self, interpreter: Interpreter, name: str) -> Value | None:
         """The global variable or built-in `name`, or None."""
@@ -45,7 +55,7 @@ class Namespace:
         if found is not None:
             return None if found is MISSING else found
         if name in self.dictionary:
-            value = interpreter.wrap(self.dictionary[name], GlobalSource(name, self.module))
+            value = interpreter.wrap(self.dictionary[name], self.source(name))
         else:
             builtin = _builtins_of(self.dictionary).get(name, MISSING)
             if builtin is MISSING:
@@ -187,6 +197,11 @@ class FunctionValue(ObjectValue):
     def key(self) -> Hashable:
         return self if self.object is MISSING else self.object
 
+    def to_python(self) -> Any:
+        if self.object is MISSING:
+            raise NotConstant(self)
+        return self.object
+
     def slot(self, interpreter: Interpreter, name: str) -> Value:
         if name == "__code__":
             return ConstantValue(self.code)
@@ -326,6 +341,9 @@ class BuiltinValue(Value):
         return type(self.function)
 
     def real(self) -> Any:
+        return self.function
+
+    def to_python(self) -> Any:
         return self.function
 
     def describe(self) -> str:

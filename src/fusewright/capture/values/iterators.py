@@ -32,9 +32,6 @@ class IteratorValue(Value):
         """The next item, or None at the end."""
         return self._advance(interpreter)
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        return interpreter.bind(*interpreter.class_attribute(self.cls, name), self, self.cls)
-
 
 class SequenceIteratorValue(IteratorValue):
     """An iterator over a list of values; the list may grow meanwhile, as in Python."""
@@ -76,7 +73,3 @@ class GeneratorValue(Value):
     def advance(self, interpreter: Interpreter) -> Value | None:
         """Run to the next `yield`; None when the function has returned."""
         return self.frame.resume(interpreter.new(None))  # type: ignore[no-any-return]
-
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        cls = self.python_type()
-        return interpreter.bind(*interpreter.class_attribute(cls, name), self, cls)

@@ -186,9 +186,6 @@ class InstanceDictValue(Value):
     def python_type(self) -> type:
         return dict
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        return interpreter.bind(*interpreter.class_attribute(dict, name), self, dict)
-
     def lookup(self, interpreter: Interpreter, key: Value) -> Value | None:
         """The attribute under a name, or None."""
         return self.owner.field(interpreter, key.constant())
@@ -259,10 +256,6 @@ class DictViewValue(Value):
 
     def python_type(self) -> type:
         return self.TYPES[self.kind]
-
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        cls = self.python_type()
-        return interpreter.bind(*interpreter.class_attribute(cls, name), self, cls)
 
     def items(self, interpreter: Interpreter) -> list[Value]:
         """What iterating the view gives."""

@@ -179,7 +179,7 @@ class SliceValue(Value):
                 found: Value = getattr(self, name)
                 return found
             case _:
-                return interpreter.bind(*interpreter.class_attribute(slice, name), self, slice)
+                return super().get_attribute(interpreter, name)
 
     def parts(self) -> Sequence[Value]:
         return (self.start, self.stop, self.step)
