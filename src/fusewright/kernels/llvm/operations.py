@@ -264,10 +264,11 @@ def _shift(left: bool) -> Row:
         x, count = o.values
         b = o.b
         inside = b.compare("lt", count, x.like(o.dtype.bits), unsigned=True)
-        if left:
-            return b.select(inside, x << b.select(inside, count, x.like(0)), x.like(0))
-        count = b.select(inside, count, x.like(o.dtype.bits - 1))
-        return b.shift_logical(x, count) if o.dtype.kind == "unsigned" else x >> count
+        if not left and o.dtype.kind == "signed":
+            return x >> b.select(inside, count, x.like(o.dtype.bits - 1))
+        count = b.select(inside, count, x.like(0))
+        shifted = x << count if left else b.shift_logical(x, count)
+        return b.select(inside, shifted, x.like(0))
 
     return row
 
