@@ -44,7 +44,7 @@ static bool run_nodes(GuardProgram *program, const GuardContext *context, MetObj
                       GuardFailure *failure)
 {
     for (Py_ssize_t i = 0; i < program->node_count; i++) {
-        const GuardNode *node = &program->nodes[i];
+        GuardNode *node = &program->nodes[i];
         path_cut(path, node->depth);
         PyObject *base = node->depth > 0 ? path->values[node->depth - 1] : NULL;
         PyObject *value = node->step.load(&node->step, base, context);

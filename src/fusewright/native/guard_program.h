@@ -30,16 +30,24 @@ typedef struct GuardTest GuardTest;
 
 /* Load an object from `base` (NULL for a root). A new reference; NULL, with or without an exception set, when it is not
    there. */
-typedef PyObject *(*StepLoad)(const GuardStep *step, PyObject *base, const GuardContext *context);
+typedef PyObject *(*StepLoad)(GuardStep *step, PyObject *base, const GuardContext *context);
 
 /* Whether `value` is as the test expects. May leave an exception set when it is not. */
 typedef bool (*TestCheck)(const GuardTest *test, PyObject *value, MetObjects *met);
+
+/* What was found in a dictionary when it was last read. Every change gives a dictionary a version that no dictionary had
+   before, so that an equal version means the same dictionary, unchanged, which still holds the value. */
+typedef struct {
+    uint64_t version; /* 0: nothing found yet */
+    PyObject *value;  /* borrowed */
+} DictMemo;
 
 struct GuardStep {
     StepLoad load;
     PyObject *operand; /* a name or key; may be NULL */
     Py_ssize_t number; /* a position */
     bool root;         /* reads no base */
+    DictMemo memo;     /* for items of dictionaries */
 };
 
 typedef struct {

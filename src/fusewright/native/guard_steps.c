@@ -4,30 +4,30 @@
 
 #include <string.h>
 
-static PyObject *load_local(const GuardStep *step, PyObject *Py_UNUSED(base), const GuardContext *context)
+static PyObject *load_local(GuardStep *step, PyObject *Py_UNUSED(base), const GuardContext *context)
 {
     return Py_XNewRef(context->locals[step->number]);
 }
 
-static PyObject *load_globals(const GuardStep *Py_UNUSED(step), PyObject *Py_UNUSED(base),
+static PyObject *load_globals(GuardStep *Py_UNUSED(step), PyObject *Py_UNUSED(base),
                               const GuardContext *context)
 {
     return context->function ? Py_NewRef(context->function->func_globals) : NULL;
 }
 
-static PyObject *load_builtins(const GuardStep *Py_UNUSED(step), PyObject *Py_UNUSED(base),
+static PyObject *load_builtins(GuardStep *Py_UNUSED(step), PyObject *Py_UNUSED(base),
                                const GuardContext *context)
 {
     return context->function ? Py_NewRef(context->function->func_builtins) : NULL;
 }
 
-static PyObject *load_modules(const GuardStep *Py_UNUSED(step), PyObject *Py_UNUSED(base),
+static PyObject *load_modules(GuardStep *Py_UNUSED(step), PyObject *Py_UNUSED(base),
                               const GuardContext *Py_UNUSED(context))
 {
     return Py_XNewRef(PySys_GetObject("modules"));
 }
 
-static PyObject *load_cell(const GuardStep *step, PyObject *Py_UNUSED(base), const GuardContext *context)
+static PyObject *load_cell(GuardStep *step, PyObject *Py_UNUSED(base), const GuardContext *context)
 {
     PyObject *closure = context->function ? context->function->func_closure : NULL;
     if (closure == NULL || step->number >= PyTuple_GET_SIZE(closure)) {
@@ -36,42 +36,42 @@ static PyObject *load_cell(const GuardStep *step, PyObject *Py_UNUSED(base), con
     return Py_NewRef(PyTuple_GET_ITEM(closure, step->number));
 }
 
-static PyObject *load_constant(const GuardStep *step, PyObject *Py_UNUSED(base),
+static PyObject *load_constant(GuardStep *step, PyObject *Py_UNUSED(base),
                                const GuardContext *Py_UNUSED(context))
 {
     return Py_NewRef(step->operand);
 }
 
-static PyObject *load_call(const GuardStep *step, PyObject *Py_UNUSED(base),
+static PyObject *load_call(GuardStep *step, PyObject *Py_UNUSED(base),
                            const GuardContext *Py_UNUSED(context))
 {
     return PyObject_CallNoArgs(step->operand);
 }
 
-static PyObject *load_cell_contents(const GuardStep *Py_UNUSED(step), PyObject *base,
+static PyObject *load_cell_contents(GuardStep *Py_UNUSED(step), PyObject *base,
                                     const GuardContext *Py_UNUSED(context))
 {
     return PyCell_Check(base) ? PyCell_Get(base) : NULL;
 }
 
-static PyObject *load_attribute(const GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
+static PyObject *load_attribute(GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
 {
     return PyObject_GetAttr(base, step->operand);
 }
 
-static PyObject *load_instance_dict(const GuardStep *Py_UNUSED(step), PyObject *base,
+static PyObject *load_instance_dict(GuardStep *Py_UNUSED(step), PyObject *base,
                                     const GuardContext *Py_UNUSED(context))
 {
     return PyObject_GenericGetDict(base, NULL);
 }
 
-static PyObject *load_type_attribute(const GuardStep *step, PyObject *base,
+static PyObject *load_type_attribute(GuardStep *step, PyObject *base,
                                      const GuardContext *Py_UNUSED(context))
 {
     return PyType_Check(base) ? Py_XNewRef(_PyType_Lookup((PyTypeObject *)base, step->operand)) : NULL;
 }
 
-static PyObject *load_item(const GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
+static PyObject *load_item(GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
 {
     if (PyTuple_Check(base) && step->number < PyTuple_GET_SIZE(base)) {
         return Py_NewRef(PyTuple_GET_ITEM(base, step->number));
@@ -82,12 +82,35 @@ static PyObject *load_item(const GuardStep *step, PyObject *base, const GuardCon
     return NULL;
 }
 
-static PyObject *load_dict_item(const GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
+/* The version of a dictionary; 0 where it is not relied on: from 3.12 on it is deprecated, and attributes may be stored
+   without changing it. */
+static inline uint64_t dict_version(PyObject *dictionary)
 {
-    return PyDict_Check(base) ? Py_XNewRef(PyDict_GetItemWithError(base, step->operand)) : NULL;
+#if PY_VERSION_HEX < 0x030C0000
+    return ((PyDictObject *)dictionary)->ma_version_tag;
+#else
+    (void)dictionary;
+    return 0;
+#endif
 }
 
-static PyObject *load_dict_key(const GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
+static PyObject *load_dict_item(GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
+{
+    if (!PyDict_Check(base)) {
+        return NULL;
+    }
+    uint64_t version = dict_version(base);
+    if (version != 0 && version == step->memo.version) {
+        return Py_NewRef(step->memo.value);
+    }
+    PyObject *value = PyDict_GetItemWithError(base, step->operand);
+    if (value != NULL && version == dict_version(base)) { /* comparing keys may have run user code */
+        step->memo = (DictMemo){version, value};
+    }
+    return Py_XNewRef(value);
+}
+
+static PyObject *load_dict_key(GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
 {
     if (!PyDict_Check(base)) {
         return NULL;
@@ -110,14 +133,14 @@ static PyObject *load_dict_key(const GuardStep *step, PyObject *base, const Guar
     return NULL;
 }
 
-static PyObject *load_type(const GuardStep *Py_UNUSED(step), PyObject *base,
+static PyObject *load_type(GuardStep *Py_UNUSED(step), PyObject *base,
                            const GuardContext *Py_UNUSED(context))
 {
     return Py_NewRef((PyObject *)Py_TYPE(base));
 }
 
 /* The thread's own state is no object: its tests read it themselves. */
-static PyObject *load_thread(const GuardStep *Py_UNUSED(step), PyObject *Py_UNUSED(base),
+static PyObject *load_thread(GuardStep *Py_UNUSED(step), PyObject *Py_UNUSED(base),
                              const GuardContext *Py_UNUSED(context))
 {
     return Py_NewRef(Py_None);

@@ -53,6 +53,9 @@ static inline uint64_t tensor_access_key_set(PyObject *tensor)
 
 static inline bool tensor_access_requires_grad(PyObject *tensor)
 {
+    if (torch_library.requires_grad != NULL) {
+        return torch_library.requires_grad(tensor_access_implementation(tensor));
+    }
     PyObject *answer = tensor_access.requires_grad(tensor, tensor_access.requires_grad_closure);
     bool requires_grad = answer == Py_True;
     Py_XDECREF(answer);

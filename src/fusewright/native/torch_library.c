@@ -28,6 +28,8 @@ static const Lookup lookups[] = {
     {"aoti_torch_get_device_type", FIELD(get_device_type), true},
     {"aoti_torch_get_device_index", FIELD(get_device_index), true},
     {"aoti_torch_grad_mode_is_enabled", FIELD(grad_mode_is_enabled), true},
+    {"aoti_torch_device_type_cpu", FIELD(get_cpu_device_type), true},
+    {"_ZNK3c1010TensorImpl13requires_gradEv", FIELD(requires_grad), false},
 #ifdef __linux__ /* elsewhere such a symbol is not the address of the calling thread's variable */
     {LOCAL_DISPATCH_STATE, FIELD(local_dispatch_state), false},
 #endif
@@ -61,6 +63,7 @@ int torch_library_load(const char *path)
     if (!threads) {
         found.parallel = NULL;
     }
+    found.cpu_device_type = found.get_cpu_device_type();
     torch_library = found;
     torch_handle = library;
     return 0;

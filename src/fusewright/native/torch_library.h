@@ -20,6 +20,12 @@ typedef struct {
     int32_t (*get_device_type)(TensorHandle, int32_t *);
     int32_t (*get_device_index)(TensorHandle, int32_t *);
     bool (*grad_mode_is_enabled)(void);
+    int32_t (*get_cpu_device_type)(void);
+    int32_t cpu_device_type;
+
+    /* c10::TensorImpl::requires_grad, of a tensor's implementation: a quarter of the time of the Python getter, which first
+       looks for function modes. May be null. */
+    bool (*requires_grad)(const void *);
 
     /* at::get_num_threads: the size of a team that torch's own operators would use on this thread. */
     int (*get_thread_count)(void);
