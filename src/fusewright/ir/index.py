@@ -127,7 +127,7 @@ Term = tuple[int, tuple[Atom, ...]]
 class Index(_Hashed):
     """A canonical sum: `terms` sorted by their atoms' text, plus `constant`."""
 
-    __slots__ = ("_bounds", "_free", "constant", "terms")
+    __slots__ = ("_bounds", "_free", "_printed", "constant", "terms")
 
     def __init__(self, terms: tuple[Term, ...], constant: int) -> None:
         """For this module; others use `integer`, `Symbol.index`, the operators and the functions
@@ -135,10 +135,17 @@ class Index(_Hashed):
         """
         self.terms = terms
         self.constant = constant
-        self.text = _print(terms, constant)
         self._hash = hash((terms, constant))
         self._bounds: tuple[Bound, Bound] | None = None
         self._free: frozenset[Symbol] | None = None
+        self._printed: str | None = None
+
+    @property
+    def text(self) -> str:  # type: ignore[override]
+        """How it prints; made when first asked for, because most expressions never are."""
+        if self._printed is None:
+            self._printed = _print(self.terms, self.constant)
+        return self._printed
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -170,6 +177,8 @@ class Index(_Hashed):
             return self
         if self == 1:
             return other
+        if not other.terms or not self.terms:
+            return _scaled(self, other.constant) if not other.terms else _scaled(other, self.constant)
         terms = [
             (a * b, tuple(sorted((*left, *right), key=_text)))
             for a, left in self._all_terms()
@@ -440,6 +449,14 @@ def _ordered(left: Index, right: Index) -> tuple[Index, Index]:
     return (left, right) if left.text <= right.text else (right, left)
 
 
+def _scaled(index: Index, factor: int) -> Index:
+    """`index * factor`: the order of terms stays, and nothing cancels."""
+    if factor == 0:
+        return integer(0)
+    terms = tuple((coefficient * factor, atoms) for coefficient, atoms in index.terms)
+    return Index(terms, index.constant * factor)
+
+
 def _atom(atom: Compound) -> Index:
     return Index(((1, (atom,)),), 0)
 
@@ -461,6 +478,8 @@ def _sum(terms: tuple[Term, ...], constant: int) -> Index:
 
 def _rejoin(terms: tuple[Term, ...], constant: int) -> Index | None:
     """`c*x%b` beside `c*b*(x//b)` is `c*x`; None where no such pair stands in the sum."""
+    if not any(isinstance(a, Compound) and a.operator == "%" for _, atoms in terms for a in atoms):
+        return None
     by_atoms = {atoms: coefficient for coefficient, atoms in terms}
     for coefficient, atoms in terms:
         for position, atom in enumerate(atoms):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fusewright.context import CompileContext
 from fusewright.ir.dtype import DType
@@ -52,6 +53,16 @@ class Builder:
     _loops: dict[tuple[str, tuple[Index, ...]], tuple[tuple[Symbol, ...], Position]] = field(
         default_factory=dict
     )
+    _known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    """Index arithmetic done before: layers of one model ask for the same again and again."""
+
+    def remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What `make()` gave when `key` was first seen; the key starts with what it is about."""
+        try:
+            return self._known[key]
+        except KeyError:
+            made = self._known[key] = make()
+            return made
 
     # Loops ---------------------------------------------------------------------------------------
 
@@ -104,20 +115,24 @@ class Builder:
         """Where in its storage the element of `box` at `at` lies."""
         if box.position is None:
             return at
+        own = box.position
         replacements = self._replacements(box.size, at)
         if not replacements:
-            return box.position
-        return tuple(index.substitute(replacements) for index in box.position)
+            return own
+        return self.remember(
+            ("position", own, box.size, at),
+            lambda: tuple(index.substitute(replacements) for index in own),
+        )
 
     def value(self, box: Box, at: Position) -> Value:
         """The element of `box` at `at`, as it is stored, or as it is computed and not rounded yet."""
         storage = box.storage
         position = self.storage_position(box, at)
         if storage.value is None:
-            assert storage.buffer is not None and storage.layout is not None
-            return self.expressions.load(
-                storage.buffer.name, storage.layout.index(position), storage.dtype
-            )
+            buffer, layout = storage.buffer, storage.layout
+            assert buffer is not None and layout is not None
+            element = self.remember(("element", layout, position), lambda: layout.index(position))
+            return self.expressions.load(buffer.name, element, storage.dtype)
         replacements = self._replacements(storage.size, position)
         if not replacements:
             return storage.value
@@ -155,10 +170,15 @@ class Builder:
         """How a realised box lies in its buffer; None when no sizes and strides express it."""
         layout = box.storage.layout
         assert layout is not None
-        if box.position is None:
+        position, size = box.position, box.size
+        if position is None:
             return layout
-        element = layout.index(box.position)
-        return strided_layout(element, self.loops(box.size), box.size, layout.dtype, layout.device)
+
+        def make() -> Layout | None:
+            element = layout.index(position)
+            return strided_layout(element, self.loops(size), size, layout.dtype, layout.device)
+
+        return self.remember(("layout", layout, position, size), make)
 
     def operand(self, box: Box) -> BufferReference | ViewReference:
         """`box` in memory, for a library call: its buffer, a view of it, or a copy where no view expresses it."""

@@ -43,8 +43,12 @@ def reshaped(call: Call, x: Box, size: tuple[Index, ...]) -> Box:
     """`x` in another shape of as many elements."""
     if size == x.size:
         return x
-    at = call.builder.position(size)
-    return call.builder.view(x, size, reshape_position(x.size, size, at))
+    builder = call.builder
+    position = builder.remember(
+        ("reshape", x.size, size),
+        lambda: reshape_position(x.size, size, builder.position(size)),
+    )
+    return builder.view(x, size, position)
 
 
 @rule("aten.alias.default", "aten.detach.default", "aten.lift_fresh.default", view=True)
