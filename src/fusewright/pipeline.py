@@ -12,7 +12,8 @@ from fusewright.context import CompileContext
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.lines import Line
 from fusewright.ir.program import ExternKernel
-from fusewright.ir.verify import verify_lines, verify_program, verify_schedule
+from fusewright.ir.verify import verify_program, verify_schedule
+from fusewright.ir.verify_lines import verify_lines
 from fusewright.kernels import KernelSet, define_kernels
 from fusewright.lower import calling_order, lower
 from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record

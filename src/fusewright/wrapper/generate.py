@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.index import Index
@@ -86,17 +87,21 @@ def _launch(
 ) -> list[Line]:
     """Allocate what the group writes, in the memory of an input that dies here where that is allowed."""
     lines: list[Line] = []
-    free = {buffer.name for buffer in dying if buffer.name in owned}
+    renamed: dict[str, str] = {}
+    written = {buffer.name for buffer in group.writes}
+    free = {buffer.name for buffer in dying if buffer.name in owned} - written
     reads = {buffer.name for buffer in group.reads}
     candidates = dict(group.reuses)
     for buffer in group.writes:
         source = candidates.get(buffer.name)
         if source is not None and source in free:
             free.remove(source)
+            renamed[source] = buffer.name
             lines.append(Reuse(buffer=buffer, source=source))
         elif buffer.name not in reads:
             lines.append(Allocate(buffer=buffer))
-    lines.append(CallKernel(launch=launch))
+    names = tuple(renamed.get(name, name) for name in launch.buffers)
+    lines.append(CallKernel(launch=replace(launch, buffers=names)))
     return lines
 
 
