@@ -429,4 +429,5 @@ RULES: dict[Any, Rule] = {
     **_named(batch_norm, "native_batch_norm"),
     **_named(addmm, "addmm"),
     **_named(cat, "cat"),
+    **_named(arange, "arange.start_step"),
 }
