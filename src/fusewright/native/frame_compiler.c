@@ -28,7 +28,8 @@ static PyStructSequence_Desc frame_description = {
     7,
 };
 
-int frame_compiler_setup(PyObject *module)
+/* Once a process, however often the module is made: records must stay where they were put. */
+static int prepare(void)
 {
     /* No free function: a record owns its code object, so that the slot of a dying code object is empty. */
     extra_index = PyUnstable_Eval_RequestCodeExtraIndex(NULL);
@@ -37,7 +38,15 @@ int frame_compiler_setup(PyObject *module)
         return -1;
     }
     frame_type = PyStructSequence_NewType(&frame_description);
-    return frame_type == NULL ? -1 : PyModule_AddType(module, frame_type);
+    return frame_type == NULL ? -1 : 0;
+}
+
+int frame_compiler_setup(PyObject *module)
+{
+    if (frame_type == NULL && prepare() < 0) {
+        return -1;
+    }
+    return PyModule_AddType(module, frame_type);
 }
 
 /* The first record of `code`, over all compilers. */

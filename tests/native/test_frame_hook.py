@@ -1,0 +1,495 @@
+"""The frame hook: signatures, guards, limits, errors, re-entrance, threads, other evaluators, leaks. Runs without torch.
+
+`tests/native/test_other_pythons.py` runs this file under each CPython that is supported.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+from tests.native.extension import extension
+
+Disabled, Entry, Frame = extension.Disabled, extension.Entry, extension.Frame
+FrameCompiler, GuardProgram = extension.FrameCompiler, extension.GuardProgram
+is_installed = extension.is_installed
+
+Modes = pytest.mark.parametrize("root_only", [True, False])
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    yield
+    assert not is_installed()
+
+
+def replacing(
+    original: Callable[..., Any], compiled: Callable[..., Any], **options: Any
+) -> tuple[FrameCompiler, list[Frame]]:
+    """A frame compiler that replaces one function, and the frames it was asked about."""
+    frames: list[Frame] = []
+
+    def callback(frame: Frame) -> Entry | None:
+        frames.append(frame)
+        return Entry(compiled, None) if frame.code is original.__code__ else None
+
+    return FrameCompiler(callback, **options), frames
+
+
+def type_of_x(kind: type) -> GuardProgram:
+    return GuardProgram(("x",), ((0, ("local", "x"), (("type", kind),)),))
+
+
+# -- signatures ----------------------------------------------------------------------------------
+
+
+def everything(a, b=2, /, c=3, *rest, d, e=5, **others):  # type: ignore[no-untyped-def]
+    return "original"
+
+
+def everything_compiled(a, b=2, /, c=3, *rest, d, e=5, **others):  # type: ignore[no-untyped-def]
+    return a, b, c, rest, d, e, others
+
+
+@Modes
+@pytest.mark.parametrize(
+    ("args", "kwargs", "expected"),
+    [
+        ((1,), {"d": 4}, (1, 2, 3, (), 4, 5, {})),
+        ((1, 20, 30, 40, 50), {"d": 4, "e": 6, "f": 7}, (1, 20, 30, (40, 50), 4, 6, {"f": 7})),
+        ((1,), {"c": 9, "d": 4, "a": 8}, (1, 2, 9, (), 4, 5, {"a": 8})),
+    ],
+)
+def test_every_kind_of_parameter(root_only: bool, args: Any, kwargs: Any, expected: Any) -> None:
+    compiler, frames = replacing(everything, everything_compiled, root_only=root_only)
+    assert compiler.call(everything, args, kwargs) == expected
+    names = ("a", "b", "c", "rest", "d", "e", "others")
+    assert frames[0].locals == dict(zip(names, expected))
+    assert compiler.call(everything, args, kwargs) == expected
+    assert len(frames) == 1
+
+
+@Modes
+def test_wrong_arguments_raise_as_ever(root_only: bool) -> None:
+    compiler, frames = replacing(everything, everything_compiled, root_only=root_only)
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'd'"):
+        compiler.call(everything, (1,), None)
+    assert frames == []
+
+
+def test_methods_and_frame_fields() -> None:
+    class Model:
+        def forward(self, x: int, scale: int = 2) -> int:
+            return x
+
+    def compiled(self: Model, x: int, scale: int = 2) -> int:
+        return x * scale
+
+    compiler, frames = replacing(Model.forward, compiled, root_only=True)
+    model = Model()
+    assert compiler.call(model.forward, (5,), None) == 10
+    frame = frames[0]
+    assert frame.function is Model.forward and frame.code is Model.forward.__code__
+    assert frame.globals is globals() and frame.closure is None and frame.entries == ()
+    assert frame.builtins["len"] is len
+    assert frame.locals == {"self": model, "x": 5, "scale": 2}
+
+
+@Modes
+def test_captured_parameters(root_only: bool) -> None:
+    """A parameter that an inner function captures is a cell only after the frame's first instructions."""
+
+    def original(x: int) -> Callable[[], int]:
+        return lambda: x
+
+    def compiled(x: int) -> Callable[[], int]:
+        return lambda: x + 100
+
+    compiler, frames = replacing(original, compiled, root_only=root_only)
+    assert compiler.call(original, (5,), None)() == 105
+    assert frames[0].locals == {"x": 5}
+
+
+@Modes
+def test_each_closure_is_its_own(root_only: bool) -> None:
+    def make(value: int) -> FunctionType:
+        def inner(x: int) -> Any:
+            return ("original", value, x)
+
+        return inner
+
+    def make_compiled(value: int) -> FunctionType:
+        def inner(x: int) -> Any:
+            return ("compiled", value, x)
+
+        return inner
+
+    first, second = make(1), make(2)
+    compiler, frames = replacing(first, make_compiled(77), root_only=root_only)
+    assert compiler.call(first, (5,), None) == ("compiled", 1, 5)
+    assert compiler.call(second, (6,), None) == ("compiled", 2, 6)
+    assert len(frames) == 1
+
+
+def test_compiled_function_must_fit() -> None:
+    def original(x: int) -> int:
+        return x
+
+    def with_closure(x: int) -> Any:
+        return original, x
+
+    for wrong in (lambda: 1, with_closure, lambda x, y: 1):
+        compiler = FrameCompiler(lambda frame, wrong=wrong: Entry(wrong, None))
+        with pytest.raises(TypeError, match="parameters and free variables of .*original"):
+            compiler.call(original, (1,), None)
+    with pytest.raises(TypeError, match="must return None or an Entry"):
+        FrameCompiler(lambda frame: 5).call(original, (1,), None)
+    with pytest.raises(ValueError, match="names 'x', which is no parameter"):
+        Entry(lambda y: 1, type_of_x(int))
+
+
+def test_only_functions_can_be_roots() -> None:
+    compiler = FrameCompiler(lambda frame: None, root_only=True)
+    with pytest.raises(TypeError, match="only a Python function or method"):
+        compiler.call(len, ([],), None)
+    with pytest.raises(TypeError, match="takes a function, a tuple and a dict"):
+        compiler.call(len, [], None)
+
+
+# -- guards and limits ---------------------------------------------------------------------------
+
+
+def identity(x: Any) -> Any:
+    return ("original", x)
+
+
+def by_type(frame: Frame) -> Entry:
+    """An entry for arguments of one type."""
+    kind = type(frame.locals["x"])
+    namespace: dict[str, Any] = {}
+    exec(f"def compiled(x): return ({kind.__name__!r}, x)", namespace)
+    return Entry(namespace["compiled"], type_of_x(kind), kind)
+
+
+@Modes
+def test_entries_by_guard_and_limit(root_only: bool) -> None:
+    limited: list[Frame] = []
+    compiler = FrameCompiler(by_type, 2, root_only, limited.append)
+    assert compiler.call(identity, (1,), None) == ("int", 1)
+    assert compiler.call(identity, ("a",), None) == ("str", "a")
+    assert [entry.detail for entry in compiler.entries(identity.__code__)] == [str, int]
+    assert compiler.call(identity, (2,), None) == ("int", 2)
+    assert [entry.detail for entry in compiler.entries(identity.__code__)] == [int, str]
+    assert limited == []
+    assert compiler.call(identity, (1.5,), None) == ("original", 1.5)
+    assert compiler.call(identity, (2.5,), None) == ("original", 2.5)
+    assert [len(frame.entries) for frame in limited] == [2]
+    assert compiler.call(identity, ("b",), None) == ("str", "b")
+    compiler.reset()
+    assert compiler.entries(identity.__code__) == ()
+    assert compiler.call(identity, (2.5,), None) == ("float", 2.5)
+
+
+def test_dead_entries_make_room() -> None:
+    def without_detail(frame: Frame) -> Entry:
+        made = by_type(frame)
+        return Entry(made.function, made.guards)
+
+    compiler = FrameCompiler(without_detail, 1)
+    kind = type("Temporary", (), {})
+    compiler.call(identity, (kind(),), None)
+    del kind
+    gc.collect()
+    assert len(compiler.entries(identity.__code__)) == 1
+    assert compiler.call(identity, (1,), None) == ("int", 1)
+
+
+def test_frame_compilers_do_not_share_entries() -> None:
+    first, _ = replacing(identity, lambda x: ("first", x))
+    second, _ = replacing(identity, lambda x: ("second", x))
+    assert first.call(identity, (1,), None) == ("first", 1)
+    assert second.call(identity, (1,), None) == ("second", 1)
+    assert first.call(identity, (1,), None) == ("first", 1)
+    del first
+    gc.collect()
+    assert second.call(identity, (1,), None) == ("second", 1)
+    assert identity(1) == ("original", 1)
+
+
+def test_a_second_module_object_finds_the_same_entries() -> None:
+    compiler, frames = replacing(identity, lambda x: ("compiled", x))
+    compiler.call(identity, (1,), None)
+    again = importlib.util.module_from_spec(extension.__spec__)
+    extension.__spec__.loader.exec_module(again)
+    assert again.FrameCompiler is FrameCompiler
+    assert compiler.call(identity, (2,), None) == ("compiled", 2)
+    assert len(frames) == 1
+
+
+# -- which frames --------------------------------------------------------------------------------
+
+
+def outer(x: int) -> Any:
+    return inner(x), [inner(i) for i in range(2)], list(generate(x)), Thing(x).value
+
+
+def inner(x: int) -> int:
+    return x + 1
+
+
+def generate(x: int) -> Iterator[int]:
+    yield inner(x)
+
+
+class Thing:
+    def __init__(self, x: int) -> None:
+        self.value = inner(x)
+
+
+def test_inner_frames_are_offered_once_each() -> None:
+    seen: list[str] = []
+    compiler = FrameCompiler(lambda frame: seen.append(frame.code.co_name))
+    assert compiler.call(outer, (1,), None) == (2, [1, 2], [2], 2)
+    assert compiler.call(outer, (1,), None) == (2, [1, 2], [2], 2)
+    comprehension = ["<listcomp>"] if sys.version_info < (3, 12) else []
+    assert seen == ["outer", "inner", *comprehension, "__init__"]
+
+
+def test_root_only_offers_the_root_alone() -> None:
+    seen: list[str] = []
+    compiler = FrameCompiler(lambda frame: seen.append(frame.code.co_name), root_only=True)
+    assert compiler.call(outer, (1,), None) == (2, [1, 2], [2], 2)
+    assert seen == ["outer"]
+
+
+def asks_whether_installed(x: Any) -> bool:
+    installed: bool = is_installed()
+    return installed
+
+
+@Modes
+def test_root_only_leaves_the_interpreter_alone_inside(root_only: bool) -> None:
+    compiler, _ = replacing(identity, asks_whether_installed, root_only=root_only)
+    assert compiler.call(identity, (1,), None) is (not root_only)
+
+
+def calls_inner(x: int) -> int:
+    return inner(x)
+
+
+calls_inner_quietly = Disabled(calls_inner)
+
+
+def compiled_with_calls(x: int) -> int:
+    return inner(x) + calls_inner_quietly(x)
+
+
+def test_compiled_code_is_not_offered_but_what_it_calls_is() -> None:
+    compiler, frames = replacing(identity, compiled_with_calls)
+    assert compiler.call(identity, (1,), None) == 4
+    assert [frame.code.co_name for frame in frames] == ["identity", "inner"]
+
+
+def test_callback_runs_unhooked() -> None:
+    seen: list[str] = []
+
+    def callback(frame: Frame) -> None:
+        seen.append(frame.code.co_name)
+        inner(1)
+
+    FrameCompiler(callback).call(outer, (1,), None)
+    assert seen.count("inner") == 1
+
+
+def test_recursion_reaches_the_hook_again() -> None:
+    compiler, frames = replacing(countdown, countdown_compiled)
+    assert compiler.call(countdown, (50,), None) == ["compiled"] * 50
+    assert len(frames) == 1
+
+
+def countdown(n: int) -> list[str]:
+    return ["original", *countdown(n - 1)] if n else []
+
+
+def countdown_compiled(n: int) -> list[str]:
+    return ["compiled", *countdown(n - 1)] if n else []
+
+
+def compiled_with_compiled(x: int) -> Any:
+    return inner_compiler.call(inner, (x,), None), inner(x)
+
+
+inner_compiler, inner_frames = replacing(inner, lambda x: x + 1000, root_only=True)
+
+
+@Modes
+def test_compiled_inside_compiled(root_only: bool) -> None:
+    inner_compiler.reset()
+    inner_frames.clear()
+    compiler, frames = replacing(identity, compiled_with_compiled, root_only=root_only)
+    assert compiler.call(identity, (1,), None) == (1001, 2)
+    assert [frame.code.co_name for frame in frames] == ["identity"] + ["inner"] * (not root_only)
+    assert len(inner_frames) == 1
+
+
+# -- errors and leaks ----------------------------------------------------------------------------
+
+
+class Failure(Exception):
+    pass
+
+
+@Modes
+def test_errors_reach_the_caller(root_only: bool) -> None:
+    def failing(frame: Frame) -> Entry:
+        raise Failure("while compiling")
+
+    def compiled(x: Any) -> Any:
+        raise Failure("while running")
+
+    compiler = FrameCompiler(failing, root_only=root_only)
+    for _ in range(3):
+        with pytest.raises(Failure, match="while compiling"):
+            compiler.call(identity, (1,), None)
+        assert not is_installed()
+    compiler, _ = replacing(identity, compiled, root_only=root_only)
+    for _ in range(3):
+        with pytest.raises(Failure, match="while running"):
+            compiler.call(identity, (1,), None)
+        assert not is_installed()
+    assert identity(1) == ("original", 1)
+
+
+@Modes
+@pytest.mark.parametrize("outcome", ["entry", "none", "error"])
+def test_nothing_leaks(root_only: bool, outcome: str) -> None:
+    class Argument:
+        pass
+
+    def callback(frame: Frame) -> Entry | None:
+        if outcome == "error":
+            raise Failure
+        return Entry(lambda x: x, None) if outcome == "entry" else None
+
+    compiler = FrameCompiler(callback, root_only=root_only)
+    argument = Argument()
+    before = sys.getrefcount(argument)
+    for _ in range(100):
+        try:
+            compiler.call(identity, (argument,), None)
+        except Failure:
+            pass
+    assert sys.getrefcount(argument) == before
+    gone = weakref.ref(argument)
+    del argument
+    assert gone() is None
+
+
+def test_a_dropped_compiler_drops_its_entries() -> None:
+    class Held:
+        pass
+
+    held = Held()
+    compiler = FrameCompiler(lambda frame: Entry(lambda x: x, None, (held, compiler)))
+    compiler.call(identity, (1,), None)
+    gone, compiler_gone = weakref.ref(held), weakref.ref(compiler)
+    del held, compiler
+    gc.collect()
+    assert gone() is None and compiler_gone() is None
+
+
+def test_resetting_while_compiling_and_while_guarding() -> None:
+    compilers: list[FrameCompiler] = []
+
+    class Resets:
+        @property
+        def attribute(self) -> int:
+            compilers[0].reset()
+            return 1
+
+    test = (0, ("local", "x"), ()), (1, ("attribute", "attribute"), (("equals", 1),))
+    program = GuardProgram(("x",), test)
+
+    def callback(frame: Frame) -> Entry:
+        compilers[0].reset()
+        return Entry(lambda x: "compiled", program)
+
+    compilers.append(FrameCompiler(callback))
+    for _ in range(5):
+        assert compilers[0].call(identity, (Resets(),), None) == "compiled"
+
+
+def test_many_frames_on_a_new_stack_chunk() -> None:
+    """Frames released by the hook are popped from the data stack, the first of a chunk with its chunk."""
+    compiler, _ = replacing(deep, deep_compiled)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(3000)
+    try:
+        for depth in (10, 600, 10, 600):
+            assert compiler.call(deep, (depth,), None) == depth
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def deep(n, a=0, b=0, c=0, d=0, e=0, f=0, g=0, h=0):  # type: ignore[no-untyped-def]
+    return n and 1 + deep(n - 1)
+
+
+def deep_compiled(n, a=0, b=0, c=0, d=0, e=0, f=0, g=0, h=0):  # type: ignore[no-untyped-def]
+    return n and 1 + deep(n - 1, a, b, c, d, e, f, g, h)
+
+
+# -- with others ---------------------------------------------------------------------------------
+
+
+def test_threads_are_independent() -> None:
+    compiler, frames = replacing(identity, lambda x: ("compiled", x))
+    barrier = threading.Barrier(3)
+    results: dict[int, list[Any]] = {}
+
+    def work(index: int) -> None:
+        barrier.wait()
+        if index == 0:
+            results[index] = [identity(i) for i in range(2000)]
+        else:
+            results[index] = [compiler.call(identity, (i,), None) for i in range(2000)]
+
+    workers = [threading.Thread(target=work, args=(index,)) for index in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert results[0] == [("original", i) for i in range(2000)]
+    assert results[1] == results[2] == [("compiled", i) for i in range(2000)]
+
+
+@Modes
+def test_under_a_tracer_and_a_profiler(root_only: bool) -> None:
+    events: list[str] = []
+
+    def tracer(frame: Any, event: str, argument: Any) -> Any:
+        events.append(frame.f_code.co_name)
+        return tracer
+
+    def compiled(x: Any) -> Any:
+        return ("compiled", x)
+
+    compiler, _ = replacing(identity, compiled, root_only=root_only)
+    for install in (sys.settrace, sys.setprofile):
+        before = sys.gettrace() if install is sys.settrace else sys.getprofile()
+        events.clear()
+        install(tracer)
+        try:
+            result = compiler.call(identity, (1,), None)
+        finally:
+            install(before)
+        assert result == ("compiled", 1)
+        assert "compiled" in events and "identity" not in events

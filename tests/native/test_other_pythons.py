@@ -1,0 +1,56 @@
+"""Compiles the extension for the other supported CPythons found here and runs the hook's tests under each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NATIVE = ROOT / "src" / "fusewright" / "native"
+VERSIONS = [version for version in ("3.11", "3.12", "3.13") if not sys.version.startswith(version)]
+
+
+def find_python(version: str) -> str | None:
+    """An interpreter of a version, on the path or among pyenv's."""
+    found = shutil.which(f"python{version}")
+    pyenv = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python{version}"))
+    candidates = [*([found] if found else []), *map(str, pyenv)]
+    for candidate in candidates:
+        if subprocess.run([candidate, "--version"], check=False, capture_output=True).returncode == 0:
+            return candidate
+    return None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_frame_hook(version: str, tmp_path: Path) -> None:
+    python = find_python(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} here")
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    include = subprocess.check_output(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('include'))"], text=True
+    ).strip()
+    library = tmp_path / "_extension.so"
+    flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", f"-I{include}"]
+    sources = map(str, sorted(NATIVE.glob("*.c")))
+    subprocess.run([compiler, *flags, *sources, "-o", str(library), "-ldl"], check=True)
+    packages = str(Path(pytest.__file__).parents[1])
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([packages, str(ROOT)]),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "FUSEWRIGHT_EXTENSION": str(library),
+    }
+    command = [python, "-m", "pytest", "-q", "-c", os.devnull, "--noconftest", "-p", "no:cacheprovider"]
+    tests = str(ROOT / "tests" / "native" / "test_frame_hook.py")
+    command += [f"--rootdir={ROOT}", tests]
+    result = subprocess.run(
+        command, check=False, env=environment, cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
