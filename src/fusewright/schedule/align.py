@@ -91,16 +91,14 @@ def align(
     right_axes = _axes(right, *right_access)
     if left_axes is None or right_axes is None:
         return f"{left_access[1].buffer} is accessed at an irregular index"
-    if left_axes[0] != right_axes[0]:
-        return f"{left_access[1].buffer} is accessed at different offsets"
-    pairs = _refine(left_axes[1], right_axes[1])
+    pairs = _refine(left_axes, right_axes)
     if isinstance(pairs, str):
         return pairs
     return _Builder(left, right).build(pairs)
 
 
-def _axes(nest: Nest, piece: Piece, access: Access) -> tuple[Index, list[Axis]] | None:
-    """Offset, and the loops that move the access, by ascending stride; None where a step is not constant."""
+def _axes(nest: Nest, piece: Piece, access: Access) -> list[Axis] | None:
+    """The loops that move the access, by ascending stride; None where a step is not constant."""
     if not access.is_affine:
         return None
     axes: list[Axis] = []
@@ -111,8 +109,7 @@ def _axes(nest: Nest, piece: Piece, access: Access) -> tuple[Index, list[Axis]] 
         if stride is None or any(s in loops for s in stride.free()):
             return None
         axes.append(Axis(symbol, extent(symbol), stride, integer(1)))
-    offset = nest.analysis.substitute(access.index, dict.fromkeys(loops, integer(0)))
-    return offset, sorted(axes, key=lambda axis: nest.analysis.hint(axis.stride))
+    return sorted(axes, key=lambda axis: nest.analysis.hint(axis.stride))
 
 
 def _refine(left: list[Axis], right: list[Axis]) -> list[Pair] | str:

@@ -11,11 +11,19 @@ A library call stays when it changes memory or draws random numbers, since the n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from fusewright.ir.program import CopyBack, ExternKernel, Program, Statement
+from fusewright.ir.program import (
+    ComputedBuffer,
+    CopyBack,
+    ExternKernel,
+    Program,
+    Scatter,
+    Statement,
+)
 from fusewright.schedule.analysis import Analysis
-from fusewright.schedule.dependencies import effects, output_buffers
+from fusewright.schedule.effects import output_buffers, statement_effects
 
 RANDOM_OPERATORS = ("rand", "dropout", "bernoulli", "normal", "uniform", "multinomial", "poisson")
 """Fragments of the names of operators that draw random numbers."""
@@ -26,14 +34,30 @@ def remove_dead_code(program: Program, analysis: Analysis) -> Program:
     needed = set(output_buffers(program))
     kept: list[Statement] = []
     for statement in reversed(program.statements):
-        effect = effects(statement, analysis)
-        if not needed.isdisjoint(effect.writes) or _has_effect(statement):
+        if _has_effect(statement) or any(name in needed for name in _made(statement)):
             kept.append(statement)
-            needed.update(effect.reads)
-            needed.update(effect.overwrites)
+            needed.update(_used(statement, analysis))
     if len(kept) == len(program.statements):
         return program
     return replace(program, statements=tuple(reversed(kept)))
+
+
+def _made(statement: Statement) -> Iterator[str]:
+    if not isinstance(statement, CopyBack):
+        yield from (buffer.name for buffer in statement.outputs)
+
+
+def _used(statement: Statement, analysis: Analysis) -> Iterator[str]:
+    match statement:
+        case ComputedBuffer(body=Scatter() as body):
+            for root in (*body.indirect, body.value):
+                yield from (load.buffer for load in analysis.loads(root))
+            yield body.base
+        case ComputedBuffer(body=body):
+            yield from (load.buffer for load in analysis.loads(body.value))
+        case ExternKernel() | CopyBack():
+            effect = statement_effects(statement)
+            yield from (*effect.reads, *effect.overwrites)
 
 
 def _has_effect(statement: Statement) -> bool:

@@ -6,71 +6,9 @@ from that step to whoever reads the memory after it (in the program's order). A 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from fusewright.ir.program import (
-    BufferReference,
-    ComputedBuffer,
-    CopyBack,
-    ExternKernel,
-    ListOf,
-    Operand,
-    Program,
-    Scatter,
-    Statement,
-    ViewReference,
-)
-from fusewright.schedule.analysis import Analysis
-
-
-@dataclass(frozen=True, slots=True)
-class Effects:
-    """What one statement does to memory, by buffer name."""
-
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    overwrites: tuple[str, ...] = ()
-    """Buffers that exist already and whose memory is changed."""
-
-
-def operand_buffers(operand: Operand) -> Iterator[str]:
-    """Names of the buffers in an operand, views and lists looked through."""
-    match operand:
-        case BufferReference(name=name) | ViewReference(name=name):
-            yield name
-        case ListOf(items=items):
-            for item in items:
-                yield from operand_buffers(item)
-
-
-def effects(statement: Statement, analysis: Analysis) -> Effects:
-    """Reads, writes and overwrites of a statement, each buffer once, in order of first use."""
-    match statement:
-        case CopyBack(target=target, source=source):
-            return Effects(tuple(operand_buffers(source)), (), (target,))
-        case ExternKernel():
-            keywords = (operand for _, operand in statement.keywords)
-            operands = (*statement.arguments, *keywords)
-            reads = dict.fromkeys(name for o in operands for name in operand_buffers(o))
-            return Effects(tuple(reads), _names(statement), statement.mutates)
-        case ComputedBuffer(body=Scatter() as body):
-            behind = (node for v in body.indirect for node in analysis.loads(v))
-            loads = (*behind, *analysis.loads(body.value))
-            reads = dict.fromkeys(load.buffer for load in loads)
-            return Effects(tuple(reads), _names(statement), (body.base,))
-        case ComputedBuffer(body=body):
-            reads = dict.fromkeys(load.buffer for load in analysis.loads(body.value))
-            return Effects(tuple(reads), _names(statement))
-
-
-def _names(statement: ComputedBuffer | ExternKernel) -> tuple[str, ...]:
-    return tuple(buffer.name for buffer in statement.outputs)
-
-
-def output_buffers(program: Program) -> frozenset[str]:
-    """Buffers that the caller gets, also through views."""
-    return frozenset(name for operand in program.outputs for name in operand_buffers(operand))
+from fusewright.schedule.effects import Effects
 
 
 class Dependencies:

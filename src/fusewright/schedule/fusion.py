@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fusewright.schedule.align import Alignment, align
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.dependencies import Dependencies
-from fusewright.schedule.nest import Access, Nest, Piece, extent
+from fusewright.schedule.effects import Effects
+from fusewright.schedule.nest import Access, Nest, Piece, Step, extent, step_effects
 
 PIECES_LIMIT = 64
 """A nest with more pieces than this is not fused further: its kernel would spill and compile slowly."""
@@ -49,43 +50,54 @@ NEIGHBOUR_DISTANCE = 64
 
 @dataclass(slots=True)
 class Graph:
-    """The steps of a program while they are fused: a nest, or None for a library call or a copy."""
+    """The steps of a program while they are fused."""
 
-    nests: list[Nest | None]
+    steps: list[Step | None]
+    """None where a step is gone: inlined, or fused into another."""
+
     dependencies: Dependencies
     readers: dict[str, set[int]]
-    """Steps that read each buffer, library calls and copies among them."""
+    """Steps that read each buffer or change its memory, library calls and copies among them."""
 
+    writer: dict[str, int]
     kept: frozenset[str]
     """Buffers that the caller gets: they stay in memory whoever reads them."""
 
     analysis: Analysis
-    writer: dict[str, int] = field(default_factory=dict)
 
-    def nest(self, step: int) -> Nest:
-        nest = self.nests[step]
-        assert nest is not None
-        return nest
+    @staticmethod
+    def of(steps: Sequence[Step | None], kept: frozenset[str], analysis: Analysis) -> Graph:
+        nothing = Effects((), ())
+        effects = [step_effects(step, analysis) if step else nothing for step in steps]
+        readers: dict[str, set[int]] = {}
+        writer: dict[str, int] = {}
+        for number, effect in enumerate(effects):
+            for name in (*effect.reads, *effect.overwrites):
+                readers.setdefault(name, set()).add(number)
+            writer.update(dict.fromkeys(effect.writes, number))
+        return Graph(list(steps), Dependencies(effects), readers, writer, kept, analysis)
+
+    def nest(self, number: int) -> Nest | None:
+        """The nest at a step, or None where there is none."""
+        step = self.steps[number]
+        return step if isinstance(step, Nest) else None
 
 
 def fuse(graph: Graph) -> None:
     """Fuse pairs until none is left that saves bytes and may be fused. Changes `graph` in place."""
-    queue: list[tuple[int, int, int, int]] = []
-    version = [0] * len(graph.nests)
-    for step, nest in enumerate(graph.nests):
-        if nest is not None:
-            _push(queue, graph, step, (other for other in _partners(graph, step) if other > step))
-    seen: dict[tuple[int, int], tuple[int, int]] = {}
+    queue: list[Candidate] = []
+    version = [0] * len(graph.steps)
+    for step in range(len(graph.steps)):
+        _push(queue, graph, step, (other for other in _partners(graph, step) if other > step))
+    refused: set[tuple[int, int, int, int]] = set()
     while queue:
         _, _, first, second = heapq.heappop(queue)
-        if graph.nests[first] is None or graph.nests[second] is None:
+        attempt = (first, second, version[first], version[second])
+        if graph.nest(first) is None or graph.nest(second) is None or attempt in refused:
             continue
-        versions = (version[first], version[second])
-        if seen.get((first, second)) == versions:
-            continue
-        seen[first, second] = versions
         found = _try(graph, first, second)
         if isinstance(found, str):
+            refused.add(attempt)
             continue
         _join(graph, first, second, found)
         version[first] += 1
@@ -104,6 +116,8 @@ def why_not_fuse(graph: Graph, first: int, second: int) -> str | None:
 def _partners(graph: Graph, step: int) -> Iterator[int]:
     """Steps that share a buffer with `step`, in program order."""
     nest = graph.nest(step)
+    if nest is None:
+        return iter(())
     found: set[int] = set()
     for name in nest.written:
         found.update(graph.readers.get(name, ()))
@@ -112,7 +126,7 @@ def _partners(graph: Graph, step: int) -> Iterator[int]:
             found.add(graph.writer[name])
         found.update(_neighbours(step, graph.readers[name]))
     found.discard(step)
-    return (other for other in sorted(found) if graph.nests[other] is not None)
+    return (other for other in sorted(found) if graph.nest(other) is not None)
 
 
 def _neighbours(step: int, readers: set[int]) -> Iterator[int]:
@@ -125,9 +139,11 @@ def _neighbours(step: int, readers: set[int]) -> Iterator[int]:
         yield min(above)
 
 
-def _push(
-    queue: list[tuple[int, int, int, int]], graph: Graph, step: int, others: Iterator[int]
-) -> None:
+Candidate = tuple[int, int, int, int]
+"""Bytes saved, negated; distance; the two steps. The least comes first."""
+
+
+def _push(queue: list[Candidate], graph: Graph, step: int, others: Iterator[int]) -> None:
     for other in others:
         first, second = min(step, other), max(step, other)
         saved = bytes_saved(graph, first, second)
@@ -138,6 +154,8 @@ def _push(
 def bytes_saved(graph: Graph, first: int, second: int) -> int:
     """Bytes that need not move when the two are one: shared reads, and buffers that leave memory."""
     left, right = graph.nest(first), graph.nest(second)
+    if left is None or right is None:
+        return 0
     both = {first, second}
     total = 0
     for name in left.loaded:
@@ -156,7 +174,7 @@ def bytes_saved(graph: Graph, first: int, second: int) -> int:
 
 def _try(graph: Graph, first: int, second: int) -> Alignment | str:
     """How to fuse two steps, or why not. `first` comes first in the program."""
-    left, right = graph.nests[first], graph.nests[second]
+    left, right = graph.nest(first), graph.nest(second)
     if left is None or right is None:
         return "a library call or a copy has no loops to fuse"
     for nest in (left, right):
@@ -255,7 +273,7 @@ def _join(graph: Graph, first: int, second: int, alignment: Alignment) -> None:
     left, right = alignment.left(), alignment.right()
     pieces = sorted((*left.pieces, *right.pieces), key=lambda piece: piece.position)
     nest = Nest(outer=alignment.outer, pieces=tuple(pieces), analysis=graph.analysis)
-    graph.nests[first], graph.nests[second] = nest, None
+    graph.steps[first], graph.steps[second] = nest, None
     graph.dependencies.contract(first, second)
     for name in nest.written:
         graph.writer[name] = first

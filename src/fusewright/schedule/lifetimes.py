@@ -9,19 +9,19 @@ from fusewright.ir.group import Accumulate, Group, Schedule, Stage, Store
 from fusewright.ir.index import Index
 from fusewright.ir.program import Buffer, CopyBack, ExternKernel
 from fusewright.schedule.analysis import Analysis
-from fusewright.schedule.dependencies import effects, output_buffers
+from fusewright.schedule.effects import output_buffers, statement_effects
 from fusewright.schedule.stages import action_roots
 
 Step = Group | ExternKernel | CopyBack
 
 
-def step_reads(step: Step, analysis: Analysis) -> tuple[str, ...]:
+def step_reads(step: Step) -> tuple[str, ...]:
     """Buffers whose memory a step reads or changes, those it makes left out."""
     if isinstance(step, Group):
         made = {buffer.name for buffer in step.writes}
         names = (buffer.name for buffer in step.reads if buffer.name not in made)
         return tuple(dict.fromkeys((*names, *(old for _, old in taken_over(step)))))
-    effect = effects(step, analysis)
+    effect = statement_effects(step)
     return tuple(dict.fromkeys((*effect.reads, *effect.overwrites)))
 
 
@@ -41,12 +41,11 @@ def last_uses(schedule: Schedule) -> tuple[tuple[str, ...], ...]:
 
     Graph inputs and constants are among them; a buffer that nobody reads dies with the step that makes it.
     """
-    analysis = Analysis(schedule.program)
     seen = set(output_buffers(schedule.program))
     dying: list[tuple[str, ...]] = []
     for step in reversed(schedule.steps):
         made = (buffer.name for buffer in step_writes(step))
-        used = dict.fromkeys((*step_reads(step, analysis), *made))
+        used = dict.fromkeys((*step_reads(step), *made))
         dying.append(tuple(name for name in used if name not in seen))
         seen.update(used)
     return tuple(reversed(dying))
@@ -71,7 +70,7 @@ def peak_bytes(schedule: Schedule) -> PeakBytes:
     for step, dying in zip(schedule.steps, last_uses(schedule), strict=True):
         made = [buffer.name for buffer in step_writes(step)]
         taken = {old for _, old in taken_over(step)} if isinstance(step, Group) else set()
-        reads = [n for n in step_reads(step, analysis) if n not in given and n not in taken]
+        reads = [n for n in step_reads(step) if n not in given and n not in taken]
         live += sum(analysis.bytes(name) for name in made)
         live -= sum(analysis.bytes(name) for name in taken if name not in given)
         peak = max(peak, live)

@@ -13,14 +13,23 @@ nest [i0<256]
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fusewright.ir.index import Index, Symbol, integer
-from fusewright.ir.program import ComputedBuffer, Pointwise, Reduction, Scan, Scatter
+from fusewright.ir.program import (
+    ComputedBuffer,
+    CopyBack,
+    ExternKernel,
+    Pointwise,
+    Reduction,
+    Scan,
+    Scatter,
+)
 from fusewright.ir.value import Constant, IndexValue, Load, Value
 from fusewright.schedule.analysis import Analysis
+from fusewright.schedule.effects import Effects, statement_effects
 
 Renaming = Mapping[Symbol, Index]
 """Loop variables, and what stands in their place."""
@@ -132,6 +141,19 @@ class Nest:
                 found.setdefault(load.buffer, []).append((piece, access))
         return {name: tuple(places) for name, places in found.items()}
 
+    def replace_loads(self, replaced: Callable[[Load], Value | None]) -> Nest:
+        """The nest with the loads for which `replaced` gives a value replaced by it."""
+        rewrite = self.analysis.expressions.rewrite
+        pieces = tuple(
+            replace(
+                piece,
+                value=rewrite(piece.value, {}, replaced),
+                place=None if piece.place is None else rewrite(piece.place, {}, replaced),
+            )
+            for piece in self.pieces
+        )
+        return replace(self, pieces=pieces)
+
     @cached_property
     def is_pointwise(self) -> bool:
         """Whether every piece is a store, so that outer loops may become inner ones."""
@@ -142,6 +164,18 @@ class Nest:
         """Names of all loops."""
         inner = (symbol.name for piece in self.pieces for symbol in piece.inner)
         return frozenset((*(symbol.name for symbol in self.outer), *inner))
+
+
+Step = Nest | ExternKernel | CopyBack
+"""What is ordered: a nest, which becomes a group, or a statement that is none."""
+
+
+def step_effects(step: Step, analysis: Analysis) -> Effects:
+    """What a step does to memory."""
+    if not isinstance(step, Nest):
+        return statement_effects(step)
+    bases = tuple(piece.base for piece in step.pieces if piece.base)
+    return Effects(tuple(step.loaded), tuple(step.written), bases)
 
 
 def extent(symbol: Symbol) -> Index:

@@ -1,49 +1,116 @@
-"""The order of the steps: the program's own, or the one that frees memory first where that lowers the peak.
+"""The order of the steps: the program's own, or one that frees memory first where that lowers the peak.
 
-Both are made and the one with the lower estimated peak is taken; the program's order wins a tie, so that neighbouring
-steps stay near the data that they share.
+Both are made and the one with the lower peak, by hints, is taken; the program's order wins a tie, so that steps stay
+near the data that they share.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from fusewright.schedule.dependencies import Dependencies
+from fusewright.schedule.fusion import Graph
+from fusewright.schedule.nest import Nest, step_effects
 
 
-def order_steps(
-    alive: Sequence[int],
-    dependencies: Dependencies,
-    reads: Mapping[int, Sequence[str]],
-    writes: Mapping[int, Sequence[str]],
-    kept: frozenset[str],
-    size: Callable[[str], int],
-) -> list[int]:
-    """Steps in an order that respects `dependencies`. `kept` buffers are never freed."""
-    by_position = _list_schedule(alive, dependencies, lambda step: 0)
-    return by_position
+def order_steps(graph: Graph) -> list[int]:
+    """The numbers of the steps that are left, in an order that respects their dependencies."""
+    alive = [number for number, step in enumerate(graph.steps) if step is not None]
+    as_written = _list_schedule(graph, alive, lambda number, memory: number)
+    frugal = _list_schedule(graph, alive, lambda number, memory: memory.growth(number))
+    if _peak(graph, frugal) < _peak(graph, as_written):
+        return frugal
+    return as_written
+
+
+@dataclass(slots=True)
+class Memory:
+    """Which buffers are alive while steps run, by hints; graph inputs and constants are left out."""
+
+    graph: Graph
+    made: dict[int, tuple[str, ...]]
+    """Buffers in memory that each step makes."""
+
+    used: dict[int, tuple[str, ...]]
+    """Those of them that each step reads."""
+
+    waiting: dict[str, set[int]]
+    """Steps that have still to read each of them."""
+
+    @staticmethod
+    def before(graph: Graph, alive: Sequence[int]) -> Memory:
+        """Before the first step."""
+        made: dict[int, tuple[str, ...]] = {}
+        used: dict[int, tuple[str, ...]] = {}
+        waiting: dict[str, set[int]] = {}
+        for number in alive:
+            step = graph.steps[number]
+            assert step is not None
+            effect = step_effects(step, graph.analysis)
+            made[number] = tuple(n for n in effect.writes if _is_stored(graph, number, n))
+            reads = dict.fromkeys((*effect.reads, *effect.overwrites))
+            used[number] = tuple(n for n in reads if graph.writer.get(n, number) != number)
+            for name in used[number]:
+                waiting.setdefault(name, set()).add(number)
+        return Memory(graph, made, used, waiting)
+
+    def growth(self, number: int) -> int:
+        """Bytes by which memory is larger after a step than before it."""
+        size = self.graph.analysis.bytes
+        freed = sum(size(name) for name in self.used[number] if self._dies(name, number))
+        return sum(map(size, self.made[number])) - freed
+
+    def run(self, number: int) -> None:
+        """The step has run."""
+        for name in self.used[number]:
+            self.waiting[name].discard(number)
+
+    def _dies(self, name: str, number: int) -> bool:
+        return name not in self.graph.kept and self.waiting[name] == {number}
+
+
+def _is_stored(graph: Graph, number: int, name: str) -> bool:
+    """Whether a buffer that a step makes is seen by others."""
+    if not isinstance(graph.steps[number], Nest):
+        return True
+    return name in graph.kept or not graph.readers.get(name, set()) <= {number}
 
 
 def _list_schedule(
-    alive: Sequence[int], dependencies: Dependencies, priority: Callable[[int], int]
+    graph: Graph, alive: Sequence[int], priority: Callable[[int, Memory], int]
 ) -> list[int]:
     """Of the steps that are ready always the one of lowest priority, then of lowest number."""
-    waiting = {step: len(dependencies.direct[step]) for step in alive}
-    followers: dict[int, list[int]] = {step: [] for step in alive}
-    for step in alive:
-        for before in dependencies.direct[step]:
-            followers[before].append(step)
-    ready = [(priority(step), step) for step in alive if not waiting[step]]
-    heapq.heapify(ready)
+    dependencies = graph.dependencies
+    memory = Memory.before(graph, alive)
+    waiting = {number: len(dependencies.direct[number]) for number in alive}
+    followers: dict[int, list[int]] = {number: [] for number in alive}
+    for number in alive:
+        for before in dependencies.direct[number]:
+            followers[before].append(number)
+    ready = [number for number in alive if not waiting[number]]
     order: list[int] = []
     while ready:
-        _, step = heapq.heappop(ready)
-        order.append(step)
-        for follower in followers[step]:
+        number = min(ready, key=lambda step: (priority(step, memory), step))
+        ready.remove(number)
+        order.append(number)
+        memory.run(number)
+        for follower in followers[number]:
             waiting[follower] -= 1
             if not waiting[follower]:
-                heapq.heappush(ready, (priority(follower), follower))
+                ready.append(follower)
     if len(order) != len(alive):
         raise ValueError("the steps depend on each other in a circle")
     return order
+
+
+def _peak(graph: Graph, order: Sequence[int]) -> int:
+    """The most bytes alive at once in this order."""
+    memory = Memory.before(graph, order)
+    size = graph.analysis.bytes
+    alive = peak = 0
+    for number in order:
+        growth = memory.growth(number)
+        peak = max(peak, alive + sum(map(size, memory.made[number])))
+        alive += growth
+        memory.run(number)
+    return peak

@@ -1,0 +1,177 @@
+"""Inlining: a stored value that is cheaper to compute again than to keep is put where it is read, and its buffer goes.
+
+Before:
+```
+nest [i0<768]                  store a[i0]:  w[i0] * 2
+nest [i0<256, i1<768]          store y[768*i0 + i1]:  x[768*i0 + i1] + a[i1]
+```
+After:
+```
+nest [i0<256, i1<768]          store y[768*i0 + i1]:  x[768*i0 + i1] + w[i1] * 2
+```
+The loops of the producer are found from the element that is read (`invert`), so the reader may walk it in any order,
+repeat it or skip parts. A value is inlined
+* into a single place that needs each element about once, whatever it costs;
+* into every place, where it costs little and reads no more bytes than it writes, or reads nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusewright.ir.index import Index
+from fusewright.ir.value import Load, Value
+from fusewright.schedule.analysis import Analysis
+from fusewright.schedule.invert import compounds, loops_of_element
+from fusewright.schedule.nest import Nest, Piece, Step, extent, step_effects
+from fusewright.schedule.simplify import simplify
+
+CHEAP_COST = 4
+"""A value of at most this cost may be computed again wherever it is read."""
+
+REPEATS = 1.25
+"""How often a single place may need each element, on average, for a value of any cost to move there."""
+
+VALUE_LIMIT = 256
+"""A value does not grow past this many nodes by inlining."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """Who uses one buffer."""
+
+    loads: tuple[tuple[Nest, Piece, Load], ...]
+    last: int
+    """Position of the last reader."""
+
+    is_needed: bool
+    """Whether a library call, a copy, the caller or a scatter's base needs it in memory."""
+
+
+def inline(steps: Sequence[Step | None], kept: frozenset[str], analysis: Analysis) -> list[Step | None]:
+    """Steps with values inlined; None where nothing is left. Expects one piece a nest."""
+    result = list(steps)
+    uses = _uses(steps, kept, analysis)
+    overwritten = _overwritten(steps, analysis)
+    inlined: dict[str, Callable[[Load], Value]] = {}
+    for position, step in enumerate(steps):
+        if not isinstance(step, Nest):
+            continue
+        nest = _with_inlined(step, inlined)
+        result[position] = nest
+        (piece,) = nest.pieces
+        if not piece.is_store:
+            continue
+        (write,) = piece.writes
+        use = uses.get(write.buffer)
+        if use is None or why_not_inline(nest, position, use, overwritten) is not None:
+            continue
+        inlined[write.buffer] = _substitution(nest, piece)
+        result[position] = None
+    return result
+
+
+def why_not_inline(
+    nest: Nest, position: int, use: Uses, overwritten: Mapping[str, Sequence[int]]
+) -> str | None:
+    """The reason why a stored value stays where it is, or None."""
+    (piece,) = nest.pieces
+    analysis = nest.analysis
+    if use.is_needed:
+        return "it is needed in memory"
+    if len(analysis.nodes(piece.value)) > VALUE_LIMIT:
+        return "its expression is large"
+    reason = _too_expensive(nest, piece, use)
+    if reason is not None:
+        return reason
+    for name in nest.loaded:
+        if any(position < when <= use.last for when in overwritten.get(name, ())):
+            return f"{name} changes before it is read"
+    for _, _, load in use.loads:
+        found = loops_of_element(piece.writes[0].index, nest.outer, load.index, analysis)
+        if found is None:
+            return "its loops cannot be told from an element"
+        if sum(map(compounds, found.values())) > 2 * compounds(load.index):
+            return f"reading at {load.index} would need divisions"
+    return None
+
+
+def _too_expensive(nest: Nest, piece: Piece, use: Uses) -> str | None:
+    analysis = nest.analysis
+    name = piece.writes[0].buffer
+    cost = analysis.cost(piece.value)
+    repeats = sum(_points(reader, at) for reader, at, _ in use.loads) / max(analysis.elements(name), 1)
+    if len(use.loads) == 1 and repeats <= REPEATS:
+        return None
+    if cost > CHEAP_COST:
+        return "computing it again costs more than memory"
+    points = analysis.points(map(extent, nest.outer))
+    sizes = {load.buffer: load.dtype.bytes for load in piece.loads(analysis)}
+    read = sum(min(analysis.bytes(b), points * size) for b, size in sizes.items())
+    if read > analysis.bytes(name):
+        return "it reads more bytes than it writes"
+    return None
+
+
+def _points(nest: Nest, piece: Piece) -> int:
+    """How often the value of a piece is evaluated."""
+    return nest.analysis.points(map(extent, (*nest.outer, *piece.inner)))
+
+
+def _uses(steps: Iterable[Step | None], kept: frozenset[str], analysis: Analysis) -> dict[str, Uses]:
+    loads: dict[str, list[tuple[Nest, Piece, Load]]] = {}
+    last: dict[str, int] = {}
+    needed = set(kept)
+    for position, step in enumerate(steps):
+        if step is None:
+            continue
+        effect = step_effects(step, analysis)
+        for name in (*effect.reads, *effect.overwrites):
+            last[name] = position
+        if not isinstance(step, Nest):
+            needed.update(effect.reads)
+            needed.update(effect.overwrites)
+            continue
+        needed.update(effect.overwrites)
+        for piece in step.pieces:
+            for load in piece.loads(analysis):
+                loads.setdefault(load.buffer, []).append((step, piece, load))
+    return {name: Uses(tuple(found), last[name], name in needed) for name, found in loads.items()}
+
+
+def _overwritten(steps: Iterable[Step | None], analysis: Analysis) -> dict[str, list[int]]:
+    """Positions of the steps that change each buffer's memory."""
+    found: dict[str, list[int]] = {}
+    for position, step in enumerate(steps):
+        if step is not None:
+            for name in step_effects(step, analysis).overwrites:
+                found.setdefault(name, []).append(position)
+    return found
+
+
+def _substitution(nest: Nest, piece: Piece) -> Callable[[Load], Value]:
+    """The value of a load of what `piece` stores."""
+    known: dict[Index, Value] = {}
+    index = piece.writes[0].index
+
+    def value_of(load: Load) -> Value:
+        if load.index not in known:
+            found = loops_of_element(index, nest.outer, load.index, nest.analysis)
+            assert found is not None
+            known[load.index] = nest.analysis.expressions.substitute(piece.value, found)
+        return known[load.index]
+
+    return value_of
+
+
+def _with_inlined(nest: Nest, inlined: Mapping[str, Callable[[Load], Value]]) -> Nest:
+    """The nest with every load of an inlined buffer replaced."""
+    if not any(name in inlined for name in nest.loaded):
+        return nest
+
+    def replaced(load: Load) -> Value | None:
+        value_of = inlined.get(load.buffer)
+        return None if value_of is None else value_of(load)
+
+    return simplify(nest.replace_loads(replaced))
