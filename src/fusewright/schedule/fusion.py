@@ -20,9 +20,10 @@ their number grows with the program and not with its square. `why_not_fuse` says
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from fusewright.ir.index import Symbol
 from fusewright.schedule.align import Alignment, align
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.dependencies import Dependencies
@@ -99,7 +100,8 @@ def fuse(graph: Graph) -> None:
         if isinstance(found, str):
             refused.add(attempt)
             continue
-        _join(graph, first, second, found)
+        pieces = (*found.left().pieces, *found.right().pieces)
+        join(graph, first, second, found.outer, pieces)
         version[first] += 1
         _push(queue, graph, first, _partners(graph, first))
 
@@ -174,6 +176,21 @@ def bytes_saved(graph: Graph, first: int, second: int) -> int:
 
 def _try(graph: Graph, first: int, second: int) -> Alignment | str:
     """How to fuse two steps, or why not. `first` comes first in the program."""
+    reason = why_not_join(graph, first, second)
+    if reason is not None:
+        return reason
+    if graph.dependencies.must_precede(second, first):
+        first, second = second, first
+    left, right = graph.nest(first), graph.nest(second)
+    assert left is not None and right is not None
+    depends = any(name in right.loaded for name in left.written)
+    if not depends and abs(second - first) > NEIGHBOUR_DISTANCE:
+        return "they only read the same data, far apart"
+    return _best_alignment(left, right)
+
+
+def why_not_join(graph: Graph, first: int, second: int) -> str | None:
+    """Why two steps cannot be one, whatever their loops; None when they can."""
     left, right = graph.nest(first), graph.nest(second)
     if left is None or right is None:
         return "a library call or a copy has no loops to fuse"
@@ -185,14 +202,10 @@ def _try(graph: Graph, first: int, second: int) -> Alignment | str:
     touched = left.loaded.keys() | right.loaded.keys() | left.written.keys() | right.written.keys()
     if len(touched) > BUFFERS_LIMIT:
         return f"together they touch more than {BUFFERS_LIMIT} buffers"
-    if graph.dependencies.must_precede(second, first):
-        first, second, left, right = second, first, right, left
-    if graph.dependencies.between(first, second):
+    dependencies = graph.dependencies
+    if dependencies.between(first, second) or dependencies.between(second, first):
         return "a third step lies between them"
-    depends = any(name in right.loaded for name in left.written)
-    if not depends and second - first > NEIGHBOUR_DISTANCE:
-        return "they only read the same data, far apart"
-    return _best_alignment(left, right)
+    return None
 
 
 def _best_alignment(left: Nest, right: Nest) -> Alignment | str:
@@ -203,7 +216,11 @@ def _best_alignment(left: Nest, right: Nest) -> Alignment | str:
         if isinstance(alignment, str):
             reason = alignment
             continue
-        obstacle = _misses(left, right, alignment) or _too_serial(left, right, alignment)
+        obstacle = (
+            _misses(left, right, alignment)
+            or _too_serial(left, right, alignment)
+            or _bends_stores(left, right, alignment)
+        )
         if obstacle is None:
             return alignment
         reason = obstacle
@@ -258,6 +275,14 @@ def _too_serial(left: Nest, right: Nest, alignment: Alignment) -> str | None:
     return None
 
 
+def _bends_stores(left: Nest, right: Nest, alignment: Alignment) -> str | None:
+    """Whether plain stores, which run over all their loops in any order, would need inner loops only for each other."""
+    if left.is_pointwise and right.is_pointwise:
+        if alignment.left_side.demoted or alignment.right_side.demoted:
+            return "both only store, over different loops"
+    return None
+
+
 def _work(nest: Nest) -> int:
     """Points of all loops, of the piece that has most."""
     points = nest.analysis.points
@@ -268,15 +293,15 @@ def _work(nest: Nest) -> int:
 # Change ----------------------------------------------------------------------------------------------
 
 
-def _join(graph: Graph, first: int, second: int, alignment: Alignment) -> None:
-    """Put the fused nest in the place of `first`; `second` is gone."""
-    left, right = alignment.left(), alignment.right()
-    pieces = sorted((*left.pieces, *right.pieces), key=lambda piece: piece.position)
-    nest = Nest(outer=alignment.outer, pieces=tuple(pieces), analysis=graph.analysis)
+def join(
+    graph: Graph, first: int, second: int, outer: tuple[Symbol, ...], pieces: Iterable[Piece]
+) -> None:
+    """Put one nest of all `pieces` in the place of `first`; `second` is gone."""
+    ordered = tuple(sorted(pieces, key=lambda piece: piece.position))
+    nest = Nest(outer=outer, pieces=ordered, analysis=graph.analysis)
     graph.steps[first], graph.steps[second] = nest, None
     graph.dependencies.contract(first, second)
-    for name in nest.written:
-        graph.writer[name] = first
+    graph.writer.update(dict.fromkeys(nest.written, first))
     for name in nest.loaded:
         readers = graph.readers[name]
         readers.discard(second)

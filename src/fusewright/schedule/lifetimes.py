@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fusewright.ir.group import Accumulate, Group, Schedule, Stage, Store
 from fusewright.ir.index import Index
-from fusewright.ir.program import Buffer, CopyBack, ExternKernel
+from fusewright.ir.program import Buffer, CopyBack, ExternKernel, Layout
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import output_buffers, statement_effects
 from fusewright.schedule.stages import action_roots
@@ -95,7 +95,7 @@ def taken_over(group: Group) -> tuple[tuple[str, str], ...]:
 
 
 def possible_reuses(group: Group, analysis: Analysis) -> tuple[tuple[str, str], ...]:
-    """Pairs (written, read) of equal layout in which every element is read only by the point that then writes it.
+    """Pairs (written, read) of equal span in which every element is read only by the point that then writes it.
 
     Each loaded index must be the stored one, and no load may come in a later stage or action than the store.
     """
@@ -108,11 +108,25 @@ def possible_reuses(group: Group, analysis: Analysis) -> tuple[tuple[str, str], 
             continue
         index, place = stores[written.name]
         for read in group.reads:
-            if read.name in made or read.layout != written.layout:
+            if read.name in made or not _same_memory(read.layout, written.layout):
                 continue
             if all(at == index and when <= place for at, when in loads.get(read.name, ())):
                 pairs.append((written.name, read.name))
     return tuple(pairs)
+
+
+def _same_memory(one: Layout, other: Layout) -> bool:
+    """Whether two layouts take the same bytes of memory."""
+    alike = one.dtype == other.dtype and one.device == other.device
+    return alike and (one == other or _span(one) == _span(other))
+
+
+def _span(layout: Layout) -> Index:
+    """One more than the last element's index."""
+    total = layout.offset + 1
+    for size, stride in zip(layout.size, layout.stride, strict=True):
+        total = total + (size - 1) * stride
+    return total
 
 
 Moment = tuple[int, int]

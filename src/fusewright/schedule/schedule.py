@@ -9,6 +9,7 @@ from fusewright.ir.group import Group, Schedule
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import ComputedBuffer, CopyBack, ExternKernel, Program
 from fusewright.schedule.analysis import Analysis
+from fusewright.schedule.batch import batch
 from fusewright.schedule.dead_code import remove_dead_code
 from fusewright.schedule.effects import output_buffers
 from fusewright.schedule.fusion import Graph, fuse
@@ -18,6 +19,7 @@ from fusewright.schedule.names import group_name
 from fusewright.schedule.nest import Nest, Step, nest_of
 from fusewright.schedule.order import order_steps
 from fusewright.schedule.simplify import simplify
+from fusewright.schedule.split import split_reductions
 from fusewright.schedule.stages import build_group
 
 
@@ -27,10 +29,13 @@ def schedule(program: Program, context: CompileContext) -> Schedule:
     kept = output_buffers(program)
 
     program = remove_dead_code(program, analysis)
+    program = split_reductions(program, analysis)
     steps = simplified_steps(program, analysis)
     steps = inline(steps, kept, analysis)
     graph = Graph.of(steps, kept, analysis)
     fuse(graph)
+    simplify_nests(graph)
+    batch(graph)
     order = order_steps(graph)
     return Schedule(program=program, steps=tuple(_finished(program, graph, n) for n in order))
 
@@ -45,6 +50,13 @@ def simplified_steps(program: Program, analysis: Analysis) -> list[Step | None]:
     ]
 
 
+def simplify_nests(graph: Graph) -> None:
+    """Simplify the loops of what fusion has made."""
+    for number, step in enumerate(graph.steps):
+        if isinstance(step, Nest):
+            graph.steps[number] = simplify(step)
+
+
 def _finished(program: Program, graph: Graph, number: int) -> Group | ExternKernel | CopyBack:
     """A step as the next stage wants it: nests become groups."""
     step = graph.steps[number]
@@ -55,10 +67,9 @@ def _finished(program: Program, graph: Graph, number: int) -> Group | ExternKern
     def leaves_memory(name: str) -> bool:
         return name not in graph.kept and graph.readers.get(name, set()) <= {number}
 
-    nest = simplify(step)
-    origins = _origins(program, nest)
-    group = build_group(nest, group_name(nest, origins), leaves_memory, origins)
-    bases = tuple((piece.writes[0].buffer, piece.base) for piece in nest.pieces if piece.base)
+    origins = _origins(program, step)
+    group = build_group(step, group_name(step, origins), leaves_memory, origins)
+    bases = tuple((piece.writes[0].buffer, piece.base) for piece in step.pieces if piece.base)
     return replace(group, reuses=(*bases, *possible_reuses(group, graph.analysis)))
 
 

@@ -1,0 +1,53 @@
+"""Batching: stores over equal loops that have nothing to do with each other share one kernel, and so one launch.
+
+Before:                                        After:
+```
+nest [i0<24, i1<8192]  store a[…]:  …          nest [i0<24, i1<8192]
+nest [i0<24, i1<8192]  store b[…]:  …            store a[…]:  …
+                                                 store b[…]:  …
+```
+Runs after fusion, on simplified nests, whose loops are equal when they are the same symbols. Only steps that lie near
+each other are batched, so that no buffer has to live much longer.
+"""
+
+from __future__ import annotations
+
+from fusewright.ir.index import Symbol
+from fusewright.schedule.fusion import Graph, join, why_not_join
+from fusewright.schedule.nest import Nest
+
+DISTANCE = 8
+"""Statements of the program that two batched nests may lie apart."""
+
+
+def batch(graph: Graph) -> None:
+    """Join each nest of stores with the nearest one before it that has the same loops. Changes `graph` in place."""
+    latest: dict[tuple[Symbol, ...], int] = {}
+    for number in range(len(graph.steps)):
+        nest = graph.nest(number)
+        if nest is None or not nest.is_pointwise or any(piece.inner for piece in nest.pieces):
+            continue
+        earlier = latest.get(nest.outer)
+        if earlier is None or why_not_batch(graph, earlier, number) is not None:
+            latest[nest.outer] = number
+            continue
+        left = graph.nest(earlier)
+        assert left is not None
+        join(graph, earlier, number, nest.outer, (*left.pieces, *nest.pieces))
+
+
+def why_not_batch(graph: Graph, first: int, second: int) -> str | None:
+    """The reason why two nests over the same loops keep a kernel each, or None."""
+    left, right = graph.nest(first), graph.nest(second)
+    if not isinstance(left, Nest) or not isinstance(right, Nest):
+        return "a library call or a copy has no loops"
+    if _position(right) - _position(left) > DISTANCE:
+        return "they lie far apart"
+    dependencies = graph.dependencies
+    if dependencies.must_precede(first, second) or dependencies.must_precede(second, first):
+        return "one needs the other's result"
+    return why_not_join(graph, first, second)
+
+
+def _position(nest: Nest) -> int:
+    return nest.pieces[-1].position
