@@ -125,15 +125,6 @@ def is_composite(op: OpOverload) -> bool:
     )
 
 
-@functools.lru_cache(maxsize=None)
-def has_backend_kernel(op: OpOverload, device_type: str) -> bool:
-    """True when the operator has a kernel written for `device_type` (cpu, cuda).
-
-    Otherwise it is made of other operators; such an out-variant computes a result of its own and copies it.
-    """
-    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), device_type.upper())
-
-
 def overload_by_name(namespace: str, name: str, overload: str) -> OpOverload | None:
     """The operator `namespace::name.overload`, or None where this torch has none of that name."""
     packet = getattr(getattr(torch.ops, namespace), name, None)
@@ -155,13 +146,22 @@ def _plain_until_dynamo(wrapper: FunctionType, plain: Callable[..., Any]) -> Cal
     return call
 
 
-def _wrappers(functions: Iterable[Any]) -> Iterable[FunctionType]:
-    """Every function along the `__wrapped__` chains that torch made with `torch._disable_dynamo`."""
+def _inside(function: FunctionType) -> Any:
+    """What a decorated function calls: torch's decorators all name it `fn`; None when it is not decorated."""
+    names = function.__code__.co_freevars
+    if function.__closure__ is None or "fn" not in names:
+        return None
+    return function.__closure__[names.index("fn")].cell_contents
+
+
+def _wrappers(functions: Iterable[Any]) -> Iterable[tuple[FunctionType, Any]]:
+    """Each function made with `torch._disable_dynamo` among the decorators of `functions`, with what it wraps."""
     for function in functions:
         while isinstance(function, FunctionType):
-            if function.__code__.co_filename.endswith("_compile.py"):
-                yield function
-            function = getattr(function, "__wrapped__", None)
+            inside = _inside(function)
+            if inside is not None and function.__code__.co_filename == torch._compile.__file__:
+                yield function, inside
+            function = inside
 
 
 @functools.lru_cache(maxsize=1)
@@ -183,8 +183,7 @@ def run_references_without_dynamo() -> None:
     tables = torch._decomp.global_decomposition_table
     functions = [value for module in modules for value in vars(module).values()]
     functions += [function for table in tables.values() for function in table.values()]
-    for wrapper in _wrappers(functions):
-        plain = wrapper.__wrapped__
+    for wrapper, plain in _wrappers(functions):
         if not hasattr(plain, "__dynamo_disable"):
             plain.__dynamo_disable = _plain_until_dynamo(wrapper, plain)
 

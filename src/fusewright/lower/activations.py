@@ -42,6 +42,10 @@ def elu(
     return (x <= 0).where(negative, x * scale)
 
 
+def celu(x: Scalar, alpha: Scalar | float = 1.0) -> Scalar:
+    return (x <= 0).where(x.like(alpha) * (x / alpha).apply("expm1"), x)
+
+
 def softplus(x: Scalar, beta: Scalar | float = 1.0, threshold: Scalar | float = 20.0) -> Scalar:
     """log(1 + exp(beta x)) / beta, which is x itself to all digits past the threshold."""
     scaled = x * beta
@@ -117,6 +121,7 @@ FORMULAS: dict[str, Callable[..., Scalar]] = {
     "aten.leaky_relu.default": leaky_relu,
     "aten.hardtanh.default": hardtanh,
     "aten.elu.default": elu,
+    "aten.celu.default": celu,
     "aten.softplus.default": softplus,
     "aten.mish.default": mish,
     "aten.hardswish.default": hardswish,

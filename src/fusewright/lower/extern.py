@@ -17,7 +17,6 @@ from fusewright.ir.program import (
     BufferReference,
     Enumerated,
     ExternKernel,
-    Layout,
     ListOf,
     Literal,
     Operand,
@@ -27,7 +26,6 @@ from fusewright.lower.boxes import Box
 from fusewright.lower.builder import Builder, Call
 from fusewright.torch_compat import (
     OpOverload,
-    has_backend_kernel,
     operator_arguments,
     operator_returns,
     overload_by_name,
@@ -40,6 +38,16 @@ _ENUMERATED = {
     torch.layout: "layout",
     torch.memory_format: "memory_format",
 }
+
+WRITES_ITS_OUT = frozenset(
+    f"aten.{name}.default"
+    for name in """
+        mm addmm bmm baddbmm addmv cat cumsum cumprod gather avg_pool2d avg_pool3d upsample_nearest2d
+        upsample_bilinear2d upsample_bicubic2d
+    """.split()
+)
+"""Operators whose out-variant computes right into its result. Others compute elsewhere and copy, use the result for
+intermediate values of other sizes, or (the out-variant of a complex FFT of real numbers) give wrong values."""
 
 
 def call_extern(
@@ -80,7 +88,7 @@ def call_extern(
         results=tuple(results) if is_list else (),
         mutates=written,
         aliases=tuple(_aliases(target, outputs, operands, named)),
-        out_operator="" if is_list or not outputs else _out_variant(target, outputs[0].layout),
+        out_operator="" if is_list or not outputs else out_variant(target),
     )
     builder.statements.append(kernel)
     if outputs:
@@ -107,19 +115,17 @@ def operand(builder: Builder, argument: Any) -> Operand:
 
 
 @functools.lru_cache(maxsize=None)
-def _out_overload(target: OpOverload, device: str) -> str:
-    """The qualified name of the operator's out-variant that has a kernel of its own on `device`, or empty."""
+def out_variant(target: OpOverload) -> str:
+    """The qualified name of the out-variant to use in place of `target`, or empty."""
+    if str(target) not in WRITES_ITS_OUT:
+        return ""
     namespace, name = target.name().split(".")[0].split("::")
     candidate = overload_by_name(namespace, name, "out")
-    if candidate is None or not has_backend_kernel(candidate, device):
+    if candidate is None:
         return ""
     own = [(a.name, str(a.type)) for a in operator_arguments(target)]
     out = [(a.name, str(a.type)) for a in operator_arguments(candidate)]
     return str(candidate) if out == [*own, ("out", "Tensor")] else ""
-
-
-def _out_variant(target: OpOverload, layout: Layout) -> str:
-    return _out_overload(target, layout.device.split(":")[0])
 
 
 def _used_results(node: fx.Node) -> set[int]:
