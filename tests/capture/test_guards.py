@@ -101,17 +101,37 @@ NAN = float("nan")
         (GuardKind.EQUALS, 0.0, [0.0], [-0.0, 0]),
         (GuardKind.EQUALS, NAN, [NAN, math.nan], [0.0]),
         (GuardKind.EQUALS, complex(0.0, -0.0), [complex(0.0, -0.0)], [0j]),
-        (GuardKind.EQUALS, (1, (2.0, "a")), [(1, (2.0, "a"))], [(1, (2, "a")), (True, (2.0, "a")), (1,)]),
+        (
+            GuardKind.EQUALS,
+            (1, (2.0, "a")),
+            [(1, (2.0, "a"))],
+            [(1, (2, "a")), (True, (2.0, "a")), (1,)],
+        ),
         (GuardKind.EQUALS, torch.float32, [torch.float32], [torch.float64, "float32"]),
-        (GuardKind.EQUALS, torch.device("cpu"), [torch.device("cpu")], [torch.device("meta"), "cpu"]),
+        (
+            GuardKind.EQUALS,
+            torch.device("cpu"),
+            [torch.device("cpu")],
+            [torch.device("meta"), "cpu"],
+        ),
         (GuardKind.EQUALS, torch.Size([2, 3]), [torch.Size([2, 3])], [(2, 3), torch.Size([3, 2])]),
         (GuardKind.EQUALS, 10**40, [10**40], [10**40 + 1]),
-        (GuardKind.LENGTH, 2, [[1, 2], (1, 2), {1: 1, 2: 2}, {1, 2}, MyDict(a=1, b=2)], [[], [1], {}]),
+        (
+            GuardKind.LENGTH,
+            2,
+            [[1, 2], (1, 2), {1: 1, 2: 2}, {1, 2}, MyDict(a=1, b=2)],
+            [[], [1], {}],
+        ),
         (GuardKind.DICT_KEYS, ("a", "b"), [{"a": 1, "b": 2}], [{"b": 2, "a": 1}, {"a": 1}, {}, []]),
         (GuardKind.DICT_KEYS, (1,), [{1: 0}], [{True: 0}, {1.0: 0}]),
         (GuardKind.DICT_CONTAINS, "a", [{"a": 1}, {"a"}, MyDict(a=1)], [{}, {"b": 1}, ["a"]]),
         (GuardKind.DICT_ABSENT, "a", [{}, {"b": 1}, MyDict(b=1)], [{"a": 1}, {"a"}, []]),
-        (GuardKind.SET_EQUALS, frozenset({1, "a"}), [{1, "a"}], [{True, "a"}, {1}, {1, "a", 2}, [1]]),
+        (
+            GuardKind.SET_EQUALS,
+            frozenset({1, "a"}),
+            [{1, "a"}],
+            [{True, "a"}, {1}, {1, "a", 2}, [1]],
+        ),
         (GuardKind.ATTRIBUTES, ("a",), [Plain(a=1)], [Plain(), Plain(a=1, b=2), object()]),
         (GuardKind.ABSENT, "a", [Plain(), Plain(b=1)], [Plain(a=1)]),
         (GuardKind.CLASS_ABSENT, "missing", [Plain, int], [type("T", (), {"missing": 1}), 5]),
@@ -204,7 +224,7 @@ def test_tensors(index: int) -> None:
 
 
 def test_tensor_of_another_kind_is_not_asked_for_sizes(capfd: pytest.CaptureFixture[str]) -> None:
-    """torch's C functions print when a tensor has no plain sizes: the key set is compared before."""
+    """torch's C functions print when a tensor has no plain sizes: key sets come first."""
     assert not holds(one(GuardKind.TENSOR, torch.randn(2, 3)), next(tensors())[1][-2])
     assert capfd.readouterr().err == ""
 
@@ -232,7 +252,11 @@ def test_key_sets_asked_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def attach(samples: Any) -> bool:
         return _extension.attach_torch(
-            torch_compat.LIBRARY_FILE, torch.Tensor, torch.nn.Parameter, samples, torch_compat.key_set
+            torch_compat.LIBRARY_FILE,
+            torch.Tensor,
+            torch.nn.Parameter,
+            samples,
+            torch_compat.key_set,
         )
 
     assert attach(tuple((t, address, key_set + 1) for t, address, key_set in _samples())) is False
@@ -248,7 +272,7 @@ def test_attaching_to_an_unknown_torch_fails_in_one_sentence() -> None:
     from fusewright.native import _extension, _samples
 
     wrong = tuple((t, address + 1, key_set) for t, address, key_set in _samples())
-    with pytest.raises(ImportError, match="it works with torch 2.11 to 2.13"):
+    with pytest.raises(ImportError, match=r"it works with torch 2\.11 to 2\.13"):
         _extension.attach_torch(
             torch_compat.LIBRARY_FILE, torch.Tensor, torch.nn.Parameter, wrong, torch_compat.key_set
         )
@@ -492,14 +516,20 @@ def test_guards_keep_nothing_alive() -> None:
     guards = build(
         Guard(GuardKind.TYPE, X, Model),
         Guard(GuardKind.IDENTITY, layer, model.layer),
-        Guard(GuardKind.TENSOR, DictItemSource(InstanceSource(layer, "_parameters"), "weight"), model.layer.weight),
+        Guard(
+            GuardKind.TENSOR,
+            DictItemSource(InstanceSource(layer, "_parameters"), "weight"),
+            model.layer.weight,
+        ),
     )
     assert holds(guards, model)
     counts = [sys.getrefcount(each) for each in (model, model.layer, model.layer.weight, Model)]
     for _ in range(50):
         guards.check({"x": model}, f)
         guards.explain({"x": None}, f)
-    assert counts == [sys.getrefcount(each) for each in (model, model.layer, model.layer.weight, Model)]
+    assert counts == [
+        sys.getrefcount(each) for each in (model, model.layer, model.layer.weight, Model)
+    ]
     gone = [weakref.ref(each) for each in (model, model.layer, model.layer.weight, Model)]
     assert not guards.program.is_dead()
     del model, Model

@@ -46,8 +46,16 @@ LAYER = DictItemSource(InstanceSource(SELF, "_modules"), "layer")
         (DictItemSource(SELF, "k"), "self['k']", ("dict_item", "k")),
         (DictKeySource(SELF, 2), "list(self)[2]", ("dict_key", 2)),
         (LAYER, "self.layer", ("dict_item", "layer")),
-        (DictItemSource(InstanceSource(LAYER, "_modules"), "0"), "self.layer[0]", ("dict_item", "0")),
-        (DictItemSource(InstanceSource(LAYER, "_buffers"), "b"), "self.layer.b", ("dict_item", "b")),
+        (
+            DictItemSource(InstanceSource(LAYER, "_modules"), "0"),
+            "self.layer[0]",
+            ("dict_item", "0"),
+        ),
+        (
+            DictItemSource(InstanceSource(LAYER, "_buffers"), "b"),
+            "self.layer.b",
+            ("dict_item", "b"),
+        ),
     ],
 )
 def test_expressions_and_steps(

@@ -1,10 +1,11 @@
-"""The frame hook: signatures, guards, limits, errors, re-entrance, threads, other evaluators, leaks. Runs without torch.
+"""The frame hook: signatures, guards, limits, errors, re-entrance, threads, leaks. Without torch.
 
 `tests/native/test_other_pythons.py` runs this file under each CPython that is supported.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import sys
@@ -72,7 +73,7 @@ def test_every_kind_of_parameter(root_only: bool, args: Any, kwargs: Any, expect
     compiler, frames = replacing(everything, everything_compiled, root_only=root_only)
     assert compiler.call(everything, args, kwargs) == expected
     names = ("a", "b", "c", "rest", "d", "e", "others")
-    assert frames[0].locals == dict(zip(names, expected))
+    assert frames[0].locals == dict(zip(names, expected, strict=True))
     assert compiler.call(everything, args, kwargs) == expected
     assert len(frames) == 1
 
@@ -105,7 +106,7 @@ def test_methods_and_frame_fields() -> None:
 
 @Modes
 def test_captured_parameters(root_only: bool) -> None:
-    """A parameter that an inner function captures is a cell only after the frame's first instructions."""
+    """A parameter that an inner function captures becomes a cell as the frame starts."""
 
     def original(x: int) -> Callable[[], int]:
         return lambda: x
@@ -148,7 +149,7 @@ def test_compiled_function_must_fit() -> None:
 
     for wrong in (lambda: 1, with_closure, lambda x, y: 1):
         compiler = FrameCompiler(lambda frame, wrong=wrong: Entry(wrong, None))
-        with pytest.raises(TypeError, match="parameters and free variables of .*original"):
+        with pytest.raises(TypeError, match=r"parameters and free variables of .*original"):
             compiler.call(original, (1,), None)
     with pytest.raises(TypeError, match="must return None or an Entry"):
         FrameCompiler(lambda frame: 5).call(original, (1,), None)
@@ -383,10 +384,8 @@ def test_nothing_leaks(root_only: bool, outcome: str) -> None:
     argument = Argument()
     before = sys.getrefcount(argument)
     for _ in range(100):
-        try:
+        with contextlib.suppress(Failure):
             compiler.call(identity, (argument,), None)
-        except Failure:
-            pass
     assert sys.getrefcount(argument) == before
     gone = weakref.ref(argument)
     del argument
@@ -397,11 +396,13 @@ def test_a_dropped_compiler_drops_its_entries() -> None:
     class Held:
         pass
 
-    held = Held()
-    compiler = FrameCompiler(lambda frame: Entry(lambda x: x, None, (held, compiler)))
-    compiler.call(identity, (1,), None)
-    gone, compiler_gone = weakref.ref(held), weakref.ref(compiler)
-    del held, compiler
+    def make() -> tuple[Any, Any]:
+        held = Held()
+        compiler = FrameCompiler(lambda frame: Entry(lambda x: x, None, (held, compiler)))
+        compiler.call(identity, (1,), None)
+        return weakref.ref(held), weakref.ref(compiler)
+
+    gone, compiler_gone = make()
     gc.collect()
     assert gone() is None and compiler_gone() is None
 
@@ -428,7 +429,7 @@ def test_resetting_while_compiling_and_while_guarding() -> None:
 
 
 def test_many_frames_on_a_new_stack_chunk() -> None:
-    """Frames released by the hook are popped from the data stack, the first of a chunk with its chunk."""
+    """Frames are popped from the data stack, the first of a chunk with its chunk."""
     compiler, _ = replacing(deep, deep_compiled)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(3000)
@@ -451,7 +452,7 @@ def deep_compiled(n, a=0, b=0, c=0, d=0, e=0, f=0, g=0, h=0):  # type: ignore[no
 
 
 def test_threads_are_independent() -> None:
-    compiler, frames = replacing(identity, lambda x: ("compiled", x))
+    compiler, _ = replacing(identity, lambda x: ("compiled", x))
     barrier = threading.Barrier(3)
     results: dict[int, list[Any]] = {}
 

@@ -1,4 +1,4 @@
-"""Compiles the extension for the other supported CPythons found here and runs the hook's tests under each."""
+"""Compiles the extension for the other CPythons found here and runs the hook's tests under each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def find_python(version: str) -> str | None:
     pyenv = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python{version}"))
     candidates = [*([found] if found else []), *map(str, pyenv)]
     for candidate in candidates:
-        if subprocess.run([candidate, "--version"], check=False, capture_output=True).returncode == 0:
+        if (
+            subprocess.run([candidate, "--version"], check=False, capture_output=True).returncode
+            == 0
+        ):
             return candidate
     return None
 
@@ -47,7 +50,17 @@ def test_frame_hook(version: str, tmp_path: Path) -> None:
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "FUSEWRIGHT_EXTENSION": str(library),
     }
-    command = [python, "-m", "pytest", "-q", "-c", os.devnull, "--noconftest", "-p", "no:cacheprovider"]
+    command = [
+        python,
+        "-m",
+        "pytest",
+        "-q",
+        "-c",
+        os.devnull,
+        "--noconftest",
+        "-p",
+        "no:cacheprovider",
+    ]
     tests = str(ROOT / "tests" / "native" / "test_frame_hook.py")
     command += [f"--rootdir={ROOT}", tests]
     result = subprocess.run(

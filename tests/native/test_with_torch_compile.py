@@ -1,10 +1,11 @@
-"""The frame hook beside another user of frame evaluation, torch.compile's: each inside the other, in turns and in threads.
+"""The frame hook beside torch.compile's: each inside the other, in turns and in threads.
 
-In a process of its own: importing the other compiler changes what later tests of import costs would see.
+In a process of its own: importing the other compiler changes what tests of import costs see.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -83,7 +84,12 @@ print("done")
 
 
 def test_each_inside_the_other() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", PROGRAM], check=False, capture_output=True, text=True
+        [sys.executable, "-X", "faulthandler", "-c", PROGRAM],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert result.returncode == 0 and result.stdout.endswith("done\n"), result.stderr[-4000:]

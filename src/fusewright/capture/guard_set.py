@@ -1,15 +1,16 @@
 """Turns guards into a program run in C, and says in words which one failed.
 
-Guards with a common beginning of their sources share it: the program is a tree, in which each object is loaded once and
-tested before what is read from it. Everything that belongs to the user is held weakly, so that a set of guards keeps no
-model, tensor or class alive; once such an object is gone, the guards never hold again.
+Guards with a common beginning of their sources share it: the program is a tree, in which each
+object is loaded once and tested before what is read from it. What belongs to the user is held
+weakly, so that a set of guards keeps no model, tensor or class alive; once such an object is gone,
+the guards never hold again.
 
-    guards                                                  program: depth, step, tests
-    TYPE     model             MLP                          0  ("local", "model")        ("type", MLP)
-    EQUALS   model.training    False                        1  ("instance_dict",)
-    TENSOR   model.weight      float32[4, 8]                2  ("dict_item", "training")     ("equals", False)
-                                                            2  ("dict_item", "_parameters")
-                                                            3  ("dict_item", "weight")       ("tensor", ...)
+    guards                                 program: depth, step, tests
+    TYPE     model            MLP          0  ("local", "model")           ("type", MLP)
+    EQUALS   model.training   False        1  ("instance_dict",)
+    TENSOR   model.weight     f32[4, 8]    2  ("dict_item", "training")    ("equals", False)
+                                           2  ("dict_item", "_parameters")
+                                           3  ("dict_item", "weight")      ("tensor", ...)
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 import torch
 
 from fusewright import torch_compat
-from fusewright.capture.guard_words import expected_in_words, found_in_words
+from fusewright.capture.guard_words import GONE, expected_in_words, found_in_words
 from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.sources import Source, Step
 from fusewright.capture.tensor_pattern import TensorPattern
@@ -39,8 +40,8 @@ class GlobalState:
 
     grad_mode: bool
     dispatch_state: tuple[int, int] | None
-    """Inference mode, autocast, dispatch modes and functorch levels as torch's dispatcher sees them; None where that
-    cannot be read, and `readings` say it."""
+    """Inference mode, autocast, dispatch modes and functorch levels as torch's dispatcher sees
+    them; None where that cannot be read, and `readings` say it."""
     readings: tuple[tuple[str, Callable[[], Any], Any], ...]
     """Name, reader and value."""
 
@@ -76,8 +77,11 @@ class Check:
 
     @property
     def value(self) -> Any:
-        """What is expected; None when it is gone."""
-        return self.expected() if isinstance(self.expected, weakref.ref) else self.expected
+        """What is expected; GONE when it is no more."""
+        if not isinstance(self.expected, weakref.ref):
+            return self.expected
+        value = self.expected()
+        return GONE if value is None else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +141,14 @@ class GuardSet:
         ]
         rows.insert(0, ("kind", "expression", "expected", "because of"))
         widths = [min(max(len(row[i]) for row in rows), 60) for i in range(3)]
-        lines = [
-            "  ".join([*(text.ljust(width) for text, width in zip(row, widths)), row[3]]).rstrip()
-            for row in rows
-        ]
-        return "\n".join(lines)
+        return "\n".join(_table_line(row, widths) for row in rows)
+
+
+def _table_line(row: tuple[str, ...], widths: list[int]) -> str:
+    """A row's cells in columns; the last one takes the rest of the line."""
+    *cells, last = row
+    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+    return "  ".join([*padded, last]).rstrip()
 
 
 @dataclass(slots=True)
@@ -206,7 +213,9 @@ class _TreeBuilder:
         self.groups += 1
         return self.groups - 1
 
-    def add(self, node: _Node, guard: Guard, test: str, expected: Any, subject: Source | str) -> None:
+    def add(
+        self, node: _Node, guard: Guard, test: str, expected: Any, subject: Source | str
+    ) -> None:
         """Put a test on a node. The type comes first: the other tests rely on it."""
         operand = expected.metadata if isinstance(expected, TensorPattern) else expected
         check = Check(guard.kind, test, subject, _hold(test, expected), guard.location)
@@ -301,8 +310,9 @@ def _walk(node: _Node, depth: int) -> Iterator[tuple[int, _Node]]:
 def build_guards(guards: Iterable[Guard], code: CodeType) -> GuardSet:
     """The guards of a compiled function, made to be checked at each call.
 
-    `code` is that of the frame that was captured; its closure cells are numbered in it. ValueError: a guard cannot be
-    checked (a tensor without plain sizes, a source that the frame does not have).
+    `code` is that of the frame that was captured; its closure cells are numbered in it.
+    ValueError: a guard cannot be checked (a tensor without plain sizes, a source that the frame
+    does not have).
     """
     tree = _TreeBuilder(code)
     for guard in guards:

@@ -8,12 +8,17 @@ from typing import Any
 
 import torch
 
+GONE: Any = object()
+"""Stands for an expected object that was held weakly and is gone."""
+
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 80
 
 
 def _show(value: Any) -> str:
     """A short text for any object; a tensor is never printed, since that would read its data."""
+    if value is GONE:
+        return "one that is gone"
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, type):
@@ -30,8 +35,8 @@ def _names(keys: Any) -> str:
 Words = Callable[[Any], str]
 
 _EXPECTED: dict[str, Words] = {
-    "is": lambda value: "an object that is gone" if value is None else f"the very same {_show(value)}",
-    "type": lambda value: "a class that is gone" if value is None else f"type {_show(value)}",
+    "is": lambda value: f"the very same {_show(value)}",
+    "type": lambda value: f"type {_show(value)}",
     "equals": _show,
     "length": lambda value: f"length {value}",
     "keys": lambda value: f"the keys {_names(value)}",
@@ -65,12 +70,12 @@ _FOUND: dict[str, Callable[[Any, Any], str]] = {
 
 
 def expected_in_words(test: str, expected: Any) -> str:
-    """What a test expects; `expected` None where it was held weakly and is gone."""
+    """What a test expects; GONE is an object that was held weakly."""
     return _EXPECTED[test](expected)
 
 
 def found_in_words(test: str, expected: Any, found: tuple[Any, ...]) -> str:
-    """What a test was given instead: the object found, or an empty tuple when there was none to load."""
+    """What a test was given instead: `found` holds the object, or nothing if none was there."""
     if not found:
         return "nothing there"
     return _FOUND[test](expected, found[0])

@@ -1,4 +1,4 @@
-"""What a guard expects of a tensor: its class, dispatch keys, dtype, device, geometry and requires_grad."""
+"""What a guard expects of a tensor: class, dispatch keys, dtype, device, sizes and strides."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ class TensorPattern:
     device: torch.device
     layout: torch.layout
     metadata: tuple[int, int, int, int, bool, Extents, Extents | None]
-    """As the native floor reads and compares it: key set, dtype, device type and index as torch numbers them,
-    requires_grad, sizes, strides; None for what may be anything."""
+    """As the native floor reads and compares it: key set, dtype, device type and index as torch
+    numbers them, requires_grad, sizes, strides; None for what may be anything."""
 
     @classmethod
     def of(cls, tensor: torch.Tensor, dynamic: Collection[int] = ()) -> TensorPattern:
-        """The tensors like this one, with any size in the `dynamic` dimensions and, if there are any, any strides.
+        """The tensors like this one, with any size in the `dynamic` dimensions.
 
-        ValueError: a tensor without plain sizes, such as a nested one.
+        Strides are open too where there are dynamic dimensions. ValueError: a tensor without plain
+        sizes, such as a nested one.
         """
         *head, sizes, strides = read_tensor(tensor)
         open_sizes: Extents = tuple(
@@ -72,9 +73,9 @@ class TensorPattern:
         if found.dim() == len(self.sizes) and found.layout == torch.strided and not found.is_nested:
             pairs += [
                 (f"size of dimension {i}", size, expected)
-                for i, (size, expected) in enumerate(zip(found.size(), self.sizes))
+                for i, (size, expected) in enumerate(zip(found.size(), self.sizes, strict=True))
                 if expected is not None
             ]
             pairs.append(("strides", found.stride(), self.strides or found.stride()))
-        texts = [f"{name} {is_now} instead of {was}" for name, is_now, was in pairs if is_now != was]
+        texts = [f"{name} {now} instead of {was}" for name, now, was in pairs if now != was]
         return ", ".join(texts) or "a tensor of another kind (its dispatch keys differ)"

@@ -1,4 +1,4 @@
-"""The part of fusewright that runs at every call, in C: kernel launch, frame hook, guard evaluation."""
+"""The part of fusewright that runs at every call, in C: kernel launch, frame hook, guards."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ try:
     from fusewright.native import _extension
 except ImportError as error:
     raise ImportError(
-        "fusewright's C extension is missing or was built for another Python: install the package with "
-        "`pip install .`, or build it in place with `python setup.py build_ext --inplace`"
+        "fusewright's C extension is missing or was built for another Python: install the package "
+        "with `pip install .`, or build it in place with `python setup.py build_ext --inplace`"
     ) from error
 
 from fusewright.native._extension import (
@@ -51,7 +51,7 @@ def disable(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _
 
 
 def _samples() -> tuple[tuple[torch.Tensor, int, int], ...]:
-    """Tensors of several kinds with their implementation's address and dispatch keys, for the layout probe."""
+    """Tensors of several kinds, each with its implementation's address and its dispatch keys."""
     plain = torch.empty(2, 3)
     kinds = (
         plain,
@@ -69,4 +69,4 @@ def _samples() -> tuple[tuple[torch.Tensor, int, int], ...]:
 KEY_SETS_READABLE: bool = _extension.attach_torch(
     torch_compat.LIBRARY_FILE, torch.Tensor, torch.nn.Parameter, _samples(), torch_compat.key_set
 )
-"""Whether dispatch key sets are read from memory; otherwise guards ask torch for them, more slowly."""
+"""Whether dispatch key sets are read from memory; else guards ask torch for them, more slowly."""

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-
 Step = tuple[Any, ...]
 Test = tuple[str, Any]
 

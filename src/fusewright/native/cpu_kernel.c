@@ -1,5 +1,5 @@
-/* CpuKernel: a callable for one piece of generated machine code. A call reads the tensors' data pointers, divides the
-   iterations among threads, and runs the code on them. */
+/* CpuKernel: a callable for one piece of generated machine code. A call reads the tensors' data
+   pointers, divides the iterations among threads, and runs the code on them. */
 #include "cpu_kernel.h"
 
 #include <stddef.h>
@@ -28,8 +28,8 @@ typedef struct {
 /* Arguments up to this many live on the C stack of the call. */
 #define STACK_ARGUMENTS 64
 
-/* Run by each thread of the team. The team may be smaller than was asked for (a nested region, a thread limit), so that
-   its size is asked here. */
+/* Run by each thread of the team. The team may be smaller than was asked for (a nested region, a
+   thread limit), so that its size is asked here. */
 static void run_share(void *data)
 {
     const Launch *launch = data;
@@ -51,7 +51,8 @@ static int64_t count_threads(int64_t iterations, int64_t grain)
     return Py_MIN(shares, (int64_t)torch_library.get_thread_count());
 }
 
-/* Work of one grain or less takes microseconds and keeps the interpreter lock; longer work lets other Python threads run. */
+/* Work of one grain or less takes microseconds and keeps the interpreter lock; longer work lets
+   other Python threads run. */
 static void run_launch(Launch *launch, int64_t grain)
 {
     if (launch->iterations <= grain) {
@@ -73,8 +74,8 @@ static int fill_slots(CpuKernel *self, PyObject *const *args, void **slots)
 {
     for (Py_ssize_t i = 0; i < self->tensor_count; i++) {
         if (!tensor_access_is_tensor(args[i])) {
-            PyErr_Format(PyExc_TypeError, "%U: argument %zd must be a tensor, not %s", self->name, i,
-                         Py_TYPE(args[i])->tp_name);
+            PyErr_Format(PyExc_TypeError, "%U: argument %zd must be a tensor, not %s", self->name,
+                         i, Py_TYPE(args[i])->tp_name);
             return -1;
         }
         if (torch_library.get_data_pointer(tensor_access_handle(args[i]), &slots[i]) != 0) {
@@ -112,15 +113,18 @@ static PyObject *launch_kernel(CpuKernel *self, PyObject *const *args, void **sl
     Py_RETURN_NONE;
 }
 
-static PyObject *call_kernel(PyObject *object, PyObject *const *args, size_t flagged_count, PyObject *names)
+static PyObject *call_kernel(PyObject *object, PyObject *const *args, size_t flagged_count,
+                             PyObject *names)
 {
     CpuKernel *self = (CpuKernel *)object;
     Py_ssize_t given = PyVectorcall_NARGS(flagged_count);
     Py_ssize_t count = self->tensor_count + self->size_count;
     if (given != count + 2 || (names != NULL && PyTuple_GET_SIZE(names) > 0)) {
-        PyErr_Format(PyExc_TypeError,
-                     "%U takes %zd positional arguments (%zd tensors, %zd sizes, iterations, grain); %zd given",
-                     self->name, count + 2, self->tensor_count, self->size_count, given);
+        PyErr_Format(
+            PyExc_TypeError,
+            "%U takes %zd positional arguments (%zd tensors, %zd sizes, iterations, grain); "
+            "%zd given",
+            self->name, count + 2, self->tensor_count, self->size_count, given);
         return NULL;
     }
     void *stack_slots[STACK_ARGUMENTS];
@@ -142,12 +146,13 @@ static PyObject *CpuKernel_new(PyTypeObject *type, PyObject *args, PyObject *key
     unsigned long long address;
     Py_ssize_t tensor_count, size_count;
     PyObject *name;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "KnnU:CpuKernel", names, &address, &tensor_count,
-                                     &size_count, &name)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "KnnU:CpuKernel", names, &address,
+                                     &tensor_count, &size_count, &name)) {
         return NULL;
     }
     if (address == 0 || tensor_count < 0 || size_count < 0) {
-        PyErr_SetString(PyExc_ValueError, "CpuKernel needs a code address and counts of at least 0");
+        PyErr_SetString(PyExc_ValueError,
+                        "CpuKernel needs a code address and counts of at least 0");
         return NULL;
     }
     CpuKernel *self = (CpuKernel *)type->tp_alloc(type, 0);
@@ -171,26 +176,30 @@ static void CpuKernel_dealloc(PyObject *object)
 static PyObject *CpuKernel_repr(PyObject *object)
 {
     CpuKernel *self = (CpuKernel *)object;
-    return PyUnicode_FromFormat("CpuKernel(%R, %zd tensors, %zd sizes)", self->name, self->tensor_count,
-                                self->size_count);
+    return PyUnicode_FromFormat("CpuKernel(%R, %zd tensors, %zd sizes)", self->name,
+                                self->tensor_count, self->size_count);
 }
 
 static PyMemberDef CpuKernel_members[] = {
     {"name", T_OBJECT, offsetof(CpuKernel, name), READONLY, "the kernel's name, as in its source"},
-    {"tensor_count", T_PYSSIZET, offsetof(CpuKernel, tensor_count), READONLY, "how many tensors a call takes"},
-    {"size_count", T_PYSSIZET, offsetof(CpuKernel, size_count), READONLY, "how many sizes a call takes"},
+    {"tensor_count", T_PYSSIZET, offsetof(CpuKernel, tensor_count), READONLY,
+     "how many tensors a call takes"},
+    {"size_count", T_PYSSIZET, offsetof(CpuKernel, size_count), READONLY,
+     "how many sizes a call takes"},
     {NULL},
 };
 
 PyDoc_STRVAR(
     CpuKernel_doc,
     "CpuKernel(address, tensor_count, size_count, name)\n--\n\n"
-    "Machine code `void kernel(void **arguments, int64_t begin, int64_t end)` at `address` as a callable.\n\n"
-    "`kernel(tensor, ..., size, ..., iterations, grain)` calls it with the tensors' data pointers (storage\n"
-    "offsets included) followed by the sizes, one 8-byte slot each, for `begin` to `end` within `iterations`.\n"
-    "More than `grain` iterations are divided in contiguous shares among torch's threads, and the interpreter\n"
-    "lock is released meanwhile. Returns None. TypeError: wrong count or kind of argument; RuntimeError: a\n"
-    "tensor has no memory. The caller keeps the machine code alive.");
+    "Machine code `void kernel(void **arguments, int64_t begin, int64_t end)` at `address` as\n"
+    "a callable.\n\n"
+    "`kernel(tensor, ..., size, ..., iterations, grain)` calls it with the tensors' data\n"
+    "pointers (storage offsets included) followed by the sizes, one 8-byte slot each, for\n"
+    "`begin` to `end` within `iterations`. More than `grain` iterations are divided in\n"
+    "contiguous shares among torch's threads, and the interpreter lock is released meanwhile.\n"
+    "Returns None. TypeError: wrong count or kind of argument; RuntimeError: a tensor has no\n"
+    "memory. The caller keeps the machine code alive.");
 
 PyTypeObject CpuKernel_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)

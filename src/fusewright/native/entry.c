@@ -1,11 +1,13 @@
-/* Entries run as ordinary calls: the compiled code becomes a function whose parameters are all positional, so that the
-   frame's locals are its argument array as they stand, whatever the signature. */
+/* Entries run as ordinary calls: the compiled code becomes a function whose parameters are all
+   positional, so that the frame's locals are its argument array as they stand, whatever the
+   signature. */
 #include "entry.h"
 
 #include <stddef.h>
 #include <structmember.h>
 
-/* `code` with every parameter positional: keyword-only ones, *args and **keywords already lie behind the others. */
+/* `code` with every parameter positional: keyword-only ones, *args and **keywords already lie
+   behind the others. */
 static PyObject *flatten_code(PyCodeObject *code)
 {
     PyObject *replace = PyObject_GetAttrString((PyObject *)code, "replace");
@@ -13,8 +15,9 @@ static PyObject *flatten_code(PyCodeObject *code)
         return NULL;
     }
     int flags = code->co_flags & ~(CO_VARARGS | CO_VARKEYWORDS);
-    PyObject *changes = Py_BuildValue("{s:i,s:i,s:i,s:i}", "co_argcount", code_parameter_count(code),
-                                      "co_posonlyargcount", 0, "co_kwonlyargcount", 0, "co_flags", flags);
+    PyObject *changes =
+        Py_BuildValue("{s:i,s:i,s:i,s:i}", "co_argcount", code_parameter_count(code),
+                      "co_posonlyargcount", 0, "co_kwonlyargcount", 0, "co_flags", flags);
     PyObject *none = PyTuple_New(0);
     PyObject *flat = changes && none ? PyObject_Call(replace, none, changes) : NULL;
     Py_XDECREF(none);
@@ -26,7 +29,8 @@ static PyObject *flatten_code(PyCodeObject *code)
 /* A function of `code` with the names of `owner`: its globals and closure. */
 static PyFunctionObject *make_function(PyObject *code, PyFunctionObject *owner)
 {
-    PyObject *function = PyFunction_NewWithQualName(code, owner->func_globals, owner->func_qualname);
+    PyObject *function =
+        PyFunction_NewWithQualName(code, owner->func_globals, owner->func_qualname);
     if (function != NULL && owner->func_closure != NULL &&
         PyFunction_SetClosure(function, owner->func_closure) < 0) {
         Py_CLEAR(function);
@@ -39,12 +43,14 @@ static int find_parameter(PyCodeObject *code, PyObject *name)
 {
     int count = code_parameter_count(code);
     for (int i = 0; i < count; i++) {
-        int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(code->co_localsplusnames, i), name, Py_EQ);
+        int same =
+            PyObject_RichCompareBool(PyTuple_GET_ITEM(code->co_localsplusnames, i), name, Py_EQ);
         if (same != 0) {
             return same < 0 ? -1 : i;
         }
     }
-    PyErr_Format(PyExc_ValueError, "a guard names %R, which is no parameter of %U", name, code->co_qualname);
+    PyErr_Format(PyExc_ValueError, "a guard names %R, which is no parameter of %U", name,
+                 code->co_qualname);
     return -1;
 }
 
@@ -58,7 +64,8 @@ static int resolve_guarded_locals(Entry *self)
     }
     PyCodeObject *code = (PyCodeObject *)self->function->func_code;
     for (Py_ssize_t i = 0; i < count; i++) {
-        self->guarded_locals[i] = find_parameter(code, PyTuple_GET_ITEM(self->guards->local_names, i));
+        self->guarded_locals[i] =
+            find_parameter(code, PyTuple_GET_ITEM(self->guards->local_names, i));
         if (self->guarded_locals[i] < 0) {
             return -1;
         }
@@ -93,7 +100,8 @@ PyObject *entry_run(Entry *entry, InterpreterFrame *frame)
     if (called->func_closure == flat->func_closure && called->func_globals == flat->func_globals) {
         return PyObject_Vectorcall((PyObject *)flat, frame->localsplus, count, NULL);
     }
-    /* The same code under another closure: a function defined anew at each call of the one around it. */
+    /* The same code under another closure: a function defined anew at each call of the one around
+       it. */
     flat = make_function(entry->flat->func_code, called);
     if (flat == NULL) {
         return NULL;
@@ -108,8 +116,8 @@ static PyObject *Entry_new(PyTypeObject *type, PyObject *args, PyObject *keyword
     static char *names[] = {"function", "guards", "detail", NULL};
     PyFunctionObject *function;
     PyObject *guards, *detail = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O|O:Entry", names, &PyFunction_Type, &function,
-                                     &guards, &detail)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O|O:Entry", names, &PyFunction_Type,
+                                     &function, &guards, &detail)) {
         return NULL;
     }
     if (guards != Py_None && !Py_IS_TYPE(guards, &GuardProgram_Type)) {
@@ -163,19 +171,22 @@ static void Entry_dealloc(PyObject *object)
 }
 
 static PyMemberDef Entry_members[] = {
-    {"function", T_OBJECT, offsetof(Entry, function), READONLY, "the function that runs in place of the frame"},
+    {"function", T_OBJECT, offsetof(Entry, function), READONLY,
+     "the function that runs in place of the frame"},
     {"guards", T_OBJECT, offsetof(Entry, guards), READONLY, "the GuardProgram, or None"},
     {"detail", T_OBJECT, offsetof(Entry, detail), READONLY, "what was given beside them"},
     {NULL},
 };
 
-PyDoc_STRVAR(Entry_doc,
-             "Entry(function, guards, detail=None)\n--\n\n"
-             "A compiled function and the guards under which it runs in place of a frame.\n\n"
-             "`function`: a Python function with the parameters of the frame's, in the same order under the same\n"
-             "names, and the same free variables; its globals, closure and defaults are those of the frame's own\n"
-             "function at each call. `guards`: a GuardProgram, or None when the entry always holds. `detail`:\n"
-             "any object, kept for reports. ValueError: a guard names no parameter of the function.");
+PyDoc_STRVAR(
+    Entry_doc,
+    "Entry(function, guards, detail=None)\n--\n\n"
+    "A compiled function and the guards under which it runs in place of a frame.\n\n"
+    "`function`: a Python function with the parameters of the frame's, in the same order\n"
+    "under the same names, and the same free variables; its globals, closure and defaults are\n"
+    "those of the frame's own function at each call. `guards`: a GuardProgram, or None when\n"
+    "the entry always holds. `detail`: any object, kept for reports. ValueError: a guard\n"
+    "names no parameter of the function.");
 
 PyTypeObject Entry_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)

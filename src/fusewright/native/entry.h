@@ -7,11 +7,11 @@
 
 typedef struct {
     PyObject_HEAD
-    PyFunctionObject *function; /* as given: the signature of the function that it stands for */
-    PyFunctionObject *flat;     /* the same code, its parameters all positional in the order of the frame's locals */
-    GuardProgram *guards;       /* NULL: holds always */
-    PyObject *detail;           /* what Python keeps beside the entry; None by default */
-    int *guarded_locals;        /* for each local that the guards name, its index in the frame */
+    PyFunctionObject *function; /* as given */
+    PyFunctionObject *flat; /* its parameters all positional, in the order of the frame's locals */
+    GuardProgram *guards;   /* NULL: holds always */
+    PyObject *detail;       /* what Python keeps beside the entry; None by default */
+    int *guarded_locals;    /* for each local that the guards name, its index in the frame */
 } Entry;
 
 extern PyTypeObject Entry_Type;
@@ -22,7 +22,8 @@ bool entry_holds(Entry *entry, InterpreterFrame *frame);
 /* Whether an object that the guards hold weakly is gone, so that they can never hold again. */
 bool entry_is_dead(Entry *entry);
 
-/* Call the entry's function on the frame's arguments. A new reference, or NULL with an exception set. */
+/* Call the entry's function on the frame's arguments. A new reference, or NULL with an exception
+   set. */
 PyObject *entry_run(Entry *entry, InterpreterFrame *frame);
 
 #endif

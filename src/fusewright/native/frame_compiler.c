@@ -16,7 +16,8 @@ static PyStructSequence_Field frame_fields[] = {
     {"globals", "its globals"},
     {"builtins", "its builtins"},
     {"closure", "its closure, a tuple of cells, or None"},
-    {"locals", "a new dict from each parameter's name to its argument; captured parameters are not yet in cells"},
+    {"locals",
+     "a new dict from each parameter's name to its argument, captured ones not yet in cells"},
     {"entries", "the tuple of entries made so far for this code, none of which holds"},
     {NULL, NULL},
 };
@@ -31,10 +32,12 @@ static PyStructSequence_Desc frame_description = {
 /* Once a process, however often the module is made: records must stay where they were put. */
 static int prepare(void)
 {
-    /* No free function: a record owns its code object, so that the slot of a dying code object is empty. */
+    /* No free function: a record owns its code object, so that the slot of a dying code object is
+       empty. */
     extra_index = PyUnstable_Eval_RequestCodeExtraIndex(NULL);
     if (extra_index < 0) {
-        PyErr_SetString(PyExc_ImportError, "this Python has no extra slot on code objects left for fusewright");
+        PyErr_SetString(PyExc_ImportError,
+                        "this Python has no extra slot on code objects left for fusewright");
         return -1;
     }
     frame_type = PyStructSequence_NewType(&frame_description);
@@ -113,9 +116,10 @@ static void free_records(FrameCompiler *compiler)
     }
 }
 
-/* Guards may run user code (an attribute with a getter), which may change the entries or free the record: nothing of it
-   is used after a check without looking again. */
-Entry *frame_compiler_find_entry(FrameCompiler *compiler, InterpreterFrame *frame, CodeRecord *record)
+/* Guards may run user code (an attribute with a getter), which may change the entries or free the
+   record: nothing of it is used after a check without looking again. */
+Entry *frame_compiler_find_entry(FrameCompiler *compiler, InterpreterFrame *frame,
+                                 CodeRecord *record)
 {
     PyCodeObject *code = record->code;
     for (Py_ssize_t i = 0; record != NULL && i < record->entry_count; i++) {
@@ -172,7 +176,8 @@ static PyObject *locals_dict(InterpreterFrame *frame)
     PyObject *locals = PyDict_New();
     int count = code_parameter_count(code);
     for (int i = 0; locals != NULL && i < count; i++) {
-        if (PyDict_SetItem(locals, PyTuple_GET_ITEM(code->co_localsplusnames, i), frame->localsplus[i]) < 0) {
+        if (PyDict_SetItem(locals, PyTuple_GET_ITEM(code->co_localsplusnames, i),
+                           frame->localsplus[i]) < 0) {
             Py_CLEAR(locals);
         }
     }
@@ -219,11 +224,13 @@ static PyObject *call_with_frame(PyObject *callback, InterpreterFrame *frame, Co
     return answer;
 }
 
-/* The entry's code runs on the frame's locals and closure as they stand: they must agree in number. */
+/* The entry's code runs on the frame's locals and closure as they stand: they must agree in number.
+ */
 static bool entry_fits(Entry *entry, PyCodeObject *code)
 {
     PyCodeObject *own = (PyCodeObject *)entry->function->func_code;
-    return code_parameter_count(own) == code_parameter_count(code) && own->co_nfreevars == code->co_nfreevars;
+    return code_parameter_count(own) == code_parameter_count(code) &&
+           own->co_nfreevars == code->co_nfreevars;
 }
 
 static int keep_answer(FrameCompiler *self, PyCodeObject *code, PyObject *answer)
@@ -237,10 +244,12 @@ static int keep_answer(FrameCompiler *self, PyCodeObject *code, PyObject *answer
         return 0;
     }
     if (!Py_IS_TYPE(answer, &Entry_Type) || !entry_fits((Entry *)answer, code)) {
-        PyErr_Format(PyExc_TypeError,
-                     "the compile callback must return None or an Entry with the parameters and free variables "
-                     "of %U, not %R",
-                     code->co_qualname, answer);
+        PyErr_Format(
+            PyExc_TypeError,
+            "the compile callback must return None or an Entry with the parameters and free "
+            "variables "
+            "of %U, not %R",
+            code->co_qualname, answer);
         return -1;
     }
     Entry **entries =
@@ -296,8 +305,8 @@ static int initialize(FrameCompiler *self, PyObject *args, PyObject *keywords)
     PyObject *callback, *on_limit = Py_None;
     Py_ssize_t recompile_limit = 8;
     int root_only = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|npO:FrameCompiler", names, &callback, &recompile_limit,
-                                     &root_only, &on_limit)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|npO:FrameCompiler", names, &callback,
+                                     &recompile_limit, &root_only, &on_limit)) {
         return -1;
     }
     if (!PyCallable_Check(callback) || (on_limit != Py_None && !PyCallable_Check(on_limit))) {
@@ -352,12 +361,15 @@ static void FrameCompiler_dealloc(PyObject *object)
 
 static PyObject *FrameCompiler_call(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    bool valid = count == 3 && PyTuple_Check(args[1]) && (args[2] == Py_None || PyDict_Check(args[2]));
+    bool valid =
+        count == 3 && PyTuple_Check(args[1]) && (args[2] == Py_None || PyDict_Check(args[2]));
     if (!valid) {
-        PyErr_SetString(PyExc_TypeError, "FrameCompiler.call takes a function, a tuple and a dict or None");
+        PyErr_SetString(PyExc_TypeError,
+                        "FrameCompiler.call takes a function, a tuple and a dict or None");
         return NULL;
     }
-    return frame_hook_call((FrameCompiler *)self, args[0], args[1], args[2] == Py_None ? NULL : args[2]);
+    return frame_hook_call((FrameCompiler *)self, args[0], args[1],
+                           args[2] == Py_None ? NULL : args[2]);
 }
 
 static PyObject *FrameCompiler_entries(PyObject *self, PyObject *code)
@@ -375,12 +387,16 @@ static PyObject *FrameCompiler_reset(PyObject *self, PyObject *Py_UNUSED(ignored
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(call_doc,
-             "call(function, args, kwargs, /)\n--\n\n"
-             "`function(*args, **kwargs)` with this compiler's entries in place of the frames that they stand for,\n"
-             "on this thread. `function`: with `root_only`, a Python function or method.");
-PyDoc_STRVAR(entries_doc, "entries(code, /)\n--\n\nThe tuple of entries made for a code object, last used first.");
-PyDoc_STRVAR(reset_doc, "reset()\n--\n\nForget all entries and all code that was to run as it is.");
+PyDoc_STRVAR(
+    call_doc,
+    "call(function, args, kwargs, /)\n--\n\n"
+    "`function(*args, **kwargs)` with this compiler's entries in place of the frames that\n"
+    "they stand for, on this thread. `function`: with `root_only`, a Python function or\n"
+    "method.");
+PyDoc_STRVAR(entries_doc, "entries(code, /)\n--\n\n"
+                          "The tuple of entries made for a code object, last used first.");
+PyDoc_STRVAR(reset_doc, "reset()\n--\n\n"
+                        "Forget all entries and all code that was to run as it is.");
 
 static PyMethodDef FrameCompiler_methods[] = {
     {"call", (PyCFunction)(void (*)(void))FrameCompiler_call, METH_FASTCALL, call_doc},
@@ -390,10 +406,14 @@ static PyMethodDef FrameCompiler_methods[] = {
 };
 
 static PyMemberDef FrameCompiler_members[] = {
-    {"callback", T_OBJECT, offsetof(FrameCompiler, callback), READONLY, "asked about frames without an entry"},
-    {"on_limit", T_OBJECT, offsetof(FrameCompiler, on_limit), READONLY, "told when a code has too many entries"},
-    {"recompile_limit", T_PYSSIZET, offsetof(FrameCompiler, recompile_limit), READONLY, "entries per code object"},
-    {"root_only", T_BOOL, offsetof(FrameCompiler, root_only), READONLY, "whether inner frames are left alone"},
+    {"callback", T_OBJECT, offsetof(FrameCompiler, callback), READONLY,
+     "asked about frames without an entry"},
+    {"on_limit", T_OBJECT, offsetof(FrameCompiler, on_limit), READONLY,
+     "told when a code has too many entries"},
+    {"recompile_limit", T_PYSSIZET, offsetof(FrameCompiler, recompile_limit), READONLY,
+     "entries per code object"},
+    {"root_only", T_BOOL, offsetof(FrameCompiler, root_only), READONLY,
+     "whether inner frames are left alone"},
     {NULL},
 };
 
@@ -401,12 +421,13 @@ PyDoc_STRVAR(
     FrameCompiler_doc,
     "FrameCompiler(callback, recompile_limit=8, root_only=False, on_limit=None)\n--\n\n"
     "Compiled functions in place of frames.\n\n"
-    "During `call`, each Python function called on this thread is looked up: the first of its code's entries whose\n"
-    "guards hold runs in its place; when none does, `callback(frame)` returns an Entry to keep and run, or None to\n"
-    "run this code as it is from now on. What the callback raises reaches the caller. With `recompile_limit`\n"
-    "entries a code gets no more, and `on_limit(frame)` is called once. With `root_only`, only the function given\n"
-    "to `call` is looked up. The callback and the guards run unhooked. Entries are kept by code object; dropping\n"
-    "the FrameCompiler drops them.");
+    "During `call`, each Python function called on this thread is looked up: the first of its\n"
+    "code's entries whose guards hold runs in its place; when none does, `callback(frame)`\n"
+    "returns an Entry to keep and run, or None to run this code as it is from now on. What\n"
+    "the callback raises reaches the caller. With `recompile_limit` entries a code gets no\n"
+    "more, and `on_limit(frame)` is called once. With `root_only`, only the function given to\n"
+    "`call` is looked up. The callback and the guards run unhooked. Entries are kept by code\n"
+    "object; dropping the FrameCompiler drops them.");
 
 PyTypeObject FrameCompiler_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)

@@ -16,16 +16,16 @@ typedef struct {
     PyObject *weak_references;
 } FrameCompiler;
 
-/* What a frame compiler knows of a code object. Reached in two ways: from its compiler, which owns it, and from the code
-   object's extra slot, which makes the hook's look-up short. */
+/* What a frame compiler knows of a code object. Reached in two ways: from its compiler, which owns
+   it, and from the code object's extra slot, which makes the hook's look-up short. */
 struct CodeRecord {
-    FrameCompiler *compiler;     /* borrowed */
-    PyCodeObject *code;          /* owned, so that the slot outlives no record */
+    FrameCompiler *compiler; /* borrowed */
+    PyCodeObject *code;      /* owned, so that the slot outlives no record */
     CodeRecord *next_of_compiler;
     CodeRecord *next_of_code;
-    bool closed;                 /* ask the callback no more */
+    bool closed; /* ask the callback no more */
     Py_ssize_t entry_count;
-    Entry **entries;             /* owned */
+    Entry **entries; /* owned */
 };
 
 extern PyTypeObject FrameCompiler_Type;
@@ -33,14 +33,17 @@ extern PyTypeObject FrameCompiler_Type;
 /* Prepare the code objects' extra slot; adds the type `Frame` to the module. */
 int frame_compiler_setup(PyObject *module);
 
-/* The record of `code` under `compiler`, borrowed; NULL when there is none, without an exception. */
+/* The record of `code` under `compiler`, borrowed; NULL when there is none, without an exception.
+ */
 CodeRecord *frame_compiler_find(FrameCompiler *compiler, PyCodeObject *code);
 
-/* The entry of the record whose guards hold, a new reference, moved to the front; NULL when there is none. */
-Entry *frame_compiler_find_entry(FrameCompiler *compiler, InterpreterFrame *frame, CodeRecord *record);
+/* The entry of the record whose guards hold, a new reference, moved to the front; NULL when there
+   is none. */
+Entry *frame_compiler_find_entry(FrameCompiler *compiler, InterpreterFrame *frame,
+                                 CodeRecord *record);
 
-/* Ask the callback about a fresh frame and keep its answer. A new reference to the entry to run; NULL to run the frame as
-   it is, or with an exception. */
+/* Ask the callback about a fresh frame and keep its answer. A new reference to the entry to run;
+   NULL to run the frame as it is, or with an exception. */
 Entry *frame_compiler_compile(FrameCompiler *compiler, InterpreterFrame *frame);
 
 #endif

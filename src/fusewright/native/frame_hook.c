@@ -1,8 +1,10 @@
-/* The hook proper: who is active on which thread, when the evaluation function is installed, and the way of one frame.
+/* The hook proper: who is active on which thread, when the evaluation function is installed, and
+   the way of one frame.
 
-   The evaluation function belongs to the whole interpreter, activity to a thread. The function is installed while some
-   thread has an active compiler that still waits for frames; a compiler that wants its root frame only stops waiting once
-   that frame is reached, so that compiled code then runs under the plain interpreter. */
+   The evaluation function belongs to the whole interpreter, activity to a thread. The function is
+   installed while some thread has an active compiler that still waits for frames; a compiler that
+   wants its root frame only stops waiting once that frame is reached, so that compiled code then
+   runs under the plain interpreter. */
 #include "frame_hook.h"
 
 #include <stddef.h>
@@ -10,9 +12,9 @@
 
 /* What one thread is doing. */
 typedef struct {
-    FrameCompiler *active;    /* NULL: the hook is off; kept alive by the `call` that set it */
-    PyCodeObject *root;       /* when set, the only code that the compiler wants */
-    PyCodeObject *passing;    /* the code of an entry about to run: its own frame is not looked up */
+    FrameCompiler *active; /* NULL: the hook is off; kept alive by the `call` that set it */
+    PyCodeObject *root;    /* when set, the only code that the compiler wants */
+    PyCodeObject *passing; /* the code of an entry about to run: its own frame is not looked up */
     InterpreterFrame *chained; /* the frame given to the evaluator that was there before */
 } Activity;
 
@@ -35,7 +37,8 @@ static void hook_hold(void)
     }
 }
 
-/* Take the hook away once nobody waits; an evaluator put in front of it in the meantime stays, and chains to it. */
+/* Take the hook away once nobody waits; an evaluator put in front of it in the meantime stays, and
+   chains to it. */
 static void hook_release(void)
 {
     if (--waiting > 0) {
@@ -47,8 +50,9 @@ static void hook_release(void)
     }
 }
 
-/* Evaluate a frame as it would be without the hook. An evaluator before the hook may itself chain to the hook, when the two
-   were installed in turns by several threads: the frame then comes back, and goes to the interpreter. */
+/* Evaluate a frame as it would be without the hook. An evaluator before the hook may itself chain
+   to the hook, when the two were installed in turns by several threads: the frame then comes back,
+   and goes to the interpreter. */
 static PyObject *evaluate_unhooked(PyThreadState *thread, InterpreterFrame *frame, int throwing)
 {
     if (previous_evaluator == _PyEval_EvalFrameDefault || activity.chained == frame) {
@@ -61,8 +65,8 @@ static PyObject *evaluate_unhooked(PyThreadState *thread, InterpreterFrame *fram
     return result;
 }
 
-/* Find or make the entry that stands for a fresh frame, with the hook off. NULL: run the frame as it is, or an exception
-   is set. */
+/* Find or make the entry that stands for a fresh frame, with the hook off. NULL: run the frame as
+   it is, or an exception is set. */
 static Entry *choose_entry(FrameCompiler *compiler, InterpreterFrame *frame)
 {
     CodeRecord *record = frame_compiler_find(compiler, frame_code(frame));
@@ -137,14 +141,16 @@ static PyCodeObject *root_code(PyObject *function)
         function = PyMethod_GET_FUNCTION(function);
     }
     if (!PyFunction_Check(function)) {
-        PyErr_Format(PyExc_TypeError, "only a Python function or method can be compiled alone, not %s",
+        PyErr_Format(PyExc_TypeError,
+                     "only a Python function or method can be compiled alone, not %s",
                      Py_TYPE(function)->tp_name);
         return NULL;
     }
     return (PyCodeObject *)((PyFunctionObject *)function)->func_code;
 }
 
-PyObject *frame_hook_call(FrameCompiler *compiler, PyObject *function, PyObject *args, PyObject *keywords)
+PyObject *frame_hook_call(FrameCompiler *compiler, PyObject *function, PyObject *args,
+                          PyObject *keywords)
 {
     PyCodeObject *root = NULL;
     if (compiler->root_only && (root = root_code(function)) == NULL) {
@@ -243,8 +249,9 @@ static PyGetSetDef Disabled_getters[] = {
     {NULL},
 };
 
-PyDoc_STRVAR(Disabled_doc, "Disabled(function)\n--\n\n"
-                           "`function` as a callable that runs with the frame hook off on its thread.");
+PyDoc_STRVAR(Disabled_doc,
+             "Disabled(function)\n--\n\n"
+             "`function` as a callable that runs with the frame hook off on its thread.");
 
 PyTypeObject Disabled_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)

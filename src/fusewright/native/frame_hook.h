@@ -1,4 +1,5 @@
-/* The frame hook: runs compiled code in place of frames, through the evaluation function of PEP 523. */
+/* The frame hook: runs compiled code in place of frames, through the evaluation function of PEP
+   523. */
 #ifndef FUSEWRIGHT_FRAME_HOOK_H
 #define FUSEWRIGHT_FRAME_HOOK_H
 
@@ -8,7 +9,8 @@
 extern PyTypeObject Disabled_Type;
 
 /* `function(*args, **keywords)` with `compiler` active on this thread. `keywords` may be NULL. */
-PyObject *frame_hook_call(FrameCompiler *compiler, PyObject *function, PyObject *args, PyObject *keywords);
+PyObject *frame_hook_call(FrameCompiler *compiler, PyObject *function, PyObject *args,
+                          PyObject *keywords);
 
 /* `is_installed()`: whether the interpreter evaluates frames through the hook now. */
 PyObject *frame_hook_is_installed(PyObject *module, PyObject *ignored);

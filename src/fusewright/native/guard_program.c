@@ -1,4 +1,5 @@
-/* GuardProgram: builds a tree of steps and tests from plain tuples, checks it, and says where it failed. */
+/* GuardProgram: builds a tree of steps and tests from plain tuples, checks it, and says where it
+   failed. */
 #include "guard_program.h"
 
 #include <stddef.h>
@@ -8,7 +9,8 @@
 #define STACK_SLOTS 32
 
 typedef struct {
-    PyObject *values[GUARD_PROGRAM_DEPTH]; /* the loaded objects from a root down to the current node, owned */
+    PyObject *values[GUARD_PROGRAM_DEPTH]; /* the loaded objects from a root down to the current
+                                              node, owned */
     int used;
 } Path;
 
@@ -40,8 +42,8 @@ static bool run_tests(GuardProgram *program, Py_ssize_t first, Py_ssize_t end, P
     return true;
 }
 
-static bool run_nodes(GuardProgram *program, const GuardContext *context, MetObjects *met, Path *path,
-                      GuardFailure *failure)
+static bool run_nodes(GuardProgram *program, const GuardContext *context, MetObjects *met,
+                      Path *path, GuardFailure *failure)
 {
     for (Py_ssize_t i = 0; i < program->node_count; i++) {
         GuardNode *node = &program->nodes[i];
@@ -114,7 +116,8 @@ bool guard_program_is_dead(GuardProgram *program)
 static int build_tests(GuardProgram *self, PyObject *descriptions)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(descriptions); i++) {
-        if (guard_test_build(&self->tests[self->test_count++], PyTuple_GET_ITEM(descriptions, i)) < 0) {
+        if (guard_test_build(&self->tests[self->test_count++], PyTuple_GET_ITEM(descriptions, i)) <
+            0) {
             return -1;
         }
     }
@@ -125,7 +128,8 @@ static int build_node(GuardProgram *self, PyObject *description)
 {
     int depth;
     PyObject *step, *tests;
-    if (!PyArg_ParseTuple(description, "iO!O!:node", &depth, &PyTuple_Type, &step, &PyTuple_Type, &tests)) {
+    if (!PyArg_ParseTuple(description, "iO!O!:node", &depth, &PyTuple_Type, &step, &PyTuple_Type,
+                          &tests)) {
         return -1;
     }
     int deepest = self->node_count > 0 ? self->nodes[self->node_count - 1].depth + 1 : 0;
@@ -135,7 +139,8 @@ static int build_node(GuardProgram *self, PyObject *description)
     if (guard_step_build(&node->step, step, self->local_names) < 0) {
         return -1;
     }
-    if (depth < 0 || depth > deepest || depth >= GUARD_PROGRAM_DEPTH || node->step.root != (depth == 0)) {
+    if (depth < 0 || depth > deepest || depth >= GUARD_PROGRAM_DEPTH ||
+        node->step.root != (depth == 0)) {
         PyErr_Format(PyExc_ValueError, "guard step %R cannot stand at depth %d here", step, depth);
         return -1;
     }
@@ -150,7 +155,8 @@ static Py_ssize_t count_tests(PyObject *nodes)
         bool valid = PyTuple_Check(node) && PyTuple_GET_SIZE(node) == 3 &&
                      PyTuple_Check(PyTuple_GET_ITEM(node, 2));
         if (!valid) {
-            PyErr_Format(PyExc_TypeError, "a guard node must be (depth, step, tests), not %R", node);
+            PyErr_Format(PyExc_TypeError, "a guard node must be (depth, step, tests), not %R",
+                         node);
             return -1;
         }
         count += PyTuple_GET_SIZE(PyTuple_GET_ITEM(node, 2));
@@ -158,7 +164,8 @@ static Py_ssize_t count_tests(PyObject *nodes)
     return count;
 }
 
-/* Room for the tests that compare objects: twice as many slots as objects that must differ, a power of two. */
+/* Room for the tests that compare objects: twice as many slots as objects that must differ, a power
+   of two. */
 static void size_met(GuardProgram *self)
 {
     size_t distinct = 0;
@@ -201,12 +208,13 @@ static PyObject *GuardProgram_new(PyTypeObject *type, PyObject *args, PyObject *
 {
     static char *names[] = {"local_names", "nodes", NULL};
     PyObject *local_names, *nodes;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O!:GuardProgram", names, &PyTuple_Type, &local_names,
-                                     &PyTuple_Type, &nodes)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O!:GuardProgram", names, &PyTuple_Type,
+                                     &local_names, &PyTuple_Type, &nodes)) {
         return NULL;
     }
     if (PyTuple_GET_SIZE(local_names) > GUARD_PROGRAM_LOCALS) {
-        PyErr_Format(PyExc_ValueError, "a guard program names at most %d locals", GUARD_PROGRAM_LOCALS);
+        PyErr_Format(PyExc_ValueError, "a guard program names at most %d locals",
+                     GUARD_PROGRAM_LOCALS);
         return NULL;
     }
     GuardProgram *self = (GuardProgram *)type->tp_alloc(type, 0);
@@ -233,7 +241,8 @@ static int GuardProgram_traverse(PyObject *object, visitproc visit, void *arg)
     return 0;
 }
 
-/* Frees all at once: a program is never seen half cleared, since only its entry or its owner reaches it. */
+/* Frees all at once: a program is never seen half cleared, since only its entry or its owner
+   reaches it. */
 static void GuardProgram_dealloc(PyObject *object)
 {
     GuardProgram *self = (GuardProgram *)object;
@@ -304,11 +313,14 @@ static PyObject *GuardProgram_is_dead(PyObject *self, PyObject *Py_UNUSED(ignore
 
 PyDoc_STRVAR(check_doc, "check(locals, function=None, /)\n--\n\n"
                         "Whether all tests hold for a frame of `function` with these arguments.");
-PyDoc_STRVAR(explain_doc,
-             "explain(locals, function=None, /)\n--\n\n"
-             "None when all tests hold; else (index, found) of the first that does not, tests counted in the\n"
-             "order given: `found` is a tuple of the object met, empty when there was none to load.");
-PyDoc_STRVAR(is_dead_doc, "is_dead()\n--\n\nWhether an object held weakly is gone, so that no check can hold.");
+PyDoc_STRVAR(
+    explain_doc,
+    "explain(locals, function=None, /)\n--\n\n"
+    "None when all tests hold; else (index, found) of the first that does not, tests counted\n"
+    "in the order given: `found` is a tuple of the object met, empty when there was none to\n"
+    "load.");
+PyDoc_STRVAR(is_dead_doc, "is_dead()\n--\n\n"
+                          "Whether an object held weakly is gone, so that no check can hold.");
 
 static PyMethodDef GuardProgram_methods[] = {
     {"check", GuardProgram_check, METH_VARARGS, check_doc},
@@ -318,17 +330,21 @@ static PyMethodDef GuardProgram_methods[] = {
 };
 
 static PyMemberDef GuardProgram_members[] = {
-    {"local_names", T_OBJECT, offsetof(GuardProgram, local_names), READONLY, "the locals that are read"},
-    {"test_count", T_PYSSIZET, offsetof(GuardProgram, test_count), READONLY, "how many tests there are"},
+    {"local_names", T_OBJECT, offsetof(GuardProgram, local_names), READONLY,
+     "the locals that are read"},
+    {"test_count", T_PYSSIZET, offsetof(GuardProgram, test_count), READONLY,
+     "how many tests there are"},
     {NULL},
 };
 
-PyDoc_STRVAR(GuardProgram_doc,
-             "GuardProgram(local_names, nodes)\n--\n\n"
-             "Guards as a program run in C. `nodes` is a tuple of (depth, step, tests), each node after its\n"
-             "parent: `step` is a tuple of a step's name and operand, `tests` a tuple of (name, expected).\n"
-             "The steps stand in guard_steps.c, the tests in guard_tests.c; `fusewright.capture.guards` builds\n"
-             "programs from sources. ValueError, TypeError: a malformed node.");
+PyDoc_STRVAR(
+    GuardProgram_doc,
+    "GuardProgram(local_names, nodes)\n--\n\n"
+    "Guards as a program run in C. `nodes` is a tuple of (depth, step, tests), each node\n"
+    "after its parent: `step` is a tuple of a step's name and operand, `tests` a tuple of\n"
+    "(name, expected). The steps stand in guard_steps.c, the tests in guard_tests.c;\n"
+    "`fusewright.capture.guards` builds programs from sources. ValueError, TypeError: a\n"
+    "malformed node.");
 
 PyTypeObject GuardProgram_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)

@@ -9,7 +9,7 @@
 
 /* What a program reads its roots from. */
 typedef struct {
-    PyObject *const *locals;    /* in the order of the program's `local_names`; NULL where unbound */
+    PyObject *const *locals; /* in the order of the program's `local_names`; NULL where unbound */
     PyFunctionObject *function; /* whose globals, builtins and closure are read; may be NULL */
 } GuardContext;
 
@@ -20,23 +20,24 @@ typedef struct {
 
 /* Objects already met in one check, for the tests that compare objects with each other. */
 typedef struct {
-    MetObject *table; /* those that must differ, open addressing; a power of two, at most half of it used */
-    size_t mask;
-    PyObject **same; /* those that must be the same, by the number of the test; owned; NULL: not met yet */
+    MetObject *table; /* those that must differ: open addressing, at most half full */
+    size_t mask;      /* its slots, a power of two, less one */
+    PyObject **same;  /* the first of each group that must be the same; owned, or NULL */
 } MetObjects;
 
 typedef struct GuardStep GuardStep;
 typedef struct GuardTest GuardTest;
 
-/* Load an object from `base` (NULL for a root). A new reference; NULL, with or without an exception set, when it is not
-   there. */
+/* Load an object from `base` (NULL for a root). A new reference; NULL, with or without an exception
+   set, when it is not there. */
 typedef PyObject *(*StepLoad)(GuardStep *step, PyObject *base, const GuardContext *context);
 
 /* Whether `value` is as the test expects. May leave an exception set when it is not. */
 typedef bool (*TestCheck)(const GuardTest *test, PyObject *value, MetObjects *met);
 
-/* What was found in a dictionary when it was last read. Every change gives a dictionary a version that no dictionary had
-   before, so that an equal version means the same dictionary, unchanged, which still holds the value. */
+/* What was found in a dictionary when it was last read. Every change gives a dictionary a version
+   that no dictionary had before, so that an equal version means the same dictionary, unchanged,
+   which still holds the value. */
 typedef struct {
     uint64_t version; /* 0: nothing found yet */
     PyObject *value;  /* borrowed */
@@ -61,11 +62,11 @@ typedef struct {
 
 struct GuardTest {
     TestCheck check;
-    PyObject *expected;         /* an object, or a weak reference to it; may be NULL */
-    Py_ssize_t number;          /* a length, or the group of a comparison between objects */
-    TensorExpectation *tensor;  /* for tensor tests */
-    uint64_t words[2];          /* for the dispatch state */
-    bool weak;                  /* `expected` is a weak reference */
+    PyObject *expected;        /* an object, or a weak reference to it; may be NULL */
+    Py_ssize_t number;         /* a length, or the group of a comparison between objects */
+    TensorExpectation *tensor; /* for tensor tests */
+    uint64_t words[2];         /* for the dispatch state */
+    bool weak;                 /* `expected` is a weak reference */
 };
 
 /* Fill a step from a tuple `(name, operand?)`. -1 with an exception when it is malformed. */
@@ -106,7 +107,8 @@ typedef struct {
 
 extern PyTypeObject GuardProgram_Type;
 
-/* Whether all tests hold; fills `failure` when it is given and one does not. Leaves no exception set. */
+/* Whether all tests hold; fills `failure` when it is given and one does not. Leaves no exception
+   set. */
 bool guard_program_check(GuardProgram *program, const GuardContext *context, GuardFailure *failure);
 
 bool guard_program_is_dead(GuardProgram *program);

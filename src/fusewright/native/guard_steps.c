@@ -1,5 +1,6 @@
-/* The steps of a guard program: each loads one object from another, or from the frame. Dictionaries, lists and instance
-   dictionaries are read directly, past descriptors and overridden methods. */
+/* The steps of a guard program: each loads one object from another, or from the frame.
+   Dictionaries, lists and instance dictionaries are read directly, past descriptors and overridden
+   methods. */
 #include "guard_program.h"
 
 #include <string.h>
@@ -54,7 +55,8 @@ static PyObject *load_cell_contents(GuardStep *Py_UNUSED(step), PyObject *base,
     return PyCell_Check(base) ? PyCell_Get(base) : NULL;
 }
 
-static PyObject *load_attribute(GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
+static PyObject *load_attribute(GuardStep *step, PyObject *base,
+                                const GuardContext *Py_UNUSED(context))
 {
     return PyObject_GetAttr(base, step->operand);
 }
@@ -68,7 +70,8 @@ static PyObject *load_instance_dict(GuardStep *Py_UNUSED(step), PyObject *base,
 static PyObject *load_type_attribute(GuardStep *step, PyObject *base,
                                      const GuardContext *Py_UNUSED(context))
 {
-    return PyType_Check(base) ? Py_XNewRef(_PyType_Lookup((PyTypeObject *)base, step->operand)) : NULL;
+    return PyType_Check(base) ? Py_XNewRef(_PyType_Lookup((PyTypeObject *)base, step->operand))
+                              : NULL;
 }
 
 static PyObject *load_item(GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
@@ -82,8 +85,8 @@ static PyObject *load_item(GuardStep *step, PyObject *base, const GuardContext *
     return NULL;
 }
 
-/* The version of a dictionary; 0 where it is not relied on: from 3.12 on it is deprecated, and attributes may be stored
-   without changing it. */
+/* The version of a dictionary; 0 where it is not relied on: from 3.12 on it is deprecated, and
+   attributes may be stored without changing it. */
 static inline uint64_t dict_version(PyObject *dictionary)
 {
 #if PY_VERSION_HEX < 0x030C0000
@@ -94,7 +97,8 @@ static inline uint64_t dict_version(PyObject *dictionary)
 #endif
 }
 
-static PyObject *load_dict_item(GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
+static PyObject *load_dict_item(GuardStep *step, PyObject *base,
+                                const GuardContext *Py_UNUSED(context))
 {
     if (!PyDict_Check(base)) {
         return NULL;
@@ -104,13 +108,15 @@ static PyObject *load_dict_item(GuardStep *step, PyObject *base, const GuardCont
         return Py_NewRef(step->memo.value);
     }
     PyObject *value = PyDict_GetItemWithError(base, step->operand);
-    if (value != NULL && version == dict_version(base)) { /* comparing keys may have run user code */
+    if (value != NULL &&
+        version == dict_version(base)) { /* comparing keys may have run user code */
         step->memo = (DictMemo){version, value};
     }
     return Py_XNewRef(value);
 }
 
-static PyObject *load_dict_key(GuardStep *step, PyObject *base, const GuardContext *Py_UNUSED(context))
+static PyObject *load_dict_key(GuardStep *step, PyObject *base,
+                               const GuardContext *Py_UNUSED(context))
 {
     if (!PyDict_Check(base)) {
         return NULL;

@@ -1,4 +1,5 @@
-/* The tests of a guard program, each of one object. Objects that belong to the user are held weakly. */
+/* The tests of a guard program, each of one object. Objects that belong to the user are held
+   weakly. */
 #include "guard_program.h"
 
 #include <string.h>
@@ -13,8 +14,8 @@ static PyObject *expected_object(const GuardTest *test)
     return object == Py_None ? NULL : object;
 }
 
-/* Equality of constants as code sees them: of one type, floats by their bits (so that 0.0 and -0.0 differ and a NaN equals
-   itself), tuples item by item. */
+/* Equality of constants as code sees them: of one type, floats by their bits (so that 0.0 and -0.0
+   differ and a NaN equals itself), tuples item by item. */
 static bool constants_equal(PyObject *left, PyObject *right)
 {
     if (left == right) {
@@ -67,7 +68,8 @@ static bool check_length(const GuardTest *test, PyObject *value, MetObjects *Py_
     return PyObject_Size(value) == test->number;
 }
 
-/* Keys in order. An OrderedDict keeps an order of its own beside the table that `PyDict_Next` walks. */
+/* Keys in order. An OrderedDict keeps an order of its own beside the table that `PyDict_Next`
+   walks. */
 static bool check_keys(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
     if (!PyDict_Check(value) || PyDict_GET_SIZE(value) != PyTuple_GET_SIZE(test->expected)) {
@@ -106,7 +108,8 @@ static bool check_lacks(const GuardTest *test, PyObject *value, MetObjects *Py_U
     return contains == 0;
 }
 
-/* `expected` maps each member to itself, so that a member can be compared with the one that it equals. */
+/* `expected` maps each member to itself, so that a member can be compared with the one that it
+   equals. */
 static bool check_members(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
     if (!PyAnySet_Check(value) || PySet_GET_SIZE(value) != PyDict_GET_SIZE(test->expected)) {
@@ -130,7 +133,8 @@ static bool check_has_attribute(const GuardTest *test, PyObject *value, MetObjec
     return attribute != NULL;
 }
 
-static bool check_lacks_attribute(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+static bool check_lacks_attribute(const GuardTest *test, PyObject *value,
+                                  MetObjects *Py_UNUSED(met))
 {
     PyObject *attribute = PyObject_GetAttr(value, test->expected);
     Py_XDECREF(attribute);
@@ -144,10 +148,12 @@ static bool check_type_lacks(const GuardTest *test, PyObject *value, MetObjects 
 
 static bool check_code(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
-    return PyFunction_Check(value) && ((PyFunctionObject *)value)->func_code == expected_object(test);
+    return PyFunction_Check(value) &&
+           ((PyFunctionObject *)value)->func_code == expected_object(test);
 }
 
-static bool check_grad_mode(const GuardTest *test, PyObject *Py_UNUSED(value), MetObjects *Py_UNUSED(met))
+static bool check_grad_mode(const GuardTest *test, PyObject *Py_UNUSED(value),
+                            MetObjects *Py_UNUSED(met))
 {
     return torch_library.grad_mode_is_enabled() == (bool)test->number;
 }
@@ -180,7 +186,8 @@ static bool device_matches(const TensorExpectation *expected, TensorHandle handl
            device_index == expected->device_index;
 }
 
-/* The key set comes first: a fake, nested or sparse tensor differs there, before it is asked for sizes it does not have. */
+/* The key set comes first: a fake, nested or sparse tensor differs there, before it is asked for
+   sizes it does not have. */
 static bool check_tensor(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
     const TensorExpectation *expected = test->tensor;
@@ -191,16 +198,17 @@ static bool check_tensor(const GuardTest *test, PyObject *value, MetObjects *Py_
     int32_t dtype;
     int64_t dim, *sizes, *strides;
     if (torch_library.get_dtype(handle, &dtype) || dtype != expected->dtype ||
-        !device_matches(expected, handle) ||
-        torch_library.get_dim(handle, &dim) || dim != expected->dim ||
-        torch_library.get_sizes(handle, &sizes) || !extents_match(sizes, expected->extents, dim)) {
+        !device_matches(expected, handle) || torch_library.get_dim(handle, &dim) ||
+        dim != expected->dim || torch_library.get_sizes(handle, &sizes) ||
+        !extents_match(sizes, expected->extents, dim)) {
         return false;
     }
     if (expected->strides_tested && (torch_library.get_strides(handle, &strides) ||
                                      !extents_match(strides, expected->extents + dim, dim))) {
         return false;
     }
-    return expected->requires_grad < 0 || tensor_access_requires_grad(value) == expected->requires_grad;
+    return expected->requires_grad < 0 ||
+           tensor_access_requires_grad(value) == expected->requires_grad;
 }
 
 /* Whether the object is new to its group in this check. */
@@ -255,7 +263,8 @@ static int build_identity(GuardTest *test, PyObject *expected)
 static int build_tuple(GuardTest *test, PyObject *expected)
 {
     if (!PyTuple_CheckExact(expected)) {
-        PyErr_Format(PyExc_TypeError, "the keys that a guard expects must be a tuple, not %R", expected);
+        PyErr_Format(PyExc_TypeError, "the keys that a guard expects must be a tuple, not %R",
+                     expected);
         return -1;
     }
     return build_object(test, expected);
@@ -271,7 +280,8 @@ static int build_dispatch_state(GuardTest *test, PyObject *expected)
 {
     unsigned long long included, excluded;
     if (torch_library.local_dispatch_state == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "the dispatch state of this torch cannot be read from memory");
+        PyErr_SetString(PyExc_RuntimeError,
+                        "the dispatch state of this torch cannot be read from memory");
         return -1;
     }
     if (!PyArg_ParseTuple(expected, "KK:dispatch_state", &included, &excluded)) {
@@ -327,8 +337,8 @@ static int build_tensor(GuardTest *test, PyObject *expected)
     unsigned long long key_set;
     int dtype, device_type, device_index;
     PyObject *requires_grad, *sizes, *strides;
-    if (!PyArg_ParseTuple(expected, "KiiiOO!O:tensor", &key_set, &dtype, &device_type, &device_index,
-                          &requires_grad, &PyTuple_Type, &sizes, &strides)) {
+    if (!PyArg_ParseTuple(expected, "KiiiOO!O:tensor", &key_set, &dtype, &device_type,
+                          &device_index, &requires_grad, &PyTuple_Type, &sizes, &strides)) {
         return -1;
     }
     int64_t dim = PyTuple_GET_SIZE(sizes);
@@ -434,19 +444,23 @@ static PyObject *extents_tuple(const int64_t *extents, int64_t count)
 PyObject *guard_read_tensor(PyObject *Py_UNUSED(module), PyObject *tensor)
 {
     if (!tensor_access_is_tensor(tensor)) {
-        return PyErr_Format(PyExc_TypeError, "read_tensor takes a tensor, not %s", Py_TYPE(tensor)->tp_name);
+        return PyErr_Format(PyExc_TypeError, "read_tensor takes a tensor, not %s",
+                            Py_TYPE(tensor)->tp_name);
     }
     TensorHandle handle = tensor_access_handle(tensor);
     int32_t dtype, device_type, device_index;
     int64_t dim, *sizes, *strides;
-    if (torch_library.get_dtype(handle, &dtype) || torch_library.get_device_type(handle, &device_type) ||
-        torch_library.get_device_index(handle, &device_index) || torch_library.get_dim(handle, &dim) ||
-        torch_library.get_sizes(handle, &sizes) || torch_library.get_strides(handle, &strides)) {
-        PyErr_SetString(PyExc_ValueError, "this kind of tensor has no plain sizes and strides to guard");
+    if (torch_library.get_dtype(handle, &dtype) ||
+        torch_library.get_device_type(handle, &device_type) ||
+        torch_library.get_device_index(handle, &device_index) ||
+        torch_library.get_dim(handle, &dim) || torch_library.get_sizes(handle, &sizes) ||
+        torch_library.get_strides(handle, &strides)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "this kind of tensor has no plain sizes and strides to guard");
         return NULL;
     }
     unsigned long long key_set = tensor_access_key_set(tensor);
     return Py_BuildValue("KiiiNNN", key_set, dtype, device_type, device_index,
-                         PyBool_FromLong(tensor_access_requires_grad(tensor)), extents_tuple(sizes, dim),
-                         extents_tuple(strides, dim));
+                         PyBool_FromLong(tensor_access_requires_grad(tensor)),
+                         extents_tuple(sizes, dim), extents_tuple(strides, dim));
 }

@@ -3,7 +3,8 @@
 
 #if PY_VERSION_HEX >= 0x030C0000
 
-/* Drop what a fresh frame owns, in the order in which the default evaluator does. No frame object exists yet. */
+/* Drop what a fresh frame owns, in the order in which the default evaluator does. No frame object
+   exists yet. */
 static void clear_frame(InterpreterFrame *frame)
 {
     int count = frame->stacktop;
@@ -22,8 +23,9 @@ static void clear_frame(InterpreterFrame *frame)
 
 #else
 
-/* Give the frame's room on the thread's data stack back. The first frame of a chunk takes the chunk with it; CPython 3.12
-   does not export its own function for that, and chunks come from the arena allocator. */
+/* Give the frame's room on the thread's data stack back. The first frame of a chunk takes the chunk
+   with it; CPython 3.12 does not export its own function for that, and chunks come from the arena
+   allocator. */
 static void pop_frame(PyThreadState *thread, InterpreterFrame *frame)
 {
     PyObject **base = (PyObject **)frame;

@@ -1,5 +1,5 @@
-/* CPython's interpreter frames: the fields that the hook reads, and the duties of whoever evaluates one, by version. This
-   is the one place that includes CPython's internal headers. */
+/* CPython's interpreter frames: the fields that the hook reads, and the duties of whoever evaluates
+   one, by version. This is the one place that includes CPython's internal headers. */
 #ifndef FUSEWRIGHT_INTERPRETER_FRAME_H
 #define FUSEWRIGHT_INTERPRETER_FRAME_H
 
@@ -51,7 +51,8 @@ static inline bool frame_is_fresh(InterpreterFrame *frame)
     return at_start && frame->owner == FRAME_OWNED_BY_THREAD && frame->frame_obj == NULL;
 }
 
-/* Whether the frame is an ordinary function call: not a module, a class body, a generator or a coroutine. */
+/* Whether the frame is an ordinary function call: not a module, a class body, a generator or a
+   coroutine. */
 static inline bool frame_is_plain_call(InterpreterFrame *frame)
 {
     const int wanted = CO_OPTIMIZED | CO_NEWLOCALS;
@@ -59,15 +60,16 @@ static inline bool frame_is_plain_call(InterpreterFrame *frame)
     return (frame_code(frame)->co_flags & (wanted | refused)) == wanted && frame_is_fresh(frame);
 }
 
-/* How many locals are parameters; they come first, in the order positional, keyword-only, *args, **keywords. */
+/* How many locals are parameters; they come first, in the order positional, keyword-only, *args,
+ **keywords. */
 static inline int code_parameter_count(PyCodeObject *code)
 {
     return code->co_argcount + code->co_kwonlyargcount + !!(code->co_flags & CO_VARARGS) +
            !!(code->co_flags & CO_VARKEYWORDS);
 }
 
-/* End a fresh frame that will not be evaluated. Up to 3.11 the evaluator's caller clears and pops the frame; from 3.12 on
-   that is the evaluator's duty. */
+/* End a fresh frame that will not be evaluated. Up to 3.11 the evaluator's caller clears and pops
+   the frame; from 3.12 on that is the evaluator's duty. */
 void frame_release(PyThreadState *thread, InterpreterFrame *frame);
 
 #endif

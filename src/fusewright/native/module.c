@@ -1,4 +1,5 @@
-/* The extension module: its functions and types. Imports without torch; `attach_torch` comes before tensors are read. */
+/* The extension module: its functions and types. Imports without torch; `attach_torch` comes before
+   tensors are read. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -7,25 +8,29 @@
 #include "guard_program.h"
 #include "tensor_access.h"
 
-PyDoc_STRVAR(attach_torch_doc,
-             "attach_torch(path, tensor_type, parameter_type, samples, key_set_of, /)\n--\n\n"
-             "Find torch's C functions and the layout of its tensor objects.\n\n"
-             "`path` is torch._C's file; `samples` a tuple of (tensor, tensor._cdata, dispatch key set as an int),\n"
-             "tensors of several kinds; `key_set_of(tensor)` gives the key set as an int where it cannot be read\n"
-             "from memory. Returns whether it can. ImportError: this torch is not one that fusewright knows.");
+PyDoc_STRVAR(
+    attach_torch_doc,
+    "attach_torch(path, tensor_type, parameter_type, samples, key_set_of, /)\n--\n\n"
+    "Find torch's C functions and the layout of its tensor objects.\n\n"
+    "`path` is torch._C's file; `samples` a tuple of (tensor, tensor._cdata, dispatch key set\n"
+    "as an int), tensors of several kinds; `key_set_of(tensor)` gives the key set as an int\n"
+    "where it cannot be read from memory. Returns whether it can. ImportError: this torch is\n"
+    "not one that fusewright knows.");
 
-PyDoc_STRVAR(dispatch_state_doc,
-             "dispatch_state()\n--\n\n"
-             "This thread's included and excluded dispatch keys as a pair of ints that means something only when\n"
-             "compared with another; None where they cannot be read from memory.");
+PyDoc_STRVAR(
+    dispatch_state_doc,
+    "dispatch_state()\n--\n\n"
+    "This thread's included and excluded dispatch keys as a pair of ints that means something\n"
+    "only when compared with another; None where they cannot be read from memory.");
 
-PyDoc_STRVAR(read_tensor_doc,
-             "read_tensor(tensor, /)\n--\n\n"
-             "(key set, dtype, device type, device index, requires_grad, sizes, strides) as a `tensor` test takes\n"
-             "them. ValueError: a tensor without plain sizes, such as a nested one.");
+PyDoc_STRVAR(
+    read_tensor_doc,
+    "read_tensor(tensor, /)\n--\n\n"
+    "(key set, dtype, device type, device index, requires_grad, sizes, strides) as a `tensor`\n"
+    "test takes them. ValueError: a tensor without plain sizes, such as a nested one.");
 
-PyDoc_STRVAR(is_installed_doc,
-             "is_installed()\n--\n\nWhether the interpreter evaluates frames through the hook now.");
+PyDoc_STRVAR(is_installed_doc, "is_installed()\n--\n\n"
+                               "Whether the interpreter evaluates frames through the hook now.");
 
 static PyMethodDef functions[] = {
     {"attach_torch", tensor_access_attach, METH_VARARGS, attach_torch_doc},

@@ -1,12 +1,13 @@
-/* Finds where tensor objects keep what guards and kernels read, by looking for known values in sample tensors: torch
-   promises no layout, and this extension is compiled without its headers. */
+/* Finds where tensor objects keep what guards and kernels read, by looking for known values in
+   sample tensors: torch promises no layout, and this extension is compiled without its headers. */
 #include "tensor_access.h"
 
 #include <string.h>
 
 TensorAccess tensor_access;
 
-/* An implementation object is at least this long in every supported torch, so that the probe reads only inside it. */
+/* An implementation object is at least this long in every supported torch, so that the probe reads
+   only inside it. */
 #define IMPLEMENTATION_BYTES 176
 
 static bool object_matches(PyObject *sample, Py_ssize_t offset)
@@ -27,7 +28,8 @@ static bool implementation_matches(PyObject *sample, Py_ssize_t offset)
     return word == key_set;
 }
 
-/* The one offset below `limit` at which every sample matches; -1 when there is none or more than one. */
+/* The one offset below `limit` at which every sample matches; -1 when there is none or more than
+   one. */
 static Py_ssize_t find_offset(PyObject *samples, Py_ssize_t start, Py_ssize_t limit,
                               bool (*matches)(PyObject *, Py_ssize_t))
 {
@@ -93,10 +95,12 @@ static int check_samples(PyObject *samples)
     for (Py_ssize_t i = 0; valid && i < PyTuple_GET_SIZE(samples); i++) {
         PyObject *sample = PyTuple_GET_ITEM(samples, i);
         valid = PyTuple_Check(sample) && PyTuple_GET_SIZE(sample) == 3 &&
-                PyLong_Check(PyTuple_GET_ITEM(sample, 1)) && PyLong_Check(PyTuple_GET_ITEM(sample, 2));
+                PyLong_Check(PyTuple_GET_ITEM(sample, 1)) &&
+                PyLong_Check(PyTuple_GET_ITEM(sample, 2));
     }
     if (!valid) {
-        PyErr_SetString(PyExc_TypeError, "samples must be a tuple of (tensor, _cdata, key set) tuples");
+        PyErr_SetString(PyExc_TypeError,
+                        "samples must be a tuple of (tensor, _cdata, key set) tuples");
     }
     return valid ? 0 : -1;
 }
@@ -118,8 +122,9 @@ PyObject *tensor_access_attach(PyObject *Py_UNUSED(module), PyObject *args)
     found.handle_offset =
         find_offset(samples, sizeof(PyObject), tensor_type->tp_basicsize, object_matches);
     if (found.handle_offset < 0) {
-        PyErr_SetString(PyExc_ImportError, "fusewright cannot find the handle inside this torch's tensor "
-                                           "objects; it works with torch 2.11 to 2.13");
+        PyErr_SetString(PyExc_ImportError,
+                        "fusewright cannot find the handle inside this torch's tensor "
+                        "objects; it works with torch 2.11 to 2.13");
         return NULL;
     }
     found.key_set_offset = find_offset(samples, 0, IMPLEMENTATION_BYTES, implementation_matches);

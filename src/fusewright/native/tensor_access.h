@@ -8,16 +8,19 @@
 typedef struct {
     PyTypeObject *tensor_type;    /* torch.Tensor */
     PyTypeObject *parameter_type; /* torch.nn.Parameter */
-    Py_ssize_t handle_offset;     /* where a tensor object keeps its handle; 0 before torch is attached */
-    Py_ssize_t key_set_offset;    /* where the implementation keeps its dispatch key set; -1: not found */
-    PyObject *key_set_of;         /* a Python function from a tensor to its key set, for that case */
-    getter requires_grad;         /* the C function behind `tensor.requires_grad` */
+    Py_ssize_t
+        handle_offset; /* where a tensor object keeps its handle; 0 before torch is attached */
+    Py_ssize_t
+        key_set_offset;   /* where the implementation keeps its dispatch key set; -1: not found */
+    PyObject *key_set_of; /* a Python function from a tensor to its key set, for that case */
+    getter requires_grad; /* the C function behind `tensor.requires_grad` */
     void *requires_grad_closure;
 } TensorAccess;
 
 extern TensorAccess tensor_access;
 
-/* `attach_torch(path, tensor_type, parameter_type, samples, key_set_of)`: see the docstring in module.c. */
+/* `attach_torch(path, tensor_type, parameter_type, samples, key_set_of)`: see the docstring in
+   module.c. */
 PyObject *tensor_access_attach(PyObject *module, PyObject *args);
 
 /* The key set as Python gives it; 0, which no tensor has, when it raises. */

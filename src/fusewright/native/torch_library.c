@@ -1,5 +1,6 @@
-/* Looks up libtorch's C functions. A handle of torch._C reaches everything that it was linked with, so that the OpenMP
-   functions found are those of the very library that torch's operators run on, even when the process holds two. */
+/* Looks up libtorch's C functions. A handle of torch._C reaches everything that it was linked with,
+   so that the OpenMP functions found are those of the very library that torch's operators run on,
+   even when the process holds two. */
 #include "torch_library.h"
 
 #include <dlfcn.h>

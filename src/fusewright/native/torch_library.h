@@ -1,4 +1,5 @@
-/* The C functions of libtorch and of its OpenMP library, found at run time in the libraries that `import torch` loaded. */
+/* The C functions of libtorch and of its OpenMP library, found at run time in the libraries that
+   `import torch` loaded. */
 #ifndef FUSEWRIGHT_TORCH_LIBRARY_H
 #define FUSEWRIGHT_TORCH_LIBRARY_H
 
@@ -10,7 +11,8 @@
 /* `at::Tensor *`: for a tensor object, the address of its handle inside the object. */
 typedef void *TensorHandle;
 
-/* Each of libtorch's functions returns 0, or an error code when the tensor refuses (a fake or nested tensor, say). */
+/* Each of libtorch's functions returns 0, or an error code when the tensor refuses (a fake or
+   nested tensor, say). */
 typedef struct {
     int32_t (*get_data_pointer)(TensorHandle, void **);
     int32_t (*get_dim)(TensorHandle, int64_t *);
@@ -23,18 +25,21 @@ typedef struct {
     int32_t (*get_cpu_device_type)(void);
     int32_t cpu_device_type;
 
-    /* c10::TensorImpl::requires_grad, of a tensor's implementation: a quarter of the time of the Python getter, which first
-       looks for function modes. May be null. */
+    /* c10::TensorImpl::requires_grad, of a tensor's implementation: a quarter of the time of the
+       Python getter, which first looks for function modes. May be null. */
     bool (*requires_grad)(const void *);
 
-    /* at::get_num_threads: the size of a team that torch's own operators would use on this thread. */
+    /* at::get_num_threads: the size of a team that torch's own operators would use on this thread.
+     */
     int (*get_thread_count)(void);
 
-    /* c10::impl::raw_local_dispatch_key_set: the calling thread's included and excluded dispatch keys, two words, at
-       another address in each thread; null where thread-local variables cannot be looked up. */
+    /* c10::impl::raw_local_dispatch_key_set: the calling thread's included and excluded dispatch
+       keys, two words, at another address in each thread; null where thread-local variables cannot
+       be looked up. */
     void *local_dispatch_state;
 
-    /* The entry points that a C compiler calls for `#pragma omp parallel`; all null where OpenMP is another one. */
+    /* The entry points that a C compiler calls for `#pragma omp parallel`; all null where OpenMP is
+       another one. */
     void (*parallel)(void (*body)(void *), void *data, unsigned threads, unsigned flags);
     int (*get_thread_number)(void);
     int (*get_team_size)(void);
@@ -43,8 +48,8 @@ typedef struct {
 
 extern TorchLibrary torch_library;
 
-/* Fill `torch_library` from the shared library at `path` (torch._C) and all that it depends on. -1 with ImportError set
-   when a function is missing. */
+/* Fill `torch_library` from the shared library at `path` (torch._C) and all that it depends on. -1
+   with ImportError set when a function is missing. */
 int torch_library_load(const char *path);
 
 /* The calling thread's two words of dispatch state; needs `local_dispatch_state`. */
