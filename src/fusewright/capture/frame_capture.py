@@ -27,6 +27,7 @@ from fusewright.capture.values.base import TracedError, Value
 from fusewright.capture.values.functions import FunctionValue
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.tensors import TensorValue
+from fusewright.errors import Unsupported
 
 assert handlers, "importing the handlers fills their table"
 
@@ -97,6 +98,9 @@ def capture_call(function: types.FunctionType, arguments: Mapping[str, Any]) -> 
             result = machine.execute(root, _root_variables(machine, function, arguments))
         except TracedError as error:
             raise ProgramRaised(error.value.describe(), tuple(machine.guards.values())) from None
+        except Unsupported as error:
+            error.guards = tuple(machine.guards.values())  # type: ignore[attr-defined]
+            raise
         writes = pending_writes(machine)
         roots = [result, *_written_values(writes)]
         outputs = reachable_tensors(roots)

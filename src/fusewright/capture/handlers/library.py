@@ -10,16 +10,21 @@ import inspect
 import itertools
 import operator
 import types
+from collections.abc import Callable
 from typing import Any
 
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, handles
-from fusewright.capture.values.base import MISSING, NotConstant, TracedError, Value
+from fusewright.capture.values.base import MISSING, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import BuiltinValue, FunctionValue, MethodValue, PartialValue
 from fusewright.capture.values.iterators import GeneratorValue, IteratorValue
+from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.objects import ObjectValue
+from fusewright.capture.values.sequences import ListValue, TupleValue
+from fusewright.capture.values.sets import SetValue
+from fusewright.capture.values.tensors import TensorValue
 
 
 
@@ -276,21 +281,79 @@ def get_named_field(interpreter: Any, descriptor: Value, instance: Value, *owner
 
 @handles(copy.copy)
 def shallow_copy(interpreter: Any, value: Value) -> Any:
-    if isinstance(value, ConstantValue):
-        return value
-    return DECLINED
+    return _copied(interpreter, value, "__copy__", lambda part: part)
 
 
 @handles(copy.deepcopy)
-def deep_copy(interpreter: Any, value: Value, *memo: Value) -> Any:
-    if isinstance(value, ConstantValue):
+def deep_copy(interpreter: Any, value: Value, memo: Value | None = None) -> Any:
+    copies: dict[int, Value] = {}
+
+    def copied(part: Value) -> Value:
+        if id(part) not in copies:
+            result = _copied(interpreter, part, "__deepcopy__", copied, copies)
+            copies[id(part)] = result
+        return copies[id(part)]
+
+    return copied(value)
+
+
+_COPY_METHODS = ("__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
+
+
+def _copied(
+    interpreter: Any,
+    value: Value,
+    method: str,
+    part_of: Callable[[Value], Value],
+    copies: dict[int, Value] | None = None,
+) -> Value:
+    """A copy of an object whose parts are `part_of` the original's. `copies` takes note of it before its parts are made."""
+    if isinstance(value, ConstantValue | ClassValue | FunctionValue | BuiltinValue):
         return value
-    if isinstance(value, ObjectValue):
-        interpreter.read_all([value])
-        try:
-            return interpreter.new(copy.deepcopy(value.to_python()))
-        except NotConstant:
-            pass
-    raise interpreter.unsupported(
-        reasons.TENSOR_TO_UNKNOWN, function="copy.deepcopy", argument=value.describe()
-    )
+    own = interpreter.special(value, method)
+    if own is not None:
+        return interpreter.call(own, [] if method == "__copy__" else [interpreter.new({})])  # type: ignore[no-any-return]
+    cls = value.python_type()
+    if isinstance(value, InstanceDictValue):
+        view = DictValue(dict)
+        for key, item in value.entries(interpreter):
+            view.put(interpreter, key, part_of(item))
+        return view
+    plain = all(getattr(cls, name, None) is getattr(object, name, None) for name in _COPY_METHODS)
+    builtin = cls.__module__ in ("builtins", "collections")
+    if not isinstance(value, ObjectValue) or not (plain or builtin) or isinstance(value, TensorValue):
+        raise interpreter.unsupported(
+            reasons.TENSOR_TO_UNKNOWN, function="copy.copy", argument=value.describe()
+        )
+
+    match value:
+        case TupleValue():
+            return TupleValue(cls, [part_of(item) for item in value.items(interpreter)])
+        case SetValue():
+            return SetValue(cls, [part_of(item) for item in value.members.values()])
+    result: ObjectValue = _empty_like(value)
+    if copies is not None:
+        copies[id(value)] = result
+    if isinstance(value, ListValue) and isinstance(result, ListValue):
+        result.replace(interpreter, [part_of(item) for item in value.items(interpreter)])
+    if isinstance(value, DictValue) and isinstance(result, DictValue):
+        result.default_factory = value.default_factory
+        for key, item in value.entries(interpreter):
+            result.put(interpreter, key, part_of(item))
+    for name, attribute in InstanceDictValue(value).entries(interpreter) if _has_dict(cls) else ():
+        result.store(interpreter, name.constant(), part_of(attribute))
+    return result
+
+
+def _empty_like(value: ObjectValue) -> ObjectValue:
+    match value:
+        case ListValue(cls=cls):
+            return ListValue(cls)
+        case DictValue(cls=cls):
+            return DictValue(cls)
+        case _:
+            return ObjectValue(value.cls)
+
+
+def _has_dict(cls: type) -> bool:
+    return cls.__dictoffset__ != 0

@@ -665,10 +665,7 @@ def raise_exception(frame: Frame, count: int) -> Value | None:
 
 @opcode("RERAISE")
 def reraise(frame: Frame, depth: int) -> Value | None:
-    raised = frame.stack.pop()
-    if depth:
-        frame.position = frame.stack[-depth].constant() + 1
-    raise TracedError(raised)
+    raise TracedError(frame.stack.pop())
 
 
 @opcode("PUSH_EXC_INFO")

@@ -91,7 +91,8 @@ def binary(machine: MachineState, name: str, left: Value, right: Value) -> Value
     if constants is not None:
         return fold(machine, getattr(operator, name, divmod), *constants)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
-        return machine.call_graph(getattr(operator, name), [left, right], {})
+        plain = name if isinstance(left, TensorValue) else IN_PLACE.get(name, name)
+        return machine.call_graph(getattr(operator, plain), [left, right], {})
 
     if name in IN_PLACE:
         name, in_place = IN_PLACE[name], f"__{name}__"

@@ -1,0 +1,228 @@
+"""The public entry points: `compile` a function or module, `disable` compilation of one, `reset` what was compiled."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright.backends.torch_dynamo import fusewright as fusewright_backend
+from fusewright.capture import ProgramRaised, capture_call
+from fusewright.capture.guard_set import GuardSet, build_guards
+from fusewright.capture.trace import call_module, root_call
+from fusewright.config import Options
+from fusewright.errors import BackendCompilerFailed, FusewrightError, Unsupported
+from fusewright.native import Entry, Frame, FrameCompiler, disable
+
+Backend = Callable[[fx.GraphModule, Sequence[torch.Tensor]], Callable[..., Any]]
+"""Compiles a captured graph: the result takes the graph's inputs, one by one, and returns a tuple or list of tensors."""
+
+
+def compile(
+    target: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Backend = "fusewright",
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """Compile a function or an `nn.Module`; also a decorator, with or without arguments.
+
+    The first call with arguments of some kind (shapes, dtypes, the Python values that were read) captures and compiles;
+    later calls of that kind run the compiled code. A compiled module is the module itself with a compiled call: it has the
+    same attributes, parameters and state, and is an instance of the same class.
+
+    `fullgraph`: what cannot be captured is an error instead of running eagerly with one warning.
+    `dynamic`: None or False; symbolic sizes come with a later version. `backend`: "fusewright", "eager" (capture alone), or
+    a callable `(graph_module, example_inputs) -> callable`. `mode`: None or "default". `options`: the fields of
+    `fusewright.config.Options`. `disable`: return the target as it is.
+
+    Raises: ValueError for an unknown backend or mode, TypeError for a target that is not callable or an unknown option; when
+    called, `Unsupported` under `fullgraph` or strict, and BackendCompilerFailed.
+    """
+    if target is None:
+        return functools.partial(
+            compile,
+            fullgraph=fullgraph,
+            dynamic=dynamic,
+            backend=backend,
+            mode=mode,
+            options=options,
+            disable=disable,
+        )
+    if not callable(target):
+        raise TypeError(f"fusewright.compile takes a function or a module, not {target!r}")
+    if dynamic:
+        raise ValueError("dynamic=True is not available yet; leave it out, or use torch.compile's front end")
+    if disable:
+        return target
+    compiler = Compiler(
+        backend=_find_backend(backend, mode, options),
+        name=backend if isinstance(backend, str) else getattr(backend, "__name__", repr(backend)),
+        fullgraph=fullgraph,
+        strict=Options.from_user(options).strict,
+    )
+    if isinstance(target, torch.nn.Module):
+        settings = {"fullgraph": fullgraph, "backend": backend, "mode": mode, "options": options}
+        return _compiled_module(target, compiler, settings)
+    return CompiledFunction(target, compiler)
+
+
+def _find_backend(backend: str | Backend, mode: str | None, options: dict[str, Any] | None) -> Backend:
+    if mode not in (None, "default"):
+        raise ValueError(f"mode {mode!r} is not known to fusewright; it has 'default'")
+    match backend:
+        case "fusewright":
+            return functools.partial(fusewright_backend, options=options)
+        case "eager":
+            return run_graph
+        case str():
+            raise ValueError(f"backend {backend!r} is not known; there are 'fusewright' and 'eager'")
+        case _:
+            return backend
+
+
+def run_graph(graph_module: fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+    """The backend `eager`: run the captured graph as it stands."""
+    return graph_module.forward
+
+
+class Compiler:
+    """Compiles the frames of one compiled function or module, and keeps what it made."""
+
+    def __init__(self, *, backend: Backend, name: str, fullgraph: bool, strict: bool) -> None:
+        self.backend = backend
+        self.name = name
+        self.refuses = fullgraph or strict
+        """Whether what cannot be captured is an error."""
+        self.capture_count = 0
+        """How many times a frame was captured: 1, and 1 for each recompilation."""
+        self.frames = FrameCompiler(self._compile_frame, root_only=True)
+        self._warned: set[str] = set()
+        _COMPILERS.add(self)
+
+    def call(
+        self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """`function(*args, **kwargs)`, compiled."""
+        return self.frames.call(function, args, kwargs)
+
+    def reset(self) -> None:
+        """Forget everything compiled."""
+        self.frames.reset()
+        self._warned.clear()
+
+    def _compile_frame(self, frame: Frame) -> Entry | None:
+        """What to run in place of a frame, and the guards under which to run it."""
+        self.capture_count += 1
+        try:
+            capture = capture_call(frame.function, frame.locals)
+        except ProgramRaised as raised:
+            # The exception has to come from the program's own lines: run it as it is, whenever the same guards hold.
+            return self._entry(frame, frame.function, build_guards(raised.guards, frame.code))
+        except Unsupported as error:
+            if self.refuses:
+                raise
+            self._warn(error)
+            guards = build_guards(getattr(error, "guards", ()), frame.code)
+            return self._entry(frame, frame.function, guards)
+        try:
+            compiled = self.backend(capture.graph_module, capture.inputs)
+        except FusewrightError:
+            raise
+        except Exception as error:
+            raise BackendCompilerFailed(self.name, "backend", None, f"{type(error).__name__}: {error}") from error
+        return self._entry(frame, capture.finish(compiled), build_guards(capture.guards, frame.code))
+
+    def _entry(self, frame: Frame, function: types.FunctionType, guards: GuardSet) -> Entry:
+        return Entry(function, guards.program, guards)
+
+    def _warn(self, error: Unsupported) -> None:
+        text = str(error)
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(
+                f"fusewright runs this call eagerly, since it cannot be captured:\n{text}\n"
+                "fullgraph=True or FUSEWRIGHT_STRICT=1 makes this an error.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+
+_COMPILERS: weakref.WeakSet[Compiler] = weakref.WeakSet()
+
+
+def reset() -> None:
+    """Forget all compiled code of this process; the next calls compile again."""
+    for compiler in list(_COMPILERS):
+        compiler.reset()
+
+
+class CompiledFunction:
+    """A function that is compiled when it is called. Attributes are those of the original, which is `__wrapped__`."""
+
+    def __init__(self, function: Callable[..., Any], compiler: Compiler) -> None:
+        functools.update_wrapper(self, function)
+        self.compiler = compiler
+        self._root, self._bound, _ = root_call(function, (), {})
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.compiler.call(self._root, (*self._bound, *args), kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.__wrapped__!r}>"  # type: ignore[attr-defined]
+
+
+def _compiled_module(
+    module: torch.nn.Module, compiler: Compiler, settings: dict[str, Any]
+) -> torch.nn.Module:
+    """A second face of `module`: an object that shares its `__dict__` and is called compiled.
+
+    Sharing the dictionary makes every attribute, parameter, buffer, hook and mode the same in both, with the module's own
+    keys in `state_dict`.
+    """
+    cls = type(module)
+    face = type(cls.__name__, (CompiledModule, cls), {"__slots__": (), "__module__": cls.__module__})
+    compiled = face.__new__(face)
+    object.__setattr__(compiled, "__dict__", module.__dict__)
+    _MODULES[compiled] = (module, compiler, settings)
+    return compiled  # type: ignore[no-any-return]
+
+
+_MODULES: weakref.WeakKeyDictionary[Any, tuple[torch.nn.Module, Compiler, dict[str, Any]]] = (
+    weakref.WeakKeyDictionary()
+)
+"""The module behind each compiled module, its compiler, and the arguments of `compile`. (`__dict__` is the module's.)"""
+
+
+class CompiledModule:
+    """What a compiled module's class adds to the module's class."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module, compiler, _ = _MODULES[self]
+        return compiler.call(call_module, (module, *args), kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        module, _, settings = _MODULES[self]
+        return compile(copy.deepcopy(module, memo), **settings)
+
+    def __reduce__(self) -> Any:
+        module, _, settings = _MODULES[self]
+        return functools.partial(compile, **settings), (module,)
+
+
+__all__ = ["CompiledFunction", "CompiledModule", "Compiler", "compile", "disable", "reset"]
