@@ -205,6 +205,12 @@ class Builder:
     required: dict[str, None] = field(default_factory=dict)
     """Names of functions defined elsewhere in the module, in order of first use."""
 
+    inlines: bool = True
+    """Ask for calls of functions to be inlined. Off where code runs rarely, and should be short."""
+
+    has_scalef: bool = False
+    """The processor multiplies by powers of two in one instruction (AVX-512)."""
+
     contract: bool = False
     """Allow a product and a sum to be joined into one rounding (the `contract` flag)."""
 
@@ -285,11 +291,11 @@ class Builder:
 
     # -- calls --------------------------------------------------------------------------------
 
-    def intrinsic(self, name: str, *operands: Operand) -> Register:
+    def intrinsic(self, name: str, *operands: Operand, flags: str = "") -> Register:
         """An `llvm.` intrinsic overloaded on one type, which is also its result's: fma, sqrt …"""
         kind = next(o.type for o in operands if isinstance(o, Register))
         arguments = ", ".join(f"{kind} {text_of(o, kind)}" for o in operands)
-        return self.emit(kind, f"call {kind} @llvm.{name}.{kind.suffix}({arguments})")
+        return self.emit(kind, f"call {flags}{kind} @llvm.{name}.{kind.suffix}({arguments})")
 
     def fused(self, a: Operand, b: Operand, c: Operand) -> Register:
         """a * b + c with one rounding."""
@@ -313,7 +319,8 @@ class Builder:
         """A function of this module, recorded as required."""
         self.required.setdefault(function)
         arguments = ", ".join(f"{o.type} {o.text}" for o in operands)
-        return self.emit(result, f"call {result} @{function}({arguments})")
+        how = " alwaysinline" if self.inlines else ""
+        return self.emit(result, f"call {result} @{function}({arguments}){how}")
 
     # -- lanes --------------------------------------------------------------------------------
 

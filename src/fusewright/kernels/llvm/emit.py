@@ -194,7 +194,7 @@ def write_kernel(
     target: CpuTarget,
 ) -> str:
     """The module text of a canonically named group: math functions used, then `kernel`."""
-    builder = Builder(contract=True)
+    builder = Builder(contract=True, has_scalef=target.has_scalef)
     scope = Scope(
         b=builder,
         target=target,
@@ -207,7 +207,7 @@ def write_kernel(
     dtypes |= {local.name: local.dtype for local in group.locals}
     load_arguments(scope, tensors, sizes)
     GroupWriter(group, plan, scope, Loops(plan, scope), dtypes).write()
-    blocks = definitions(list(builder.required))
+    blocks = definitions(list(builder.required), target.has_scalef)
     if scope.checks:
         blocks.insert(0, "@status = global i64 0")
     head = "define void @kernel(ptr %arguments, i64 %begin, i64 %end) nounwind {\nentry:"

@@ -25,12 +25,15 @@ class Loops:
         self, lane: Symbol, start: Register, stop: Register, wide: int, body: Callable[[], None]
     ) -> None:
         """Steps of `wide` lanes, then masked steps of one register for what is left."""
-        scope, b = self.scope, self.scope.b
+        scope = self.scope
         narrow = self.plan.lanes
         count = _constant_count(start, stop)
         if narrow == 1:
             with scope.loop((lane,), start, stop, 1, runs=bool(count)):
                 body()
+            return
+        if count is not None and narrow < count < wide:
+            self._masked_loop(lane, start, stop, wide, runs=True, body=body)
             return
         main_stop, runs = self._main_stop(lane, start, stop, wide, count)
         if count is None or count >= wide:
@@ -38,11 +41,30 @@ class Loops:
                 self._with_lanes(Lanes(lane, wide, None), body)
         if count is not None and count % wide == 0 or known_multiple(extent(lane), wide):
             return
-        with scope.loop((lane,), main_stop, stop, narrow, runs=count is not None) as first:
-            left = b.cast("trunc", stop - first, "i32")
-            positions = Register(b, *_positions(narrow))
-            mask = positions < b.splat(left, narrow)
-            self._with_lanes(Lanes(lane, narrow, mask), body)
+        self._masked_loop(lane, main_stop, stop, narrow, runs=count is not None, body=body)
+
+    def _masked_loop(
+        self,
+        lane: Symbol,
+        start: Register,
+        stop: Register,
+        lanes: int,
+        *,
+        runs: bool,
+        body: Callable[[], None],
+    ) -> None:
+        """Steps whose lanes past the end are masked."""
+        scope, b = self.scope, self.scope.b
+        with scope.loop((lane,), start, stop, lanes, runs=runs) as first:
+            count = _constant_count(first, stop)
+            if count is None:
+                left = b.cast("trunc", stop - first, "i32")
+                mask = Register(b, *_positions(lanes)) < b.splat(left, lanes)
+            else:
+                kind = VectorType("i1", lanes)
+                bits = ", ".join(f"i1 {'true' if lane < count else 'false'}" for lane in range(lanes))
+                mask = b.constant(kind, True) if count >= lanes else Register(b, f"<{bits}>", kind)
+            self._with_lanes(Lanes(lane, lanes, mask), body)
 
     def _main_stop(
         self, lane: Symbol, start: Register, stop: Register, wide: int, count: int | None
@@ -61,10 +83,12 @@ class Loops:
 
     def _with_lanes(self, lanes: Lanes, body: Callable[[], None]) -> None:
         scope = self.scope
-        if lanes.mask is not None:
+        if lanes.mask is not None and lanes.mask.text.startswith("%"):
             scope.remember(("mask", lanes.mask.text), len(scope.levels) - 1, lanes.mask)
         kept, scope.lanes = scope.lanes, lanes
+        scope.b.inlines = lanes.mask is None or not lanes.mask.text.startswith("%")
         body()
+        scope.b.inlines = True
         scope.lanes = kept
 
     def inner_loops(

@@ -140,7 +140,8 @@ def _extreme_float(relation: str) -> Row:
             x, y, number_y = y, x, number_x
         if number_y is not None and number_y == number_y:
             return o.b.select(o.b.compare(relation, y, x), y, x)
-        return o.b.select(o.b.compare(relation, x, y) | x.is_nan(), x, y)
+        name = "maximum" if relation == "gt" else "minimum"
+        return o.b.intrinsic(name, x, y, flags="nsz ")
 
     return row
 

@@ -22,8 +22,8 @@ from fusewright.kernels import analysis
 from fusewright.kernels.analysis import extent, extent_hint
 from fusewright.runtime.llvm_engine import CpuTarget
 
-GATHER = 6.0
-"""Cost of one element gathered, in elements loaded next to each other times lanes."""
+GATHER = 16.0
+"""Cost of one element gathered, in elements loaded next to each other."""
 
 FOLD = 12.0
 """Cost of folding a vector into a scalar, in additions."""
@@ -160,11 +160,15 @@ def _unroll(group: Group, lanes: int, outer: Symbol) -> int:
 
 
 def stage_unroll(stage: Stage, lane: Symbol, lanes: int) -> int:
-    """As above, for a stage whose inner loop is cut into vectors."""
-    reduces = any(isinstance(action, Reduce) for action in stage.actions)
-    if lanes == 1 or not reduces or analysis.stage_cost(stage) > 12:
+    """As above, for a stage whose inner loop is cut into vectors; a short row is taken in one masked step."""
+    if lanes == 1 or analysis.stage_cost(stage) > 12:
         return 1
     whole = extent(lane)
+    if whole.is_constant and int(whole) <= 4 * lanes:
+        return 1 if int(whole) <= lanes else 2 if int(whole) <= 2 * lanes else 4
+    reduces = any(isinstance(action, Reduce) for action in stage.actions)
+    if not reduces:
+        return 1
     return 4 if not whole.is_constant or int(whole) >= 8 * lanes else 1
 
 

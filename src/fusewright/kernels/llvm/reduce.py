@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,8 +18,8 @@ from fusewright.kernels.llvm.reductions import Accumulator, Reducer, State
 from fusewright.kernels.llvm.storage import REGISTER, convert
 from fusewright.kernels.llvm.values import evaluate_lanes
 
-RUN = 256
-"""Turns of a loop that one floating-point sum may take before it is added to a total."""
+SHORT = 64
+"""Elements that a floating-point sum takes in one after another without harm."""
 
 
 @dataclass(slots=True)
@@ -118,6 +119,8 @@ def _widths(loops: Loops, stage: Stage) -> tuple[int, ...]:
     narrow = loops.plan.lanes
     wide = narrow * stage_unroll(stage, lane, narrow)
     count = extent(lane)
+    if count.is_constant and narrow < int(count) < wide:
+        return (wide,)
     widths = []
     if not count.is_constant or int(count) >= wide:
         widths.append(wide)
@@ -130,16 +133,25 @@ def _result_width(loops: Loops, stage: Stage) -> int:
     return min(_widths(loops, stage))
 
 
-def _is_long(loops: Loops, stage: Stage) -> bool:
-    """Whether an accumulator would take in more than `RUN` elements a lane."""
-    turns = 1
-    width = max(_widths(loops, stage))
+def _turns(loops: Loops, stage: Stage) -> int | None:
+    """Elements that one lane of an accumulator takes in; None where that is symbolic."""
+    total: Index = integer(1)
     for symbol in stage.inner:
-        count = extent(symbol)
-        if not count.is_constant:
-            return True
-        turns *= int(count)
-    return turns > RUN * (width if loops.plan.outer_lane is None else 1)
+        total = total * extent(symbol)
+    if not total.is_constant:
+        return None
+    return int(total) // (max(_widths(loops, stage)) if loops.plan.outer_lane is None else 1)
+
+
+def _is_long(loops: Loops, stage: Stage) -> bool:
+    turns = _turns(loops, stage)
+    return turns is None or turns > SHORT
+
+
+def _run_length(loops: Loops, stage: Stage) -> int:
+    """Turns after which a sum is added to the total: about the square root of all, which balances the two."""
+    turns = _turns(loops, stage)
+    return 128 if turns is None else max(16, 1 << round(math.log2(turns) / 2))
 
 
 def _pass(
@@ -188,7 +200,7 @@ def _in_runs(
         ))
         return
     (only,) = stage.inner
-    length = RUN * wide
+    length = _run_length(loops, stage) * wide
     runs = loop("run", (extent(only) + (length - 1)) // length)
 
     def one_run() -> None:

@@ -96,8 +96,7 @@ class Reducer:
         if not self.dtype.is_float:
             sign = "u" if self.dtype.kind == "unsigned" else "s"
             return b.intrinsic(f"{sign}{self.kind}", x, y)
-        relation = "gt" if self.kind == "max" else "lt"
-        return b.select(b.compare(relation, y, x) | y.is_nan(), y, x)
+        return b.intrinsic(f"{self.kind}imum", x, y, flags="nsz ")
 
     def _better(self, b: Builder, state: State, taken: State) -> State:
         """The greater (smaller) value, NaN above all, and the lower position of equals."""

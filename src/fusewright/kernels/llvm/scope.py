@@ -13,7 +13,7 @@ level 2      loop over lanes   r0 in steps of 16: loads, arithmetic, stores
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -157,6 +157,10 @@ class Scope:
         The other symbols change with it, and the caller says how. `runs` where at least one turn is certain:
         the body is tested at its end. Else a test stands before it, and nothing moves out past that test.
         """
+        if _is_single(start, stop, step):
+            with self._single_turn(symbols, start) as current:
+                yield current
+            return
         if runs:
             with self._certain_loop(symbols, start, stop, step) as current:
                 yield current
@@ -174,6 +178,24 @@ class Scope:
         b.label(after)
 
     @contextmanager
+    def _single_turn(self, symbols: Sequence[Symbol], start: Register) -> Iterator[Register]:
+        """A loop of one turn: its body alone."""
+        outside = {symbol: self.symbols.get(symbol) for symbol in symbols}
+        with self.level(*symbols) as body:
+            self.symbols[symbols[0]] = start
+            yield start
+        self._restore(outside)
+        self.b.lines += body.lines
+
+    def _restore(self, outside: Mapping[Symbol, Register | None]) -> None:
+        """Give symbols back the registers that they had outside of a loop."""
+        for symbol, register in outside.items():
+            if register is not None:
+                self.symbols[symbol] = register
+            else:
+                self.symbols.pop(symbol, None)
+
+    @contextmanager
     def _certain_loop(
         self, symbols: Sequence[Symbol], start: Register, stop: Register, step: int
     ) -> Iterator[Register]:
@@ -187,11 +209,7 @@ class Scope:
             b.block = label
             yield current
             last = b.block
-        for symbol, register in outside.items():
-            if register is not None:
-                self.symbols[symbol] = register
-            else:
-                self.symbols.pop(symbol, None)
+        self._restore(outside)
         b.line(f"br label %{label}")
         b.label(label)
         b.line(
@@ -254,6 +272,13 @@ class Scope:
         if known is None:
             known = self.levels[0].known["nowhere"] = self.slot("[16 x i8]")
         return known
+
+
+def _is_single(start: Register, stop: Register, step: int) -> bool:
+    """Whether a loop between constants makes exactly one turn."""
+    if start.text.startswith("%") or stop.text.startswith("%"):
+        return False
+    return 0 < int(stop.text) - int(start.text) <= step
 
 
 def any_lane(b: Builder, lanes: Register) -> Register:

@@ -57,13 +57,31 @@ def exponential_of_reduced(b: Builder, r: Register) -> Register:
     return b.fused(slope, r, r.like(1.0))
 
 
-def scale_far(b: Builder, y: Register, low_bits: Register) -> Register:
-    """y * 2^n for n from -252 to 254, in two exact steps but for one rounding into subnormals."""
-    n = (low_bits << 9) >> 9
-    half = n >> 1
+def scale_far(b: Builder, y: Register, n: Register, low_bits: Register) -> Register:
+    """y * 2^n for n from -252 to 254, rounded once where the result is subnormal.
+
+    One instruction where there is one. Else two steps, of which the first is exact.
+    """
+    if b.has_scalef and y.type.lanes in SCALEF:
+        return _scalef(b, y, n)
+    exponent = (low_bits << 9) >> 9
+    half = exponent >> 1
     first = ((half << 23) + 0x3F800000).as_floating()
-    second = (((n - half) << 23) + 0x3F800000).as_floating()
+    second = (((exponent - half) << 23) + 0x3F800000).as_floating()
     return y * first * second
+
+
+SCALEF = {16: ("512", "i16", ", i32 4"), 8: ("256", "i8", ""), 4: ("128", "i8", "")}
+"""By lanes: the width in the intrinsic's name, its mask type, and its rounding argument."""
+
+
+def _scalef(b: Builder, y: Register, n: Register) -> Register:
+    width, mask, rounding = SCALEF[y.type.lanes]
+    return b.emit(
+        y.type,
+        f"call {y.type} @llvm.x86.avx512.mask.scalef.ps.{width}({y.type} {y.text}, "
+        f"{y.type} {n.text}, {y.type} zeroinitializer, {mask} -1{rounding})",
+    )
 
 
 def scale_near(y: Register, low_bits: Register) -> Register:
@@ -73,17 +91,18 @@ def scale_near(y: Register, low_bits: Register) -> Register:
 
 @vector_function("exp", "float")
 def exp(b: Builder, x: Register) -> Register:
-    r, _, n = reduce_exponential(b, clamp(b, x, -104.0, 89.0))
-    return scale_far(b, exponential_of_reduced(b, r), n)
+    r, n, low_bits = reduce_exponential(b, clamp(b, x, -104.0, 89.0))
+    return scale_far(b, exponential_of_reduced(b, r), n, low_bits)
 
 
 @vector_function("exp2", "float")
 def exp2(b: Builder, x: Register) -> Register:
     x = clamp(b, x, -151.0, 129.0)
     shifted = x + ROUNDER
-    r = x - (shifted - ROUNDER)
+    n = shifted - ROUNDER
+    r = x - n
     y = b.fused(b.polynomial(r, table.EXP2M1), r, r.like(1.0))
-    return scale_far(b, y, shifted.bits())
+    return scale_far(b, y, n, shifted.bits())
 
 
 @vector_function("expm1", "float")

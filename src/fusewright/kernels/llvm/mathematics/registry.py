@@ -6,7 +6,7 @@ A function is declared by a decorator over Python code that writes its body:
     def exp(b: Builder, x: Register) -> Register: ...
 
 and is called from kernels by the name `exp.v16f32`: function, lanes, element. `definition` writes it
-out as an internal LLVM function that is always inlined; only what a kernel calls is ever written.
+out as an internal LLVM function, which main loops inline; only what a kernel calls is ever written.
 """
 
 from __future__ import annotations
@@ -57,30 +57,30 @@ class Definition:
 
 
 @lru_cache(maxsize=4096)
-def definition(name: str) -> Definition:
+def definition(name: str, has_scalef: bool = False) -> Definition:
     """The text that defines (or, for a function of the C library, declares) the symbol `name`."""
     if name.startswith("libm."):
         return _declaration(name)
     function, kind = _parse(name)
     body = FUNCTIONS[function, kind.element]
-    builder = Builder()
+    builder = Builder(has_scalef=has_scalef)
     parameters = list(inspect.signature(body).parameters)[1:]
     operands = [Register(builder, f"%{parameter}", kind) for parameter in parameters]
     result = body(builder, *operands)
     arguments = ", ".join(f"{kind} {operand.text}" for operand in operands)
-    head = f"define internal {result.type} @{name}({arguments}) alwaysinline nounwind {{"
+    head = f"define internal {result.type} @{name}({arguments}) nounwind {{"
     lines = [head, "entry:", *builder.lines, f"  ret {result.type} {result.text}", "}"]
     return Definition("\n".join(lines), tuple(builder.required))
 
 
-def definitions(names: list[str]) -> list[str]:
+def definitions(names: list[str], has_scalef: bool = False) -> list[str]:
     """The texts of `names` and of all that they call, each once, callees first."""
     texts: dict[str, str] = {}
 
     def visit(name: str) -> None:
         if name in texts:
             return
-        found = definition(name)
+        found = definition(name, has_scalef)
         for callee in found.required:
             visit(callee)
         texts[name] = found.text

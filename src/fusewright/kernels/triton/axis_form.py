@@ -1,0 +1,140 @@
+"""Rewrites a group from loops to axes, and rows that a tile does not hold to their values again.
+
+Before, with blocks too small to hold the row `e`:
+```
+stage over [r0<8192]
+  store e[r0] = exp(load x[8192*i0 + r0])
+  reduce s = sum exp(load x[8192*i0 + r0])
+stage over [r0<8192]
+  store y[8192*i0 + r0] = div(load e[r0], load s[0])
+```
+After:
+```
+stage over r
+  reduce s = sum exp(load x[8192*x + r])
+stage over r
+  store y[8192*x + r] = div(exp(load x[8192*x + r]), load s[0])
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fusewright.ir.group import Accumulate, Action, Group, Reduce, Stage, Store
+from fusewright.ir.index import Index, Symbol
+from fusewright.ir.value import Expressions, Indirect, Load, Value, place_of, postorder
+from fusewright.kernels.triton.tiling import Axis, Tiling
+
+
+class CannotRecompute(Exception):
+    """A row is too long to be held, and what it is made from was overwritten: no kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class AxisStage:
+    """A stage over one axis, or over none."""
+
+    inner: Axis | None
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What a row local holds: `value` at element `index`, both over `axis`."""
+
+    axis: Axis
+    index: Index
+    value: Value
+    stage: int
+
+
+def axis_stages(group: Group, tiling: Tiling) -> tuple[AxisStage, ...]:
+    """The stages of a group over the axes of its tiling."""
+    return _Rewriter(group, tiling).stages()
+
+
+class _Rewriter:
+    """Rewrites the stages in order, remembering what rows hold."""
+
+    def __init__(self, group: Group, tiling: Tiling) -> None:
+        self.group = group
+        self.tiling = tiling
+        self.expressions = Expressions()
+        self.row_names = {local.name for local in group.locals if local.size}
+        self.rows: dict[str, _Row] = {}
+        self.place = 0
+
+    def stages(self) -> tuple[AxisStage, ...]:
+        made = []
+        for place, stage in enumerate(self.group.stages):
+            self.place = place
+            made.append(self.stage(stage))
+        return tuple(made)
+
+    def stage(self, stage: Stage) -> AxisStage:
+        axis = self.tiling.inner[self.place]
+        loops = self.tiling.loops[self.place]
+        actions = [self.action(action, loops) for action in stage.actions]
+        for action in actions:
+            if isinstance(action, Store) and action.buffer in self.row_names:
+                assert axis is not None, f"row {action.buffer} is stored outside a loop"
+                row = _Row(axis, action.index, action.value, self.place)
+                self.rows[action.buffer] = row
+        kept = [action for action in actions if self.is_kept(action)]
+        return AxisStage(axis, tuple(kept))
+
+    def is_kept(self, action: Action) -> bool:
+        """A row that no tile holds needs no store."""
+        is_row = isinstance(action, Store) and action.buffer in self.row_names
+        return self.tiling.persistent or not is_row
+
+    def action(self, action: Action, loops: Mapping[Symbol, Index]) -> Action:
+        match action:
+            case Store(buffer=buffer, index=index, value=value):
+                value = self.value(value, loops)
+                return Store(buffer=buffer, index=index.substitute(loops), value=value)
+            case Reduce(targets=targets, kind=kind, value=value):
+                return Reduce(targets=targets, kind=kind, value=self.value(value, loops))
+            case Accumulate(buffer=buffer, index=index, mode=mode, value=value):
+                loaded = {
+                    behind.symbol: place_of(self.value(behind, loops))
+                    for behind in action.indirect
+                    if isinstance(behind, Indirect)
+                }
+                place = index.substitute({**loops, **loaded})
+                return Accumulate(
+                    buffer=buffer,
+                    index=place,
+                    indirect=self.expressions.behind(place),
+                    mode=mode,
+                    value=self.value(value, loops),
+                )
+
+    def value(self, value: Value, loops: Mapping[Symbol, Index]) -> Value:
+        return self.expressions.rewrite(value, loops, self.load)
+
+    def load(self, load: Load) -> Value | None:
+        """A row held by the tile stays a load; any other is computed again."""
+        row = self.rows.get(load.buffer)
+        if row is None:
+            return None
+        axis = self.tiling.inner[self.place]
+        if self.tiling.persistent and row.axis == axis and row.index == load.index:
+            return None
+        if row.index != row.axis.symbol.index:
+            raise CannotRecompute(f"row {load.buffer} is stored at {row.index}, not in order")
+        self.require_intact(load.buffer, row)
+        return self.expressions.rewrite(row.value, {row.axis.symbol: load.index}, self.load)
+
+    def require_intact(self, name: str, row: _Row) -> None:
+        """What a row was computed from must still be in memory."""
+        overwritten = set()
+        for stage in self.group.stages[row.stage : self.place]:
+            overwritten |= {a.buffer for a in stage.actions if not isinstance(a, Reduce)}
+        overwritten |= {read for written, read in self.group.reuses if written in overwritten}
+        overwritten -= self.row_names
+        for node in postorder((row.value,)):
+            if isinstance(node, Load) and node.buffer in overwritten:
+                raise CannotRecompute(f"row {name} reads {node.buffer}, which was overwritten")

@@ -1,0 +1,405 @@
+"""Writes a fused group as a Triton kernel.
+
+```
+@triton.jit
+def kernel(in0, out0, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
+    x = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
+    r = tl.arange(0, RBLOCK)[None, :]
+    t0 = tl.load(in0 + 128*x + r)
+    m0 = tl.reduce(t0, 1, functions.maximum, keep_dims=True)
+    t1 = t0 - m0
+    t2 = libdevice.exp(t1)
+    m1 = tl.sum(t2, 1, keep_dims=True)
+    t3 = functions.divide(t2, m1)
+    tl.store(out0 + 128*x + r, t3)
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.group import Accumulate, Action, Group, Reduce, Store
+from fusewright.ir.index import Index, Symbol, integer
+from fusewright.ir.kernel import KernelArgument
+from fusewright.ir.value import Constant, Load, Value, postorder
+from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
+from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
+from fusewright.kernels.triton.reductions import ARGUMENT, PLAIN, filled, identity_text
+from fusewright.kernels.triton.tiling import Axis, Tiling, programs, tile
+from fusewright.kernels.triton.values import Body, Writer
+
+ATOMICS = {"add": "tl.atomic_add", "min": "tl.atomic_min", "max": "tl.atomic_max"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TritonKernel:
+    """Source of one kernel, and what compiling and launching it needs."""
+
+    source: str
+    """A module with one function, `kernel`."""
+
+    signature: tuple[tuple[str, str], ...]
+    """Argument names with Triton's types, block sizes (`constexpr`) last."""
+
+    blocks: tuple[tuple[str, int], ...]
+    """The block sizes that the masks were chosen for; smaller powers of two do as well."""
+
+    programs: Index
+    """How many programs cover the work, over canonical sizes."""
+
+    warps: int
+    checks_bounds: bool
+    """Whether it asserts loaded indices, for which it must be compiled with `debug`."""
+
+
+def write(
+    group: Group,
+    arguments: Iterable[KernelArgument],
+    sizes: tuple[Symbol, ...],
+    *,
+    persistent: bool | None = None,
+) -> TritonKernel:
+    """The kernel of a group under canonical names.
+
+    `persistent` says whether rows are held in registers whole; by default where they fit. Raises
+    `CannotRecompute` for a row that neither fits nor can be computed again.
+    """
+    arguments = tuple(arguments)
+    tiling = tile(group, persistent)
+    writer = _KernelWriter(group, tiling)
+    rows = writer.write()
+    names = [argument.name for argument in arguments] + [symbol.name for symbol in sizes]
+    blocks = [(axis.block_name, axis.block) for axis in tiling.axes]
+    parameters = ", ".join(names + [f"{name}: tl.constexpr" for name, _ in blocks])
+    source = "\n".join(
+        [*_imports(rows), "", "", "@triton.jit", f"def kernel({parameters}):", *rows]
+    )
+    signature = [(argument.name, POINTERS[argument.dtype]) for argument in arguments]
+    signature += [(symbol.name, _size_type(symbol)) for symbol in sizes]
+    signature += [(name, "constexpr") for name, _ in blocks]
+    return TritonKernel(
+        source=source + "\n",
+        signature=tuple(signature),
+        blocks=tuple(blocks),
+        programs=programs(tiling),
+        warps=_warps(tiling),
+        checks_bounds=writer.values.checks_bounds,
+    )
+
+
+def _imports(rows: list[str]) -> list[str]:
+    """The modules that the body mentions."""
+    text = "\n".join(rows)
+    lines = ["import triton", "import triton.language as tl"]
+    if "libdevice." in text:
+        lines.append("from triton.language.extra import libdevice")
+    if "functions." in text:
+        lines += ["", "from fusewright.runtime import triton_functions as functions"]
+    return lines
+
+
+def _size_type(symbol: Symbol) -> str:
+    narrow = symbol.upper is not None and symbol.upper < 1 << 31
+    return "i32" if narrow else "i64"
+
+
+def _warps(tiling: Tiling) -> int:
+    """Threads for the tile, in warps of 32: about eight elements a thread."""
+    elements = 1
+    for axis in tiling.outer:
+        elements *= axis.block
+    elements *= max((axis.block for axis in tiling.inner if axis is not None), default=1)
+    return max(1, min(16, elements // 256))
+
+
+class _KernelWriter:
+    """Writes the stages of one group, in order."""
+
+    def __init__(self, group: Group, tiling: Tiling) -> None:
+        self.tiling = tiling
+        self.local_types = {local.name: local.dtype for local in group.locals}
+        self.types = {b.name: b.layout.dtype for b in (*group.reads, *group.writes)}
+        self.stages = axis_stages(group, tiling)
+        self.body = Body()
+        self.values = Writer(tiling, self.local_types, self.body)
+        self.stored: set[str] = set()
+        """Buffers in memory that earlier stages wrote."""
+
+    def write(self) -> list[str]:
+        """The rows of the function's body."""
+        roots = tuple(root for stage in self.stages for root in _roots(stage))
+        self.values.prepare(roots)
+        self.offsets()
+        for stage in self.stages:
+            self.stage(stage)
+        return self.body.rows
+
+    # Axes -----------------------------------------------------------------------------------------
+
+    def offsets(self) -> None:
+        """The variables of the axes, and their masks."""
+        program = "tl.program_id(0)"
+        if self.tiling.wide:
+            program += ".to(tl.int64)"
+        outer = self.tiling.outer
+        if len(outer) > 1:
+            self.body.add(f"program = {program}")
+            program = "program"
+        for place, axis in reversed(list(enumerate(outer))):
+            own = program
+            if place:
+                count = f"tl.cdiv({self.values.index(axis.extent)}, {axis.block_name})"
+                own = f"({program} % {count})"
+                program = f"({program} // {count})" if place > 1 else f"{program} // {count}"
+                self.body.add(self.offset(axis, f"{own} * {axis.block_name} + "))
+            else:
+                own = f"({program})" if len(outer) > 1 else program
+                self.body.add(self.offset(axis, f"{own} * {axis.block_name} + "))
+            self.mask(axis)
+        if self.tiling.persistent:
+            for axis in self.tiling.axes[len(outer) :]:
+                self.body.add(self.offset(axis, ""))
+                self.mask(axis)
+
+    def offset(self, axis: Axis, start: str) -> str:
+        lanes = f"tl.arange(0, {axis.block_name})"
+        if self.tiling.rank > 1:
+            inside = [":" if n == axis.position else "None" for n in range(self.tiling.rank)]
+            lanes += f"[{', '.join(inside)}]"
+        return f"{axis.name} = {start}{lanes}"
+
+    def mask(self, axis: Axis) -> None:
+        if axis.is_masked:
+            self.body.add(f"{axis.name}mask = {axis.name} < {self.values.index(axis.extent)}")
+
+    # Stages ---------------------------------------------------------------------------------------
+
+    def stage(self, stage: AxisStage) -> None:
+        order = list(postorder(_roots(stage)))
+        if self.reads_what_was_stored(order):
+            self.body.add("tl.debug_barrier()")
+        if stage.inner is None or self.tiling.persistent:
+            self.values.write(order)
+            for action in stage.actions:
+                self.action(action, stage.inner)
+        else:
+            self.walk(stage, stage.inner, order)
+        written = {a.buffer for a in stage.actions if not isinstance(a, Reduce)}
+        self.stored |= written & set(self.types)
+        self.values.forget_loads(frozenset(written & set(self.types)))
+
+    def reads_what_was_stored(self, order: list[Value]) -> bool:
+        """Whether other threads' stores must have arrived."""
+        return any(
+            isinstance(value, Load)
+            and value.buffer in self.stored
+            and (value.buffer, value.index) not in self.values.locals
+            for value in order
+        )
+
+    def walk(self, stage: AxisStage, axis: Axis, order: list[Value]) -> None:
+        """A stage that walks over its rows in blocks."""
+        if not stage.actions:
+            return
+        along = [value for value in order if axis in self.values.axes_of(value)]
+        self.values.write(value for value in order if axis not in self.values.axes_of(value))
+        reductions = [action for action in stage.actions if isinstance(action, Reduce)]
+        for reduce in reductions:
+            self.start(reduce, axis)
+        count = self.values.index(axis.extent)
+        self.body.add(f"for start in range(0, {count}, {axis.block_name}):")
+        self.body.depth += 1
+        self.body.add(self.offset(axis, "start + "))
+        self.mask(axis)
+        self.values.write(along)
+        for action in stage.actions:
+            if isinstance(action, Reduce):
+                self.gather(action, axis)
+            else:
+                self.action(action, axis)
+        self.body.depth -= 1
+        self.values.forget(along)
+        for reduce in reductions:
+            self.finish(reduce)
+
+    def action(self, action: Action, axis: Axis | None) -> None:
+        match action:
+            case Store(buffer=buffer, index=index, value=value):
+                if buffer in self.local_types:
+                    self.values.locals[buffer, index] = self.values.typed(value)
+                else:
+                    self.store(buffer, index, value, axis)
+            case Accumulate():
+                self.accumulate(action, axis)
+            case Reduce():
+                assert axis is not None
+                self.reduce(action, axis)
+
+    # Memory ---------------------------------------------------------------------------------------
+
+    def store(self, buffer: str, index: Index, value: Value, axis: Axis | None) -> None:
+        address = self.values.address(buffer, index)
+        ones = [a for a in self.tiling.outer if a.extent == 1 and a.symbol not in index.free()]
+        if axis is not None and axis.extent == 1 and axis.symbol not in index.free():
+            ones.append(axis)
+        if self.tiling.rank > 1 or not index.free():
+            address += "".join(f" + {one.name}" for one in ones)
+        mask = self.values.mask_of(self.values.index_axes(index))
+        text = self.values.typed(value)
+        self.body.add(f"tl.store({address}, {text}{f', {mask}' if mask else ''})")
+        is_kept = axis is None or self.tiling.persistent
+        if is_kept and text.isidentifier():
+            self.values.locals[buffer, index] = text
+
+    def accumulate(self, action: Accumulate, axis: Axis | None) -> None:
+        axes = (*self.tiling.outer, *((axis,) if axis is not None else ()))
+        index = self.values.index(action.index)
+        shape = self.shape(axis)
+        address = f"{action.buffer} + (tl.zeros({shape}, tl.int32) + {index})"
+        mask = self.values.mask_of(axes)
+        value = self.values.typed(action.value)
+        suffix = f", {mask}" if mask else ""
+        if action.mode == "store":
+            self.body.add(f"tl.store({address}, {value}{suffix})")
+        else:
+            self.body.add(f"{ATOMICS[action.mode]}({address}, {value}{suffix})")
+
+    def shape(self, axis: Axis | None) -> str:
+        """The shape of a tile in a stage over `axis`."""
+        names = [outer.block_name for outer in self.tiling.outer]
+        if self.tiling.rank > len(names):
+            names.append("1" if axis is None else axis.block_name)
+        return f"[{', '.join(names)}]"
+
+    # Reductions -----------------------------------------------------------------------------------
+
+    def reduce(self, action: Reduce, axis: Axis) -> None:
+        """A reduction of rows that the tile holds whole."""
+        value = self.row(action.value, axis)
+        dtype = action.value.dtype
+        targets = self.targets(action)
+        position = axis.position
+        if action.kind == "welford":
+            self.two_passes(value, targets, axis)
+        elif action.kind in ARGUMENT:
+            least = identity_text(ARGUMENT[action.kind], dtype)
+            masked = self.masked(value, axis, least)
+            places = f"tl.broadcast_to({axis.name}, {self.shape(axis)})"
+            pair = f"({masked}, {places})"
+            found = f"tl.reduce({pair}, {position}, functions.{action.kind}, keep_dims=True)"
+            self.body.add(f"_, {targets[0]} = {found}")
+            self.body.add(f"{targets[0]} = {targets[0]}.to(tl.int64)")
+        else:
+            plain = PLAIN[action.kind][dtype.kind]
+            masked = self.masked(value, axis, identity_text(plain.identity, dtype))
+            self.body.add(f"{targets[0]} = {self.across(plain.across, masked, axis, dtype)}")
+
+    def two_passes(self, value: str, targets: list[str], axis: Axis) -> None:
+        """Mean, then squared deviations, of rows in registers."""
+        mean, deviation = targets
+        count = self.values.index(axis.extent)
+        total = f"tl.sum({self.masked(value, axis, '0.0')}, {axis.position}, keep_dims=True)"
+        self.body.add(f"{mean} = {total} / {count}")
+        self.body.add(f"{deviation} = {value} - {mean}")
+        squares = self.masked(f"{deviation} * {deviation}", axis, "0.0")
+        self.body.add(f"{deviation} = tl.sum({squares}, {axis.position}, keep_dims=True)")
+
+    def start(self, action: Reduce, axis: Axis) -> None:
+        """Accumulators, one an element of the tile."""
+        name = action.targets[0]
+        shape = self.shape(axis)
+        dtype = action.value.dtype
+        if action.kind == "welford":
+            for part in ("mean", "deviation", "weight"):
+                self.body.add(f"{name}_{part} = {filled(shape, '0.0', dtype)}")
+        elif action.kind in ARGUMENT:
+            least = identity_text(ARGUMENT[action.kind], dtype)
+            place = DType.I64 if self.tiling.wide else DType.I32
+            last = identity_text("greatest", place)
+            self.body.add(f"{name}_value = {filled(shape, least, dtype)}")
+            self.body.add(f"{name}_place = {filled(shape, last, place)}")
+        else:
+            identity = identity_text(PLAIN[action.kind][dtype.kind].identity, dtype)
+            self.body.add(f"{name}_part = {filled(shape, identity, dtype)}")
+
+    def gather(self, action: Reduce, axis: Axis) -> None:
+        """Combine one block into the accumulators."""
+        name = action.targets[0]
+        value = self.values.typed(action.value)
+        if action.kind == "welford":
+            parts = [f"{name}_{part}" for part in ("mean", "deviation", "weight")]
+            one = self.masked(f"{name}_weight * 0 + 1", axis, "0.0")
+            self.body.add(f"one = {one}")
+            given = f"{', '.join(parts)}, {value}, one * 0, one"
+            if axis.is_masked:
+                given = given.replace(f" {value},", f" {self.masked(value, axis, '0.0')},")
+            self.body.add(f"{', '.join(parts)} = functions.welford({given})")
+        elif action.kind in ARGUMENT:
+            least = identity_text(ARGUMENT[action.kind], action.value.dtype)
+            pair = f"{name}_value, {name}_place"
+            new = f"{self.masked(value, axis, least)}, {self.masked(axis.name, axis, self.last())}"
+            self.body.add(f"{pair} = functions.{action.kind}({pair}, {new})")
+        else:
+            plain = PLAIN[action.kind][action.value.dtype.kind]
+            part = f"{name}_part"
+            combined = plain.combine.format(part, value)
+            self.body.add(f"{part} = {self.masked(combined, axis, part)}")
+
+    def finish(self, action: Reduce) -> None:
+        """One result a row."""
+        axis = next(axis for axis in self.tiling.inner if axis is not None)
+        targets = self.targets(action)
+        name = action.targets[0]
+        if action.kind == "welford":
+            parts = ", ".join(f"{name}_{part}" for part in ("mean", "deviation", "weight"))
+            found = f"tl.reduce(({parts}), {axis.position}, functions.welford, keep_dims=True)"
+            self.body.add(f"{', '.join(targets)}, _ = {found}")
+        elif action.kind in ARGUMENT:
+            pair = f"({name}_value, {name}_place)"
+            found = f"tl.reduce({pair}, {axis.position}, functions.{action.kind}, keep_dims=True)"
+            self.body.add(f"_, {name} = {found}")
+            self.body.add(f"{name} = {name}.to(tl.int64)")
+        else:
+            dtype = action.value.dtype
+            plain = PLAIN[action.kind][dtype.kind]
+            self.body.add(f"{name} = {self.across(plain.across, f'{name}_part', axis, dtype)}")
+
+    def across(self, template: str, value: str, axis: Axis, dtype: DType) -> str:
+        """A reduction across a block; small integers come back in their own type."""
+        text = template.format(value, axis=axis.position)
+        small = dtype.is_integer and dtype.bits < 32
+        return f"{text}.to({TYPES[dtype]})" if small else text
+
+    def row(self, value: Value, axis: Axis) -> str:
+        """The value with a lane for each element of the rows."""
+        if axis in self.values.axes_of(value):
+            return self.values.operand(value)
+        if isinstance(value, Constant):
+            return constant_text(value.value, value.dtype).replace("[]", self.shape(axis), 1)
+        return f"tl.broadcast_to({self.values.operand(value)}, {self.shape(axis)})"
+
+    def masked(self, text: str, axis: Axis, otherwise: str) -> str:
+        """The text where the lane is within the row, else `otherwise`."""
+        return f"tl.where({axis.name}mask, {text}, {otherwise})" if axis.is_masked else text
+
+    def last(self) -> str:
+        return identity_text("greatest", DType.I64 if self.tiling.wide else DType.I32)
+
+    def targets(self, action: Reduce) -> list[str]:
+        """The variables of the locals that a reduction fills."""
+        for name in action.targets:
+            assert (name, integer(0)) not in self.values.locals, f"{name} is filled twice"
+            self.values.locals[name, integer(0)] = name
+        return list(action.targets)
+
+
+def _roots(stage: AxisStage) -> tuple[Value, ...]:
+    roots: list[Value] = []
+    for action in stage.actions:
+        if isinstance(action, Accumulate):
+            roots += action.indirect
+        roots.append(action.value)
+    return tuple(roots)

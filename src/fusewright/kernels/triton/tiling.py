@@ -1,0 +1,258 @@
+"""How a group's loops become the axes of a tile: which loops make an axis, how large its block is.
+
+A program computes one tile. Loops that follow each other are flattened into one axis: `x` is the
+innermost of the outer loops, then `y` and `z`; each stage's inner loops make one axis `r`. Index
+expressions simplify when the flattened variable stands for its loops:
+
+    x[768*i0 + i1]    with i0 = x // 768, i1 = x % 768    is    x[x]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.group import Group, Stage
+from fusewright.ir.index import Index, Symbol, integer, known_multiple, loop, product
+from fusewright.kernels.analysis import accesses, extent, extent_hint, stage_values
+
+OUTER_NAMES = ("x", "y", "z")
+
+PERSISTENT_LIMIT = 4096
+"""The longest row that is held in registers as a whole."""
+
+TILE = 1024
+"""Elements of a tile, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One dimension of the tile."""
+
+    symbol: Symbol
+    """Its variable, which runs over the product of its loops' extents."""
+
+    block: int
+    """Elements of it in one tile: a power of two."""
+
+    position: int
+    """Which dimension of the tile it is."""
+
+    @property
+    def name(self) -> str:
+        return self.symbol.name
+
+    @property
+    def block_name(self) -> str:
+        return f"{self.name.upper()}BLOCK"
+
+    @property
+    def extent(self) -> Index:
+        return extent(self.symbol)
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether the last tile may reach past the end."""
+        return not known_multiple(self.extent, self.block)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """The axes of a group, and what its loop variables are in terms of theirs."""
+
+    outer: tuple[Axis, ...]
+    """Outermost first."""
+
+    inner: tuple[Axis | None, ...]
+    """One a stage: its inner loops as one axis, or None."""
+
+    loops: tuple[Mapping[Symbol, Index], ...]
+    """One a stage: outer and inner loop variables in terms of the axes."""
+
+    persistent: bool
+    """Whether a tile holds its rows whole; else it walks over them in blocks."""
+
+    wide: bool
+    """Whether indices need 64 bits."""
+
+    @property
+    def rank(self) -> int:
+        """Dimensions of the tile."""
+        return len(self.outer) + any(axis is not None for axis in self.inner)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Every axis once, outer ones first."""
+        inner = dict.fromkeys(axis for axis in self.inner if axis is not None)
+        return (*self.outer, *inner)
+
+
+def tile(group: Group, persistent: bool | None = None) -> Tiling:
+    """Choose the axes and blocks of a group. `persistent` overrides the choice where it can."""
+    if any(stage.inner for stage in group.stages):
+        return _tile_rows(group, persistent)
+    segments = _segments(group)
+    names = OUTER_NAMES[: len(segments)][::-1]
+    blocks = {1: (TILE,), 2: (32, 32), 3: (4, 16, 16)}[len(segments)]
+    loops: dict[Symbol, Index] = {}
+    axes = []
+    for position, (segment, name, block) in enumerate(zip(segments, names, blocks, strict=True)):
+        symbol, inside = flatten(segment, name)
+        axes.append(Axis(symbol, _fitting(symbol, block), position))
+        loops |= inside
+    stages = group.stages
+    return Tiling(
+        outer=tuple(axes),
+        inner=tuple(None for _ in stages),
+        loops=tuple(loops for _ in stages),
+        persistent=False,
+        wide=_is_wide(group),
+    )
+
+
+def flatten(loops: tuple[Symbol, ...], name: str) -> tuple[Symbol, dict[Symbol, Index]]:
+    """One variable for nested loops, and each loop's own variable in terms of it.
+
+    `[i0<2, i1<3]` is `x<6` with `i0 = x // 3` and `i1 = x % 3`.
+    """
+    axis = loop(name, product(extent(symbol) for symbol in loops))
+    if len(loops) == 1:
+        return axis, {loops[0]: axis.index}
+    rest = axis.index
+    inside: dict[Symbol, Index] = {}
+    for symbol in reversed(loops[1:]):
+        count = extent(symbol) if extent(symbol) != 0 else integer(1)
+        inside[symbol] = rest % count
+        rest = rest // count
+    if loops:
+        inside[loops[0]] = rest
+    return axis, inside
+
+
+def _tile_rows(group: Group, persistent: bool | None) -> Tiling:
+    """One axis for the outer loops, one a stage for its inner loops."""
+    x, outside = flatten(group.outer, "x")
+    rows = {}
+    loops = []
+    extents: dict[Index, str] = {}
+    for stage in group.stages:
+        inside: dict[Symbol, Index] = {}
+        if stage.inner:
+            count = product(extent(symbol) for symbol in stage.inner)
+            name = extents.setdefault(count, f"r{len(extents) or ''}")
+            rows[name], inside = flatten(stage.inner, name)
+        loops.append({**outside, **inside})
+    fits = all(count.is_constant and 0 < int(count) <= PERSISTENT_LIMIT for count in extents)
+    longest = max(_hint(row) for row in rows.values())
+    outer_is_contiguous = _contiguous_along_outer(group)
+    holds = fits and (not outer_is_contiguous or longest <= 64 or bool(persistent))
+    holds = holds if persistent is None else holds and persistent
+    x_block, r_block = _row_blocks(longest, outer_is_contiguous, holds)
+    x_axis = Axis(x, _fitting(x, x_block), 0)
+    axes = {
+        name: Axis(row, _power_of_two(_hint(row)) if holds else _fitting(row, r_block), 1)
+        for name, row in rows.items()
+    }
+    inner = tuple(
+        axes[extents[product(extent(symbol) for symbol in stage.inner)]] if stage.inner else None
+        for stage in group.stages
+    )
+    return Tiling((x_axis,), inner, tuple(loops), persistent=holds, wide=_is_wide(group))
+
+
+def _row_blocks(longest: int, outer_is_contiguous: bool, holds: bool) -> tuple[int, int]:
+    """Blocks along x and r. Threads should lie along what is contiguous in memory."""
+    if outer_is_contiguous:
+        return (64, 16) if not holds else (max(1, 2 * TILE // _power_of_two(longest)), 0)
+    if holds:
+        return max(1, TILE // _power_of_two(longest)), 0
+    return 1, 2 * TILE
+
+
+def _segments(group: Group) -> list[tuple[Symbol, ...]]:
+    """Split the outer loops where some access is contiguous along a loop: each gets an axis."""
+    units = _unit_loops(group)
+    if len(units) < 2:
+        return [group.outer]
+    segments: list[tuple[Symbol, ...]] = []
+    current: list[Symbol] = []
+    for symbol in group.outer:
+        current.append(symbol)
+        if symbol in units:
+            segments.append(tuple(current))
+            current = []
+    if current:
+        segments.append(tuple(current))
+    while len(segments) > len(OUTER_NAMES):
+        segments[:2] = [segments[0] + segments[1]]
+    return segments
+
+
+def _unit_loops(group: Group) -> set[Symbol]:
+    """The loops along which some access over several loops is contiguous."""
+    found: set[Symbol] = set()
+    for stage in group.stages:
+        for _, index, _ in accesses(stage):
+            moving = [s for s in group.outer if index.stride(s) != 0 and extent_hint(s) > 1]
+            units = [symbol for symbol in moving if index.stride(symbol) == 1]
+            if len(moving) > 1 and len(units) == 1 and extent_hint(units[0]) >= 16:
+                found.add(units[0])
+    return found
+
+
+def _contiguous_along_outer(group: Group) -> bool:
+    """Whether the rows are walked across memory: contiguous along an outer loop, not along them."""
+    along_outer = along_inner = 0
+    for stage in group.stages:
+        if not stage.inner:
+            continue
+        for _, index, _ in accesses(stage):
+            along_inner += any(index.stride(symbol) == 1 for symbol in stage.inner)
+            crosses = any(index.stride(symbol) not in (0, None) for symbol in stage.inner)
+            along_outer += crosses and any(index.stride(symbol) == 1 for symbol in group.outer)
+    return along_outer > along_inner
+
+
+def _is_wide(group: Group) -> bool:
+    """Whether some index or count cannot be proved to fit 32 bits."""
+    counts = [product(extent(symbol) for symbol in group.outer)]
+    for stage in group.stages:
+        counts.append(product(extent(symbol) for symbol in stage.inner))
+        counts += [index for _, index, _ in accesses(stage)]
+    limit = (1 << 31) - PERSISTENT_LIMIT
+    return any(
+        high is None or low is None or high >= limit or low < -limit
+        for low, high in (count.bounds() for count in counts)
+    )
+
+
+def uses_type(group: Group, dtype: DType) -> bool:
+    """Whether some value of the group has this type."""
+    return any(value.dtype is dtype for stage in group.stages for value in stage_values(stage))
+
+
+def programs(tiling: Tiling) -> Index:
+    """How many tiles cover the outer loops."""
+    return product((axis.extent + (axis.block - 1)) // axis.block for axis in tiling.outer)
+
+
+def inner_extent(stage: Stage) -> Index:
+    """Elements of a stage's row."""
+    return product(extent(symbol) for symbol in stage.inner)
+
+
+def _hint(symbol: Symbol) -> int:
+    count = extent(symbol)
+    return int(count) if count.is_constant else extent_hint(symbol)
+
+
+def _fitting(symbol: Symbol, block: int) -> int:
+    """`block`, or less where the whole extent is less."""
+    count = extent(symbol)
+    return min(block, _power_of_two(int(count))) if count.is_constant else block
+
+
+def _power_of_two(count: int) -> int:
+    """The least power of two that is not less."""
+    return 1 << max(count - 1, 0).bit_length()

@@ -1,0 +1,330 @@
+"""Writes values as assignments, each once, after the mask and the loop that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fusewright.ir.bounds import known_nonnegative
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Compound, Index, Symbol
+from fusewright.ir.value import (
+    Apply,
+    Cast,
+    Constant,
+    IndexValue,
+    Indirect,
+    Load,
+    Masked,
+    Random,
+    Value,
+    children,
+    postorder,
+)
+from fusewright.kernels.triton.operations import (
+    TYPES,
+    constant_text,
+    number_text,
+    operation_text,
+)
+from fusewright.kernels.triton.tiling import Axis, Tiling
+
+BARE_NUMBERS = ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")
+"""Operations in which a bare number takes the type of the other operand."""
+
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+Guards = tuple[Value, ...]
+"""Masks that hold wherever a value is computed, outermost first."""
+
+
+@dataclass(slots=True)
+class Body:
+    """The statements of a kernel, and where new ones go."""
+
+    rows: list[str] = field(default_factory=list)
+    depth: int = 1
+
+    def add(self, row: str) -> None:
+        self.rows.append("    " * self.depth + row)
+
+
+class Writer:
+    """Assigns values to variables; a value that is known by name is not written again."""
+
+    def __init__(self, tiling: Tiling, local_names: Iterable[str], body: Body) -> None:
+        self.axes = {axis.symbol: axis for axis in tiling.axes}
+        self.outer = frozenset(tiling.outer)
+        self.local_names = frozenset(local_names)
+        self.body = body
+        self.names: dict[int, str] = {}
+        """By id of the value: its variable, or the number that it is."""
+
+        self.values: dict[int, Value] = {}
+        """Every value of the kernel, by id."""
+
+        self.locals: dict[tuple[str, Index], str] = {}
+        """Variables of locals, and of memory that this kernel stored, by buffer and element."""
+
+        self.guards: dict[int, Guards] = {}
+        self.varying: dict[int, frozenset[Axis]] = {}
+        self.plain_indices: set[int] = set()
+        self.counts = {"t": 0, "k": 0}
+        self.checks_bounds = False
+
+    # What is needed where -------------------------------------------------------------------------
+
+    def prepare(self, roots: tuple[Value, ...]) -> None:
+        """Learn the guards of the values below `roots`, and which indices are only compared."""
+        order = list(postorder(roots))
+        self.values = {id(value): value for value in order}
+        found: dict[int, Guards] = {id(root): () for root in roots}
+        compared: dict[int, bool] = {}
+        for value in reversed(order):
+            here = found[id(value)]
+            only = isinstance(value, Apply) and value.operation in COMPARISONS
+            only = only and all(isinstance(a, IndexValue | Constant) for a in children(value))
+            for child in children(value):
+                below = here
+                if isinstance(value, Masked) and child is value.value:
+                    below = here if value.mask in here else (*here, value.mask)
+                known = found.get(id(child))
+                found[id(child)] = (
+                    below if known is None else tuple(mask for mask in known if mask in below)
+                )
+                if isinstance(child, IndexValue):
+                    compared[id(child)] = only and compared.get(id(child), True)
+        self.guards = found
+        self.plain_indices = {name for name, only in compared.items() if only}
+        for value in order:
+            self.varying[id(value)] = self._axes_of(value)
+
+    def axes_of(self, value: Value) -> frozenset[Axis]:
+        """The axes along which a value varies, or is guarded."""
+        return self.varying[id(value)]
+
+    def _axes_of(self, value: Value) -> frozenset[Axis]:
+        """The same, from what the values below have."""
+        found = frozenset[Axis]().union(*(self.axes_of(child) for child in children(value)))
+        match value:
+            case Load(index=index) | IndexValue(index=index) | Random(position=index):
+                found |= self.index_axes(index)
+        if isinstance(value, Load) and value.buffer in self.local_names:
+            found |= self.outer
+        if isinstance(value, Load | Indirect):
+            found = found.union(*(self.axes_of(mask) for mask in self.guards[id(value)]))
+        return found
+
+    def index_axes(self, index: Index) -> frozenset[Axis]:
+        return frozenset(self.axes[symbol] for symbol in index.free() if symbol in self.axes)
+
+    def mask_of(self, axes: Iterable[Axis], guards: Guards = ()) -> str:
+        """The condition under which memory is touched: within the axes, and where guards hold."""
+        ordered = sorted(axes, key=lambda axis: axis.position)
+        parts = [f"{axis.name}mask" for axis in ordered if axis.is_masked]
+        return " & ".join([*parts, *(self.names[id(guard)] for guard in guards)])
+
+    # Values ---------------------------------------------------------------------------------------
+
+    def write(self, values: Iterable[Value]) -> None:
+        """Assign each of the values, which come after what they are made from."""
+        for value in values:
+            if id(value) not in self.names:
+                self.names[id(value)] = self.assign(value)
+
+    def assign(self, value: Value) -> str:
+        match value:
+            case Constant():
+                is_float = value.dtype.is_float
+                return number_text(value.value, is_float=is_float)
+            case Load(buffer=buffer, index=index) if (buffer, index) in self.locals:
+                return self.locals[buffer, index]
+            case Masked(value=Load() as load) if self.is_masked_load(value, load):
+                return self.names[id(load)]
+            case Indirect():
+                return self.indirect(value)
+        name = f"t{self.counts['t']}"
+        self.counts["t"] += 1
+        self.body.add(f"{name} = {self.expression(value)}")
+        return name
+
+    def expression(self, value: Value) -> str:
+        match value:
+            case Load():
+                return self.load(value)
+            case IndexValue(index=index, dtype=dtype):
+                text = self.index(index)
+                plain = id(value) in self.plain_indices
+                return text if plain else f"({text}).to({TYPES[dtype]})"
+            case Apply():
+                return self.apply(value)
+            case Cast(argument=argument, dtype=dtype):
+                operand = self.operand(argument)
+                return f"{operand} != 0" if dtype is DType.BOOL else f"{operand}.to({TYPES[dtype]})"
+            case Masked(mask=mask, value=inner, otherwise=otherwise):
+                return (
+                    f"tl.where({self.operand(mask)}, {self.typed(inner)}, {self.typed(otherwise)})"
+                )
+            case Random():
+                return self.random(value)
+            case _:
+                raise AssertionError(f"{type(value).__name__} needs no expression")
+
+    def operand(self, value: Value) -> str:
+        return self.names[id(value)]
+
+    def typed(self, value: Value) -> str:
+        """The operand; a constant with its exact type, where a bare number might take another."""
+        if not isinstance(value, Constant):
+            return self.operand(value)
+        if value.dtype in (DType.F32, DType.I32):
+            return self.operand(value)
+        return constant_text(value.value, value.dtype)
+
+    def apply(self, value: Apply) -> str:
+        arguments = value.arguments
+        constants = [argument for argument in arguments if isinstance(argument, Constant)]
+        bare = value.operation in BARE_NUMBERS and len(constants) == 1
+        bare = bare and constants[0].dtype is not DType.BOOL
+        if bare:
+            operands = [self.operand(argument) for argument in arguments]
+        elif len(constants) == len(arguments):
+            operands = [constant_text(c.value, c.dtype) for c in constants]
+        elif value.operation == "where":
+            operands = [self.typed(argument) for argument in arguments]
+        else:
+            operands = [
+                constant_text(a.value, a.dtype) if isinstance(a, Constant) else self.operand(a)
+                for a in arguments
+            ]
+        return operation_text(value.operation, operands, arguments[-1].dtype)
+
+    def random(self, value: Random) -> str:
+        function = {"uniform": "tl.rand", "normal": "tl.randn", "bits": "tl.randint"}[value.kind]
+        drawn = f"{function}({self.operand(value.seed)}, {self.index(value.position)})"
+        return drawn if value.dtype is DType.F32 else f"{drawn}.to({TYPES[value.dtype]})"
+
+    def forget(self, stale: Iterable[Value]) -> None:
+        """Write these values again when they are next needed."""
+        for value in stale:
+            self.names.pop(id(value), None)
+
+    def forget_loads(self, buffers: frozenset[str]) -> None:
+        """The buffers have new content: so have the values made from it."""
+        stale: set[int] = set()
+        for name, value in self.values.items():
+            is_load = isinstance(value, Load) and value.buffer in buffers
+            if is_load or any(id(child) in stale for child in children(value)):
+                stale.add(name)
+        self.forget(self.values[name] for name in stale)
+
+    # Memory ---------------------------------------------------------------------------------------
+
+    def load(self, value: Load) -> str:
+        guards = self.guards.get(id(value), ())
+        mask = self.mask_of(self.touched(value), guards)
+        place = self.address(value.buffer, value.index)
+        if not mask:
+            return f"tl.load({place})"
+        otherwise = self.otherwise(value, guards)
+        return f"tl.load({place}, {mask}{otherwise})"
+
+    def touched(self, value: Load) -> frozenset[Axis]:
+        """The axes behind the address of a load, loaded indices included."""
+        found = self.index_axes(value.index)
+        for behind in value.indirect:
+            found |= self.axes_of(behind)
+        return found
+
+    def otherwise(self, value: Load, guards: Guards) -> str:
+        """What masked lanes give: what the `Masked` around wants, if all agree on one."""
+        wanted = {
+            number_text(node.otherwise.value, is_float=node.dtype.is_float)
+            for node in self.values.values()
+            if isinstance(node, Masked) and node.value is value and guards == (node.mask,)
+        }
+        return f", other={wanted.pop()}" if len(wanted) == 1 else ""
+
+    def is_masked_load(self, value: Masked, load: Load) -> bool:
+        """Whether the load itself already gives the mask's other value."""
+        guards = self.guards.get(id(load), ())
+        if guards != (value.mask,) or (load.buffer, load.index) in self.locals:
+            return False
+        return bool(self.otherwise(load, guards)) and id(load) in self.names
+
+    def address(self, buffer: str, index: Index) -> str:
+        text = self.index(index)
+        return f"{buffer} + {text}" if _is_sum(index) else f"{buffer} + ({text})"
+
+    def indirect(self, value: Indirect) -> str:
+        """A loaded index: counted from the end where negative, and checked."""
+        name = value.symbol.name
+        size = self.index(value.size)
+        loaded = self.operand(value.value)
+        if value.wrap:
+            loaded = f"tl.where({loaded} < 0, {loaded} + {_bracketed(value.size, size)}, {loaded})"
+        self.body.add(f"{name} = {loaded}")
+        if value.check:
+            self.checks_bounds = True
+            guards = self.guards.get(id(value), ())
+            mask = self.mask_of(self.axes_of(value), guards)
+            inside = f"(0 <= {name}) & ({name} < {size})"
+            message = f'"an index is out of range for size {size}"'
+            self.body.add(
+                f"tl.device_assert({inside}, {message}{f', mask={mask}' if mask else ''})"
+            )
+        return name
+
+    def index(self, index: Index) -> str:
+        """An index expression as Triton source, where `//` and `%` round towards zero."""
+        return _print_index(index)
+
+
+# Indices ------------------------------------------------------------------------------------------
+
+
+def _is_sum(index: Index) -> bool:
+    """Whether the text can stand behind a plus."""
+    return not index.text.startswith("-")
+
+
+def _bracketed(index: Index, text: str) -> str:
+    return text if index.is_constant else f"({text})"
+
+
+def _print_index(index: Index) -> str:
+    """As `Index.text`, but for what Python and Triton read differently."""
+    pieces: list[str] = []
+    terms = sorted(index.terms, key=lambda term: (-abs(term[0]), term[0] < 0))
+    for coefficient, atoms in terms:
+        body = "*".join(_print_atom(atom) for atom in atoms)
+        piece = body if abs(coefficient) == 1 else f"{abs(coefficient)}*{body}"
+        if pieces:
+            pieces.append(f" {'-' if coefficient < 0 else '+'} {piece}")
+        else:
+            pieces.append(f"-{piece}" if coefficient < 0 else piece)
+    if index.constant or not pieces:
+        sign = f" {'-' if index.constant < 0 else '+'} " if pieces else ""
+        pieces.append(f"{sign}{abs(index.constant) if pieces else index.constant}")
+    return "".join(pieces)
+
+
+def _print_atom(atom: Symbol | Compound) -> str:
+    if isinstance(atom, Symbol):
+        return atom.name
+    left, right = _print_index(atom.left), _print_index(atom.right)
+    match atom.operator:
+        case "min" | "max":
+            return f"tl.{atom.operator}imum({left}, {right})"
+        case operator if known_nonnegative(atom.left):
+            return f"({_factor(atom.left, left)} {operator} {_factor(atom.right, right)})"
+        case "//":
+            return f"functions.floor_div({left}, {right})"
+        case _:
+            return f"functions.remainder({left}, {right})"
+
+
+def _factor(index: Index, text: str) -> str:
+    """In brackets unless it is one symbol or number."""
+    alone = index.is_constant or (len(index.terms) == 1 and text.isidentifier())
+    return text if alone and not text.startswith("-") else f"({text})"
