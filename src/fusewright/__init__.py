@@ -2,4 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fusewright.api import compile, disable, reset
+
 __version__ = "0.1.0"
+
+__all__ = ["__version__", "compile", "disable", "reset"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the compiler when it is first asked for, so that importing the package costs nothing."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("fusewright.api"), name)
