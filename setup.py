@@ -13,6 +13,7 @@ SOURCES = (
     "module",
     "torch_library",
     "tensor_access",
+    "tensor_allocation",
     "cpu_kernel",
     "guard_steps",
     "guard_tests",

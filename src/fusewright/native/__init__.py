@@ -25,6 +25,7 @@ from fusewright.native._extension import (
     FrameCompiler,
     GuardProgram,
     dispatch_state,
+    empty_strided_cpu,
     read_tensor,
 )
 
@@ -36,6 +37,8 @@ __all__ = [
     "GuardProgram",
     "disable",
     "dispatch_state",
+    "dtype_number",
+    "empty_strided_cpu",
     "read_tensor",
 ]
 
@@ -48,6 +51,12 @@ def disable(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _
     disabled = _extension.Disabled(function)
     functools.update_wrapper(disabled, function)
     return disabled
+
+
+@functools.cache
+def dtype_number(dtype: torch.dtype) -> int:
+    """Torch's own number of a dtype, as `empty_strided_cpu` takes it."""
+    return read_tensor(torch.empty(0, dtype=dtype, device="cpu"))[1]
 
 
 def _samples() -> tuple[tuple[torch.Tensor, int, int], ...]:

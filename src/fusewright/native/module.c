@@ -7,6 +7,7 @@
 #include "frame_hook.h"
 #include "guard_program.h"
 #include "tensor_access.h"
+#include "tensor_allocation.h"
 
 PyDoc_STRVAR(
     attach_torch_doc,
@@ -29,6 +30,14 @@ PyDoc_STRVAR(
     "(key set, dtype, device type, device index, requires_grad, sizes, strides) as a `tensor`\n"
     "test takes them. ValueError: a tensor without plain sizes, such as a nested one.");
 
+PyDoc_STRVAR(
+    empty_strided_cpu_doc,
+    "empty_strided_cpu(sizes, strides, dtype, /)\n--\n\n"
+    "A new CPU tensor without values. `sizes`, `strides`: tuples of as many ints; `dtype`: torch's\n"
+    "number of the dtype, as `dtype_number` gives it. Past function and dispatch modes.\n"
+    "ValueError, RuntimeError: sizes and strides that torch refuses, or no memory;\n"
+    "NotImplementedError: this torch does not offer what it takes.");
+
 PyDoc_STRVAR(is_installed_doc, "is_installed()\n--\n\n"
                                "Whether the interpreter evaluates frames through the hook now.");
 
@@ -36,6 +45,8 @@ static PyMethodDef functions[] = {
     {"attach_torch", tensor_access_attach, METH_VARARGS, attach_torch_doc},
     {"dispatch_state", guard_dispatch_state, METH_NOARGS, dispatch_state_doc},
     {"read_tensor", guard_read_tensor, METH_O, read_tensor_doc},
+    {"empty_strided_cpu", (PyCFunction)(void (*)(void))tensor_allocate_cpu, METH_FASTCALL,
+     empty_strided_cpu_doc},
     {"is_installed", frame_hook_is_installed, METH_NOARGS, is_installed_doc},
     {NULL},
 };

@@ -21,6 +21,10 @@ typedef struct {
     int32_t (*get_dtype)(TensorHandle, int32_t *);
     int32_t (*get_device_type)(TensorHandle, int32_t *);
     int32_t (*get_device_index)(TensorHandle, int32_t *);
+    int32_t (*empty_strided)(int64_t dim, const int64_t *sizes, const int64_t *strides,
+                             int32_t dtype, int32_t device_type, int32_t device_index,
+                             TensorHandle *result);
+    int32_t (*delete_tensor)(TensorHandle);
     bool (*grad_mode_is_enabled)(void);
     int32_t (*get_cpu_device_type)(void);
     int32_t cpu_device_type;
@@ -28,6 +32,9 @@ typedef struct {
     /* c10::TensorImpl::requires_grad, of a tensor's implementation: a quarter of the time of the
        Python getter, which first looks for function modes. May be null. */
     bool (*requires_grad)(const void *);
+
+    /* THPVariable_Wrap: the tensor object of a tensor, a new reference. May be null. */
+    PyObject *(*wrap_tensor)(TensorHandle);
 
     /* at::get_num_threads: the size of a team that torch's own operators would use on this thread.
      */
