@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fusewright.ir.index import Index, Symbol, loop, product
-from fusewright.ir.program import Buffer, Layout, Program
+from fusewright.ir.program import Buffer, ExternKernel, Layout, Program
 from fusewright.ir.value import (
     Apply,
     Cast,
@@ -44,8 +44,12 @@ class Analysis:
     def __init__(self, program: Program) -> None:
         self.expressions: Expressions = program.expressions
         self.buffers: dict[str, Buffer] = program.buffers()
+        self._memory = _memory_owners(program)
         self._hints = {fact.symbol.name: fact.hint for fact in program.sizes}
         self._known_hints: dict[Index, int] = {}
+        self.plans: dict[object, object] = {}
+        """Decisions about loops that passes remember, by what they depend on."""
+
         self._bytes: dict[str, int] = {}
         self._products: dict[tuple[Index, ...], Index] = {}
         self._strides: dict[tuple[Index, Symbol], Index | None] = {}
@@ -55,6 +59,12 @@ class Analysis:
         self._loads: dict[int, tuple[Load, ...]] = {}
         self._indices: dict[int, tuple[Index, ...]] = {}
         self._costs: dict[int, int] = {}
+
+    # Buffers -----------------------------------------------------------------------------------------
+
+    def memory(self, name: str) -> str:
+        """The buffer that owns the memory of `name`: itself, or what a library call's result is an alias of."""
+        return self._memory.get(name, name)
 
     # Sizes -------------------------------------------------------------------------------------------
 
@@ -159,6 +169,16 @@ class Analysis:
         if known is None:
             known = self._costs[id(value)] = sum(map(_node_cost, self.nodes(value)))
         return known
+
+
+def _memory_owners(program: Program) -> dict[str, str]:
+    """For results of library calls that share an argument's memory: whose memory it is."""
+    owners: dict[str, str] = {}
+    for statement in program.statements:
+        if isinstance(statement, ExternKernel):
+            for result, argument in statement.aliases:
+                owners[result] = owners.get(argument, argument)
+    return owners
 
 
 def _node_cost(node: Value) -> int:

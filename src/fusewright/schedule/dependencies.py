@@ -6,7 +6,7 @@ from that step to whoever reads the memory after it (in the program's order). A 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fusewright.schedule.effects import Effects
 
@@ -14,29 +14,32 @@ from fusewright.schedule.effects import Effects
 class Dependencies:
     """A graph over numbered steps that can be contracted; keeps the set of all predecessors of each as bits."""
 
-    def __init__(self, steps: Iterable[Effects]) -> None:
+    def __init__(self, steps: Iterable[Effects], memory: Callable[[str], str]) -> None:
+        """`memory` gives the buffer that owns a buffer's memory: aliases are overwritten together."""
         self.direct: list[set[int]] = []
         self.bits: list[int] = []
         self.before: list[int] = []
         """For each step the bits of all steps that must come before it."""
 
-        writer: dict[str, int] = {}
+        made: dict[str, int] = {}
+        changed: dict[str, int] = {}
         readers: dict[str, list[int]] = {}
         for number, step in enumerate(steps):
-            direct = {writer[name] for name in (*step.reads, *step.overwrites) if name in writer}
+            direct: set[int] = set()
+            for name in (*step.reads, *step.overwrites):
+                direct.update(found for found in (made.get(name), changed.get(memory(name))) if found is not None)
             for name in step.overwrites:
-                direct.update(readers.get(name, ()))
+                direct.update(readers.pop(memory(name), ()))
             direct.discard(number)
-            for name in step.reads:
-                readers.setdefault(name, []).append(number)
-            for name in (*step.writes, *step.overwrites):
-                writer[name] = number
-                readers[name] = []
-            self.direct.append(direct)
-            self.bits.append(1 << number)
+            for name in (*step.reads, *step.overwrites):
+                readers.setdefault(memory(name), []).append(number)
+            made.update(dict.fromkeys(step.writes, number))
+            changed.update((memory(name), number) for name in step.overwrites)
             before = 0
             for other in direct:
                 before |= self.before[other] | self.bits[other]
+            self.direct.append(direct)
+            self.bits.append(1 << number)
             self.before.append(before)
 
     def must_precede(self, first: int, second: int) -> bool:

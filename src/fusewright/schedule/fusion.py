@@ -76,7 +76,7 @@ class Graph:
             for name in (*effect.reads, *effect.overwrites):
                 readers.setdefault(name, set()).add(number)
             writer.update(dict.fromkeys(effect.writes, number))
-        return Graph(list(steps), Dependencies(effects), readers, writer, kept, analysis)
+        return Graph(list(steps), Dependencies(effects, analysis.memory), readers, writer, kept, analysis)
 
     def nest(self, number: int) -> Nest | None:
         """The nest at a step, or None where there is none."""
@@ -195,8 +195,8 @@ def why_not_join(graph: Graph, first: int, second: int) -> str | None:
     if left is None or right is None:
         return "a library call or a copy has no loops to fuse"
     for nest in (left, right):
-        if any(piece.kind in ("scatter", "scan") for piece in nest.pieces):
-            return "a scatter or a scan stays by itself"
+        if any(piece.kind == "scatter" for piece in nest.pieces):
+            return "a scatter stays by itself"
     if len(left.pieces) + len(right.pieces) > PIECES_LIMIT:
         return f"together they have more than {PIECES_LIMIT} pieces"
     touched = left.loaded.keys() | right.loaded.keys() | left.written.keys() | right.written.keys()

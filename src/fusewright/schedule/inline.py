@@ -86,7 +86,8 @@ def why_not_inline(
     if reason is not None:
         return reason
     for name in nest.loaded:
-        if any(position < when <= use.last for when in overwritten.get(name, ())):
+        changes = overwritten.get(analysis.memory(name), ())
+        if any(position < when <= use.last for when in changes):
             return f"{name} changes before it is read"
     for _, _, load in use.loads:
         found = loops_of_element(piece.writes[0].index, nest.outer, load.index, analysis)
@@ -141,12 +142,12 @@ def _uses(steps: Iterable[Step | None], kept: frozenset[str], analysis: Analysis
 
 
 def _overwritten(steps: Iterable[Step | None], analysis: Analysis) -> dict[str, list[int]]:
-    """Positions of the steps that change each buffer's memory."""
+    """Positions of the steps that change memory, by the buffer that owns it."""
     found: dict[str, list[int]] = {}
     for position, step in enumerate(steps):
         if step is not None:
             for name in step_effects(step, analysis).overwrites:
-                found.setdefault(name, []).append(position)
+                found.setdefault(analysis.memory(name), []).append(position)
     return found
 
 

@@ -39,13 +39,17 @@ def step_writes(step: Step) -> tuple[Buffer, ...]:
 def last_uses(schedule: Schedule) -> tuple[tuple[str, ...], ...]:
     """For each step the names of the buffers that no later step reads and that are no output, in order of use.
 
-    Graph inputs and constants are among them; a buffer that nobody reads dies with the step that makes it.
+    Graph inputs and constants are among them; a buffer that nobody reads dies with the step that
+    makes it; one whose memory another is an alias of lives as long as the alias.
     """
-    seen = set(output_buffers(schedule.program))
+    analysis = Analysis(schedule.program)
+    outputs = output_buffers(schedule.program)
+    seen = {*outputs, *map(analysis.memory, outputs)}
     dying: list[tuple[str, ...]] = []
     for step in reversed(schedule.steps):
         made = (buffer.name for buffer in step_writes(step))
-        used = dict.fromkeys((*step_reads(step), *made))
+        named = dict.fromkeys((*step_reads(step), *made))
+        used = dict.fromkeys((*named, *map(analysis.memory, named)))
         dying.append(tuple(name for name in used if name not in seen))
         seen.update(used)
     return tuple(reversed(dying))

@@ -34,7 +34,7 @@ from fusewright.schedule.effects import Effects, statement_effects
 Renaming = Mapping[Symbol, Index]
 """Loop variables, and what stands in their place."""
 
-ORDERED_KINDS = frozenset({"argmax", "argmin", "scan", "scatter"})
+ORDERED_KINDS = frozenset({"argmax", "argmin", "scatter"})
 """Kinds whose result depends on the order of their loops."""
 
 
@@ -61,10 +61,10 @@ class Piece:
     """One body inside the outer loops of a nest."""
 
     kind: str
-    """store, scan, scatter, or a key of `ops.REDUCTION_KINDS`."""
+    """store, scatter, or a key of `ops.REDUCTION_KINDS`."""
 
     mode: str = ""
-    """Of a scan: its kind. Of a scatter: its mode."""
+    """Of a scatter: how it combines."""
 
     writes: tuple[Access, ...]
     inner: tuple[Symbol, ...]
@@ -84,7 +84,7 @@ class Piece:
 
     @property
     def is_reduction(self) -> bool:
-        return self.kind not in ("store", "scan", "scatter")
+        return self.kind not in ("store", "scatter")
 
     @property
     def roots(self) -> tuple[Value, ...]:
@@ -205,16 +205,8 @@ def _piece_of(
             writes = _writes(statement, loops, analysis)
             piece = Piece(kind=kind, writes=writes, inner=inner, value=value, position=position)
             return loops, inner, piece
-        case Scan(loops=loops, kind=kind, value=value):
-            piece = Piece(
-                kind="scan",
-                mode=kind,
-                writes=_writes(statement, loops, analysis),
-                inner=loops[-1:],
-                value=value,
-                position=position,
-            )
-            return loops[:-1], loops[-1:], piece
+        case Scan():
+            raise NotImplementedError("groups have no action for a running total yet")
         case Scatter(loops=loops, base=base, index=index, mode=mode, value=value):
             place = analysis.expressions.index(index)
             piece = Piece(

@@ -21,7 +21,7 @@ nest [i0<8, i1<3, i2<49]                          nest [i0<8, i1<49, i2<3]
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 
 from fusewright.ir.index import Index, Symbol, integer
@@ -30,55 +30,73 @@ from fusewright.schedule.nest import ORDERED_KINDS, Nest, extent
 
 Loops = tuple[Symbol, ...]
 
+Accesses = tuple[tuple[Index, int], ...]
+"""Indices of accesses to memory, each with the bytes of the buffer behind it."""
+
 Chains = Mapping[Symbol, Loops]
 """Loops that become one, by the outermost of them."""
 
 
 def simplify(nest: Nest) -> Nest:
     """Drop unit loops, order and merge the others, and name them i0, i1, … and r0, r1, …; values are rewritten once."""
-    indices = [*dict.fromkeys(i for piece in nest.pieces for i in piece.indices(nest.analysis))]
-    outer, inner = _ordered(nest, indices)
-    chains = _chains(dict.fromkeys((outer, *inner.values())), indices, nest.analysis)
+    accesses = _weighted_accesses(nest)
+    indices = tuple(i for piece in nest.pieces for i in piece.indices(nest.analysis))
+    kinds = tuple((piece.inner, piece.kind) for piece in nest.pieces)
+    key = (nest.outer, kinds, accesses, indices)
+    # The layers of a network look alike: what was decided for one holds for all.
+    plan = nest.analysis.plans.get(key)
+    if plan is None:
+        plan = nest.analysis.plans[key] = _plan(nest, accesses, dict.fromkeys(indices))
+    assert isinstance(plan, Plan)
+    if plan.changes_nothing:
+        return nest
+    pieces = tuple(
+        piece.rename(plan.renaming, plan.inner[piece.inner], nest.analysis)
+        for piece in nest.pieces
+    )
+    return replace(nest, outer=plan.outer, pieces=pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What becomes of the loops of a nest."""
+
+    outer: Loops
+    inner: Mapping[Loops, Loops]
+    """New inner loops, by old ones."""
+
+    renaming: Mapping[Symbol, Index]
+    changes_nothing: bool
+
+
+def _plan(nest: Nest, accesses: Accesses, indices: Iterable[Index]) -> Plan:
+    outer, inner = _ordered(nest, accesses)
+    chains = _chains(dict.fromkeys((outer, *inner.values())), [*indices], nest.analysis)
     sizes = {s: nest.analysis.product(map(extent, chain)) for s, chain in chains.items()}
     names = _names(outer, inner.values(), chains)
     new = {s: nest.analysis.loop(name, sizes[s]) for s, name in names.items()}
-    renaming = _renaming(nest, chains, new)
-    if all(old.index == index for old, index in renaming.items()):
-        return _reordered(nest, outer, inner)
-    pieces = tuple(
-        p.rename(renaming, tuple(new[s] for s in inner[p.inner] if s in new), nest.analysis)
-        for p in nest.pieces
-    )
-    return replace(nest, outer=tuple(new[s] for s in outer if s in new), pieces=pieces)
-
-
-def _renaming(nest: Nest, chains: Chains, new: Mapping[Symbol, Symbol]) -> dict[Symbol, Index]:
-    """Unit loops become 0. Of loops that merge the innermost becomes the new loop, the others 0."""
     everywhere = (*nest.outer, *(s for piece in nest.pieces for s in piece.inner))
+    # Unit loops become 0. Of loops that merge the innermost becomes the new loop, the others 0.
     renaming = dict.fromkeys(everywhere, integer(0))
     for first, chain in chains.items():
         renaming[chain[-1]] = new[first].index
-    return renaming
-
-
-def _reordered(nest: Nest, outer: Loops, inner: Mapping[Loops, Loops]) -> Nest:
-    if outer == nest.outer and all(old == new for old, new in inner.items()):
-        return nest
-    pieces = tuple(replace(piece, inner=inner[piece.inner]) for piece in nest.pieces)
-    return replace(nest, outer=outer, pieces=pieces)
+    new_outer = tuple(new[s] for s in outer if s in new)
+    new_inner = {old: tuple(new[s] for s in loops if s in new) for old, loops in inner.items()}
+    same = new_outer == nest.outer and all(old == loops for old, loops in new_inner.items())
+    same = same and all(old.index == index for old, index in renaming.items())
+    return Plan(new_outer, new_inner, renaming, same)
 
 
 # Order -----------------------------------------------------------------------------------------------
 
 
-def _ordered(nest: Nest, indices: Sequence[Index]) -> tuple[Loops, dict[Loops, Loops]]:
+def _ordered(nest: Nest, accesses: Accesses) -> tuple[Loops, dict[Loops, Loops]]:
     """Loops by descending stride in the accesses that move most bytes, unit loops left out: outer, and inner ones by old."""
     outer = _without_units(nest.outer)
     lists = {piece.inner: _without_units(piece.inner) for piece in nest.pieces}
     if len(outer) < 2 and all(len(loops) < 2 for loops in lists.values()):
         return outer, lists
-    accesses = _weighted_accesses(nest)
-    if not any(piece.kind in ("scan", "scatter") for piece in nest.pieces):
+    if not any(piece.kind == "scatter" for piece in nest.pieces):
         outer = _best_order(outer, accesses, nest.analysis)
     # Pieces with the same inner loops walk them in the same order, so that they can share a stage.
     fixed = {p.inner for p in nest.pieces if p.kind in ORDERED_KINDS}
@@ -94,7 +112,7 @@ def _without_units(loops: Loops) -> Loops:
     return tuple(symbol for symbol in loops if symbol.extent != 1)
 
 
-def _weighted_accesses(nest: Nest) -> list[tuple[Index, int]]:
+def _weighted_accesses(nest: Nest) -> Accesses:
     """Every access to memory with the bytes behind it; writes first, for they win where the bytes are equal."""
     analysis = nest.analysis
     found: dict[tuple[str, Index], int] = {}
@@ -104,12 +122,12 @@ def _weighted_accesses(nest: Nest) -> list[tuple[Index, int]]:
     for piece in nest.pieces:
         for load in piece.loads(analysis):
             found.setdefault((load.buffer, load.index), analysis.bytes(load.buffer))
-    return [(index, weight) for (_, index), weight in found.items()]
+    return tuple((index, weight) for (_, index), weight in found.items())
 
 
 def _best_order(
-    loops: tuple[Symbol, ...], accesses: Sequence[tuple[Index, int]], analysis: Analysis
-) -> tuple[Symbol, ...]:
+    loops: Loops, accesses: Accesses, analysis: Analysis
+) -> Loops:
     """Of the orders that single accesses would like, the one that is contiguous for the most bytes."""
     if len(loops) < 2:
         return loops
