@@ -4,7 +4,8 @@
 #   PIP_OPTIONS  for example --extra-index-url https://download.pytorch.org/whl/cpu,
 #                to get torch without its GPU libraries (gigabytes) on Linux
 
-PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,\
+	$(shell command -v $(name))))
 PIP_OPTIONS ?=
 VENV := .venv
 BIN := $(VENV)/bin

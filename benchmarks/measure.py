@@ -18,7 +18,7 @@ import torch
 
 from benchmarks.compilers import OURS, PEER, compiler, own_traffic
 from benchmarks.models import build, tensors_of
-from benchmarks.peer_traffic import PeerTraffic, count_launches
+from benchmarks.peer_traffic import PeerTraffic
 
 SECONDS = 12.0
 """Time for the interleaved calls of one model, all columns together."""
@@ -70,7 +70,7 @@ def _first_call(
         with traffic.recording():
             output = call()
         counted: dict[str, Any] = {
-            "launches": count_launches(call),
+            "launches": traffic.count_launches(call),
             "bytes": traffic.bytes,
             "extern_calls": traffic.extern_calls,
         }

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -23,9 +23,12 @@ KERNEL_PREFIXES = ("cpp_fused", "triton_")
 
 
 class PeerTraffic:
-    """What was recorded while `recording` was open around a first call."""
+    """What was recorded while `recording` was open around a first call, of all its graphs."""
 
     def __init__(self) -> None:
+        self.modules: list[Any] = []
+        """The Python modules that were generated, one a graph."""
+
         self.bytes = 0
         self.generated_nodes = 0
         self.extern_calls = 0
@@ -35,15 +38,17 @@ class PeerTraffic:
         """Note what each graph consists of when its code is generated."""
         from torch._inductor.graph import GraphLowering
 
-        original = GraphLowering.codegen
+        original = GraphLowering.compile_to_module
 
-        def codegen(graph: Any) -> Any:
-            result = original(graph)
+        def compile_to_module(graph: Any) -> Any:
+            self.modules.append(original(graph))
             self._note(graph)
-            return result
+            return self.modules[-1]
 
-        with mock.patch.object(GraphLowering, "codegen", codegen):
+        with mock.patch.object(GraphLowering, "compile_to_module", compile_to_module):
             yield
+        if not self.modules:
+            raise RuntimeError("no code was generated: torch.compile found the graph in a cache")
 
     def _note(self, graph: Any) -> None:
         from torch._inductor import scheduler
@@ -58,6 +63,29 @@ class PeerTraffic:
                 else:
                     self.generated_nodes += 1
                     self.bytes += _bytes_of(node, graph)
+
+    def count_launches(self, call: Callable[[], object]) -> int:
+        """Launches of generated kernels while `call` runs the code that was generated."""
+        launches = 0
+
+        def counted(kernel: Any) -> Any:
+            def launch(*arguments: Any, **keywords: Any) -> Any:
+                nonlocal launches
+                launches += 1
+                return kernel(*arguments, **keywords)
+
+            return launch
+
+        with ExitStack() as patches:
+            for module in self.modules:
+                kernels = {
+                    name: counted(value)
+                    for name, value in vars(module).items()
+                    if name.startswith(KERNEL_PREFIXES) and callable(value)
+                }
+                patches.enter_context(mock.patch.dict(vars(module), kernels))
+            call()
+        return launches
 
 
 def _is_part_of_another(node: Any) -> bool:
@@ -95,8 +123,7 @@ def _bytes_reached(name: str, dependencies: set[Any], graph: Any) -> int:
     if buffer is None:
         return 0
 
-    span = math.prod(_number(size) for size in buffer.get_size())
-    reached = 0
+    reached: dict[Any, int] = {}
     for dependency in dependencies:
         if not isinstance(dependency, MemoryDep):
             continue  # Only an order between kernels.
@@ -106,8 +133,23 @@ def _bytes_reached(name: str, dependencies: set[Any], graph: Any) -> int:
             for variable, size in zip(dependency.var_names, dependency.size, strict=True)
             if dependency.is_indirect() or variable in mentioned
         ]
-        reached += math.prod(counted)
-    return min(span, reached) * buffer.get_dtype().itemsize
+        reached[_access(dependency)] = math.prod(counted)
+
+    span = math.prod(_number(size) for size in buffer.get_size())
+    return min(span, sum(reached.values())) * buffer.get_dtype().itemsize
+
+
+def _access(dependency: Any) -> Any:
+    """What tells two accesses apart: the index, but not which load of it is used.
+
+    A value that is computed twice loads its index twice, under two names; so two gathers from one
+    table through different indices count as one, in torch.compile's favour.
+    """
+    import sympy
+
+    loaded = dependency.index.free_symbols - set(dependency.var_names)
+    same = {symbol: sympy.Symbol("loaded") for symbol in loaded if dependency.is_indirect()}
+    return dependency.index.subs(same), dependency.var_names, dependency.size
 
 
 def _number(size: Any) -> int:
@@ -115,32 +157,3 @@ def _number(size: Any) -> int:
     from torch._inductor.virtualized import V
 
     return int(V.graph.sizevars.optimization_hint(size, fallback=1))
-
-
-def count_launches(call: Callable[[], object]) -> int:
-    """Launches of generated kernels while `call` runs compiled code that has run before."""
-    from torch._inductor.codecache import PyCodeCache
-
-    launches = 0
-
-    def counted(kernel: Any) -> Any:
-        def launch(*arguments: Any, **keywords: Any) -> Any:
-            nonlocal launches
-            launches += 1
-            return kernel(*arguments, **keywords)
-
-        return launch
-
-    replaced: list[tuple[dict[str, Any], str, Any]] = []
-    for module in PyCodeCache.modules:
-        namespace = vars(module)
-        for name, value in list(namespace.items()):
-            if name.startswith(KERNEL_PREFIXES) and callable(value):
-                replaced.append((namespace, name, value))
-                namespace[name] = counted(value)
-    try:
-        call()
-    finally:
-        for namespace, name, value in replaced:
-            namespace[name] = value
-    return launches

@@ -1,0 +1,47 @@
+"""The comparison's processes: fresh caches, figures as JSON, failures as reasons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import compare
+from benchmarks.models import MODELS, build
+
+
+def test_caches_are_fresh_and_gone_afterwards() -> None:
+    with compare.fresh_caches() as first, compare.fresh_caches() as second:
+        assert set(first.values()).isdisjoint(second.values())
+        assert all(not any(Path(folder).iterdir()) for folder in first.values())
+    assert not any(Path(folder).exists() for folder in first.values())
+
+
+def test_a_process_reports_its_figures() -> None:
+    assert compare.run(["cold", "eager", "own", "perceptron"], {})["first_call"] > 0
+
+
+def test_a_process_that_fails_says_why() -> None:
+    failure = compare.run(["cold", "eager", "own", "no such model"], {})["failure"]
+    assert failure == "KeyError: 'no such model'"
+
+
+def test_the_peer_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    assert not compare.peer_is_available()
+    row = compare.Row("perceptron", "own")
+    monkeypatch.setattr(compare, "run", lambda arguments, variables: {"eager": {"call": 1.0}})
+    assert list(compare._measure(row, ["eager", "torch.compile"])) == ["calls in turns"]
+    assert row.columns["torch.compile"]["failure"].startswith("not available")
+    assert row.columns["eager"] == {"call": 1.0}
+
+
+def test_models_are_the_same_in_every_process() -> None:
+    first, inputs = build("perceptron")
+    second, again = build("perceptron")
+    assert not first.training
+    assert inputs["features"].equal(again["features"])
+    for mine, theirs in zip(first.parameters(), second.parameters(), strict=True):
+        assert mine.equal(theirs)
+    assert len(MODELS) == 8
