@@ -24,6 +24,7 @@ from fusewright.kernels.llvm.reduce import write_reductions
 from fusewright.kernels.llvm.scatter import accumulate
 from fusewright.kernels.llvm.scope import Scope, load_arguments
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER
+from fusewright.kernels.llvm.tiles import call_transpose, transposed_loads
 from fusewright.kernels.llvm.values import evaluate
 from fusewright.runtime.llvm_engine import CpuTarget
 
@@ -113,9 +114,59 @@ class GroupWriter:
 
         def body() -> None:
             self.scope.local_lanes = self.scope.lane_count
-            self.write_stages()
+            if self.plan.tile is None:
+                self.write_stages()
+            else:
+                self._tiled(lane, self.plan.tile)
 
         self.loops.lane_loop(lane, start, stop, self.plan.wide, body)
+
+    def _tiled(self, lane: Symbol, tile: Symbol) -> None:
+        """The loop over `tile`, by squares of lanes x lanes where whole ones fit, then one by one."""
+        scope = self.scope
+        lanes = scope.lane_count
+        stop = indexing.scalar(scope, extent(tile))
+        whole = scope.integer(0)
+        count = extent(tile)
+        if scope.lanes is not None and scope.lanes.mask is None:
+            if count.is_constant:
+                whole = scope.integer(int(count) // lanes * lanes)
+            else:
+                level = scope.home(stop)
+                with scope.at(level):
+                    whole = scope.remember(("whole tiles", tile, lanes), level, stop & -lanes)
+            self._whole_tiles(lane, tile, whole)
+        if whole.text == stop.text:
+            return
+        with scope.loop((tile,), whole, stop, 1, runs=False):
+            self.write_stages()
+
+    def _whole_tiles(self, lane: Symbol, tile: Symbol, whole: Register) -> None:
+        scope, b = self.scope, self.scope.b
+        lanes = scope.lane_count
+        loads = transposed_loads(self.group, lane, tile)
+        kinds = {id(load): VectorType(MEMORY[load.dtype], lanes) for load in loads}
+        slots = {id(load): scope.slot(str(kinds[id(load)]), lanes) for load in loads}
+        with scope.loop((tile,), scope.integer(0), whole, lanes, runs=False) as first:
+            level = len(scope.levels) - 1
+            for load in loads:
+                source = indexing.address(scope, load.buffer, load.index, load.dtype)
+                step = load.index.stride(lane)
+                assert step is not None
+                call_transpose(
+                    b, source, indexing.scalar(scope, step), slots[id(load)], kinds[id(load)]
+                )
+            end = scope.remember("tile end", level, first + lanes)
+            with scope.loop((tile,), first, end, 1, runs=True) as current:
+                row = scope.remember("tile row", len(scope.levels) - 1, current - first)
+                for load in loads:
+                    kind = kinds[id(load)]
+                    scope.tiles[id(load)] = b.emit(
+                        VectorType("ptr"),
+                        f"getelementptr {kind}, ptr {slots[id(load)].text}, i64 {row.text}",
+                    )
+                self.write_stages()
+                scope.tiles.clear()
 
     # -- stages -------------------------------------------------------------------------------
 

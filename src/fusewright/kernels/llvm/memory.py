@@ -115,6 +115,12 @@ def store(scope: Scope, buffer: str, index: Index, dtype: DType, value: Register
     )
 
 
+def load_tile_row(scope: Scope, row: Register, dtype: DType) -> Register:
+    """A whole vector from the frame."""
+    kind = VectorType(MEMORY[dtype], scope.lane_count)
+    return from_memory(scope.b, scope.b.emit(kind, f"load {kind}, ptr {row.text}"), dtype)
+
+
 # Locals ----------------------------------------------------------------------------------------------
 
 

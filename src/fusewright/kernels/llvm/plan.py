@@ -20,6 +20,7 @@ from fusewright.ir.group import Accumulate, Group, Reduce, Stage
 from fusewright.ir.index import Index, Symbol, integer
 from fusewright.kernels import analysis
 from fusewright.kernels.analysis import extent, extent_hint
+from fusewright.kernels.llvm.tiles import choose_tile
 from fusewright.runtime.llvm_engine import CpuTarget
 
 GATHER = 16.0
@@ -47,6 +48,9 @@ class Plan:
 
     wide: int
     """Elements of one step of the main loop: one or several registers."""
+
+    tile: Symbol | None = None
+    """An outer loop taken in tiles against the lanes, because some loads run along it."""
 
     points: tuple[Symbol, ...]
     """Outer loops that are not lanes, outermost first: a unit of work is one point of them (and one block)."""
@@ -85,7 +89,10 @@ def make_plan(group: Group, target: CpuTarget) -> Plan:
             grain=_grain(unit_cost),
         )
     wide = lanes * _unroll(group, lanes, outer)
-    points = tuple(symbol for symbol in group.outer if symbol is not outer)
+    tile = choose_tile(group, outer) if lanes > 1 else None
+    points = tuple(symbol for symbol in group.outer if symbol not in (outer, tile))
+    if tile is not None:
+        cost *= extent_hint(tile)
     block = _block(outer, points, cost, wide)
     blocks = (extent(outer) + (block - 1)) // block if block != extent(outer) else integer(1)
     block_hint = int(block) if block.is_constant else extent_hint(outer)
@@ -93,6 +100,7 @@ def make_plan(group: Group, target: CpuTarget) -> Plan:
         outer_lane=outer,
         lanes=lanes,
         wide=wide,
+        tile=tile,
         points=points,
         block=block,
         blocks=blocks,

@@ -90,6 +90,9 @@ class Scope:
     stage_level: int = 0
     """Level at which the current stage begins: locals set by earlier stages are known there."""
 
+    tiles: dict[int, Register] = field(default_factory=dict)
+    """Loads (by identity) whose vectors stand ready: the row of a turned tile that holds them."""
+
     checks: bool = False
     """Whether the kernel reports faults."""
 

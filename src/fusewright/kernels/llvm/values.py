@@ -153,6 +153,8 @@ def _load(scope: Scope, node: Load, guard: Guard) -> Register:
     varies = scope.lanes is not None and (
         scope.lanes.symbol in node.index.free() or _has_vector_index(scope, node)
     )
+    if id(node) in scope.tiles and not guard:
+        return memory.load_tile_row(scope, scope.tiles[id(node)], node.dtype)
     active = active_lanes(scope, guard, vector=varies)
     return memory.load(scope, node.buffer, node.index, node.dtype, active, varies)
 

@@ -31,7 +31,7 @@ TEMPLATES: dict[str, dict[str, str]] = {
     "reciprocal": {"float": "functions.reciprocal({0})"},
     "sigmoid": {"float": "functions.sigmoid({0})"},
     "digamma": {"float": "functions.digamma({0})"},
-    "neg": _same("float", "signed", text="-{0}") | {"unsigned": "{0} * -1"},
+    "neg": _same("float", "signed", text="-{0}") | {"unsigned": "0 - {0}"},
     "abs": _same("float", "signed", text="tl.abs({0})") | {"unsigned": "{0}"},
     "sign": _same("float", "signed", text="functions.sign({0})")
     | {"unsigned": "({0} != 0).to({dtype})"},

@@ -186,6 +186,8 @@ class Writer:
         constants = [argument for argument in arguments if isinstance(argument, Constant)]
         bare = value.operation in BARE_NUMBERS and len(constants) == 1
         bare = bare and constants[0].dtype is not DType.BOOL
+        bare = bare or (value.operation == "div" and arguments[1].dtype is DType.F32 and
+            isinstance(arguments[1], Constant) and len(constants) == 1)
         if bare:
             operands = [self.operand(argument) for argument in arguments]
         elif len(constants) == len(arguments):
@@ -325,6 +327,7 @@ def _print_atom(atom: Symbol | Compound) -> str:
 
 
 def _factor(index: Index, text: str) -> str:
-    """In brackets unless it is one symbol or number."""
-    alone = index.is_constant or (len(index.terms) == 1 and text.isidentifier())
-    return text if alone and not text.startswith("-") else f"({text})"
+    """In brackets unless it is one symbol, number or division."""
+    is_atom = len(index.terms) == 1 and index.terms[0][0] == 1 and len(index.terms[0][1]) == 1
+    alone = index.is_constant or (is_atom and not index.constant)
+    return text if alone else f"({text})"

@@ -24,7 +24,19 @@ Body = Callable[..., Register]
 FUNCTIONS: dict[tuple[str, str], Body] = {}
 """(name, element type) -> the Python function that writes the body."""
 
-ELEMENTS = {"f32": "float", "f64": "double", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64"}
+GENERATORS: dict[str, Callable[[VectorType], Definition]] = {}
+"""Functions that are not of vectors alone, by name: what writes them for a vector type."""
+
+ELEMENTS = {
+    "f16": "half",
+    "bf16": "bfloat",
+    "f32": "float",
+    "f64": "double",
+    "i8": "i8",
+    "i16": "i16",
+    "i32": "i32",
+    "i64": "i64",
+}
 
 
 def vector_function(name: str, element: str) -> Callable[[Body], Body]:
@@ -62,6 +74,8 @@ def definition(name: str, has_scalef: bool = False) -> Definition:
     if name.startswith("libm."):
         return _declaration(name)
     function, kind = _parse(name)
+    if function in GENERATORS:
+        return GENERATORS[function](kind)
     body = FUNCTIONS[function, kind.element]
     builder = Builder(has_scalef=has_scalef)
     parameters = list(inspect.signature(body).parameters)[1:]
@@ -92,7 +106,7 @@ def definitions(names: list[str], has_scalef: bool = False) -> list[str]:
 
 def _parse(name: str) -> tuple[str, VectorType]:
     """`exp.v16f32` -> ("exp", <16 x float>)."""
-    match = re.fullmatch(r"(\w+)\.(?:v(\d+))?([fi]\d+)", name)
+    match = re.fullmatch(r"(\w+)\.(?:v(\d+))?(b?[fi]\d+)", name)
     assert match, name
     function, lanes, element = match.groups()
     return function, VectorType(ELEMENTS[element], int(lanes or 1))

@@ -1,0 +1,78 @@
+"""`python -m tests.kernels.triton.compile_kernels [--all]`: compile Triton kernels to cubins.
+
+Compiles a kernel of every kind of body for an H100 (sm_90), which needs no GPU; with `--all`, every
+operation too. Prints one line a kernel, and ends with 1 if one did not compile.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from fusewright.context import CompileContext
+from fusewright.ir.canonical import canonical_group, canonical_names
+from fusewright.ir.group import Group
+from fusewright.ir.parse import parse_program
+from fusewright.kernels.triton import TritonKernel, write
+from fusewright.runtime.triton_compiler import compile_cubin
+from fusewright.schedule import schedule
+
+from tests.golden import read_cases
+from tests.kernels.triton.operators import operator_programs
+
+CASES = Path(__file__).parent / "cases" / "sources.txt"
+ARCHITECTURE = 90
+
+
+def kernels(text: str, persistent: bool | None) -> Iterator[TritonKernel]:
+    """The kernels of a program's groups."""
+    for step in schedule(parse_program(text), CompileContext()).steps:
+        assert isinstance(step, Group)
+        names = canonical_names(step)
+        sizes = tuple(canonical for canonical, _ in names.sizes)
+        yield write(canonical_group(step, names), names.arguments, sizes, persistent=persistent)
+
+
+def work(everything: bool) -> Iterator[tuple[str, TritonKernel]]:
+    """Kernels by the name of what they show, each source once."""
+    texts = [(case.name, case.input) for case in read_cases(CASES)]
+    if everything:
+        texts += operator_programs()
+    seen: set[str] = set()
+    for name, text in texts:
+        for persistent in (None, False) if everything else (None,):
+            for kernel in kernels(text, persistent):
+                if kernel.source not in seen:
+                    seen.add(kernel.source)
+                    yield name, kernel
+
+
+def main(everything: bool) -> int:
+    failures = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, kernel in work(everything):
+            start = time.perf_counter()
+            try:
+                cubin = compile_cubin(
+                    kernel.source,
+                    dict(kernel.signature),
+                    dict(kernel.blocks),
+                    Path(folder),
+                    architecture=ARCHITECTURE,
+                    warps=kernel.warps,
+                    debug=kernel.checks_bounds,
+                )
+            except Exception as error:
+                failures += 1
+                print(f"{name}: {type(error).__name__}: {error}\n{kernel.source}")
+                continue
+            took = time.perf_counter() - start
+            print(f"{name}: {len(cubin.binary)} bytes, {took:.2f} s")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main("--all" in sys.argv[1:]))
