@@ -17,6 +17,7 @@ from fusewright.ir.value import (
     Value,
     postorder,
 )
+from fusewright.schedule.effects import Effects
 
 UNKNOWN_SIZE = 1024
 """Stands for a size that no fact gives a hint for."""
@@ -49,6 +50,9 @@ class Analysis:
         self._known_hints: dict[Index, int] = {}
         self.plans: dict[object, object] = {}
         """Decisions about loops that passes remember, by what they depend on."""
+
+        self.effects: dict[int, Effects] = {}
+        """Of library calls and copies of the program, by identity."""
 
         self._bytes: dict[str, int] = {}
         self._products: dict[tuple[Index, ...], Index] = {}

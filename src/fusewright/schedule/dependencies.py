@@ -57,11 +57,11 @@ class Dependencies:
         before = (self.before[keep] | self.before[gone]) & ~bits
         self.bits[keep] = bits
         self.direct[keep] = (self.direct[keep] | self.direct[gone]) - {keep, gone}
-        self.before[keep] = before
         self.direct[gone] = set()
-        for step, direct in enumerate(self.direct):
+        for direct in self.direct:
             if gone in direct:
                 direct.discard(gone)
                 direct.add(keep)
-            if step != keep and self.before[step] & bits:
-                self.before[step] |= before | bits
+        reaches = before | bits
+        self.before = [mask | reaches if mask & bits else mask for mask in self.before]
+        self.before[keep] = before

@@ -173,7 +173,10 @@ Step = Nest | ExternKernel | CopyBack
 def step_effects(step: Step, analysis: Analysis) -> Effects:
     """What a step does to memory."""
     if not isinstance(step, Nest):
-        return statement_effects(step)
+        known = analysis.effects.get(id(step))
+        if known is None:
+            known = analysis.effects[id(step)] = statement_effects(step)
+        return known
     bases = tuple(piece.base for piece in step.pieces if piece.base)
     return Effects(tuple(step.loaded), tuple(step.written), bases)
 

@@ -7,7 +7,7 @@ near the data that they share.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewright.schedule.fusion import Graph
 from fusewright.schedule.nest import Nest, step_effects
@@ -16,11 +16,12 @@ from fusewright.schedule.nest import Nest, step_effects
 def order_steps(graph: Graph) -> list[int]:
     """The numbers of the steps that are left, in an order that respects their dependencies."""
     alive = [number for number, step in enumerate(graph.steps) if step is not None]
-    as_written = _list_schedule(graph, alive, lambda number, memory: number)
-    frugal = _list_schedule(graph, alive, lambda number, memory: memory.growth(number))
-    if _peak(graph, frugal) < _peak(graph, as_written):
-        return frugal
-    return as_written
+    start = Memory.before(graph, alive)
+    as_written = _list_schedule(start.copy(), alive, lambda number, memory: number)
+    frugal = _list_schedule(start.copy(), alive, lambda number, memory: memory.growth(number))
+    if frugal == as_written:
+        return as_written
+    return min((as_written, frugal), key=lambda order: _peak(start.copy(), order))
 
 
 @dataclass(slots=True)
@@ -54,6 +55,10 @@ class Memory:
                 waiting.setdefault(name, set()).add(number)
         return Memory(graph, made, used, waiting)
 
+    def copy(self) -> Memory:
+        """To run steps on without changing this one."""
+        return replace(self, waiting={name: set(steps) for name, steps in self.waiting.items()})
+
     def growth(self, number: int) -> int:
         """Bytes by which memory is larger after a step than before it."""
         size = self.graph.analysis.bytes
@@ -77,11 +82,10 @@ def _is_stored(graph: Graph, number: int, name: str) -> bool:
 
 
 def _list_schedule(
-    graph: Graph, alive: Sequence[int], priority: Callable[[int, Memory], int]
+    memory: Memory, alive: Sequence[int], priority: Callable[[int, Memory], int]
 ) -> list[int]:
     """Of the steps that are ready always the one of lowest priority, then of lowest number."""
-    dependencies = graph.dependencies
-    memory = Memory.before(graph, alive)
+    dependencies = memory.graph.dependencies
     waiting = {number: len(dependencies.direct[number]) for number in alive}
     followers: dict[int, list[int]] = {number: [] for number in alive}
     for number in alive:
@@ -103,10 +107,9 @@ def _list_schedule(
     return order
 
 
-def _peak(graph: Graph, order: Sequence[int]) -> int:
+def _peak(memory: Memory, order: Sequence[int]) -> int:
     """The most bytes alive at once in this order."""
-    memory = Memory.before(graph, order)
-    size = graph.analysis.bytes
+    size = memory.graph.analysis.bytes
     alive = peak = 0
     for number in order:
         growth = memory.growth(number)
