@@ -58,7 +58,7 @@ _UNARY_FLOAT = _rows(
 )  # fmt: skip
 _UNARY = _rows(
     Result.SAME, 1, "fi",
-    neg="-x; integers wrap", abs="absolute value", sign="-1, 0 or 1; NaN for NaN",
+    neg="-x; integers wrap", abs="absolute value", sign="-1, 0 or 1; 0 for NaN",
 )  # fmt: skip
 _BINARY = [
     *_rows(Result.SAME, 2, "fi", add="x + y", sub="x - y", mul="x * y"),

@@ -1,0 +1,77 @@
+"""Compiles Triton source to machine code for a named GPU, which need not be in this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """Machine code of one kernel, and what a launch must provide."""
+
+    binary: bytes
+    name: str
+    """The function's name in the binary."""
+
+    shared_memory: int
+    """Bytes a block."""
+
+    warps: int
+
+
+def load_kernel(source: str, folder: Path) -> Any:
+    """The function `kernel` of a source, from a file in `folder`: Triton reads its text again.
+
+    The file is named by the source's hash and written whole, so processes may share the folder.
+    """
+    name = f"kernel_{hashlib.blake2b(source.encode(), digest_size=12).hexdigest()}"
+    path = folder / f"{name}.py"
+    if not path.exists():
+        unfinished = folder / f"{name}.{os.getpid()}"
+        unfinished.write_text(source)
+        unfinished.replace(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.kernel
+
+
+def compile_cubin(
+    source: str,
+    signature: Mapping[str, str],
+    blocks: Mapping[str, int],
+    folder: Path,
+    *,
+    architecture: int,
+    warps: int,
+    debug: bool = False,
+) -> Cubin:
+    """Compile for CUDA compute capability `architecture` (90: H100 and H200).
+
+    signature: types of the arguments, block sizes as `constexpr`. debug: keep assertions.
+    """
+    function = load_kernel(source, folder)
+    constants = {(function.arg_names.index(name),): size for name, size in blocks.items()}
+    compiled = triton.compile(
+        ASTSource(fn=function, signature=dict(signature), constexprs=constants),
+        target=GPUTarget("cuda", architecture, 32),
+        options={"num_warps": warps, "debug": debug},
+    )
+    return Cubin(
+        binary=compiled.asm["cubin"],
+        name=compiled.metadata.name,
+        shared_memory=compiled.metadata.shared,
+        warps=warps,
+    )

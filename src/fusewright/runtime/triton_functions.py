@@ -1,0 +1,193 @@
+"""Functions that generated Triton kernels call: integer arithmetic as torch does it, and combiners.
+
+Written for Triton's compiler and its interpreter alike. Where CUDA's libdevice has a function,
+kernels call that one directly: it is what eager's CUDA kernels call too.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+# Division -----------------------------------------------------------------------------------------
+
+
+@triton.jit
+def floor_div(x, y):
+    """Integers: x / y rounded down; Triton's own rounds towards zero."""
+    quotient = x // y
+    return tl.where((x % y != 0) & ((x < 0) != (y < 0)), quotient - 1, quotient)
+
+
+@triton.jit
+def remainder(x, y):
+    """Integers: what `floor_div` leaves, with the sign of y."""
+    rest = x % y
+    return tl.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
+
+
+@triton.jit
+def divide(x, y):
+    """Floats: x / y, rounded once; Triton's own f32 division is approximate."""
+    if x.dtype == tl.float32:
+        return tl.div_rn(x, y)
+    return x / y
+
+
+@triton.jit
+def float_floor_div(x, y):
+    """Floats: x / y rounded down, exact where x / y itself would round up to an integer."""
+    rest = libdevice.fmod(x, y)
+    quotient = divide(x - rest, y)
+    quotient = tl.where((rest != 0) & ((rest < 0) != (y < 0)), quotient - 1, quotient)
+    floor = libdevice.floor(quotient)
+    floor = tl.where(quotient - floor > 0.5, floor + 1, floor)
+    plain = divide(x, y)
+    floor = tl.where(quotient == 0, libdevice.copysign(quotient, plain), floor)
+    return tl.where(y == 0, plain, floor)
+
+
+@triton.jit
+def float_remainder(x, y):
+    """Floats: what `float_floor_div` leaves, with the sign of y."""
+    rest = libdevice.fmod(x, y)
+    return tl.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
+
+
+# Elementwise --------------------------------------------------------------------------------------
+
+
+@triton.jit
+def reciprocal(x):
+    """Floats: 1 / x, rounded once."""
+    return divide(tl.full([], 1, x.dtype), x)
+
+
+@triton.jit
+def sqrt(x):
+    """The square root, rounded once; Triton's own f32 root is approximate."""
+    if x.dtype == tl.float32:
+        return tl.sqrt_rn(x)
+    return tl.sqrt(x)
+
+
+@triton.jit
+def sigmoid(x):
+    """1 / (1 + exp(-x))."""
+    return reciprocal(1 + libdevice.exp(-x))
+
+
+@triton.jit
+def sign(x):
+    """-1, 0 or 1 in the type of x; 0 for NaN, as torch has it."""
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
+
+
+@triton.jit
+def maximum(x, y):
+    """The greater; NaN if either is."""
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def minimum(x, y):
+    """The smaller; NaN if either is."""
+    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def integer_pow(x, y):
+    """x ** y by squaring, wrapping around; for y < 0, 1 / x**-y rounded towards zero."""
+    one = tl.full([], 1, x.dtype)
+    result = x * 0 + one
+    base = x + y * 0
+    left = tl.where(y < 0, y * 0, y)
+    for _ in range(x.dtype.primitive_bitwidth):
+        result = tl.where((left & 1) != 0, result * base, result)
+        base = base * base
+        left = left >> 1
+    odd = (y & 1) != 0
+    minus = x * 0 - one
+    inverse = tl.where(x == 1, one, tl.where(x == minus, tl.where(odd, minus, one), x * 0))
+    return tl.where(y < 0, inverse, result)
+
+
+@triton.jit
+def shift_left(x, y):
+    """x << y; 0 where y is no position of a bit."""
+    bits = x.dtype.primitive_bitwidth
+    inside = (y >= 0) & (y < bits)
+    return tl.where(inside, x << tl.where(inside, y, y * 0), x * 0)
+
+
+@triton.jit
+def shift_right(x, y):
+    """x >> y, keeping the sign; all sign where y is no position of a bit."""
+    bits = x.dtype.primitive_bitwidth
+    inside = (y >= 0) & (y < bits)
+    return x >> tl.where(inside, y, y * 0 + (bits - 1))
+
+
+@triton.jit
+def digamma(x):
+    """The derivative of lgamma: Abramowitz & Stegun 6.3.5 (recurrence), 6.3.7, 6.3.18."""
+    pi = 3.141592653589793
+    pole = (x <= 0) & (x == libdevice.floor(x))
+    # The reflection wants the tangent of the fraction only: pi * x itself would lose its digits.
+    fraction = x - libdevice.trunc(x)
+    reflected = -divide(tl.full([], pi, x.dtype), libdevice.tan(pi * fraction))
+    z = tl.where(x < 0, 1 - x, x)
+    shifted = tl.zeros_like(x)
+    for _ in range(10):
+        shifted = tl.where(z < 10, shifted - reciprocal(z), shifted)
+        z = tl.where(z < 10, z + 1, z)
+    w = reciprocal(z * z)
+    series = w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (1 / 240 - w * (1 / 132)))))
+    value = libdevice.log(z) - 0.5 * reciprocal(z) - series + shifted
+    value = tl.where(x < 0, value + reflected, value)
+    infinite = libdevice.copysign(tl.full([], float("inf"), x.dtype) + x * 0, -x)
+    nothing = tl.where(x == 0, infinite, tl.full([], float("nan"), x.dtype))
+    return tl.where(pole, nothing, value)
+
+
+# Combiners of reductions --------------------------------------------------------------------------
+
+
+@triton.jit
+def multiply(x, y):
+    """The product."""
+    return x * y
+
+
+@triton.jit
+def argmax(value, index, other, other_index):
+    """The greater with its index; NaN is the greatest, and of equals the first is taken."""
+    both_nan = (value != value) & (other != other)
+    equal = (value == other) | both_nan
+    better = (other > value) | ((other != other) & (value == value))
+    taken = better | (equal & (other_index < index))
+    return tl.where(taken, other, value), tl.where(taken, other_index, index)
+
+
+@triton.jit
+def argmin(value, index, other, other_index):
+    """The smaller with its index; NaN is the smallest, and of equals the first is taken."""
+    both_nan = (value != value) & (other != other)
+    equal = (value == other) | both_nan
+    better = (other < value) | ((other != other) & (value == value))
+    taken = better | (equal & (other_index < index))
+    return tl.where(taken, other, value), tl.where(taken, other_index, index)
+
+
+@triton.jit
+def welford(mean, deviation, weight, other_mean, other_deviation, other_weight):
+    """Means, sums of squared deviations and counts of two parts together (Chan et al., 1979)."""
+    total = weight + other_weight
+    share = tl.where(total == 0, total, divide(other_weight, tl.where(total == 0, 1.0, total)))
+    delta = other_mean - mean
+    return (
+        mean + delta * share,
+        deviation + other_deviation + delta * delta * weight * share,
+        total,
+    )
