@@ -54,17 +54,19 @@ def generate_lines(
     lines += _take_inputs(program)
     last_uses = _last_uses(schedule)
     owned = _owned_buffers(schedule)
+    existing = {buffer.name for buffer in (*program.inputs, *program.constants)}
     for position, step in enumerate(schedule.steps):
         dying = last_uses.get(position, ())
         match step:
             case Group():
-                made = _launch(step, launches[position], dying, owned)
+                made = _launch(step, launches[position], dying, owned, existing)
             case ExternKernel():
                 made = _call(step)
             case CopyBack(target=target, source=source):
                 made = [CopyInto(target=target, source=source)]
         taken = {line.source for line in made if isinstance(line, Reuse)}
         lines += made
+        existing.update(used_buffers(step))
         lines += [FreeIfNotReused(buffer=buffer) for buffer in dying if buffer.name not in taken]
     lines.append(Return(outputs=program.outputs))
     return tuple(lines)
@@ -83,14 +85,17 @@ def _take_inputs(program: Program) -> list[Line]:
 
 
 def _launch(
-    group: Group, launch: Launch, dying: tuple[Buffer, ...], owned: set[str]
+    group: Group,
+    launch: Launch,
+    dying: tuple[Buffer, ...],
+    owned: set[str],
+    existing: set[str],
 ) -> list[Line]:
-    """Allocate what the group writes, in the memory of an input that dies here where that is allowed."""
+    """Allocate what the group writes first, in the memory of a buffer that dies here where that is allowed."""
     lines: list[Line] = []
     renamed: dict[str, str] = {}
     written = {buffer.name for buffer in group.writes}
     free = {buffer.name for buffer in dying if buffer.name in owned} - written
-    reads = {buffer.name for buffer in group.reads}
     candidates = dict(group.reuses)
     for buffer in group.writes:
         source = candidates.get(buffer.name)
@@ -98,7 +103,7 @@ def _launch(
             free.remove(source)
             renamed[source] = buffer.name
             lines.append(Reuse(buffer=buffer, source=source))
-        elif buffer.name not in reads:
+        elif buffer.name not in existing:
             lines.append(Allocate(buffer=buffer))
     names = tuple(renamed.get(name, name) for name in launch.buffers)
     lines.append(CallKernel(launch=replace(launch, buffers=names)))
