@@ -1,7 +1,7 @@
 """Evaluates Programs and Schedules element by element, to compare one with the other.
 
-Memory starts out unwritten, and reading an unwritten element is an error, so a wrong order is found as surely as a wrong value.
-Points of outer loops run in a shuffled order, as a kernel may run them.
+Memory starts out unwritten, and reading an unwritten element is an error, so a wrong order is found
+as surely as a wrong value. Points of outer loops run in a shuffled order, as a kernel may run them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from fusewright.ir.value import (
     Apply,
     Cast,
     Constant,
-    Indirect,
     IndexValue,
+    Indirect,
     Load,
     Masked,
     Random,
@@ -79,12 +79,14 @@ COMBINE: dict[str, tuple[Number | None, Callable[[Number, Number], Number]]] = {
 class Evaluator:
     """Memory, sizes, and what reads and writes them."""
 
-    def __init__(self, program: Program, inputs: dict[str, Sequence[Number]], seed: int = 0) -> None:
+    def __init__(
+        self, program: Program, inputs: dict[str, Sequence[Number]], seed: int = 0
+    ) -> None:
         self.sizes = {fact.symbol.name: fact.hint for fact in program.sizes}
         self.memory: Memory = {name: dict(enumerate(data)) for name, data in inputs.items()}
         self.random = random.Random(seed)
 
-    # Statements --------------------------------------------------------------------------------------
+    # Statements -----------------------------------------------------------------------------------
 
     def run_program(self, program: Program) -> list[list[Number]]:
         for statement in program.statements:
@@ -122,8 +124,12 @@ class Evaluator:
         self.memory[statement.target] = dict(self.memory[statement.source.name])
 
     def _extern(self, statement: ExternKernel) -> None:
-        """Stands for any library call: the mean of all elements it reads, plus the position, everywhere."""
-        names = [o.name for o in statement.arguments if isinstance(o, (BufferReference, ViewReference))]
+        """Stands for any library call: the mean of all elements it reads, plus the position,
+        everywhere.
+        """
+        names = [
+            o.name for o in statement.arguments if isinstance(o, (BufferReference, ViewReference))
+        ]
         elements = [float(x) for name in names for x in self.memory[name].values()]
         mean = sum(elements) / max(len(elements), 1)
         for buffer in statement.outputs:
@@ -132,7 +138,7 @@ class Evaluator:
         for name in statement.mutates:
             self.memory[name] = {k: x + 1.0 for k, x in self.memory[name].items()}
 
-    # Program bodies ----------------------------------------------------------------------------------
+    # Program bodies -------------------------------------------------------------------------------
 
     def _compute(self, statement: ComputedBuffer) -> None:
         for buffer in statement.outputs:
@@ -158,9 +164,7 @@ class Evaluator:
                 name = statement.outputs[0].name
                 self.memory[name] = self.memory.pop(body.base)
                 for point in self.points(body.loops, {}):
-                    self._accumulate(
-                        name, body.mode, body.index, body.indirect, body.value, point
-                    )
+                    self._accumulate(name, body.mode, body.index, body.indirect, body.value, point)
 
     def _put(
         self, buffer: Buffer, loops: Sequence[Symbol], point: dict[str, int], value: Number
@@ -177,15 +181,13 @@ class Evaluator:
         old = self.memory[name][place]
         self.memory[name][place] = COMBINE[mode][1](old, new)
 
-    # Groups ------------------------------------------------------------------------------------------
+    # Groups ---------------------------------------------------------------------------------------
 
     def _group(self, group: Group) -> None:
         """Local storage is made anew for each point of the outer loops."""
         for buffer in group.writes:
             self.memory.setdefault(buffer.name, {})
-        scattered = {
-            a.buffer for s in group.stages for a in s.actions if isinstance(a, Accumulate)
-        }
+        scattered = {a.buffer for s in group.stages for a in s.actions if isinstance(a, Accumulate)}
         for written, base in group.reuses:
             if written in scattered:
                 self.memory[written] = self.memory.pop(base)
@@ -229,7 +231,7 @@ class Evaluator:
             for target, result in zip(action.targets, results, strict=True):
                 self.memory[target][0] = result
 
-    # Values ------------------------------------------------------------------------------------------
+    # Values ---------------------------------------------------------------------------------------
 
     def points(self, loops: Sequence[Symbol], outside: dict[str, int]) -> Iterator[dict[str, int]]:
         """Every point of the loops, outermost slowest, with the sizes and the loops outside."""

@@ -5,13 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from hypothesis import strategies as st
+
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, SizeFact, Symbol, contiguous_strides, integer, loop, product
-from fusewright.ir.index import size_symbol
+from fusewright.ir.index import (
+    Index,
+    SizeFact,
+    Symbol,
+    contiguous_strides,
+    integer,
+    loop,
+    product,
+    size_symbol,
+)
 from fusewright.ir.program import (
+    Body,
     Buffer,
     BufferReference,
-    Body,
     ComputedBuffer,
     CopyBack,
     ExternKernel,
@@ -19,12 +29,10 @@ from fusewright.ir.program import (
     Pointwise,
     Program,
     Reduction,
-    Scan,
     Scatter,
     Statement,
 )
 from fusewright.ir.value import Expressions, Value
-from hypothesis import strategies as st
 
 UNARY = ("neg", "exp", "tanh")
 BINARY = ("add", "sub", "mul", "maximum")
@@ -50,7 +58,7 @@ class Builder:
     def chance(self, percent: int) -> bool:
         return self.draw(st.integers(0, 99)) < percent
 
-    # Buffers -----------------------------------------------------------------------------------------
+    # Buffers --------------------------------------------------------------------------------------
 
     def shape(self) -> tuple[Index, ...]:
         extents = [integer(e) for e in EXTENTS] + [fact.symbol.index for fact in self.sizes]
@@ -67,7 +75,7 @@ class Builder:
         layout = Layout(dtype=DType.F32, size=shape, stride=strides)
         return Buffer(name=f"{prefix}{self.count}", layout=layout)
 
-    # Values ------------------------------------------------------------------------------------------
+    # Values ---------------------------------------------------------------------------------------
 
     def load(self, loops: tuple[Symbol, ...]) -> Value:
         buffer = self.pick(self.buffers[-4:] if self.chance(70) else self.buffers)
@@ -118,7 +126,7 @@ class Builder:
             self.pick(BINARY), self.value(loops, depth + 1), self.value(loops, depth + 1)
         )
 
-    # Statements --------------------------------------------------------------------------------------
+    # Statements -----------------------------------------------------------------------------------
 
     def statement(self) -> None:
         roll = self.draw(st.integers(0, 99))
@@ -149,18 +157,14 @@ class Builder:
             return (*shape[:-1], integer(2), integer(3))
         return shape
 
-    def compute(
-        self, shape: tuple[Index, ...], over: tuple[Index, ...], kind: str
-    ) -> None:
+    def compute(self, shape: tuple[Index, ...], over: tuple[Index, ...], kind: str) -> None:
         loops = tuple(loop(f"i{k}", extent) for k, extent in enumerate(shape))
         inner = tuple(loop(f"r{k}", extent) for k, extent in enumerate(over))
         value = self.value((*loops, *inner))
         outputs = tuple(self.buffer("b", shape) for _ in range(2 if kind == "welford" else 1))
         body: Body = Pointwise(loops=loops, value=value)
         if kind == "argmax":
-            layout = Layout(
-                dtype=DType.I64, size=shape, stride=outputs[0].layout.stride
-            )
+            layout = Layout(dtype=DType.I64, size=shape, stride=outputs[0].layout.stride)
             outputs = (Buffer(name=outputs[0].name, layout=layout),)
         if kind:
             body = Reduction(loops=loops, reduction_loops=inner, kind=kind, value=value)
@@ -200,7 +204,9 @@ class Builder:
 
 @st.composite
 def programs(draw: st.DrawFn, symbolic: bool = False) -> Program:
-    """A program with one to four inputs and up to ten statements; with sizes s0 = 6, s1 = 4 when symbolic."""
+    """A program with one to four inputs and up to ten statements; with sizes s0 = 6, s1 = 4 when
+    symbolic.
+    """
     builder = Builder(draw)
     if symbolic:
         s0, s1 = size_symbol("s0"), size_symbol("s1", multiple=2)

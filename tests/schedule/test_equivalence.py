@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
+from hypothesis import HealthCheck, given, settings
+
 from fusewright.context import CompileContext
 from fusewright.ir.group import Schedule
 from fusewright.ir.program import Program
 from fusewright.schedule import schedule
-from hypothesis import HealthCheck, given, settings
-
 from tests.schedule.evaluate import Evaluator
 from tests.schedule.programs import inputs_of, programs
 

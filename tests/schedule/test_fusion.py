@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from fusewright.context import CompileContext
+from fusewright.ir.group import Group
 from fusewright.ir.parse import parse_program
 from fusewright.ir.text import print_group
 from fusewright.schedule import schedule
-from fusewright.ir.group import Group
-
 from tests.golden import golden
 
 

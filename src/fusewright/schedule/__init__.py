@@ -1,7 +1,8 @@
 """Scheduling: dependencies, loop simplification, fusion, order, buffer lifetimes and reuse.
 
-Read in this order: `schedule` (the whole floor as one function), `analysis` and `nest` (its working form), then the
-passes as they run: `dead_code`, `inline`, `split`, `simplify`, `align`, `fusion`, `stages`, `order`, `names`, `lifetimes`.
+Read in this order: `schedule` (the whole floor as one function), `analysis` and `nest` (its working
+form), then the passes as they run: `dead_code`, `inline`, `split`, `simplify`, `align`, `fusion`,
+`stages`, `order`, `names`, `lifetimes`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Put two nests over the same outer loops, by an access that both make to one buffer.
 
-An access names elements of memory, so loops of two nests correspond when they step through the same elements alike.
-Extents that differ are split until they agree, which introduces no division into any index:
+An access names elements of memory, so loops of two nests correspond when they step through the same
+elements alike. Extents that differ are split until they agree, which introduces no division into
+any index:
 
 ```
 nest a [i0<196608]                         nest a [i0<256] inner [r0<768]
@@ -9,8 +10,8 @@ nest a [i0<196608]                         nest a [i0<256] inner [r0<768]
 nest b [i0<256] inner [r0<768]             nest b [i0<256] inner [r0<768]
   sum s[i0]: t[768*i0 + r0]                  sum s[i0]: t[768*i0 + r0]
 ```
-An outer loop of one nest that corresponds to an inner loop of the other becomes an inner loop, which a nest of stores
-allows and a reduction does not.
+An outer loop of one nest that corresponds to an inner loop of the other becomes an inner loop,
+which a nest of stores allows and a reduction does not.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Pair:
 
 @dataclass(slots=True)
 class Side:
-    """What becomes of one nest: for each old loop the new loops that it is split into, outermost first."""
+    """What becomes of one nest: for each old loop the new loops that it is split into, outermost
+    first.
+    """
 
     nest: Nest
     parts: dict[Symbol, list[tuple[Symbol, Index]]] = field(default_factory=dict)
@@ -62,15 +65,15 @@ class Side:
         return found
 
     def is_unchanged(self) -> bool:
-        same = all(
-            len(parts) == 1 and parts[0][0] == old for old, parts in self.parts.items()
-        )
+        same = all(len(parts) == 1 and parts[0][0] == old for old, parts in self.parts.items())
         return same and not self.demoted
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Two nests over the same outer loops; nothing is rewritten until `left` or `right` is asked for."""
+    """Two nests over the same outer loops; nothing is rewritten until `left` or `right` is asked
+    for.
+    """
 
     outer: tuple[Symbol, ...]
     left_side: Side
@@ -136,7 +139,9 @@ def _refine(left: list[Axis], right: list[Axis]) -> list[Pair] | str:
 
 
 def _split(axis: Axis, low: Index) -> tuple[Axis, Axis] | None:
-    """The inner part of extent `low` and the outer rest; None where `low` is not proved to divide the extent."""
+    """The inner part of extent `low` and the outer rest; None where `low` is not proved to divide
+    the extent.
+    """
     if low == 0 or axis.extent == 0 or axis.extent % low != 0:
         return None
     return (
@@ -151,7 +156,9 @@ def _split(axis: Axis, low: Index) -> tuple[Axis, Axis] | None:
 
 
 class _Builder:
-    """Chooses the new loops of both sides; prefers loops that are there already, so that little is rewritten."""
+    """Chooses the new loops of both sides; prefers loops that are there already, so that little is
+    rewritten.
+    """
 
     def __init__(self, left: Nest, right: Nest) -> None:
         self.left, self.right = Side(left), Side(right)
@@ -189,12 +196,18 @@ class _Builder:
         """A loop of either side that is kept whole, else a fresh one."""
         for axis, nest in ((left, self.left.nest), (right, self.right.nest)):
             whole = axis.extent == extent(axis.loop)
-            if whole and (axis.loop in nest.outer) == is_outer and axis.loop.name not in self.chosen:
+            if (
+                whole
+                and (axis.loop in nest.outer) == is_outer
+                and axis.loop.name not in self.chosen
+            ):
                 return axis.loop
         return self._fresh("i" if is_outer else "r", left.extent)
 
     def _place_rest(self) -> None:
-        """Outer loops that neither access moves along: matched by extent, the others become inner loops."""
+        """Outer loops that neither access moves along: matched by extent, the others become inner
+        loops.
+        """
         one = integer(1)
         rest = [s for s in self.right.nest.outer if s not in self.right.parts]
         for symbol in self.left.nest.outer:
@@ -211,7 +224,9 @@ class _Builder:
             self._demote(self.right, symbol, self.left)
 
     def _demote(self, side: Side, symbol: Symbol, other: Side) -> None:
-        """Give an outer loop the name of an inner loop of the other side that is as long, if one is free."""
+        """Give an outer loop the name of an inner loop of the other side that is as long, if one is
+        free.
+        """
         inner = dict.fromkeys(s for piece in other.nest.pieces for s in piece.inner)
         free = (s for s in inner if s.extent == symbol.extent and s not in other.parts)
         new = next((s for s in free if s.name not in self.chosen), None)
@@ -253,4 +268,3 @@ def _apply(side: Side, outer: tuple[Symbol, ...]) -> Nest:
             inner.extend([symbol] if parts is None else (new for new, _ in parts))
         pieces.append(piece.rename(renaming, tuple(inner), side.nest.analysis))
     return replace(side.nest, outer=outer, pieces=tuple(pieces))
-

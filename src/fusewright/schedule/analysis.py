@@ -1,4 +1,6 @@
-"""What all scheduling passes ask about values, sizes and buffers, answered once each and remembered."""
+"""What all scheduling passes ask about values, sizes and buffers, answered once each and
+remembered.
+"""
 
 from __future__ import annotations
 
@@ -64,13 +66,15 @@ class Analysis:
         self._indices: dict[int, tuple[Index, ...]] = {}
         self._costs: dict[int, int] = {}
 
-    # Buffers -----------------------------------------------------------------------------------------
+    # Buffers --------------------------------------------------------------------------------------
 
     def memory(self, name: str) -> str:
-        """The buffer that owns the memory of `name`: itself, or what a library call's result is an alias of."""
+        """The buffer that owns the memory of `name`: itself, or what a library call's result is an
+        alias of.
+        """
         return self._memory.get(name, name)
 
-    # Sizes -------------------------------------------------------------------------------------------
+    # Sizes ----------------------------------------------------------------------------------------
 
     def product(self, factors: Iterable[Index]) -> Index:
         """The product of sizes."""
@@ -137,7 +141,7 @@ class Analysis:
             self._bytes[name] = known
         return known
 
-    # Values ------------------------------------------------------------------------------------------
+    # Values ---------------------------------------------------------------------------------------
 
     def nodes(self, value: Value) -> tuple[Value, ...]:
         """Every value below `value` once, in postorder."""

@@ -1,4 +1,5 @@
-"""Batching: stores over equal loops that have nothing to do with each other share one kernel, and so one launch.
+"""Batching: stores over equal loops that have nothing to do with each other share one kernel, and
+so one launch.
 
 Before:                                        After:
 ```
@@ -6,8 +7,8 @@ nest [i0<24, i1<8192]  store a[…]:  …          nest [i0<24, i1<8192]
 nest [i0<24, i1<8192]  store b[…]:  …            store a[…]:  …
                                                  store b[…]:  …
 ```
-Runs after fusion, on simplified nests, whose loops are equal when they are the same symbols. Only steps that lie near
-each other are batched, so that no buffer has to live much longer.
+Runs after fusion, on simplified nests, whose loops are equal when they are the same symbols. Only
+steps that lie near each other are batched, so that no buffer has to live much longer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ DISTANCE = 8
 
 
 def batch(graph: Graph) -> None:
-    """Join each nest of stores with the nearest one before it that has the same loops. Changes `graph` in place."""
+    """Join each nest of stores with the nearest one before it that has the same loops. Changes
+    `graph` in place.
+    """
     latest: dict[tuple[Symbol, ...], int] = {}
     for number in range(len(graph.steps)):
         nest = graph.nest(number)

@@ -1,7 +1,9 @@
-"""Which step must come before which: by the buffers they read, write and overwrite, with reachability.
+"""Which step must come before which: by the buffers they read, write and overwrite, with
+reachability.
 
-Edges run from the writer of a buffer to its readers, from readers of memory to a later step that overwrites it, and
-from that step to whoever reads the memory after it (in the program's order). A scatter overwrites its base.
+Edges run from the writer of a buffer to its readers, from readers of memory to a later step that
+overwrites it, and from that step to whoever reads the memory after it (in the program's order). A
+scatter overwrites its base.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ from fusewright.schedule.effects import Effects
 
 
 class Dependencies:
-    """A graph over numbered steps that can be contracted; keeps the set of all predecessors of each as bits."""
+    """A graph over numbered steps that can be contracted; keeps the set of all predecessors of each
+    as bits.
+    """
 
     def __init__(self, steps: Iterable[Effects], memory: Callable[[str], str]) -> None:
-        """`memory` gives the buffer that owns a buffer's memory: aliases are overwritten together."""
+        """`memory` gives the owner of a buffer's memory: aliases are overwritten together."""
         self.direct: list[set[int]] = []
         self.bits: list[int] = []
         self.before: list[int] = []
@@ -24,17 +28,18 @@ class Dependencies:
         made: dict[str, int] = {}
         changed: dict[str, int] = {}
         readers: dict[str, list[int]] = {}
-        for number, step in enumerate(steps):
+        for number, effect in enumerate(steps):
             direct: set[int] = set()
-            for name in (*step.reads, *step.overwrites):
-                direct.update(found for found in (made.get(name), changed.get(memory(name))) if found is not None)
-            for name in step.overwrites:
+            for name in (*effect.reads, *effect.overwrites):
+                earlier = (made.get(name), changed.get(memory(name)))
+                direct.update(step for step in earlier if step is not None)
+            for name in effect.overwrites:
                 direct.update(readers.pop(memory(name), ()))
             direct.discard(number)
-            for name in (*step.reads, *step.overwrites):
+            for name in (*effect.reads, *effect.overwrites):
                 readers.setdefault(memory(name), []).append(number)
-            made.update(dict.fromkeys(step.writes, number))
-            changed.update((memory(name), number) for name in step.overwrites)
+            made.update(dict.fromkeys(effect.writes, number))
+            changed.update((memory(name), number) for name in effect.overwrites)
             before = 0
             for other in direct:
                 before |= self.before[other] | self.bits[other]

@@ -37,7 +37,9 @@ def operand_buffers(operand: Operand) -> Iterator[str]:
 
 
 def statement_effects(statement: ExternKernel | CopyBack) -> Effects:
-    """Reads, writes and overwrites of a library call or copy, each buffer once, in order of first use."""
+    """Reads, writes and overwrites of a library call or copy, each buffer once, in order of first
+    use.
+    """
     match statement:
         case CopyBack(target=target, source=source):
             return Effects(tuple(operand_buffers(source)), (), (target,))
@@ -45,7 +47,8 @@ def statement_effects(statement: ExternKernel | CopyBack) -> Effects:
             keywords = (operand for _, operand in statement.keywords)
             operands = (*statement.arguments, *keywords)
             reads = dict.fromkeys(name for o in operands for name in operand_buffers(o))
-            return Effects(tuple(reads), tuple(buffer.name for buffer in statement.outputs), statement.mutates)
+            writes = tuple(buffer.name for buffer in statement.outputs)
+            return Effects(tuple(reads), writes, statement.mutates)
 
 
 def output_buffers(program: Program) -> frozenset[str]:

@@ -1,4 +1,5 @@
-"""Fusion: nests that share data move under the same outer loops, the pair that saves most bytes first.
+"""Fusion: nests that share data move under the same outer loops, the pair that saves most bytes
+first.
 
 Before:
 ```
@@ -13,8 +14,9 @@ nest [i0<256]
   sum   s[i0] over [r0<768]:           t[768*i0 + r0]
   store u[768*i0 + r0] over [r0<768]:  t[768*i0 + r0] - s[i0]
 ```
-Candidates are found by shared buffer: the writer of a buffer with each reader, and neighbouring readers with each other, so
-their number grows with the program and not with its square. `why_not_fuse` says why a pair stays apart.
+Candidates are found by shared buffer: the writer of a buffer with each reader, and neighbouring
+readers with each other, so their number grows with the program and not with its square.
+`why_not_fuse` says why a pair stays apart.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from fusewright.schedule.effects import Effects
 from fusewright.schedule.nest import Access, Nest, Piece, Step, extent, step_effects
 
 PIECES_LIMIT = 64
-"""A nest with more pieces than this is not fused further: its kernel would spill and compile slowly."""
+"""A nest with more pieces than this is not fused further: its kernel would spill and compile
+slowly.
+"""
 
 BUFFERS_LIMIT = 40
 """A nest that touches more buffers than this is not fused further."""
@@ -46,7 +50,9 @@ SMALL_WORK = 1 << 15
 """Points of all loops below which parallelism does not matter."""
 
 NEIGHBOUR_DISTANCE = 64
-"""Steps of the program that two readers of a buffer may lie apart: fusing them keeps other buffers alive longer."""
+"""Steps of the program that two readers of a buffer may lie apart: fusing them keeps other buffers
+alive longer.
+"""
 
 
 @dataclass(slots=True)
@@ -76,7 +82,8 @@ class Graph:
             for name in (*effect.reads, *effect.overwrites):
                 readers.setdefault(name, set()).add(number)
             writer.update(dict.fromkeys(effect.writes, number))
-        return Graph(list(steps), Dependencies(effects, analysis.memory), readers, writer, kept, analysis)
+        dependencies = Dependencies(effects, analysis.memory)
+        return Graph(list(steps), dependencies, readers, writer, kept, analysis)
 
     def nest(self, number: int) -> Nest | None:
         """The nest at a step, or None where there is none."""
@@ -112,7 +119,7 @@ def why_not_fuse(graph: Graph, first: int, second: int) -> str | None:
     return found if isinstance(found, str) else None
 
 
-# Candidates ------------------------------------------------------------------------------------------
+# Candidates ---------------------------------------------------------------------------------------
 
 
 def _partners(graph: Graph, step: int) -> Iterator[int]:
@@ -154,7 +161,7 @@ def _push(queue: list[Candidate], graph: Graph, step: int, others: Iterator[int]
 
 
 def bytes_saved(graph: Graph, first: int, second: int) -> int:
-    """Bytes that need not move when the two are one: shared reads, and buffers that leave memory."""
+    """Bytes that need not move when the two are one: shared reads, buffers that leave memory."""
     left, right = graph.nest(first), graph.nest(second)
     if left is None or right is None:
         return 0
@@ -171,7 +178,7 @@ def bytes_saved(graph: Graph, first: int, second: int) -> int:
     return total
 
 
-# Decision --------------------------------------------------------------------------------------------
+# Decision -----------------------------------------------------------------------------------------
 
 
 def _try(graph: Graph, first: int, second: int) -> Alignment | str:
@@ -209,7 +216,9 @@ def why_not_join(graph: Graph, first: int, second: int) -> str | None:
 
 
 def _best_alignment(left: Nest, right: Nest) -> Alignment | str:
-    """The first alignment, by the largest shared access, in which every value is at hand where it is read."""
+    """The first alignment, by the largest shared access, in which every value is at hand where it
+    is read.
+    """
     reason = "they share no access"
     for left_place, right_place in _shared_accesses(left, right)[:ALIGNMENTS_TRIED]:
         alignment = align(left, left_place, right, right_place)
@@ -231,7 +240,7 @@ Place = tuple[Piece, Access]
 
 
 def _shared_accesses(left: Nest, right: Nest) -> list[tuple[Place, Place]]:
-    """Pairs of accesses to one buffer, one from each nest, those with most loops and bytes first."""
+    """Pairs of accesses to one buffer, one of each nest; those with most bytes and loops first."""
     found: list[tuple[int, int, int, Place, Place]] = []
     for name in dict.fromkeys((*left.written, *left.loaded)):
         for a in _places(left, name):
@@ -244,14 +253,16 @@ def _shared_accesses(left: Nest, right: Nest) -> list[tuple[Place, Place]]:
 
 
 def _places(nest: Nest, name: str) -> Sequence[Place]:
-    """Where a nest writes or loads a buffer: the write, and the first load of each different index."""
+    """Where a nest writes or loads a buffer: the write, and the first load at each index."""
     written = nest.written.get(name)
     loads = {access.index: (piece, access) for piece, access in reversed(nest.loaded.get(name, ()))}
     return (*((written,) if written else ()), *loads.values())
 
 
 def _misses(left: Nest, right: Nest, alignment: Alignment) -> str | None:
-    """Whether `right` loads an element that `left` has not written by then at the same point of the outer loops."""
+    """Whether `right` loads an element that `left` has not written by then at the same point of the
+    outer loops.
+    """
     left_renaming = alignment.left_side.renaming()
     right_renaming = alignment.right_side.renaming()
     substitute = left.analysis.substitute
@@ -276,10 +287,12 @@ def _too_serial(left: Nest, right: Nest, alignment: Alignment) -> str | None:
 
 
 def _bends_stores(left: Nest, right: Nest, alignment: Alignment) -> str | None:
-    """Whether plain stores, which run over all their loops in any order, would need inner loops only for each other."""
-    if left.is_pointwise and right.is_pointwise:
-        if alignment.left_side.demoted or alignment.right_side.demoted:
-            return "both only store, over different loops"
+    """Whether plain stores, which run over all their loops in any order, would need inner loops
+    only for each other.
+    """
+    demoted = alignment.left_side.demoted or alignment.right_side.demoted
+    if left.is_pointwise and right.is_pointwise and demoted:
+        return "both only store, over different loops"
     return None
 
 
@@ -290,7 +303,7 @@ def _work(nest: Nest) -> int:
     return points(map(extent, nest.outer)) * most
 
 
-# Change ----------------------------------------------------------------------------------------------
+# Change -------------------------------------------------------------------------------------------
 
 
 def join(

@@ -1,4 +1,5 @@
-"""Inlining: a stored value that is cheaper to compute again than to keep is put where it is read, and its buffer goes.
+"""Inlining: a stored value that is cheaper to compute again than to keep is put where it is read,
+and its buffer goes.
 
 Before:
 ```
@@ -9,10 +10,11 @@ After:
 ```
 nest [i0<256, i1<768]          store y[768*i0 + i1]:  x[768*i0 + i1] + w[i1] * 2
 ```
-The loops of the producer are found from the element that is read (`invert`), so the reader may walk it in any order,
-repeat it or skip parts. A value is inlined
+The loops of the producer are found from the element that is read (`invert`), so the reader may walk
+it in any order, repeat it or skip parts. A value is inlined
 * into a single place that needs each element about once, whatever it costs;
-* into every place, where it costs little and reads no more bytes than it writes, or reads nothing at all.
+* into every place, where it costs little and reads no more bytes than it writes, or reads nothing
+  at all.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ CHEAP_COST = 4
 """A value of at most this cost may be computed again wherever it is read."""
 
 REPEATS = 1.25
-"""How often a single place may need each element, on average, for a value of any cost to move there."""
+"""How often a single place may need each element, on average, for a value of any cost to move
+there.
+"""
 
 VALUE_LIMIT = 256
 """A value does not grow past this many nodes by inlining."""
@@ -49,7 +53,9 @@ class Uses:
     """Whether a library call, a copy, the caller or a scatter's base needs it in memory."""
 
 
-def inline(steps: Sequence[Step | None], kept: frozenset[str], analysis: Analysis) -> list[Step | None]:
+def inline(
+    steps: Sequence[Step | None], kept: frozenset[str], analysis: Analysis
+) -> list[Step | None]:
     """Steps with values inlined; None where nothing is left. Expects one piece a nest."""
     result = list(steps)
     uses = _uses(steps, kept, analysis)
@@ -102,8 +108,8 @@ def _too_expensive(nest: Nest, piece: Piece, use: Uses) -> str | None:
     analysis = nest.analysis
     name = piece.writes[0].buffer
     cost = analysis.cost(piece.value)
-    repeats = sum(_points(reader, at) for reader, at, _ in use.loads) / max(analysis.elements(name), 1)
-    if len(use.loads) == 1 and repeats <= REPEATS:
+    reads = sum(_points(reader, at) for reader, at, _ in use.loads)
+    if len(use.loads) == 1 and reads <= REPEATS * analysis.elements(name):
         return None
     if cost > CHEAP_COST:
         return "computing it again costs more than memory"
@@ -120,7 +126,9 @@ def _points(nest: Nest, piece: Piece) -> int:
     return nest.analysis.points(map(extent, (*nest.outer, *piece.inner)))
 
 
-def _uses(steps: Iterable[Step | None], kept: frozenset[str], analysis: Analysis) -> dict[str, Uses]:
+def _uses(
+    steps: Iterable[Step | None], kept: frozenset[str], analysis: Analysis
+) -> dict[str, Uses]:
     loads: dict[str, list[tuple[Nest, Piece, Load]]] = {}
     last: dict[str, int] = {}
     needed = set(kept)

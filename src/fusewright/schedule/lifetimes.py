@@ -1,4 +1,6 @@
-"""How long buffers live: their last use, peak bytes of a plan and their lower bound, and memory that can be taken over."""
+"""How long buffers live: their last use, peak bytes of a plan and their lower bound, and memory
+that can be taken over.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ def step_writes(step: Step) -> tuple[Buffer, ...]:
 
 
 def last_uses(schedule: Schedule) -> tuple[tuple[str, ...], ...]:
-    """For each step the names of the buffers that no later step reads and that are no output, in order of use.
+    """For each step the names of the buffers that no later step reads and that are no output, in
+    order of use.
 
     Graph inputs and constants are among them; a buffer that nobody reads dies with the step that
     makes it; one whose memory another is an alias of lives as long as the alias.
@@ -63,7 +66,8 @@ class PeakBytes:
     """When each buffer is allocated by the step that makes it and freed after its last use."""
 
     lower_bound: int
-    """What no order of these steps can go below: the largest single step, or all outputs together."""
+    """What no order of these steps can go below: the largest single step, or all outputs together.
+    """
 
 
 def peak_bytes(schedule: Schedule) -> PeakBytes:
@@ -84,11 +88,13 @@ def peak_bytes(schedule: Schedule) -> PeakBytes:
     return PeakBytes(peak, max(bound, sum(map(analysis.bytes, outputs))))
 
 
-# Taking over memory ----------------------------------------------------------------------------------
+# Taking over memory -------------------------------------------------------------------------------
 
 
 def taken_over(group: Group) -> tuple[tuple[str, str], ...]:
-    """Pairs (written, base) of scatters: here the written buffer *is* the memory of the base, with no choice."""
+    """Pairs (written, base) of scatters: here the written buffer *is* the memory of the base, with
+    no choice.
+    """
     scattered = {
         action.buffer
         for stage in group.stages
@@ -99,9 +105,11 @@ def taken_over(group: Group) -> tuple[tuple[str, str], ...]:
 
 
 def possible_reuses(group: Group, analysis: Analysis) -> tuple[tuple[str, str], ...]:
-    """Pairs (written, read) of equal span in which every element is read only by the point that then writes it.
+    """Pairs (written, read) of equal span in which every element is read only by the point that
+    then writes it.
 
-    Each loaded index must be the stored one, and no load may come in a later stage or action than the store.
+    Each loaded index must be the stored one, and no load may come in a later stage or action than
+    the store.
     """
     stores = _single_stores(group.stages)
     loads = _loads(group.stages, analysis)
@@ -154,4 +162,3 @@ def _loads(stages: Sequence[Stage], analysis: Analysis) -> dict[str, list[tuple[
                 for load in analysis.loads(root):
                     found.setdefault(load.buffer, []).append((load.index, (k, j)))
     return found
-

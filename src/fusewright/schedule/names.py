@@ -17,7 +17,9 @@ SILENT = frozenset({"clone", "view", "reshape", "permute", "expand", "transpose"
 
 
 def group_name(nest: Nest, origins: Iterable[Origin]) -> str:
-    """From the operators that the group comes from; without origins from the operations of its values."""
+    """From the operators that the group comes from; without origins from the operations of its
+    values.
+    """
     parts = list(dict.fromkeys(_short(origin.operator) for origin in origins))
     telling = [part for part in parts if part not in SILENT]
     chosen = telling or parts or _operations(nest) or ["copy"]
@@ -25,7 +27,9 @@ def group_name(nest: Nest, origins: Iterable[Origin]) -> str:
 
 
 def _short(operator: str) -> str:
-    """`aten.native_layer_norm.default` is `native_layer_norm`, `aten._softmax.default` is `softmax`."""
+    """`aten.native_layer_norm.default` is `native_layer_norm`, `aten._softmax.default` is
+    `softmax`.
+    """
     pieces = operator.split(".")
     name = pieces[1] if len(pieces) > 1 else pieces[0]
     return re.sub(r"\W", "_", name).strip("_") or "copy"

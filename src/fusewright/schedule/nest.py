@@ -1,8 +1,10 @@
-"""The working form of scheduling: a Nest of outer loops around pieces, every value still in terms of buffers.
+"""The working form of scheduling: a Nest of outer loops around pieces, every value still in terms
+of buffers.
 
-A piece is one body of the program. Its writes and loads name elements of buffers in memory; only when a nest becomes
-a `Group` do the buffers that nobody else reads turn into locals. So fusing is no more than putting two nests over
-the same outer loops, and loop variables are bound names that may be chosen freely:
+A piece is one body of the program. Its writes and loads name elements of buffers in memory; only
+when a nest becomes a `Group` do the buffers that nobody else reads turn into locals. So fusing is
+no more than putting two nests over the same outer loops, and loop variables are bound names that
+may be chosen freely:
 
 ```
 nest [i0<256]

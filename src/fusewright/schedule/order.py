@@ -1,7 +1,8 @@
-"""The order of the steps: the program's own, or one that frees memory first where that lowers the peak.
+"""The order of the steps: the program's own, or one that frees memory first where that lowers the
+peak.
 
-Both are made and the one with the lower peak, by hints, is taken; the program's order wins a tie, so that steps stay
-near the data that they share.
+Both are made and the one with the lower peak, by hints, is taken; the program's order wins a tie,
+so that steps stay near the data that they share.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def order_steps(graph: Graph) -> list[int]:
 
 @dataclass(slots=True)
 class Memory:
-    """Which buffers are alive while steps run, by hints; graph inputs and constants are left out."""
+    """Which buffers are alive while steps run; graph inputs and constants are left out."""
 
     graph: Graph
     made: dict[int, tuple[str, ...]]

@@ -1,4 +1,5 @@
-"""Loops as few and as regular as they can be: ordered by stride, contiguous ones merged, canonical names.
+"""Loops as few and as regular as they can be: ordered by stride, contiguous ones merged, canonical
+names.
 
 Before (unit loops are gone already, see `nest.nest_of`):
 ```
@@ -10,8 +11,8 @@ After:
 nest [i0<2304]
   store y[i0]:  exp(x[i0])
 ```
-Two loops merge when, in every access, one step of the outer is the inner's whole way. Channels-last memory is walked
-in its own order, whatever order the dimensions have:
+Two loops merge when, in every access, one step of the outer is the inner's whole way. Channels-last
+memory is walked in its own order, whatever order the dimensions have:
 ```
 nest [i0<8, i1<3, i2<49]                          nest [i0<8, i1<49, i2<3]
   store y[147*i0 + i1 + 3*i2]: f(c[i1])      =>     store y[147*i0 + 3*i1 + i2]: f(c[i2])
@@ -38,7 +39,9 @@ Chains = Mapping[Symbol, Loops]
 
 
 def simplify(nest: Nest) -> Nest:
-    """Drop unit loops, order and merge the others, and name them i0, i1, … and r0, r1, …; values are rewritten once."""
+    """Drop unit loops, order and merge the others, and name them i0, i1, … and r0, r1, …; values
+    are rewritten once.
+    """
     accesses = _weighted_accesses(nest)
     indices = tuple(i for piece in nest.pieces for i in piece.indices(nest.analysis))
     kinds = tuple((piece.inner, piece.kind) for piece in nest.pieces)
@@ -51,8 +54,7 @@ def simplify(nest: Nest) -> Nest:
     if plan.changes_nothing:
         return nest
     pieces = tuple(
-        piece.rename(plan.renaming, plan.inner[piece.inner], nest.analysis)
-        for piece in nest.pieces
+        piece.rename(plan.renaming, plan.inner[piece.inner], nest.analysis) for piece in nest.pieces
     )
     return replace(nest, outer=plan.outer, pieces=pieces)
 
@@ -87,11 +89,13 @@ def _plan(nest: Nest, accesses: Accesses, indices: Iterable[Index]) -> Plan:
     return Plan(new_outer, new_inner, renaming, same)
 
 
-# Order -----------------------------------------------------------------------------------------------
+# Order --------------------------------------------------------------------------------------------
 
 
 def _ordered(nest: Nest, accesses: Accesses) -> tuple[Loops, dict[Loops, Loops]]:
-    """Loops by descending stride in the accesses that move most bytes, unit loops left out: outer, and inner ones by old."""
+    """Loops by descending stride in the accesses that move most bytes, unit loops left out: outer,
+    and inner ones by old.
+    """
     outer = _without_units(nest.outer)
     lists = {piece.inner: _without_units(piece.inner) for piece in nest.pieces}
     if len(outer) < 2 and all(len(loops) < 2 for loops in lists.values()):
@@ -101,11 +105,12 @@ def _ordered(nest: Nest, accesses: Accesses) -> tuple[Loops, dict[Loops, Loops]]
     # Pieces with the same inner loops walk them in the same order, so that they can share a stage.
     fixed = {p.inner for p in nest.pieces if p.kind in ORDERED_KINDS}
     orders = {frozenset(lists[old]): lists[old] for old in fixed}
-    for old, loops in lists.items():
+    for loops in lists.values():
         if frozenset(loops) not in orders:
             orders[frozenset(loops)] = _best_order(loops, accesses, nest.analysis)
-    inner = {old: loops if old in fixed else orders[frozenset(loops)] for old, loops in lists.items()}
-    return outer, inner
+    for old, loops in lists.items():
+        lists[old] = loops if old in fixed else orders[frozenset(loops)]
+    return outer, lists
 
 
 def _without_units(loops: Loops) -> Loops:
@@ -113,7 +118,9 @@ def _without_units(loops: Loops) -> Loops:
 
 
 def _weighted_accesses(nest: Nest) -> Accesses:
-    """Every access to memory with the bytes behind it; writes first, for they win where the bytes are equal."""
+    """Every access to memory with the bytes behind it; writes first, for they win where the bytes
+    are equal.
+    """
     analysis = nest.analysis
     found: dict[tuple[str, Index], int] = {}
     for piece in nest.pieces:
@@ -125,10 +132,8 @@ def _weighted_accesses(nest: Nest) -> Accesses:
     return tuple((index, weight) for (_, index), weight in found.items())
 
 
-def _best_order(
-    loops: Loops, accesses: Accesses, analysis: Analysis
-) -> Loops:
-    """Of the orders that single accesses would like, the one that is contiguous for the most bytes."""
+def _best_order(loops: Loops, accesses: Accesses, analysis: Analysis) -> Loops:
+    """Of the orders that single accesses would like, the one contiguous for the most bytes."""
     if len(loops) < 2:
         return loops
     strides = [
@@ -159,20 +164,22 @@ def _effective(steps: list[int], position: int) -> int:
 
 
 def _stride_hint(index: Index, symbol: Symbol, analysis: Analysis) -> int:
-    """The absolute stride by hints; 0 where the loop does not occur; a large one where it is irregular."""
+    """The absolute stride by hints; 0 where the loop does not occur; a large one where it is
+    irregular.
+    """
     stride = analysis.stride(index, symbol)
     if stride is None or any(s.extent is not None for s in stride.free()):
         return 1 << 40
     return abs(analysis.hint(stride))
 
 
-# Merge -----------------------------------------------------------------------------------------------
+# Merge --------------------------------------------------------------------------------------------
 
 
-def _chains(
-    lists: Mapping[Loops, None], indices: Sequence[Index], analysis: Analysis
-) -> Chains:
-    """Every loop, with those inside it that it merges with: neighbours that every access walks as one."""
+def _chains(lists: Mapping[Loops, None], indices: Sequence[Index], analysis: Analysis) -> Chains:
+    """Every loop, with those inside it that it merges with: neighbours that every access walks as
+    one.
+    """
     found: dict[Symbol, Loops] = {}
     for loops in lists:
         run: Loops = ()
@@ -203,11 +210,13 @@ def _walks_as_one(index: Index, before: Symbol, after: Symbol, analysis: Analysi
     return outer == analysis.product((extent(after), inner))
 
 
-# Names -----------------------------------------------------------------------------------------------
+# Names --------------------------------------------------------------------------------------------
 
 
 def _names(outer: Loops, inner: Iterable[Loops], chains: Chains) -> dict[Symbol, str]:
-    """A name for each chain: i0, i1, … or the lowest r0, r1, … that is free beside the loops it stands with."""
+    """A name for each chain: i0, i1, … or the lowest r0, r1, … that is free beside the loops it
+    stands with.
+    """
     heads = [symbol for symbol in outer if symbol in chains]
     names = {symbol: f"i{k}" for k, symbol in enumerate(heads)}
     lists = dict.fromkeys(tuple(s for s in loops if s in chains) for loops in inner)

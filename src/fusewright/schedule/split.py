@@ -1,4 +1,5 @@
-"""Two steps for a large reduction with little outer parallelism: partial results of chunks, then their combination.
+"""Two steps for a large reduction with little outer parallelism: partial results of chunks, then
+their combination.
 
 Before:
 ```
@@ -12,8 +13,9 @@ s_partial: f32[32] = reduce sum [i0<32] over [r0<32768]
 s: f32[] = reduce sum [] over [r0<32]
   yield s_partial[r0]
 ```
-A loop whose extent no suitable number of chunks divides is cut into equal chunks of which the last runs over; the surplus
-points yield the kind's neutral element. Kinds that have none, or whose result is a position, are left alone.
+A loop whose extent no suitable number of chunks divides is cut into equal chunks of which the last
+runs over; the surplus points yield the kind's neutral element. Kinds that have none, or whose
+result is a position, are left alone.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ def split_reductions(program: Program, analysis: Analysis) -> Program:
     return replace(program, statements=tuple(statements), origins=origins)
 
 
-def _split(statement: Statement, analysis: Analysis) -> tuple[ComputedBuffer, ComputedBuffer] | None:
+def _split(
+    statement: Statement, analysis: Analysis
+) -> tuple[ComputedBuffer, ComputedBuffer] | None:
     if not isinstance(statement, ComputedBuffer) or not isinstance(statement.body, Reduction):
         return None
     body = statement.body
@@ -112,7 +116,7 @@ def _total(body: Reduction, partial: Buffer, chunks: int, analysis: Analysis) ->
 
 
 def _chunks(extent: Index, analysis: Analysis) -> int:
-    """A number of chunks that divides the extent, near `CHUNKS`; `CHUNKS` itself where none does."""
+    """A number of chunks near `CHUNKS` that divides the extent; `CHUNKS` where none does."""
     numbers = range(FEWEST_CHUNKS, MOST_CHUNKS + 1)
     fitting = [n for n in numbers if extent % n == 0]
     return min(fitting, key=lambda n: (abs(n - CHUNKS), n)) if fitting else CHUNKS

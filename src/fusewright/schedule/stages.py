@@ -1,4 +1,5 @@
-"""From a nest to a Group: pieces are put into stages, and buffers that nobody else reads become locals.
+"""From a nest to a Group: pieces are put into stages, and buffers that nobody else reads become
+locals.
 
 Before, where `m`, `e` and `s` are read by no other step:
 ```
@@ -16,14 +17,15 @@ group [i0<32]
   stage over [r0<128]   t = exp(x[128*i0 + r0] - m);  store e[r0] = t;  reduce s = sum t
   stage over [r0<128]   store y[128*i0 + r0] = e[r0] / s
 ```
-Within a stage a value is handed on as it is. A later stage computes it again where that is cheap, else finds it in a
-local: a scalar, or a row over the inner loops.
+Within a stage a value is handed on as it is. A later stage computes it again where that is cheap,
+else finds it in a local: a scalar, or a row over the inner loops.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store
 from fusewright.ir.index import Index, Symbol, contiguous_strides, integer
@@ -67,12 +69,14 @@ class Placed:
 def build_group(
     nest: Nest, name: str, leaves_memory: Callable[[str], bool], origins: tuple[Origin, ...]
 ) -> Group:
-    """The group of a simplified nest. `leaves_memory` says of a written buffer that nobody outside reads it."""
+    """The group of a simplified nest. `leaves_memory` says of a written buffer that nobody outside
+    reads it.
+    """
     placed = _Placement(nest, leaves_memory).run()
     stages = _stages(placed, nest.analysis)
     local = [p.local for p in placed if p.local is not None]
-    local.extend(l for p in placed for l in p.locals)
-    reads, writes = _memory(stages, {l.name for l in local}, nest.analysis)
+    local.extend(one for p in placed for one in p.locals)
+    reads, writes = _memory(stages, {one.name for one in local}, nest.analysis)
     used = _locals_used(stages, local)
     return Group(
         name=name,
@@ -86,7 +90,9 @@ def build_group(
 
 
 class _Placement:
-    """Gives each piece, in the order of the program, its level, and its value in terms of memory and locals."""
+    """Gives each piece, in the order of the program, its level, and its value in terms of memory
+    and locals.
+    """
 
     def __init__(self, nest: Nest, leaves_memory: Callable[[str], bool]) -> None:
         self.nest = nest
@@ -98,9 +104,8 @@ class _Placement:
         placed: list[Placed] = []
         for piece in self.nest.pieces:
             level = max((self._level(piece, load) for load in self._own_loads(piece)), default=0)
-            value = self.analysis.expressions.rewrite(
-                piece.value, {}, lambda load: self._replacement(piece, level, load)
-            )
+            replaced = partial(self._replacement, piece, level)
+            value = self.analysis.expressions.rewrite(piece.value, {}, replaced)
             new = Placed(piece, level, value, in_memory=False)
             new.in_memory = any(not self.leaves_memory(w.buffer) for w in piece.writes)
             if piece.is_reduction:
@@ -168,11 +173,13 @@ def row_index(inner: tuple[Symbol, ...]) -> Index:
     return total
 
 
-# Stages ----------------------------------------------------------------------------------------------
+# Stages -------------------------------------------------------------------------------------------
 
 
 def _stages(placed: list[Placed], analysis: Analysis) -> tuple[Stage, ...]:
-    """One stage for each level and loops; results of reductions that memory needs are stored one level later."""
+    """One stage for each level and loops; results of reductions that memory needs are stored one
+    level later.
+    """
     found: dict[tuple[int, tuple[Symbol, ...]], list[Action]] = {}
 
     def add(level: int, inner: tuple[Symbol, ...], action: Action) -> None:
@@ -243,7 +250,7 @@ def action_roots(action: Action) -> tuple[Value, ...]:
 
 def _locals_used(stages: tuple[Stage, ...], local: list[Local]) -> tuple[Local, ...]:
     """Locals in the order in which stages write them."""
-    by_name = {l.name: l for l in local}
+    by_name = {one.name: one for one in local}
     order: dict[str, None] = {}
     for stage in stages:
         for action in stage.actions:

@@ -1,7 +1,7 @@
 """Bytes that each group moves between memory and the processor, counted the way one does by hand.
 
-Each buffer counts once a kernel: the elements that its accesses reach, at most the elements it spans. What stays in
-locals, and what a cache serves a second time, moves nothing.
+Each buffer counts once a kernel: the elements that its accesses reach, at most the elements it
+spans. What stays in locals, and what a cache serves a second time, moves nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def _accesses(group: Group) -> Iterator[tuple[str, Index, Index, bool]]:
 
 
 def _visited(index: Index, value: Value) -> Index:
-    """The product of the extents of the loops that `index` depends on, also through indices that were loaded."""
+    """The product of the extents of the loops that `index` depends on, also through indices that
+    were loaded.
+    """
     symbols = set(index.free())
     if isinstance(value, Load):
         for inner in postorder(value.indirect):
