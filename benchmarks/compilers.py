@@ -60,7 +60,8 @@ def compiled_records() -> list[Any]:
     """The records of every compiled graph of fusewright that is alive in this process."""
     from fusewright.runtime.compiled import CompiledGraph
 
-    return [thing.record for thing in gc.get_objects() if isinstance(thing, CompiledGraph)]
+    # `type` and not `isinstance`, which would ask dead weak references for their class.
+    return [thing.record for thing in gc.get_objects() if type(thing) is CompiledGraph]
 
 
 def own_traffic() -> dict[str, Any]:
