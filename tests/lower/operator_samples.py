@@ -2,7 +2,8 @@
 
     python -m tests.lower.operator_samples [--samples N] [--dtype float32] [NAME ...]
 
-prints one row an operator that fails, and how many operators were lowered to loops altogether, in part, or not at all.
+prints one row an operator that fails, and how many operators were lowered to loops altogether, in
+part, or not at all.
 """
 
 from __future__ import annotations
@@ -18,15 +19,22 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 from fusewright.errors import Unsupported
+from fusewright.lower.rules import words
 from tests.lower.support import assert_same, leaves, lowered
 
 RANDOM = frozenset(
-    """bernoulli multinomial normal rand_like randn_like randint_like randn randint uniform nn.functional.dropout
-    nn.functional.dropout2d nn.functional.dropout3d nn.functional.alpha_dropout nn.functional.rrelu
-    nn.functional.feature_alpha_dropout nn.functional.multi_head_attention_forward cauchy exponential geometric
-    log_normal nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d pca_lowrank svd_lowrank
-    torch.ops.aten._efficient_attention_forward torch.ops.aten._flash_attention_forward empty empty_like empty_strided
-    empty_permuted new_empty new_empty_strided normal.in_place normal.number_mean uniform""".split()
+    words(
+        """
+        bernoulli multinomial normal rand_like randn_like randint_like randn randint uniform
+        nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d
+        nn.functional.alpha_dropout nn.functional.rrelu nn.functional.feature_alpha_dropout
+        nn.functional.multi_head_attention_forward cauchy exponential geometric log_normal
+        nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d pca_lowrank
+        svd_lowrank torch.ops.aten._efficient_attention_forward
+        torch.ops.aten._flash_attention_forward empty empty_like empty_strided empty_permuted
+        new_empty new_empty_strided normal.in_place normal.number_mean uniform
+        """
+    )
 )
 """Their results differ from call to call."""
 
@@ -61,7 +69,9 @@ def name_of(info: Any) -> str:
     return f"{info.name}.{info.variant_test_name}" if info.variant_test_name else info.name
 
 
-def samples(info: Any, dtype: torch.dtype, count: int) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+def samples(
+    info: Any, dtype: torch.dtype, count: int
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """The first `count` samples: arguments and keywords."""
     torch.manual_seed(0)
     for number, sample in enumerate(info.sample_inputs("cpu", dtype)):
@@ -103,7 +113,9 @@ def try_operator(info: Any, dtype: torch.dtype, count: int) -> Outcome:
 def is_more_exact(
     found: Any, wanted: Any, function: Any, args: Any, kwargs: Any, dtype: torch.dtype
 ) -> bool:
-    """True when `found` is nearer to the result in f64 than eager's `wanted`: half types rounded less often."""
+    """True when `found` is nearer to the result in f64 than eager's `wanted`: half types rounded
+    less often.
+    """
     if dtype not in (torch.bfloat16, torch.float16):
         return False
     if not isinstance(wanted, torch.Tensor) or not wanted.is_floating_point():

@@ -20,7 +20,9 @@ from fusewright.lower import lower
 
 
 def graph_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """(graph module of the one call, its tensors): each tensor among the arguments becomes an input."""
+    """(graph module of the one call, its tensors): each tensor among the arguments becomes an
+    input.
+    """
     graph = fx.Graph()
     tensors: list[torch.Tensor] = []
     places: dict[int, fx.Node] = {}
@@ -51,17 +53,27 @@ class Lowered:
     aten: AtenGraph
     program: Program
     tensors: list[torch.Tensor]
+    """The inputs: of the traced module, in its order."""
 
-    def run(self, *, float64: bool = False, tensors: list[torch.Tensor] | None = None) -> Any:
+    sizes: tuple[int, ...] = ()
+    """Values of `program.sizes` for those tensors."""
+
+    def run(self, *, float64: bool = False) -> Any:
         """What the program computes, in the structure of the function's own result."""
+        sizes = {f.symbol.name: n for f, n in zip(self.program.sizes, self.sizes, strict=True)}
 
         def call(inputs: list[Any]) -> tuple[Any, ...]:
             return tuple(
-                evaluate(self.program, inputs, constants=self.aten.constants, float64=float64)
+                evaluate(
+                    self.program,
+                    inputs,
+                    sizes=sizes,
+                    constants=self.aten.constants,
+                    float64=float64,
+                )
             )
 
-        run = with_results(self.aten, call)
-        return run(list(self.tensors if tensors is None else tensors))
+        return with_results(self.aten, call)(list(self.tensors))
 
     @property
     def externs(self) -> list[str]:
@@ -81,6 +93,48 @@ def lowered(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Lowered:
     program = lower(aten, context)
     verify_program(program)
     return Lowered(aten, program, tensors)
+
+
+def lowered_dynamic(
+    function: Callable[..., Any],
+    examples: tuple[torch.Tensor, ...],
+    dynamic: dict[int, tuple[int, ...]],
+    tensors: tuple[torch.Tensor, ...],
+) -> Lowered:
+    """`function` lowered for `examples` whose dimensions `dynamic` (by input) are symbolic, to be
+    run on `tensors`.
+
+    Dimensions with equal sizes get one symbol.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import (
+        DimDynamic,
+        ShapeEnv,
+        StatelessSymbolicContext,
+    )
+
+    environment = ShapeEnv(duck_shape=True)
+    mode = FakeTensorMode(shape_env=environment)
+    fakes = []
+    for number, tensor in enumerate(examples):
+        chosen = dynamic.get(number, ())
+        dims = [DimDynamic.DUCK if d in chosen else DimDynamic.STATIC for d in range(tensor.dim())]
+        context = StatelessSymbolicContext(dynamic_sizes=dims)
+        fakes.append(mode.from_tensor(tensor, symbolic_context=context))
+    module, given = graph_of(function, examples, {})
+    assert [id(t) for t in given] == [id(t) for t in examples], (
+        "examples are to be different tensors"
+    )
+    aten = trace_inference(module, fakes, CompileContext())
+    program = lower(aten, CompileContext())
+    verify_program(program)
+    found = {}
+    for fake, tensor in zip(fakes, tensors, strict=True):
+        for size, number in zip(fake.shape, tensor.shape, strict=True):
+            if isinstance(size, torch.SymInt):
+                found[str(size)] = number
+    sizes = tuple(found[fact.symbol.name] for fact in program.sizes)
+    return Lowered(aten, program, list(tensors), sizes)
 
 
 def leaves(value: Any) -> list[Any]:
@@ -106,8 +160,12 @@ def assert_same(found: Any, wanted: Any, **tolerance: Any) -> None:
             assert all(s == 1 or x == y for s, x, y in strides), (a.stride(), b.stride())
 
 
-def check(function: Callable[..., Any], *args: Any, externs: int | None = 0, **kwargs: Any) -> Lowered:
-    """Lowering and evaluating gives what eager gives; with at most so many library calls (None: any number)."""
+def check(
+    function: Callable[..., Any], *args: Any, externs: int | None = 0, **kwargs: Any
+) -> Lowered:
+    """Lowering and evaluating gives what eager gives; with at most so many library calls (None: any
+    number).
+    """
     result = lowered(function, *args, **kwargs)
     if externs is not None:
         assert len(result.externs) <= externs, result.externs

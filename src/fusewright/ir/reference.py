@@ -1,7 +1,9 @@
-"""The meaning of programs, executable: evaluates any Program with plain torch operators, for differential tests.
+"""The meaning of programs, executable: evaluates any Program with plain torch operators, for
+differential tests.
 
-Each body is evaluated over the grid of all its loops at once, one tensor operation a value. Speed does not matter here;
-every load is checked against the bounds of its buffer, except where a mask says that it does not happen.
+Each body is evaluated over the grid of all its loops at once, one tensor operation a value. Speed
+does not matter here; every load is checked against the bounds of its buffer, except where a mask
+says that it does not happen.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Union
+from typing import Any
 
 import torch
 
@@ -48,7 +50,7 @@ from fusewright.ir.value import (
 )
 
 Tensor = torch.Tensor
-Integer = Union[int, Tensor]
+Integer = int | Tensor
 
 
 def evaluate(
@@ -61,10 +63,10 @@ def evaluate(
 ) -> list[Any]:
     """The outputs of `program` for tensors in the order of `program.inputs`: tensors, or numbers.
 
-    sizes: the value of each size symbol, by name. constants: the tensors of `program.constants`, by name.
-    float64: take every floating type for f64, to measure rounding errors against.
-    Raises: IndexError, for a load outside its buffer; AssertionError, for a library call whose result does not have
-    the layout that the program says, or a body that yields another type than its buffer's.
+    sizes: the value of each size symbol, by name. constants: the tensors of `program.constants`, by
+    name. float64: take every floating type for f64, to measure rounding errors against. Raises:
+    IndexError, for a load outside its buffer; AssertionError, for a library call whose result does
+    not have the layout that the program says, or a body that yields another type than its buffer's.
     """
     evaluation = _Evaluation(dict(sizes or {}), float64)
     for buffer, tensor in zip(program.inputs, inputs, strict=True):
@@ -227,10 +229,13 @@ class _Evaluation:
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    return functools.reduce(getattr, name.split("."), torch.ops)
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
 
 
-# Values ------------------------------------------------------------------------------------------------
+# Values -------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -315,7 +320,7 @@ class _Grid:
         return flat[place]
 
     def _inside(self, place: Tensor, size: int, mask: Tensor | None, what: str) -> Tensor:
-        """`place`, checked to lie in `[0, size)` where the mask holds, and moved there elsewhere."""
+        """`place`, checked to be in `[0, size)` where the mask holds, and moved there elsewhere."""
         outside = (place < 0) | (place >= size)
         if 0 not in self.extents and bool((outside if mask is None else outside & mask).any()):
             raise IndexError(f"{what} leaves [0, {size})")
@@ -348,16 +353,16 @@ _COMPOUNDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "max": torch.maximum,
 }
 
+_SAME_NAME = """
+sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan
+sinh cosh tanh asinh acosh atanh sigmoid erf erfc erfinv lgamma digamma floor ceil trunc
+round neg abs sign maximum minimum remainder fmod pow atan2 hypot copysign nextafter eq
+ne lt le gt ge isnan isinf signbit bitwise_and bitwise_or bitwise_xor bitwise_not where
+"""
+"""Operations that torch has by the same name, with the same meaning."""
+
 OPERATIONS: dict[str, Callable[..., Tensor]] = {
-    **{
-        name: getattr(torch, name)
-        for name in """
-            sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh
-            asinh acosh atanh sigmoid erf erfc erfinv lgamma digamma floor ceil trunc round neg abs sign
-            maximum minimum remainder fmod pow atan2 hypot copysign nextafter eq ne lt le gt ge isnan isinf signbit
-            bitwise_and bitwise_or bitwise_xor bitwise_not where
-        """.split()
-    },
+    **{name: getattr(torch, name) for name in _SAME_NAME.split()},
     "add": torch.add,
     "sub": torch.sub,
     "mul": torch.mul,
@@ -371,7 +376,7 @@ OPERATIONS: dict[str, Callable[..., Tensor]] = {
 """What each operation of `ops.OPERATIONS` does; a test checks that none is missing."""
 
 
-# Gathering ---------------------------------------------------------------------------------------------
+# Gathering ----------------------------------------------------------------------------------------
 
 
 def reduce_values(kind: str, values: Tensor) -> tuple[Tensor, ...]:

@@ -82,7 +82,7 @@ def prelu(x: Scalar, weight: Scalar) -> Scalar:
     return (x > 0).where(x, x * weight)
 
 
-# Backward: the gradient with respect to the activation's input ---------------------------------------------
+# Backward: the gradient with respect to the activation's input ------------------------------------
 
 
 def sigmoid_backward(gradient: Scalar, result: Scalar) -> Scalar:

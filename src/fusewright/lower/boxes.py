@@ -1,24 +1,31 @@
-"""What rules handle in place of tensors: boxes, which are views of storages, which are bodies or buffers.
+"""What rules handle in place of tensors: boxes, which are views of storages, which are bodies or
+buffers.
 
-A `Storage` holds the elements of one tensor: first as an expression that nobody has computed (lazy), then, once
-something needs it in memory, as a buffer (realised). A `Box` maps positions of a tensor to positions of a storage;
-permuting, slicing, expanding and reshaping only change the map. Realising a storage thereby realises every box on it.
+A `Storage` holds the elements of one tensor: first as an expression that nobody has computed
+(lazy), then, once something needs it in memory, as a buffer (realised). A `Box` maps positions of a
+tensor to positions of a storage; permuting, slicing, expanding and reshaping only change the map.
+Realising a storage thereby realises every box on it.
 
 When a storage is realised
 --------------------------
-At once, if it is a reduction, or the result or an operand of a library call, or the body of a scatter. Otherwise it
-stays lazy, and readers repeat its expression, as long as that is cheaper than memory:
+At once, if it is a reduction, or the result or an operand of a library call, or the body of a
+scatter. Otherwise it stays lazy, and readers repeat its expression, as long as that is cheaper than
+memory:
 
-* *free* (at most one load and two operations: a cast, a scaled load, a mask, a constant): always lazy;
-* *cheap* (at most two loads and eight operations, none of them transcendental): lazy for up to two readers;
+* *free* (at most one load and two operations: a cast, a scaled load, a mask, a constant): always
+  lazy;
+* *cheap* (at most two loads and eight operations, none of them transcendental): lazy for up to two
+  readers;
 * anything else: lazy for one reader only;
 * never past `Options.expression_limit` operations or `LOAD_LIMIT` different loads;
-* never when one of several readers needs it in memory anyway (a library call, or the graph's results).
+* never when one of several readers needs it in memory anyway (a library call, or the graph's
+  results).
 
-A reader that runs over its operand several times (softmax, a normalisation) counts as many, and so does one that
-reads an operand of fewer elements again and again (a broadcast), if its expression is transcendental. Readers are
-counted through views. Realising early costs little, because the scheduler fuses producers into their readers and
-drops memory that nobody else reads; repeating a transcendental function in several kernels costs for good.
+A reader that runs over its operand several times (softmax, a normalisation) counts as many, and so
+does one that reads an operand of fewer elements again and again (a broadcast), if its expression is
+transcendental. Readers are counted through views. Realising early costs little, because the
+scheduler fuses producers into their readers and drops memory that nobody else reads; repeating a
+transcendental function in several kernels costs for good.
 """
 
 from __future__ import annotations
@@ -31,6 +38,7 @@ from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, prod
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer, Layout
 from fusewright.ir.value import Apply, Constant, Indirect, Load, Random, Value, children, postorder
+from fusewright.lower.rules import words
 
 Position = tuple[Index, ...]
 """One index a dimension."""
@@ -38,8 +46,13 @@ Position = tuple[Index, ...]
 LOAD_LIMIT = 16
 
 _LIGHT = frozenset(
-    """add sub mul neg abs sign maximum minimum eq ne lt le gt ge isnan isinf signbit where fma
-    bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right floor ceil trunc round copysign""".split()
+    words(
+        """
+        add sub mul neg abs sign maximum minimum eq ne lt le gt ge isnan isinf signbit where fma
+        bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right floor ceil trunc round
+        copysign
+        """
+    )
 )
 """Operations of a few cycles; all others count as transcendental."""
 
@@ -55,7 +68,9 @@ class Storage:
     """How the elements will lie, or lie, in memory: as eager would have them."""
 
     value: Value | None
-    """Over the loops i0, i1, … of `size`; of type `dtype`, or of the type it is computed in, not rounded yet."""
+    """Over the loops i0, i1, … of `size`; of type `dtype`, or of the type it is computed in, not
+    rounded yet.
+    """
 
     buffer: Buffer | None = None
     """May be larger than this storage, which then is `layout` in it."""
@@ -75,7 +90,9 @@ class Box:
     storage: Storage
     size: tuple[Index, ...]
     position: Position | None = None
-    """Over the loops i0, i1, … of `size` (0 in place of a loop of extent 1); None where it is the storage itself."""
+    """Over the loops i0, i1, … of `size` (0 in place of a loop of extent 1); None where it is the
+    storage itself.
+    """
 
     @property
     def dtype(self) -> DType:
@@ -94,7 +111,7 @@ class Box:
         return product(self.size)
 
 
-# Costs -----------------------------------------------------------------------------------------------
+# Costs --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +178,11 @@ def must_realise(cost: Cost, readers: int, needed_in_memory: bool, limit: int) -
     return not (cost.is_free or (cost.is_cheap and readers == 2))
 
 
-# Layouts ---------------------------------------------------------------------------------------------
+# Layouts ------------------------------------------------------------------------------------------
 
 
 def memory_strides(size: Sequence[Index], stride: Sequence[Index]) -> tuple[Index, ...]:
-    """`stride` if it is dense (a permutation of row-major, without gaps), else row-major strides."""
+    """`stride` if it is dense (a permutation of row-major without gaps), else row-major strides."""
     left = [(s, e) for s, e in zip(stride, size, strict=True) if e != 1]
     expected = integer(1)
     while left:
@@ -180,7 +197,9 @@ def memory_strides(size: Sequence[Index], stride: Sequence[Index]) -> tuple[Inde
 def strided_layout(
     element: Index, loops: Sequence[Symbol], size: tuple[Index, ...], dtype: DType, device: str
 ) -> Layout | None:
-    """The layout in which position `loops` is element `element`; None if no size-and-stride layout is that."""
+    """The layout in which position `loops` is element `element`; None if no size-and-stride layout
+    is that.
+    """
     if any(extent == 0 for extent in size):
         return Layout(dtype=dtype, size=size, stride=contiguous_strides(size), device=device)
     strides: list[Index | None] = []
@@ -196,15 +215,11 @@ def strided_layout(
         offset = offset - step * loop
     if any(loop in offset.free() for loop in loops):
         return None
-    return Layout(
-        dtype=dtype, size=size, stride=_fill(size, strides), offset=offset, device=device
-    )
+    return Layout(dtype=dtype, size=size, stride=_fill(size, strides), offset=offset, device=device)
 
 
-def same_strides(
-    size: Iterable[Index], left: Iterable[Index], right: Iterable[Index]
-) -> bool:
-    """True when both strides lay out `size` alike: those of dimensions of one element do not count."""
+def same_strides(size: Iterable[Index], left: Iterable[Index], right: Iterable[Index]) -> bool:
+    """True when both strides lay out `size` alike; dimensions of one element do not count."""
     triples = list(zip(size, left, right, strict=True))
     return any(extent == 0 for extent, _, _ in triples) or all(
         extent == 1 or a == b for extent, a, b in triples
@@ -212,7 +227,9 @@ def same_strides(
 
 
 def _fill(size: tuple[Index, ...], strides: list[Index | None]) -> tuple[Index, ...]:
-    """Strides for dimensions of one element, which may be anything: what row-major would have there."""
+    """Strides for dimensions of one element, which may be anything: what row-major would have
+    there.
+    """
     filled: list[Index] = []
     following = integer(1)
     for extent, stride in zip(reversed(size), reversed(strides), strict=True):

@@ -1,4 +1,6 @@
-"""What lowering builds with: the program so far, and how boxes are read, computed, realised and passed on."""
+"""What lowering builds with: the program so far, and how boxes are read, computed, realised and
+passed on.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,20 @@ from typing import Any
 
 from fusewright.context import CompileContext
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, IndexLike, Symbol, as_index, contiguous_strides, integer, loop
+from fusewright.ir.index import (
+    Index,
+    IndexLike,
+    Symbol,
+    as_index,
+    contiguous_strides,
+    integer,
+    loop,
+)
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
+    Body,
     Buffer,
     BufferReference,
-    Body,
     ComputedBuffer,
     Layout,
     Pointwise,
@@ -125,7 +135,7 @@ class Builder:
         )
 
     def value(self, box: Box, at: Position) -> Value:
-        """The element of `box` at `at`, as it is stored, or as it is computed and not rounded yet."""
+        """The element of `box` at `at`, as it is stored, or as computed and not rounded yet."""
         storage = box.storage
         position = self.storage_position(box, at)
         if storage.value is None:
@@ -181,13 +191,17 @@ class Builder:
         return self.remember(("layout", layout, position, size), make)
 
     def operand(self, box: Box) -> BufferReference | ViewReference:
-        """`box` in memory, for a library call: its buffer, a view of it, or a copy where no view expresses it."""
+        """`box` in memory, for a library call: its buffer, a view of it, or a copy where no view
+        expresses it.
+        """
         buffer = self.realise(box)
         layout = self.layout(box)
         if layout is None:
             return self.operand(self.copy(box))
-        return BufferReference(buffer.name) if layout == buffer.layout else ViewReference(
-            buffer.name, layout
+        return (
+            BufferReference(buffer.name)
+            if layout == buffer.layout
+            else ViewReference(buffer.name, layout)
         )
 
     def copy(self, box: Box, stride: tuple[Index, ...] | None = None) -> Box:
@@ -204,7 +218,9 @@ class Builder:
         return Box(storage, box.size)
 
     def realise_readers(self, name: str) -> None:
-        """Compute every lazy tensor that loads from buffer `name`, because its memory will be overwritten."""
+        """Compute every lazy tensor that loads from buffer `name`, because its memory will be
+        overwritten.
+        """
         for storage in self.lazy:
             if storage.value is not None and any(
                 isinstance(value, Load) and value.buffer == name
@@ -251,7 +267,9 @@ class Call:
     # Reading -------------------------------------------------------------------------------------
 
     def raw(self, box: Box, at: Position) -> Scalar:
-        """The element at the last dimensions of `at`, broadcast; of type `box.dtype` or of its compute type."""
+        """The element at the last dimensions of `at`, broadcast; of type `box.dtype` or of its
+        compute type.
+        """
         builder = self.builder
         if len(at) != box.rank:
             at = at[len(at) - box.rank :]
@@ -265,7 +283,9 @@ class Call:
         return Scalar(builder.value(box, at), builder.expressions)
 
     def read(self, box: Box, at: Position, dtype: DType | None = None) -> Scalar:
-        """As `raw`, converted to `dtype`: by default the type in which arithmetic on the box's type is done."""
+        """As `raw`, converted to `dtype`: by default the type in which arithmetic on the box's type
+        is done.
+        """
         return self.raw(box, at).cast(box.dtype.compute if dtype is None else dtype)
 
     def number(self, value: Number, dtype: DType) -> Scalar:
@@ -288,7 +308,9 @@ class Call:
     ) -> Box:
         """A new tensor, not computed yet; row-major unless `stride` says otherwise."""
         scalar = element(self.builder.position(size))
-        assert scalar.dtype in (dtype, dtype.compute), f"{self.operator}: {scalar.dtype} for {dtype}"
+        assert scalar.dtype in (dtype, dtype.compute), (
+            f"{self.operator}: {scalar.dtype} for {dtype}"
+        )
         storage = Storage(
             size=size,
             dtype=dtype,
@@ -301,14 +323,22 @@ class Call:
         return Box(storage, size)
 
     def elementwise(self, element: Element, which: int = 0) -> Box:
-        """A new tensor with the geometry and type of eager's result number `which`, not computed yet."""
+        """A new tensor with the geometry and type of eager's result number `which`, not computed
+        yet.
+        """
         layout = self.results[which]
         return self.lazy(layout.size, layout.dtype, element, layout.stride)
+
+    def same(self, box: Box, which: int) -> Box:
+        """A new tensor as eager's result number `which`, whose elements are those of `box`."""
+        dtype = self.results[which].dtype.compute
+        return self.elementwise(lambda at: self.read(box, at, dtype), which)
 
     def reduce(
         self, kind: str, size: tuple[Index, ...], dimensions: Sequence[int], element: Element
     ) -> Box:
-        """Gather `element` over `dimensions` of `size`; the result keeps them with one element each.
+        """Gather `element` over `dimensions` of `size`; the result keeps them with one element
+        each.
 
         The result's type is that of the elements, or i64 for a position.
         """
@@ -347,7 +377,9 @@ class Call:
         return box
 
     def settle_broadcast(self, box: Box, size: tuple[Index, ...]) -> None:
-        """Realise `box` if computing it for each element of `size` would repeat a transcendental function."""
+        """Realise `box` if computing it for each element of `size` would repeat a transcendental
+        function.
+        """
         value = box.storage.value
         if value is None or box.size == size:
             return

@@ -24,6 +24,7 @@ from fusewright.ir.program import (
 )
 from fusewright.lower.boxes import Box
 from fusewright.lower.builder import Builder, Call
+from fusewright.lower.rules import words
 from fusewright.torch_compat import (
     OpOverload,
     operator_arguments,
@@ -41,21 +42,27 @@ _ENUMERATED = {
 
 WRITES_ITS_OUT = frozenset(
     f"aten.{name}.default"
-    for name in """
-        mm addmm bmm baddbmm addmv cat cumsum cumprod gather avg_pool2d avg_pool3d upsample_nearest2d
-        upsample_bilinear2d upsample_bicubic2d
-    """.split()
+    for name in words(
+        """
+        mm addmm bmm baddbmm addmv cat cumsum cumprod gather avg_pool2d avg_pool3d
+        upsample_nearest2d upsample_bilinear2d upsample_bicubic2d
+        """
+    )
 )
-"""Operators whose out-variant computes right into its result. Others compute elsewhere and copy, use the result for
-intermediate values of other sizes, or (the out-variant of a complex FFT of real numbers) give wrong values."""
+"""Operators whose out-variant computes right into its result. Others compute elsewhere and copy,
+use the result for intermediate values of other sizes, or (the out-variant of a complex FFT of real
+numbers) give wrong values.
+"""
 
 
 def call_extern(
     call: Call, node: fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> Any:
-    """Run the operator of `node` as eager does; the value is that of `node`: a box, or a tuple with None for unused.
+    """Run the operator of `node` as eager does; the value is that of `node`: a box, or a tuple with
+    None for unused.
 
-    Raises: Unsupported, for what is no ATen-like operator, or an argument that no operand expresses.
+    Raises: Unsupported, for what is no ATen-like operator, or an argument that no operand
+    expresses.
     """
     target = node.target
     if not isinstance(target, OpOverload):
@@ -114,7 +121,7 @@ def operand(builder: Builder, argument: Any) -> Operand:
     return Enumerated(kind, str(argument).removeprefix("torch."))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def out_variant(target: OpOverload) -> str:
     """The qualified name of the out-variant to use in place of `target`, or empty."""
     if str(target) not in WRITES_ITS_OUT:

@@ -1,4 +1,6 @@
-"""Rules of operators that make a tensor from numbers: constants and sequences, computed where they are read."""
+"""Rules of operators that make a tensor from numbers: constants and sequences, computed where they
+are read.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +10,23 @@ from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, as_index
 from fusewright.lower.boxes import Box, Position
 from fusewright.lower.builder import Call
-from fusewright.lower.rules import rule
+from fusewright.lower.rules import rule, words
 from fusewright.lower.scalar import Scalar
 
 
-def constant(call: Call, value: Any) -> Box:
-    """Eager's result filled with one number."""
-    dtype = call.result.dtype
+def constant(call: Call, value: Any, which: int = 0) -> Box:
+    """Eager's result number `which` filled with one number."""
+    dtype = call.results[which].dtype
     if isinstance(value, Index):
-        return call.elementwise(lambda at: call.index(value, dtype.compute))
-    return call.elementwise(lambda at: call.number(value, dtype))
+        return call.elementwise(lambda at: call.index(value, dtype.compute), which)
+    return call.elementwise(lambda at: call.number(value, dtype), which)
 
 
 @rule("aten.full.default", "aten.new_full.default", "aten.full_like.default")
 def full(call: Call, like_or_size: Any, *arguments: Any, **options: Any) -> Any:
-    """`full(size, value)`, `full_like(x, value)` and `new_full(x, size, value)`: the value comes last."""
+    """`full(size, value)`, `full_like(x, value)` and `new_full(x, size, value)`: the value comes
+    last.
+    """
     return constant(call, arguments[-1])
 
 
@@ -34,8 +38,12 @@ def scalar_tensor(call: Call, value: Any, **options: Any) -> Box:
 @rule(
     *(
         f"aten.{name}.default"
-        for name in """zeros zeros_like new_zeros new_empty empty_like empty_strided new_empty_strided
-        empty_permuted""".split()
+        for name in words(
+            """
+            zeros zeros_like new_zeros new_empty empty_like empty_strided new_empty_strided
+            empty_permuted
+            """
+        )
     ),
     "aten.empty.memory_format",
 )
@@ -51,7 +59,9 @@ def ones(call: Call, *arguments: Any, **options: Any) -> Box:
 
 @rule("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
 def arange(call: Call, *arguments: Any, **options: Any) -> Any:
-    """start + i * step, computed in the result's type (in f64 and rounded once for floats, as eager)."""
+    """start + i * step, computed in the result's type (in f64 and rounded once for floats, as
+    eager).
+    """
     start, step = 0, 1
     if len(arguments) == 2:
         start = arguments[0]

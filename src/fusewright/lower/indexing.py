@@ -1,4 +1,6 @@
-"""Rules of operators that rearrange, join or pick elements: each new element is one old element, or a constant."""
+"""Rules of operators that rearrange, join or pick elements: each new element is one old element, or
+a constant.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from fusewright.lower.scalar import Scalar
 from fusewright.lower.views import clamp_start, dimension, dimensions, reshaped, strided
 
 CAT_LIMIT = 4
-"""More tensors than this are joined by the eager operator: a branch for each would cost more than its copies."""
+"""More tensors than this are joined by the eager operator: a branch for each would cost more than
+its copies.
+"""
 
 
 def all_of(call: Call, conditions: Sequence[Scalar]) -> Scalar:
@@ -47,7 +51,7 @@ def within(call: Call, index: Index, lowest: IndexLike, bound: IndexLike) -> lis
     return [condition for condition in conditions if condition is not None]
 
 
-# Rearranging -------------------------------------------------------------------------------------------
+# Rearranging --------------------------------------------------------------------------------------
 
 
 def moved(call: Call, x: Box, move: Callable[[Position], Position]) -> Box:
@@ -117,7 +121,7 @@ def triangle(call: Call, x: Box, diagonal: IndexLike = 0) -> Box:
     return call.elementwise(element)
 
 
-# Joining -----------------------------------------------------------------------------------------------
+# Joining ------------------------------------------------------------------------------------------
 
 
 @rule("aten.cat.default")
@@ -215,7 +219,7 @@ def slice_scatter(
     return call.elementwise(element)
 
 
-# Padding -----------------------------------------------------------------------------------------------
+# Padding ------------------------------------------------------------------------------------------
 
 
 @rule("aten.constant_pad_nd.default")
@@ -262,7 +266,7 @@ def edge_pad(call: Call, x: Box, padding: Sequence[IndexLike]) -> Box:
     return call.elementwise(element)
 
 
-# Picking by indices that are data --------------------------------------------------------------------------
+# Picking by indices that are data -----------------------------------------------------------------
 
 
 def picked(call: Call, indices: Box, at: Position, extent: Index, *, wrap: bool) -> Index:
@@ -327,9 +331,11 @@ def gather(call: Call, x: Box, dim: int, indices: Box, *, sparse_grad: bool = Fa
 
 @rule("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(call: Call, x: Box, indices: Sequence[Box | None]) -> Any:
-    """Advanced indexing by integer tensors, which broadcast; masks are left to eager, whose sizes depend on data.
+    """Advanced indexing by integer tensors, which broadcast; masks are left to eager, whose sizes
+    depend on data.
 
-    The broadcast dimensions stand where the first index tensor stood, or first when None separates index tensors.
+    The broadcast dimensions stand where the first index tensor stood, or first when None separates
+    index tensors.
     """
     given = [d for d, tensor in enumerate(indices) if tensor is not None]
     tensors = {d: indices[d] for d in given}
@@ -368,9 +374,9 @@ def one_hot(call: Call, indices: Box, classes: int = -1) -> Any:
     if classes < 0:
         return NotImplemented
     return call.elementwise(
-        lambda at: call.read(indices, at[:-1], DType.I64)
-        .apply("eq", call.index(at[-1]))
-        .cast(DType.I64)
+        lambda at: (
+            call.read(indices, at[:-1], DType.I64).apply("eq", call.index(at[-1])).cast(DType.I64)
+        )
     )
 
 

@@ -52,7 +52,8 @@ class AtenGraph(Protocol):
 def lower(aten_graph: AtenGraph, context: CompileContext) -> Program:
     """The program that computes `aten_graph`.
 
-    Outputs have the sizes and strides of their fake values, and never share memory with an input or a constant.
+    Outputs have the sizes and strides of their fake values, and never share memory with an input or
+    a constant.
 
     Raises: Unsupported, with the user's source line, for values that no buffer can hold.
     """
@@ -80,7 +81,9 @@ class _Lowering:
             except FusewrightError:
                 raise
             except Exception as error:
-                error.add_note(f"while lowering {node.format_node()} at {_location(node) or 'unknown line'}")
+                error.add_note(
+                    f"while lowering {node.format_node()} at {_location(node) or 'unknown line'}"
+                )
                 raise
         return Program(
             name="graph",
@@ -179,9 +182,7 @@ class _Lowering:
         self.settle(node, result)
         return result
 
-    def apply_rule(
-        self, call: Call, arguments: tuple[Any, ...], keywords: dict[str, Any]
-    ) -> Any:
+    def apply_rule(self, call: Call, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """The rule's result, or NotImplemented where the eager operator is to run."""
         found = RULES.get(call.operator)
         if found is None or not call.results:
@@ -260,7 +261,7 @@ class _Lowering:
 
 
 def count_readers(graph: fx.Graph) -> dict[fx.Node, Readers]:
-    """For each node, how many operators read it, through views, and whether one needs it in memory."""
+    """For each node, how many operators read it (through views), and if any needs it in memory."""
     counts: dict[fx.Node, Readers] = {}
     names = _Names()
     for node in reversed(graph.nodes):
@@ -310,6 +311,7 @@ def _any_complex(arguments: Iterable[Any]) -> bool:
     return any(
         _is_complex(argument)
         if isinstance(argument, Box)
-        else isinstance(argument, complex) or (isinstance(argument, list) and _any_complex(argument))
+        else isinstance(argument, complex)
+        or (isinstance(argument, list) and _any_complex(argument))
         for argument in arguments
     )

@@ -1,4 +1,6 @@
-"""Rules of normalisations: statistics over a group of elements, in two passes, then one pointwise expression."""
+"""Rules of normalisations: statistics over a group of elements, in two passes, then one pointwise
+expression.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,19 @@ from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, integer, product
 from fusewright.lower.boxes import Box, Position
 from fusewright.lower.builder import Call
+from fusewright.lower.factories import constant
 from fusewright.lower.reductions import as_number, squared_deviations
 from fusewright.lower.rules import rule
 from fusewright.lower.scalar import Scalar
-from fusewright.lower.views import reshaped
+from fusewright.lower.views import drop, reshaped
 
 
 def inverse_deviation(
     call: Call, squares: Box, elements: Index, epsilon: float, dtype: DType
 ) -> Box:
-    """1 / sqrt(variance + epsilon), in memory, so that it is computed once and not for each element."""
+    """1 / sqrt(variance + epsilon), in memory, so that it is computed once and not for each
+    element.
+    """
     divisor = as_number(call, elements, dtype)
     factor = 1 / divisor.constant if divisor.constant else None
 
@@ -64,11 +69,7 @@ def layer_norm(
         centred = call.read(x, at) - call.read(mean, at)
         return scale_and_shift(call, centred * call.read(inverse, at), weight, bias, at)
 
-    statistics = tuple(
-        call.elementwise(lambda at, box=box: call.read(box, at).cast(dtype), which)
-        for which, box in ((1, mean), (2, inverse))
-    )
-    return (call.elementwise(element), *statistics)
+    return call.elementwise(element), call.same(mean, 1), call.same(inverse, 2)
 
 
 @rule("aten._fused_rms_norm.default")
@@ -77,8 +78,7 @@ def fused_rms_norm(
 ) -> Any:
     """(result, 1 / root mean square) over the last dimensions."""
     result, inverse = _rms_norm(call, x, len(normalized_shape), weight, epsilon)
-    root = call.elementwise(lambda at: call.read(inverse, at), 1)
-    return result, root
+    return result, call.same(inverse, 1)
 
 
 @rule("aten.rms_norm.default")
@@ -151,16 +151,14 @@ def group_norm(
         channel = (at[1],)
         return scale_and_shift(call, centred * call.read(inverse, row), weight, bias, channel)
 
-    statistics = tuple(
-        call.elementwise(
-            lambda at, box=box: call.read(box, (*at, *(integer(0) for _ in gathered))), which
-        )
-        for which, box in ((1, mean), (2, inverse))
+    statistics = (
+        call.same(drop(call, mean, gathered), 1),
+        call.same(drop(call, inverse, gathered), 2),
     )
     return (call.elementwise(element), *statistics)
 
 
-# Batch normalisation with given statistics ---------------------------------------------------------------
+# Batch normalisation with given statistics --------------------------------------------------------
 
 
 def _batch_norm(
@@ -172,7 +170,9 @@ def _batch_norm(
     variance: Box,
     epsilon: float,
 ) -> Box:
-    """One scale and one shift a channel, computed where they are used: a kernel for them would cost more."""
+    """One scale and one shift a channel, computed where they are used: a kernel for them would cost
+    more.
+    """
     dtype = x.dtype.compute
 
     def element(at: Position) -> Scalar:
@@ -198,7 +198,11 @@ def batch_norm_no_training(
     return _with_empty_statistics(call, _batch_norm(call, x, weight, bias, mean, variance, epsilon))
 
 
-@rule("aten.native_batch_norm.default", "aten.cudnn_batch_norm.default", "aten.miopen_batch_norm.default")
+@rule(
+    "aten.native_batch_norm.default",
+    "aten.cudnn_batch_norm.default",
+    "aten.miopen_batch_norm.default",
+)
 def batch_norm(
     call: Call,
     x: Box,
@@ -220,8 +224,4 @@ def _with_empty_statistics(call: Call, result: Box) -> Any:
     others = call.results[1:]
     if any(product(layout.size) != 0 for layout in others):
         return NotImplemented
-    empties = tuple(
-        call.elementwise(lambda at, dtype=layout.dtype: call.number(0, dtype), which)
-        for which, layout in enumerate(others, 1)
-    )
-    return (result, *empties)
+    return (result, *(constant(call, 0, which) for which in range(1, len(call.results))))

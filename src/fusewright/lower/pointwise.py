@@ -1,4 +1,6 @@
-"""Rules of operators that compute each element from the elements at the same place: one table of formulas."""
+"""Rules of operators that compute each element from the elements at the same place: one table of
+formulas.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from fusewright.lower import activations
 from fusewright.lower.boxes import Box, Position
 from fusewright.lower.builder import Call
 from fusewright.lower.promotion import result_type
-from fusewright.lower.rules import Rule, rule
+from fusewright.lower.rules import Rule, rule, words
 from fusewright.lower.scalar import Operand, Scalar
 
 
@@ -45,7 +47,7 @@ def operation(name: str) -> Formula:
     return formula
 
 
-# Formulas ----------------------------------------------------------------------------------------------
+# Formulas -----------------------------------------------------------------------------------------
 
 
 def add(left: Scalar, right: Scalar, alpha: Operand = 1) -> Scalar:
@@ -141,7 +143,9 @@ def clamp_highest(x: Scalar, highest: Operand) -> Scalar:
 
 
 def lerp(start: Scalar, end: Scalar, weight: Scalar) -> Scalar:
-    """`start + weight * (end - start)`, counted from the nearer end so that weight 1 gives `end` exactly."""
+    """`start + weight * (end - start)`, counted from the nearer end so that weight 1 gives `end`
+    exactly.
+    """
     step = end - start
     near = start + weight * step
     far = end - step * (1 - weight)
@@ -181,11 +185,13 @@ def fraction(x: Scalar) -> Scalar:
 _RESULT: dict[str, Formula] = {
     **{
         f"aten.{name}.default": operation(name)
-        for name in """
-            sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh
-            asinh acosh atanh sigmoid erf erfc erfinv lgamma digamma neg maximum minimum atan2 hypot nextafter
-            bitwise_not
-        """.split()
+        for name in words(
+            """
+            sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan
+            sinh cosh tanh asinh acosh atanh sigmoid erf erfc erfinv lgamma digamma neg maximum
+            minimum atan2 hypot nextafter bitwise_not
+            """
+        )
     },
     **{
         f"aten.{name}.{overload}": operation(name)
@@ -255,11 +261,15 @@ FLOAT_ONLY = {"aten.pow.Tensor_Tensor", "aten.pow.Scalar"}
 """Operators whose integer form raises for some values, as only eager's kernel does."""
 
 
-# From formulas to rules ----------------------------------------------------------------------------------
+# From formulas to rules ---------------------------------------------------------------------------
 
 
-def pointwise(call: Call, formula: Formula, operands: Operands, *arguments: Any, **keywords: Any) -> Box:
-    """The tensor of eager's geometry whose elements are `formula` of the operands' elements, broadcast."""
+def pointwise(
+    call: Call, formula: Formula, operands: Operands, *arguments: Any, **keywords: Any
+) -> Box:
+    """The tensor of eager's geometry whose elements are `formula` of the operands' elements,
+    broadcast.
+    """
     result = call.result
     dtype = _operand_type(result.dtype, operands, (*arguments, *keywords.values()))
     for argument in (*arguments, *keywords.values()):
@@ -268,7 +278,9 @@ def pointwise(call: Call, formula: Formula, operands: Operands, *arguments: Any,
 
     def element(at: Position) -> Scalar:
         converted = [operand(call, argument, at, dtype) for argument in arguments]
-        named = {name: operand(call, value, at, dtype, keyword=True) for name, value in keywords.items()}
+        named = {
+            name: operand(call, value, at, dtype, keyword=True) for name, value in keywords.items()
+        }
         return formula(*converted, **named).cast(result.dtype.compute)
 
     return call.elementwise(element)
@@ -315,7 +327,7 @@ for _table, _operands in (
         rule(_name)(_rule_of(_formula, _operands, _name in FLOAT_ONLY))
 
 
-# Rules that look at their arguments first ------------------------------------------------------------------
+# Rules that look at their arguments first ---------------------------------------------------------
 
 
 @rule("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
@@ -390,7 +402,9 @@ def fmod(call: Call, left: Any, right: Any) -> Any:
 
 
 def _integer_safe(call: Call, name: str, left: Any, right: Any) -> Any:
-    """Division of integers by a known positive number; by anything that may be zero, eager raises and we let it."""
+    """Division of integers by a known positive number; by anything that may be zero, eager raises
+    and we let it.
+    """
     if not call.result.dtype.is_float:
         divisor = right.lower if isinstance(right, Index) else right
         if isinstance(right, Box) or not isinstance(divisor, int) or divisor <= 0:
@@ -411,7 +425,9 @@ def _integer_safe(call: Call, name: str, left: Any, right: Any) -> Any:
     ),
 )
 def shift(call: Call, left: Box, right: Any) -> Any:
-    """By a known number of bits less than the width; others have no meaning in C, and eager decides."""
+    """By a known number of bits less than the width; others have no meaning in C, and eager
+    decides.
+    """
     if not isinstance(right, int) or not 0 <= right < call.result.dtype.bits:
         return NotImplemented
     name = "shift_left" if "left" in call.operator or "lshift" in call.operator else "shift_right"
@@ -420,12 +436,12 @@ def shift(call: Call, left: Box, right: Any) -> Any:
     return pointwise(call, operation(name), Operands.RESULT, left, right)
 
 
-# Copies and conversions ------------------------------------------------------------------------------------
+# Copies and conversions ---------------------------------------------------------------------------
 
 
 @rule("aten._to_copy.default")
 def to_copy(call: Call, x: Box, **options: Any) -> Any:
-    """A conversion the user wrote rounds here, also where the next operator computes in f32 again."""
+    """What the user converts is rounded here, even if the next operator computes in f32 again."""
     if x.device != call.result.device or options.get("pin_memory"):
         return NotImplemented
     dtype = call.result.dtype

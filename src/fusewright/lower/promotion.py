@@ -1,14 +1,13 @@
 """Type promotion as torch does it: which type an operator on mixed arguments computes in.
 
-Tensors with dimensions outrank tensors without, which outrank Python numbers; a lower rank only decides when its
-kind (bool < integer < float) is greater than the kind of every higher rank.
+Tensors with dimensions outrank tensors without, which outrank Python numbers; a lower rank only
+decides when its kind (bool < integer < float) is greater than the kind of every higher rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
-from typing import Union
+from functools import cache
 
 import torch
 
@@ -16,14 +15,16 @@ from fusewright.ir.dtype import BY_TORCH_NAME, DType
 from fusewright.ir.index import Index
 from fusewright.lower.boxes import Box
 
-Argument = Union[Box, Index, bool, int, float]
+Argument = Box | Index | bool | int | float
 
 _KINDS = {"bool": 0, "signed": 1, "unsigned": 1, "float": 2, "complex": 3}
 _NUMBERS = {bool: DType.BOOL, int: DType.I64, Index: DType.I64, float: DType.F32}
 
 
 def result_type(arguments: Iterable[Argument]) -> DType:
-    """The common type of boxes and numbers. A float number counts as f32, torch's default float type."""
+    """The common type of boxes and numbers. A float number counts as f32, torch's default float
+    type.
+    """
     ranks: list[DType | None] = [None, None, None]
     for argument in arguments:
         if isinstance(argument, Box):
@@ -33,21 +34,21 @@ def result_type(arguments: Iterable[Argument]) -> DType:
         known = ranks[rank]
         ranks[rank] = dtype if known is None else promote(known, dtype)
     found: DType | None = None
-    for dtype in ranks:
-        if dtype is not None and (found is None or _KINDS[dtype.kind] > _KINDS[found.kind]):
-            found = dtype
+    for ranked in ranks:
+        if ranked is not None and (found is None or _KINDS[ranked.kind] > _KINDS[found.kind]):
+            found = ranked
     assert found is not None, "there is nothing to promote"
     return found
 
 
-@lru_cache(maxsize=None)
+@cache
 def promote(left: DType, right: DType) -> DType:
     """The smallest type that holds both, by torch's own table."""
     common = torch.promote_types(getattr(torch, left.torch_name), getattr(torch, right.torch_name))
     return from_torch(common)
 
 
-@lru_cache(maxsize=None)
+@cache
 def from_torch(dtype: torch.dtype) -> DType:
     """The element type for torch's `dtype`. Raises KeyError, with its name, where there is none."""
     return BY_TORCH_NAME[str(dtype).removeprefix("torch.")]

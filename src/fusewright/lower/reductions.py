@@ -17,10 +17,10 @@ from fusewright.lower.views import dimensions, drop
 Dimensions = Sequence[int] | int | None
 
 
-def finish(
-    call: Call, kept: Box, gathered: tuple[int, ...], keepdim: bool, dtype: DType
-) -> Box:
-    """A reduction's result (dimensions kept) as eager returns it: of type `dtype`, dimensions dropped if asked."""
+def finish(call: Call, kept: Box, gathered: tuple[int, ...], keepdim: bool, dtype: DType) -> Box:
+    """A reduction's result (dimensions kept) as eager returns it: of type `dtype`, dimensions
+    dropped if asked.
+    """
     box = kept if keepdim else drop(call, kept, gathered)
     if box.dtype is dtype:
         return box
@@ -50,12 +50,16 @@ def mean_of(call: Call, size: tuple[Index, ...], gathered: Sequence[int], elemen
 
 
 @rule("aten.sum.default", "aten.sum.dim_IntList")
-def sum_(call: Call, x: Box, dim: Dimensions = None, keepdim: bool = False, *, dtype: Any = None) -> Box:
+def sum_(
+    call: Call, x: Box, dim: Dimensions = None, keepdim: bool = False, *, dtype: Any = None
+) -> Box:
     return _gather(call, "sum", x, dimensions(dim, x.rank), keepdim)
 
 
 @rule("aten.prod.default", "aten.prod.dim_int")
-def prod(call: Call, x: Box, dim: Dimensions = None, keepdim: bool = False, *, dtype: Any = None) -> Box:
+def prod(
+    call: Call, x: Box, dim: Dimensions = None, keepdim: bool = False, *, dtype: Any = None
+) -> Box:
     return _gather(call, "prod", x, dimensions(dim, x.rank), keepdim)
 
 
@@ -67,7 +71,9 @@ def _gather(call: Call, kind: str, x: Box, gathered: tuple[int, ...], keepdim: b
 
 
 @rule("aten.mean.default", "aten.mean.dim")
-def mean(call: Call, x: Box, dim: Dimensions = None, keepdim: bool = False, *, dtype: Any = None) -> Box:
+def mean(
+    call: Call, x: Box, dim: Dimensions = None, keepdim: bool = False, *, dtype: Any = None
+) -> Box:
     gathered = dimensions(dim, x.rank)
     computed = call.result.dtype.compute
     kept = mean_of(call, x.size, gathered, lambda at: call.read(x, at, computed))
@@ -123,13 +129,13 @@ def any_or_all(call: Call, x: Box, dim: Dimensions = None, keepdim: bool = False
     return finish(call, kept, gathered, keepdim, call.result.dtype)
 
 
-# Variance ----------------------------------------------------------------------------------------------
+# Variance -----------------------------------------------------------------------------------------
 
 
 def squared_deviations(
     call: Call, size: tuple[Index, ...], gathered: Sequence[int], element: Element
 ) -> tuple[Box, Box]:
-    """(mean, sum of squared deviations from it), in two passes: exact also where the mean is large."""
+    """(mean, sum of squared deviations from it) in two passes: exact also for a large mean."""
     mean = mean_of(call, size, gathered, element)
 
     def squared(at: tuple[Index, ...]) -> Scalar:
@@ -183,12 +189,18 @@ def _degrees_of_freedom(call: Call, elements: Index, correction: Any, dtype: DTy
     return (as_number(call, elements, dtype) - float(correction)).apply("maximum", 0.0)
 
 
-# Norms -------------------------------------------------------------------------------------------------
+# Norms --------------------------------------------------------------------------------------------
 
 
 @rule("aten.linalg_vector_norm.default")
 def vector_norm(
-    call: Call, x: Box, order: Any = 2, dim: Dimensions = None, keepdim: bool = False, *, dtype: Any = None
+    call: Call,
+    x: Box,
+    order: Any = 2,
+    dim: Dimensions = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
 ) -> Any:
     formulas = _NORMS.get(order)
     if formulas is None:

@@ -1,4 +1,6 @@
-"""Positions under a change of shape: where, in row-major order of one shape, a position of another shape lies."""
+"""Positions under a change of shape: where, in row-major order of one shape, a position of another
+shape lies.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,11 @@ from fusewright.lower.boxes import Position
 
 
 def reshape_position(old: Sequence[Index], new: Sequence[Index], at: Position) -> Position:
-    """The position in shape `old` of the element that shape `new` holds at `at`; both are row-major.
+    """The position in shape `old` of the element that shape `new` holds at `at`; both are
+    row-major.
 
-    Runs of dimensions with equal products are converted by themselves, so that most indices stay free of division:
-    [128, 768] at [i0, 64*i1 + i2] for [128, 12, 64] at [i0, i1, i2].
+    Runs of dimensions with equal products are converted by themselves, so that most indices stay
+    free of division: [128, 768] at [i0, 64*i1 + i2] for [128, 12, 64] at [i0, i1, i2].
     """
     if any(extent == 0 for extent in old):
         return tuple(integer(0) for _ in old)
@@ -25,7 +28,9 @@ def reshape_position(old: Sequence[Index], new: Sequence[Index], at: Position) -
 
 
 def _runs(old: Sequence[Index], new: Sequence[Index]) -> list[tuple[list[int], list[int]]]:
-    """Shortest pairs of runs of dimensions with equal products, in order; dimensions of size 1 join any run."""
+    """Shortest pairs of runs of dimensions with equal products, in order; dimensions of size 1 join
+    any run.
+    """
     runs: list[tuple[list[int], list[int]]] = []
     old_run: list[int] = []
     new_run: list[int] = []
@@ -35,7 +40,9 @@ def _runs(old: Sequence[Index], new: Sequence[Index]) -> list[tuple[list[int], l
         if old_run and new_run and left == right:
             runs.append((old_run, new_run))
             old_run, new_run = [], []
-        elif i < len(old) and (j == len(new) or not new_run and old_run == [] or _take_old(left, right)):
+        elif i < len(old) and (
+            j == len(new) or (not new_run and old_run == []) or _take_old(left, right)
+        ):
             old_run.append(i)
             i += 1
         elif j < len(new):

@@ -1,4 +1,6 @@
-"""The registry of lowering rules: one function an ATen operator, found by the operator's qualified name."""
+"""The registry of lowering rules: one function an ATen operator, found by the operator's qualified
+name.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,22 @@ from collections.abc import Callable
 from typing import Any
 
 Rule = Callable[..., Any]
-"""`rule(call, *arguments, **keywords)`: tensors arrive as boxes, symbolic integers as indices, the rest as torch
-gave it. Returns a box, a tuple of boxes (None for a result that has no use), or NotImplemented, which means that
-these arguments are left to the eager operator."""
+"""`rule(call, *arguments, **keywords)`: tensors arrive as boxes, symbolic integers as indices, the
+rest as torch gave it. Returns a box, a tuple of boxes (None for a result that has no use), or
+NotImplemented, which means that these arguments are left to the eager operator.
+"""
 
 RULES: dict[str, Rule] = {}
 
 VIEWS: set[str] = set()
-"""Operators whose result shares memory with their argument; reading such a result reads the argument."""
+"""Operators whose result shares memory with their argument; reading such a result reads the
+argument.
+"""
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The names in `text`, which may run over several lines."""
+    return tuple(text.split())
 
 
 def rule(*operators: str, view: bool = False) -> Callable[[Rule], Rule]:

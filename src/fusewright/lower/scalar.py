@@ -1,4 +1,6 @@
-"""One element of a tensor as an expression with Python's operators, so that rules read like mathematics."""
+"""One element of a tensor as an expression with Python's operators, so that rules read like
+mathematics.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ Operand = Union["Scalar", bool, int, float]
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value and the table that makes more of them. Python numbers become constants of the other side's type."""
+    """A value and the table that makes more of them. Python numbers become constants of the other
+    side's type.
+    """
 
     value: Value
     expressions: Expressions
@@ -45,7 +49,7 @@ class Scalar:
         return Scalar(value, self.expressions)
 
     def masked(self, mask: Scalar, otherwise: Number) -> Scalar:
-        """This element where `mask` holds, else a constant; nothing is loaded where it does not."""
+        """The element where `mask` holds, else a constant; nothing is loaded where it does not."""
         value = self.expressions.masked(mask.value, self.value, otherwise)
         return Scalar(value, self.expressions)
 

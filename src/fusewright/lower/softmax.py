@@ -1,4 +1,4 @@
-"""Rules of softmax and its relatives: a maximum, a sum of exponentials, and what follows from them."""
+"""Rules of softmax and its relatives: a maximum, a sum of exponentials, and what follows."""
 
 from __future__ import annotations
 
@@ -76,9 +76,7 @@ def logsumexp(call: Call, x: Box, dim: Sequence[int], keepdim: bool = False) -> 
     total = call.reduce(
         "sum", x.size, gathered, lambda at: (call.read(x, at, dtype) - shift(at)).apply("exp")
     )
-    kept = call.lazy(
-        total.size, dtype, lambda at: call.read(total, at).apply("log") + shift(at)
-    )
+    kept = call.lazy(total.size, dtype, lambda at: call.read(total, at).apply("log") + shift(at))
     return finish(call, kept, gathered, keepdim, call.result.dtype)
 
 

@@ -1,14 +1,15 @@
-"""Where torch's sizes become index expressions: ints as they are, SymInts by walking their symbolic expression.
+"""Where torch's sizes become index expressions: ints as they are, SymInts by walking their symbolic
+expression.
 
-Nothing here imports sympy: expressions are told apart by the names of their classes, so that a static graph never pays
-for it and a dynamic one has it loaded already.
+Nothing here imports sympy: expressions are told apart by the names of their classes, so that a
+static graph never pays for it and a dynamic one has it loaded already.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import reduce
-from typing import Any, Union
+from typing import Any
 
 import torch
 
@@ -16,14 +17,16 @@ from fusewright.errors import Unsupported
 from fusewright.ir import index as ir
 from fusewright.ir.index import Index, SizeFact, as_index, integer, size_symbol
 
-Size = Union[int, torch.SymInt]
+Size = int | torch.SymInt
 
 LARGEST = 2**31
 """Upper bounds above this are no information (torch writes 2**63 - 1 for unknown)."""
 
 
 class SizeTable:
-    """The symbolic sizes of one graph, each made once, with its range and the size seen when compiling."""
+    """The symbolic sizes of one graph, each made once, with its range and the size seen when
+    compiling.
+    """
 
     def __init__(self) -> None:
         self.facts: dict[str, SizeFact] = {}

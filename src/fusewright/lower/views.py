@@ -1,4 +1,6 @@
-"""Rules of operators that only look at their argument differently: nothing is computed, nothing copied."""
+"""Rules of operators that only look at their argument differently: nothing is computed, nothing
+copied.
+"""
 
 from __future__ import annotations
 
@@ -104,9 +106,7 @@ def unsqueeze(call: Call, x: Box, dim: int) -> Box:
     return call.builder.view(x, size, (*at[:place], *at[place + 1 :]))
 
 
-@rule(
-    "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", view=True
-)
+@rule("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", view=True)
 def squeeze(call: Call, x: Box, dim: int | Sequence[int] | None = None) -> Box:
     named = dimensions(dim, x.rank) if dim != [] else ()
     return drop(call, x, [d for d in named if x.size[d] == 1])
@@ -163,9 +163,7 @@ def clamp_start(start: IndexLike, extent: Index) -> Index | None:
     return None if found is None else maximum(minimum(found, extent), 0)
 
 
-def strided(
-    call: Call, x: Box, place: int, first: Index, step: Index, count: Index
-) -> Box:
+def strided(call: Call, x: Box, place: int, first: Index, step: Index, count: Index) -> Box:
     """`count` elements of dimension `place`: `first`, `first + step`, …"""
     if first == 0 and step == 1 and count == x.size[place]:
         return x
@@ -206,7 +204,9 @@ def diagonal(call: Call, x: Box, offset: int = 0, dim1: int = 0, dim2: int = 1) 
 
 @rule("aten.unfold.default", view=True)
 def unfold(call: Call, x: Box, dim: int, window: int, step: int) -> Box:
-    """Windows of `window` elements, each `step` after the one before; the window is the last dimension."""
+    """Windows of `window` elements, each `step` after the one before; the window is the last
+    dimension.
+    """
     size = call.result.size
     at = call.builder.position(size)
     if x.rank == 0:
@@ -225,7 +225,7 @@ def as_strided(
     stride: Sequence[IndexLike],
     storage_offset: IndexLike | None = None,
 ) -> Any:
-    """Any layout of the memory behind `x`, which is an input or has the strides that eager gave it."""
+    """Any layout of the memory behind `x`: an input, or laid out as eager would have."""
     builder = call.builder
     buffer = builder.realise(x)
     own = builder.layout(x)
