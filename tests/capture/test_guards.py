@@ -7,6 +7,7 @@ import functools
 import gc
 import math
 import sys
+import types
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -396,6 +397,59 @@ def test_a_dictionary_that_changes_is_read_again() -> None:
         assert not holds(guards, value)
         value.a = 1
         assert holds(guards, value)
+
+
+def test_keys_that_change_are_looked_for_again() -> None:
+    absent = one(GuardKind.ABSENT, "b")
+    attributes = one(GuardKind.ATTRIBUTES, ("a",))
+    contains = one(GuardKind.DICT_CONTAINS, "a", InstanceSource(X, "table"))
+    value, table = Plain(a=1), Plain(table={"a": 1})
+    for _ in range(3):
+        assert holds(absent, value) and holds(attributes, value) and holds(contains, table)
+        value.b = 2
+        del table.table["a"]
+        assert not holds(absent, value) and not holds(attributes, value)
+        assert not holds(contains, table)
+        del value.b
+        table.table["a"] = 1
+    assert not holds(absent, Plain(b=1)) and holds(absent, Plain())
+
+
+def test_a_failed_item_is_tested_again() -> None:
+    """What is remembered of a dictionary is what passed, not what was loaded."""
+    guards = build(
+        Guard(GuardKind.TYPE, InstanceSource(X, "a"), int),
+        Guard(GuardKind.EQUALS, InstanceSource(X, "a"), 1),
+    )
+    value = Plain(a=2)
+    for _ in range(3):
+        assert not holds(guards, value)
+    value.a = 1
+    assert holds(guards, value) and holds(guards, value)
+    value.a = True
+    assert not holds(guards, value) and not holds(guards, value)
+
+
+def test_a_class_that_is_assigned_is_seen() -> None:
+    class Other(Plain):
+        pass
+
+    guards = one(GuardKind.TYPE, Plain, InstanceSource(X, "a"))
+    value = Plain(a=Plain())
+    assert holds(guards, value) and holds(guards, value)
+    value.a.__class__ = Other
+    assert not holds(guards, value)
+
+
+def test_modules_may_change_their_class_too() -> None:
+    class Lazy(types.ModuleType):
+        pass
+
+    guards = one(GuardKind.TYPE, types.ModuleType, InstanceSource(X, "a"))
+    value = Plain(a=types.ModuleType("made"))
+    assert holds(guards, value) and holds(guards, value)
+    value.a.__class__ = Lazy
+    assert not holds(guards, value)
 
 
 def test_stores_of_specialised_code_are_seen() -> None:

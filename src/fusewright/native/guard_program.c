@@ -33,7 +33,7 @@ static bool run_tests(GuardProgram *program, Py_ssize_t first, Py_ssize_t end, P
                       MetObjects *met, GuardFailure *failure)
 {
     for (Py_ssize_t i = first; i < end; i++) {
-        const GuardTest *test = &program->tests[i];
+        GuardTest *test = &program->tests[i];
         if (!test->check(test, value, met)) {
             report(failure, i, value);
             return false;
@@ -47,8 +47,11 @@ static bool run_nodes(GuardProgram *program, const GuardContext *context, MetObj
 {
     for (Py_ssize_t i = 0; i < program->node_count; i++) {
         GuardNode *node = &program->nodes[i];
-        path_cut(path, node->depth);
         PyObject *base = node->depth > 0 ? path->values[node->depth - 1] : NULL;
+        if (node->settled && guard_step_is_remembered(&node->step, base)) {
+            continue;
+        }
+        path_cut(path, node->depth);
         PyObject *value = node->step.load(&node->step, base, context);
         if (value == NULL) {
             report(failure, node->first_test, NULL);
@@ -56,6 +59,7 @@ static bool run_nodes(GuardProgram *program, const GuardContext *context, MetObj
         }
         path->values[path->used++] = value;
         if (!run_tests(program, node->first_test, node[1].first_test, value, met, failure)) {
+            node->step.memo.version = 0;
             return false;
         }
     }
@@ -164,6 +168,20 @@ static Py_ssize_t count_tests(PyObject *nodes)
     return count;
 }
 
+/* Mark the leaves whose tests need not run again while the dictionary that holds them is unchanged.
+ */
+static void mark_settled(GuardProgram *self)
+{
+    for (Py_ssize_t i = 0; i < self->node_count; i++) {
+        GuardNode *node = &self->nodes[i];
+        bool leaf = i + 1 == self->node_count || node[1].depth <= node->depth;
+        node->settled = leaf && guard_step_is_dict_item(&node->step);
+        for (Py_ssize_t j = node->first_test; node->settled && j < node[1].first_test; j++) {
+            node->settled = guard_test_is_settled(&self->tests[j]);
+        }
+    }
+}
+
 /* Room for the tests that compare objects: twice as many slots as objects that must differ, a power
    of two. */
 static void size_met(GuardProgram *self)
@@ -201,6 +219,7 @@ static int build_program(GuardProgram *self, PyObject *nodes)
     }
     self->nodes[self->node_count].first_test = self->test_count;
     size_met(self);
+    mark_settled(self);
     return 0;
 }
 

@@ -33,7 +33,7 @@ typedef struct GuardTest GuardTest;
 typedef PyObject *(*StepLoad)(GuardStep *step, PyObject *base, const GuardContext *context);
 
 /* Whether `value` is as the test expects. May leave an exception set when it is not. */
-typedef bool (*TestCheck)(const GuardTest *test, PyObject *value, MetObjects *met);
+typedef bool (*TestCheck)(GuardTest *test, PyObject *value, MetObjects *met);
 
 /* What was found in a dictionary when it was last read. Every change gives a dictionary a version
    that no dictionary had before, so that an equal version means the same dictionary, unchanged,
@@ -42,6 +42,18 @@ typedef struct {
     uint64_t version; /* 0: nothing found yet */
     PyObject *value;  /* borrowed */
 } DictMemo;
+
+/* The version of a dictionary; 0 where it is not relied on: from 3.12 on it is deprecated, and
+   attributes may be stored without changing it. */
+static inline uint64_t guard_dict_version(PyObject *dictionary)
+{
+#if PY_VERSION_HEX < 0x030C0000
+    return ((PyDictObject *)dictionary)->ma_version_tag;
+#else
+    (void)dictionary;
+    return 0;
+#endif
+}
 
 struct GuardStep {
     StepLoad load;
@@ -66,14 +78,28 @@ struct GuardTest {
     Py_ssize_t number;         /* a length, or the group of a comparison between objects */
     TensorExpectation *tensor; /* for tensor tests */
     uint64_t words[2];         /* for the dispatch state */
+    uint64_t passed_version;   /* of the dictionary whose keys last were as expected */
     bool weak;                 /* `expected` is a weak reference */
 };
 
 /* Fill a step from a tuple `(name, operand?)`. -1 with an exception when it is malformed. */
 int guard_step_build(GuardStep *step, PyObject *description, PyObject *local_names);
 
+bool guard_step_is_dict_item(const GuardStep *step);
+
+/* Whether a step of a dictionary's item would load from `base` the object that it loaded last. */
+static inline bool guard_step_is_remembered(const GuardStep *step, PyObject *base)
+{
+    return step->memo.version != 0 && PyDict_Check(base) &&
+           guard_dict_version(base) == step->memo.version;
+}
+
 /* Fill a test from a tuple `(name, expected)`. -1 with an exception when it is malformed. */
 int guard_test_build(GuardTest *test, PyObject *description);
+
+/* Whether the test's result follows from which object it is given, whatever happened to it since.
+ */
+bool guard_test_is_settled(const GuardTest *test);
 
 /* Whether the test holds an object weakly and the object is gone. */
 bool guard_test_is_dead(const GuardTest *test);
@@ -85,6 +111,8 @@ bool guard_test_is_same(const GuardTest *test);
 typedef struct {
     GuardStep step;
     int depth;
+    bool settled; /* an item of a dictionary that need not be seen while the dictionary is the same
+                   */
     Py_ssize_t first_test; /* its tests end where the next node's begin */
 } GuardNode;
 

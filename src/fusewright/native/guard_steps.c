@@ -85,31 +85,19 @@ static PyObject *load_item(GuardStep *step, PyObject *base, const GuardContext *
     return NULL;
 }
 
-/* The version of a dictionary; 0 where it is not relied on: from 3.12 on it is deprecated, and
-   attributes may be stored without changing it. */
-static inline uint64_t dict_version(PyObject *dictionary)
-{
-#if PY_VERSION_HEX < 0x030C0000
-    return ((PyDictObject *)dictionary)->ma_version_tag;
-#else
-    (void)dictionary;
-    return 0;
-#endif
-}
-
 static PyObject *load_dict_item(GuardStep *step, PyObject *base,
                                 const GuardContext *Py_UNUSED(context))
 {
     if (!PyDict_Check(base)) {
         return NULL;
     }
-    uint64_t version = dict_version(base);
-    if (version != 0 && version == step->memo.version) {
+    if (guard_step_is_remembered(step, base)) {
         return Py_NewRef(step->memo.value);
     }
+    uint64_t version = guard_dict_version(base);
     PyObject *value = PyDict_GetItemWithError(base, step->operand);
     if (value != NULL &&
-        version == dict_version(base)) { /* comparing keys may have run user code */
+        version == guard_dict_version(base)) { /* comparing keys may have run user code */
         step->memo = (DictMemo){version, value};
     }
     return Py_XNewRef(value);
@@ -228,6 +216,11 @@ static int take_operand(GuardStep *step, OperandKind kind, PyObject *operand, Py
         break;
     }
     return 0;
+}
+
+bool guard_step_is_dict_item(const GuardStep *step)
+{
+    return step->load == load_dict_item;
 }
 
 int guard_step_build(GuardStep *step, PyObject *description, PyObject *local_names)

@@ -42,22 +42,22 @@ static bool constants_equal(PyObject *left, PyObject *right)
     return PyObject_RichCompareBool(left, right, Py_EQ) == 1;
 }
 
-static bool check_is(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+static bool check_is(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
     return value == expected_object(test);
 }
 
-static bool check_type(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+static bool check_type(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
     return (PyObject *)Py_TYPE(value) == expected_object(test);
 }
 
-static bool check_equals(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+static bool check_equals(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
     return constants_equal(value, test->expected);
 }
 
-static bool check_length(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+static bool check_length(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
     if (PyDict_Check(value)) {
         return PyDict_GET_SIZE(value) == test->number;
@@ -69,48 +69,74 @@ static bool check_length(const GuardTest *test, PyObject *value, MetObjects *Py_
 }
 
 /* Keys in order. An OrderedDict keeps an order of its own beside the table that `PyDict_Next`
-   walks. */
-static bool check_keys(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+ * walks.
+ */
+static bool keys_equal(PyObject *dictionary, PyObject *expected)
 {
-    if (!PyDict_Check(value) || PyDict_GET_SIZE(value) != PyTuple_GET_SIZE(test->expected)) {
-        return false;
-    }
-    if (PyODict_Check(value)) {
-        PyObject *keys = PySequence_Tuple(value);
-        bool equal = keys != NULL && constants_equal(keys, test->expected);
+    if (PyODict_Check(dictionary)) {
+        PyObject *keys = PySequence_Tuple(dictionary);
+        bool equal = keys != NULL && constants_equal(keys, expected);
         Py_XDECREF(keys);
         return equal;
     }
     Py_ssize_t position = 0;
     PyObject *key;
-    for (Py_ssize_t i = 0; PyDict_Next(value, &position, &key, NULL); i++) {
-        if (i >= PyTuple_GET_SIZE(test->expected) ||
-            !constants_equal(key, PyTuple_GET_ITEM(test->expected, i))) {
+    for (Py_ssize_t i = 0; PyDict_Next(dictionary, &position, &key, NULL); i++) {
+        if (i >= PyTuple_GET_SIZE(expected) ||
+            !constants_equal(key, PyTuple_GET_ITEM(expected, i))) {
             return false;
         }
     }
     return true;
 }
 
-static bool check_contains(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+static bool check_keys(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
-    int contains = PyDict_Check(value)     ? PyDict_Contains(value, test->expected)
-                   : PyAnySet_Check(value) ? PySet_Contains(value, test->expected)
-                                           : -1;
-    return contains == 1;
+    if (!PyDict_Check(value) || PyDict_GET_SIZE(value) != PyTuple_GET_SIZE(test->expected)) {
+        return false;
+    }
+    uint64_t version = PyODict_Check(value) ? 0 : guard_dict_version(value);
+    if (version != 0 && version == test->passed_version) {
+        return true;
+    }
+    bool equal = keys_equal(value, test->expected);
+    test->passed_version = equal ? version : 0;
+    return equal;
 }
 
-static bool check_lacks(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+/* Whether a dictionary or set has the expected key (1) or not (0); -1 for other objects. */
+static int find_key(PyObject *value, PyObject *key)
 {
-    int contains = PyDict_Check(value)     ? PyDict_Contains(value, test->expected)
-                   : PyAnySet_Check(value) ? PySet_Contains(value, test->expected)
-                                           : -1;
-    return contains == 0;
+    if (PyDict_Check(value)) {
+        return PyDict_Contains(value, key);
+    }
+    return PyAnySet_Check(value) ? PySet_Contains(value, key) : -1;
+}
+
+static bool check_key(GuardTest *test, PyObject *value, int wanted)
+{
+    uint64_t version = PyDict_Check(value) ? guard_dict_version(value) : 0;
+    if (version != 0 && version == test->passed_version) {
+        return true;
+    }
+    bool holds = find_key(value, test->expected) == wanted;
+    test->passed_version = holds ? version : 0;
+    return holds;
+}
+
+static bool check_contains(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+{
+    return check_key(test, value, 1);
+}
+
+static bool check_lacks(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+{
+    return check_key(test, value, 0);
 }
 
 /* `expected` maps each member to itself, so that a member can be compared with the one that it
    equals. */
-static bool check_members(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+static bool check_members(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
     if (!PyAnySet_Check(value) || PySet_GET_SIZE(value) != PyDict_GET_SIZE(test->expected)) {
         return false;
@@ -126,39 +152,37 @@ static bool check_members(const GuardTest *test, PyObject *value, MetObjects *Py
     return equal;
 }
 
-static bool check_has_attribute(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+static bool check_has_attribute(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
     PyObject *attribute = PyObject_GetAttr(value, test->expected);
     Py_XDECREF(attribute);
     return attribute != NULL;
 }
 
-static bool check_lacks_attribute(const GuardTest *test, PyObject *value,
-                                  MetObjects *Py_UNUSED(met))
+static bool check_lacks_attribute(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
     PyObject *attribute = PyObject_GetAttr(value, test->expected);
     Py_XDECREF(attribute);
     return attribute == NULL && PyErr_ExceptionMatches(PyExc_AttributeError);
 }
 
-static bool check_type_lacks(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+static bool check_type_lacks(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
     return PyType_Check(value) && _PyType_Lookup((PyTypeObject *)value, test->expected) == NULL;
 }
 
-static bool check_code(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+static bool check_code(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
     return PyFunction_Check(value) &&
            ((PyFunctionObject *)value)->func_code == expected_object(test);
 }
 
-static bool check_grad_mode(const GuardTest *test, PyObject *Py_UNUSED(value),
-                            MetObjects *Py_UNUSED(met))
+static bool check_grad_mode(GuardTest *test, PyObject *Py_UNUSED(value), MetObjects *Py_UNUSED(met))
 {
     return torch_library.grad_mode_is_enabled() == (bool)test->number;
 }
 
-static bool check_dispatch_state(const GuardTest *test, PyObject *Py_UNUSED(value),
+static bool check_dispatch_state(GuardTest *test, PyObject *Py_UNUSED(value),
                                  MetObjects *Py_UNUSED(met))
 {
     return memcmp(torch_library_dispatch_state(), test->words, sizeof test->words) == 0;
@@ -188,7 +212,7 @@ static bool device_matches(const TensorExpectation *expected, TensorHandle handl
 
 /* The key set comes first: a fake, nested or sparse tensor differs there, before it is asked for
    sizes it does not have. */
-static bool check_tensor(const GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
+static bool check_tensor(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
     const TensorExpectation *expected = test->tensor;
     if (!tensor_access_is_tensor(value) || tensor_access_key_set(value) != expected->key_set) {
@@ -212,7 +236,7 @@ static bool check_tensor(const GuardTest *test, PyObject *value, MetObjects *Py_
 }
 
 /* Whether the object is new to its group in this check. */
-static bool check_distinct(const GuardTest *test, PyObject *value, MetObjects *met)
+static bool check_distinct(GuardTest *test, PyObject *value, MetObjects *met)
 {
     size_t slot = ((uintptr_t)value >> 5) & met->mask;
     while (met->table[slot].object != NULL) {
@@ -226,7 +250,7 @@ static bool check_distinct(const GuardTest *test, PyObject *value, MetObjects *m
 }
 
 /* Whether the object is the one that its group met first. */
-static bool check_same(const GuardTest *test, PyObject *value, MetObjects *met)
+static bool check_same(GuardTest *test, PyObject *value, MetObjects *met)
 {
     PyObject **first = &met->same[test->number];
     if (*first == NULL) {
@@ -401,6 +425,22 @@ int guard_test_build(GuardTest *test, PyObject *description)
     }
     PyErr_Format(PyExc_ValueError, "unknown guard test %R", name);
     return -1;
+}
+
+bool guard_test_is_settled(const GuardTest *test)
+{
+    if (test->check == check_is) {
+        return true;
+    }
+    if (test->check == check_type) { /* instances of other classes may change their class */
+        PyObject *type = expected_object(test);
+        return type != NULL && type != (PyObject *)&PyModule_Type &&
+               !PyType_HasFeature((PyTypeObject *)type, Py_TPFLAGS_HEAPTYPE);
+    }
+    return test->check == check_equals &&
+           (test->expected == Py_None || PyBool_Check(test->expected) ||
+            PyLong_CheckExact(test->expected) || PyFloat_CheckExact(test->expected) ||
+            PyUnicode_CheckExact(test->expected));
 }
 
 bool guard_test_is_dead(const GuardTest *test)
