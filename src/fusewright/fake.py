@@ -221,7 +221,7 @@ def run_by_rule(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
     geometry = RULES[op](*args, **kwargs)
     if geometry is None:
         return run_on_meta(mode, op, args, kwargs)
-    device = common_device(op, args, kwargs)
+    device = result_device(op, args, kwargs)
     if isinstance(geometry, Geometry):
         result: Any = mode.wrap(geometry.allocate(), device)
     else:
@@ -240,10 +240,7 @@ def run_on_meta(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
 def run_with_device(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Factories and conversions: the result is on the device asked for, else on the arguments', else on the CPU."""
     args, kwargs = _faked(mode, args, kwargs)
-    given = kwargs.get("device")
-    device = torch.device(given) if given is not None else common_device(op, args, kwargs)
-    if device.type != "cpu" and device.index is None and device.type != "meta":
-        device = torch.device(device.type, 0)
+    device = result_device(op, args, kwargs)
     meta_kwargs = {**kwargs, "device": META}
     meta_kwargs.pop("pin_memory", None)
     return _run_meta_kernel(mode, op, args, meta_kwargs, device)
@@ -268,19 +265,7 @@ def index(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     """Advanced indexing: only a mask makes the result's size depend on values."""
     masks = (torch.bool, torch.uint8)
     masked = any(one is not None and one.dtype in masks for one in args[1])
-    return (run_on_values if masked else run_on_meta)(mode, op, args, kwargs)
-
-
-def convolution(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Torch's meta kernel for the sizes; the layout is the library's that would run it on the real device."""
-    args, kwargs = _faked(mode, args, kwargs)
-    result = run_on_meta(mode, op, args, kwargs)
-    if result.numel() == 0:
-        return result
-    layout = torch_compat.convolution_memory_format(*args, **kwargs)
-    if result.is_contiguous(memory_format=layout):
-        return result
-    return mode.wrap(result.meta_tensor.contiguous(memory_format=layout), result.device)
+    return (run_on_values if masked else run_by_rule)(mode, op, args, kwargs)
 
 
 def lift_fresh(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -314,7 +299,6 @@ SPECIAL: dict[Any, Handler] = {
     aten._local_scalar_dense.default: run_on_values,
     aten.equal.default: run_on_values,
     aten.index.Tensor: index,
-    aten.convolution.default: convolution,
     torch.ops.prim.device.default: device_of,
     **{
         op: change_geometry
@@ -344,6 +328,17 @@ def constant(mode: FakeMode, tensor: torch.Tensor, device: torch.device) -> Fake
 
 
 # -- arguments -------------------------------------------------------------------------------------------------------
+
+
+def result_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+    """The device that a call asks for by its `device` argument, else that of its tensors."""
+    given = kwargs.get("device")
+    if given is None:
+        return common_device(op, args, kwargs)
+    device = torch.device(given)
+    if device.index is None and device.type not in ("cpu", "meta"):
+        return torch.device(device.type, 0)
+    return device
 
 
 def common_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
