@@ -19,7 +19,6 @@ from fusewright.ir.parse import parse_program
 from fusewright.kernels.triton import TritonKernel, write
 from fusewright.runtime.triton_compiler import compile_cubin
 from fusewright.schedule import schedule
-
 from tests.golden import read_cases
 from tests.kernels.triton.operators import operator_programs
 

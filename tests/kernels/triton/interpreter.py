@@ -18,6 +18,9 @@ os.environ["TRITON_INTERPRET"] = "1"
 import numpy as np
 import torch
 import triton.language as tl
+from triton.language.extra import libdevice
+from triton.runtime.interpreter import InterpreterOptions, TensorHandle, interpreter_builder
+
 from fusewright.context import CompileContext
 from fusewright.ir.canonical import canonical_group, canonical_names
 from fusewright.ir.group import Group, Schedule
@@ -26,17 +29,13 @@ from fusewright.ir.parse import parse_program
 from fusewright.ir.program import Buffer, BufferReference, Program, ViewReference
 from fusewright.kernels.triton import TritonKernel, write
 from fusewright.schedule import schedule
-from triton.language.extra import libdevice
-from triton.runtime.interpreter import TensorHandle
+
+interpreter_builder.options = InterpreterOptions(debug=True, sanitize_overflow=False)
 
 TORCH: dict[str, Callable[..., torch.Tensor]] = {
     **{
         name: getattr(torch, name)
-        for name in (
-            "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh "
-            "acosh atanh erf erfc erfinv lgamma floor ceil trunc rsqrt fmod pow atan2 hypot "
-            "copysign nextafter"
-        ).split()
+        for name in ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma", "floor", "ceil", "trunc", "rsqrt", "fmod", "pow", "atan2", "hypot", "copysign", "nextafter"]
     },
     "nearbyint": torch.round,
     "signbit": lambda x: torch.signbit(x).to(torch.int32),

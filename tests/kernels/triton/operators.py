@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from fusewright.ir.dtype import DType
 from fusewright.ir.ops import OPERATIONS, Operation, Result
 

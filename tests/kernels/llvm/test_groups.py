@@ -1,0 +1,354 @@
+"""Whole groups against eager: reductions, locals, masks, indirect and transposed reads, tails, odd shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from fusewright.runtime.llvm_engine import cpu_target
+from tests.kernels.llvm.harness import build
+
+WIDTHS = ["auto", "avx2", "scalar"]
+LENGTHS = [1, 3, 16, 49, 64, 100, 128, 769, 5000]
+"""Row lengths: under a vector, one, a masked step, whole steps, tails, long sums."""
+
+
+def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def reduce_rows(kind: str, rows: int, columns: int, result: str = "f32", source: str = "f32") -> str:
+    """Reduce each row of x[rows, columns] into y[rows]."""
+    return f"""group reduce [i0<{rows}]
+  read x: {source}[{rows}, {columns}]
+  write y: {result}[{rows}]
+  local m: {result}
+  stage over [r0<{columns}]
+    t0 = load x[{columns}*i0 + r0]
+    reduce m = {kind} t0
+  stage
+    t0 = load m[0]
+    store y[i0] = t0
+"""
+
+
+def reduce_columns(kind: str, rows: int, columns: int, result: str = "f32") -> str:
+    """Reduce each column of x[rows, columns] into y[columns]."""
+    return f"""group reduce [i0<{columns}]
+  read x: f32[{rows}, {columns}]
+  write y: {result}[{columns}]
+  local m: {result}
+  stage over [r0<{rows}]
+    t0 = load x[{columns}*r0 + i0]
+    reduce m = {kind} t0
+  stage
+    t0 = load m[0]
+    store y[i0] = t0
+"""
+
+
+EAGER: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "sum": lambda x, d: x.double().sum(d).float(),
+    "prod": lambda x, d: x.double().prod(d).float(),
+    "max": lambda x, d: x.amax(d),
+    "min": lambda x, d: x.amin(d),
+    "argmax": lambda x, d: x.argmax(d),
+    "argmin": lambda x, d: x.argmin(d),
+}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("kind", EAGER)
+@pytest.mark.parametrize("along", ["rows", "columns"])
+def test_reductions(kind: str, along: str, width: str) -> None:
+    result = "i64" if kind.startswith("arg") else "f32"
+    generator = torch.Generator().manual_seed(0)
+    for length in LENGTHS:
+        shape = (7, length) if along == "rows" else (length, 37)
+        x = torch.randn(shape, generator=generator)
+        if kind == "prod":
+            x = 1 + x / 100
+        write = reduce_rows if along == "rows" else reduce_columns
+        kernel = build(write(kind, *shape, result), cpu_target(width))
+        y = torch.empty(7 if along == "rows" else 37, dtype=getattr(torch, {"f32": "float32", "i64": "int64"}[result]))
+        kernel({"x": x, "y": y})
+        close(y, EAGER[kind](x, 1 if along == "rows" else 0))
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "argmax", "argmin"])
+@pytest.mark.parametrize("along", ["rows", "columns"])
+def test_extremes_find_nan_and_the_first_of_equals(kind: str, along: str) -> None:
+    result = "i64" if kind.startswith("arg") else "f32"
+    x = torch.zeros(100, 100)
+    for place in range(50):
+        x[place, 2 * place] = math.nan
+        x[2 * place, place] = math.nan
+    x[:, 97] = math.inf if "max" in kind else -math.inf
+    x[::3, 11] = x[::3, 97]
+    y = torch.empty(100, dtype=torch.int64 if result == "i64" else torch.float32)
+    write = reduce_rows if along == "rows" else reduce_columns
+    build(write(kind, 100, 100, result))({"x": x, "y": y})
+    close(y, EAGER[kind](x, 1 if along == "rows" else 0))
+
+
+def test_long_sums_stay_exact() -> None:
+    x = torch.randn(4, 200_003, generator=torch.Generator().manual_seed(0))
+    y = torch.empty(4)
+    build(reduce_rows("sum", 4, 200_003))({"x": x, "y": y})
+    assert float((y - x.double().sum(1)).abs().max()) < 2e-4
+    ones = torch.ones(30_000_000)
+    build(reduce_rows("sum", 1, 30_000_000))({"x": ones, "y": y})
+    assert float(y[0]) == 30_000_000  # one by one, single precision stops at 2^24
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_welford(length: int, width: str) -> None:
+    text = f"""group variance [i0<5]
+  read x: f32[5, {length}]
+  write mean: f32[5]
+  write squares: f32[5]
+  local m: f32
+  local s: f32
+  stage over [r0<{length}]
+    t0 = load x[{length}*i0 + r0]
+    reduce m, s = welford t0
+  stage
+    t0 = load m[0]
+    store mean[i0] = t0
+    t1 = load s[0]
+    store squares[i0] = t1
+"""
+    x = torch.randn(5, length, generator=torch.Generator().manual_seed(0)) + 1000
+    mean, squares = torch.empty(5), torch.empty(5)
+    build(text, cpu_target(width))({"x": x, "mean": mean, "squares": squares})
+    wanted = x.double()
+    torch.testing.assert_close(mean.double(), wanted.mean(1), rtol=1e-6, atol=0)
+    deviations = (wanted - wanted.mean(1, keepdim=True)).square().sum(1)
+    torch.testing.assert_close(squares.double(), deviations, rtol=1e-4, atol=1e-5)
+
+
+def softmax(length: str, size: str = "") -> str:
+    """Softmax over rows, the exponentials kept in a row local."""
+    return f"""group softmax [i0<6]{size}
+  read x: f32[6, {length}]
+  write y: f32[6, {length}]
+  local m: f32
+  local e: f32[{length}]
+  local s: f32
+  stage over [r0<{length}]
+    t0 = load x[{length}*i0 + r0]
+    reduce m = max t0
+  stage over [r0<{length}]
+    t0 = load x[{length}*i0 + r0]
+    t1 = load m[0]
+    t2 = sub t0, t1
+    t3 = exp t2
+    store e[r0] = t3
+    reduce s = sum t3
+  stage over [r0<{length}]
+    t0 = load e[r0]
+    t1 = load s[0]
+    t2 = div t0, t1
+    store y[{length}*i0 + r0] = t2
+"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_softmax(length: int, width: str) -> None:
+    x = torch.randn(6, length, generator=torch.Generator().manual_seed(length))
+    y = torch.empty_like(x)
+    build(softmax(str(length)), cpu_target(width))({"x": x, "y": y})
+    close(y, x.softmax(1))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_one_kernel_serves_every_size(width: str) -> None:
+    kernel = build(softmax("s0", "\n  size s0 in [2, 100000]"), cpu_target(width))
+    for length in (2, 16, 49, 300):
+        x = torch.randn(6, length)
+        y = torch.empty_like(x)
+        kernel({"x": x, "y": y}, s0=length)
+        close(y, x.softmax(1))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (16, 16), (33, 45), (100, 17), (64, 256)])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i64", "bf16", "bool"])
+def test_transposed_read(rows: int, columns: int, dtype: str, width: str) -> None:
+    text = f"""group turn [i0<{columns}, i1<{rows}]
+  read x: {dtype}[{rows}, {columns}]
+  write y: {dtype}[{columns}, {rows}]
+  stage
+    t0 = load x[{columns}*i1 + i0]
+    store y[{rows}*i0 + i1] = t0
+"""
+    names = {"f32": "float32", "f64": "float64", "i64": "int64", "bf16": "bfloat16", "bool": "bool"}
+    x = (torch.randn(rows, columns) * 3).to(getattr(torch, names[dtype]))
+    y = torch.zeros(columns, rows, dtype=x.dtype)
+    build(text, cpu_target(width))({"x": x, "y": y})
+    assert torch.equal(y, x.t())
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_masked_reads_stay_inside(width: str) -> None:
+    """A padded copy whose reads outside of the mask would lie a terabyte away."""
+    far = 2**38
+    text = f"""group pad [i0<9, i1<23]
+  read x: f32[5, 20]
+  write y: f32[9, 23]
+  stage
+    t0 = index i0 - 2: i64
+    t1 = ge t0, 0
+    t2 = lt t0, 5
+    t3 = bitwise_and t1, t2
+    t4 = index i1 - 1: i64
+    t5 = ge t4, 0
+    t6 = lt t4, 20
+    t7 = bitwise_and t5, t6
+    t8 = bitwise_and t3, t7
+    t9 = load x[{far}*((i0 + 7) // 9) - {far} + {far}*((i0 + 2) // 9) + 20*i0 + i1 - 41]
+    t10 = masked t8, t9, 7.0
+    store y[23*i0 + i1] = t10
+"""
+    x = torch.randn(5, 20)
+    y = torch.empty(9, 23)
+    build(text, cpu_target(width))({"x": x, "y": y})
+    close(y, torch.nn.functional.pad(x, (1, 2, 2, 2), value=7.0))
+
+
+EMBEDDING = """group embedding [i0<12, i1<50]
+  read table: f32[9, 50]
+  read index: i64[12]
+  write y: f32[12, 50]
+  stage
+    t0 = load index[i0]
+    k0 = indirect t0 below 9 wrap check
+    t1 = load table[50*k0 + i1]
+    store y[50*i0 + i1] = t1
+"""
+
+GATHER = """group gather [i0<12, i1<50]
+  read table: f32[12, 9]
+  read index: i64[12, 50]
+  write y: f32[12, 50]
+  stage
+    t0 = load index[50*i0 + i1]
+    k0 = indirect t0 below 9 wrap check
+    t1 = load table[9*i0 + k0]
+    store y[50*i0 + i1] = t1
+"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_indirect_reads_wrap_and_are_checked(width: str) -> None:
+    embedding, gather = build(EMBEDDING, cpu_target(width)), build(GATHER, cpu_target(width))
+    table, y = torch.randn(9, 50), torch.empty(12, 50)
+    index = torch.randint(-9, 9, (12,))
+    embedding({"table": table, "index": index, "y": y})
+    assert torch.equal(y, table[index])
+    wide_table, wide_index = torch.randn(12, 9), torch.randint(0, 9, (12, 50))
+    gather({"table": wide_table, "index": wide_index, "y": y})
+    assert torch.equal(y, wide_table.gather(1, wide_index))
+    for bad in (9, -10, 2**40):
+        index[5] = bad
+        with pytest.raises(IndexError):
+            embedding({"table": table, "index": index, "y": y})
+        wide_index[3, 49] = bad
+        with pytest.raises(IndexError):
+            gather({"table": wide_table, "index": wide_index, "y": y})
+        wide_index[3, 49] = 0
+    index[5] = 0
+    embedding({"table": table, "index": index, "y": y})
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 4096, 100_003])
+def test_pointwise_tails(count: int, width: str) -> None:
+    text = f"""group line [i0<{count}]
+  read x: f32[{count}]
+  write y: f32[{count}]
+  stage
+    t0 = load x[i0]
+    t1 = mul t0, t0
+    store y[i0] = t1
+"""
+    x = torch.randn(count + 64)
+    y = torch.full((count + 64,), 3.0)
+    build(text, cpu_target(width))({"x": x, "y": y})
+    close(y[:count], x[:count].square())
+    assert bool((y[count:] == 3.0).all())  # nothing past the end is written
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_strided_reversed_and_broadcast_reads(width: str) -> None:
+    text = """group mix [i0<7, i1<37]
+  read x: f32[7, 111]
+  read y: f32[37]
+  read z: f32[7]
+  write w: f32[7, 37]
+  stage
+    t0 = load x[111*i0 + 3*i1 + 1]
+    t1 = load y[36 - i1]
+    t2 = load z[i0]
+    t3 = mul t0, t1
+    t4 = add t3, t2
+    store w[37*i0 + i1] = t4
+"""
+    x, y, z = torch.randn(7, 111), torch.randn(37), torch.randn(7)
+    w = torch.empty(7, 37)
+    build(text, cpu_target(width))({"x": x, "y": y, "z": z, "w": w})
+    close(w, x[:, 1::3] * y.flip(0) + z[:, None])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_scalar_group(width: str) -> None:
+    text = """group one []
+  read x: f32[]
+  write y: f32[]
+  stage
+    t0 = load x[0]
+    t1 = exp t0
+    store y[0] = t1
+"""
+    x, y = torch.tensor(1.0), torch.empty(())
+    build(text, cpu_target(width))({"x": x, "y": y})
+    close(y, x.exp())
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_in_place(width: str) -> None:
+    text = """group half [i0<1000]
+  read x: f32[1000]
+  write y: f32[1000]
+  reuse x for y
+  stage
+    t0 = load x[i0]
+    t1 = mul t0, 0.5
+    store y[i0] = t1
+"""
+    x = torch.randn(1000)
+    wanted = x * 0.5
+    build(text, cpu_target(width))({"x": x, "y": x})
+    assert torch.equal(x, wanted)
+
+
+def test_scatter_adds_in_order() -> None:
+    text = """group scatter [i0<500]
+  read index: i64[500]
+  read x: f32[500]
+  write y: f32[10]
+  stage
+    t0 = load index[i0]
+    k0 = indirect t0 below 10 wrap check
+    t1 = load x[i0]
+    accumulate add y[k0] = t1
+"""
+    index, x = torch.randint(0, 10, (500,)), torch.randn(500)
+    y = torch.zeros(10)
+    build(text)({"index": index, "x": x, "y": y})
+    assert torch.equal(y, torch.zeros(10).index_add(0, index, x))
