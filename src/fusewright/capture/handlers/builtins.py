@@ -7,7 +7,7 @@ import types
 from typing import Any
 
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import DECLINED, PURE, handles
+from fusewright.capture.handlers.registry import DECLINED, HANDLERS, PURE, handles
 from fusewright.capture.sources import ConstantSource
 from fusewright.capture.values.base import MISSING, NotConstant, Value
 from fusewright.capture.values.classes import ClassValue, SuperValue
@@ -184,6 +184,17 @@ def init_exception(interpreter: Any, instance: Value, *arguments: Value) -> None
         instance.arguments = list(arguments)
 
 
+@handles(BaseException.__str__)
+def exception_text(interpreter: Any, instance: ExceptionValue) -> Value:
+    match instance.arguments:
+        case []:
+            return ConstantValue("")
+        case [only]:
+            return interpreter.call_object(str, None, [only], {})  # type: ignore[no-any-return]
+        case arguments:
+            return interpreter.call_object(str, None, [interpreter.new_tuple(arguments)], {})  # type: ignore[no-any-return]
+
+
 @handles(BaseException.with_traceback)
 def with_traceback(interpreter: Any, instance: Value, traceback: Value) -> Value:
     return instance
@@ -218,7 +229,7 @@ def _text(interpreter: Any, value: Value, name: str, function: Any) -> Any:
     except NotConstant:
         pass
     method, _ = interpreter.class_attribute(value.python_type(), name)
-    if isinstance(method, types.FunctionType):
+    if isinstance(method, types.FunctionType) or method in HANDLERS:
         return interpreter.call_special(value, name, [])
     if name == "__str__":
         return _text(interpreter, value, "__repr__", repr)

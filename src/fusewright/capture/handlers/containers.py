@@ -412,7 +412,7 @@ def copy_mapping(interpreter: Any, mapping: Any) -> Value:
     return result
 
 
-@handles(dict.fromkeys)
+@handles(vars(dict)["fromkeys"])
 def from_keys(interpreter: Any, cls: Value, keys: Value, value: Value | None = None) -> Value:
     result = DictValue(cls.constant())
     for key in interpreter.items(keys):

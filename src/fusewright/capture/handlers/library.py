@@ -185,9 +185,9 @@ def chain(interpreter: Any, *iterables: Value) -> Value:
     return _chained(IteratorValue.over(iterables))
 
 
-@handles(itertools.chain.from_iterable)
-def chain_from_iterable(interpreter: Any, *arguments: Value) -> Value:
-    return _chained(interpreter.iterate(arguments[-1]))
+@handles(vars(itertools.chain)["from_iterable"])
+def chain_from_iterable(interpreter: Any, cls: Value, iterables: Value) -> Value:
+    return _chained(interpreter.iterate(iterables))
 
 
 def _chained(outer: Value) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -144,3 +145,27 @@ def pairwise(iterable: Iterable[Any]) -> Iterator[Any]:
     for item in iterator:
         yield previous, item
         previous = item
+
+
+@polyfill(operator.itemgetter)
+def item_getter(item: Any, /, *items: Any) -> Callable[[Any], Any]:
+    if not items:
+        return lambda owner: owner[item]
+    return lambda owner: tuple([owner[each] for each in (item, *items)])
+
+
+@polyfill(operator.attrgetter)
+def attribute_getter(name: str, /, *names: str) -> Callable[[Any], Any]:
+    def read(owner: Any, path: str) -> Any:
+        for part in path.split("."):
+            owner = getattr(owner, part)
+        return owner
+
+    if not names:
+        return lambda owner: read(owner, name)
+    return lambda owner: tuple([read(owner, each) for each in (name, *names)])
+
+
+@polyfill(operator.methodcaller)
+def method_caller(name: str, /, *arguments: Any, **keywords: Any) -> Callable[[Any], Any]:
+    return lambda owner: getattr(owner, name)(*arguments, **keywords)

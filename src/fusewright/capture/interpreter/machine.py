@@ -473,6 +473,10 @@ class Machine:
         )
         return self._graph_result(node, result)
 
+    def add_effect(self, function: Any, arguments: Sequence[Any]) -> None:
+        """Put a call with constant arguments in the graph for what it does, not for its result."""
+        self.builder.add_call(function, arguments, {}, None, self._describe_node)
+
     def _describe_node(self, node: fx.Node) -> None:
         place = self.location()
         if place is not None:

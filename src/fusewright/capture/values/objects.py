@@ -13,7 +13,7 @@ from typing import Any
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import AttributeSource, InstanceSource, Source
-from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, TracedError, Value
+from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, TracedError, Value
 
 SLOT_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 """Descriptors written in C that read a part of the object which is not in its `__dict__`."""
@@ -235,6 +235,11 @@ class ExceptionValue(ObjectValue):
     def describe(self) -> str:
         arguments = ", ".join(argument.describe() for argument in self.arguments)
         return f"{self.cls.__name__}({arguments})"
+
+    def to_python(self) -> Any:
+        if self.cls.__module__ != "builtins":
+            raise NotConstant(self)
+        return self.cls(*[argument.to_python() for argument in self.arguments])
 
     def parts(self) -> Sequence[Value]:
         return [*self.arguments, *super().parts()]
