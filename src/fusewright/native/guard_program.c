@@ -138,8 +138,8 @@ static int build_node(GuardProgram *self, PyObject *description)
     }
     int deepest = self->node_count > 0 ? self->nodes[self->node_count - 1].depth + 1 : 0;
     GuardNode *node = &self->nodes[self->node_count++];
-    node->depth = depth;
-    node->first_test = self->test_count;
+    node->depth = (int16_t)Py_MIN(depth, GUARD_PROGRAM_DEPTH);
+    node->first_test = (int32_t)self->test_count;
     if (guard_step_build(&node->step, step, self->local_names) < 0) {
         return -1;
     }
@@ -217,7 +217,7 @@ static int build_program(GuardProgram *self, PyObject *nodes)
             return -1;
         }
     }
-    self->nodes[self->node_count].first_test = self->test_count;
+    self->nodes[self->node_count].first_test = (int32_t)self->test_count;
     size_met(self);
     mark_settled(self);
     return 0;
@@ -271,7 +271,6 @@ static void GuardProgram_dealloc(PyObject *object)
     }
     for (Py_ssize_t i = 0; i < self->test_count; i++) {
         Py_XDECREF(self->tests[i].expected);
-        PyMem_Free(self->tests[i].tensor);
     }
     PyMem_Free(self->nodes);
     PyMem_Free(self->tests);

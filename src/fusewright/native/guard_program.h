@@ -55,12 +55,14 @@ static inline uint64_t guard_dict_version(PyObject *dictionary)
 #endif
 }
 
+/* A large model has thousands of steps and tests, and reading them takes most of a check's time:
+   both are kept short. */
 struct GuardStep {
     StepLoad load;
     PyObject *operand; /* a name or key; may be NULL */
-    Py_ssize_t number; /* a position */
-    bool root;         /* reads no base */
     DictMemo memo;     /* for items of dictionaries */
+    int32_t number;    /* a position */
+    bool root;         /* reads no base */
 };
 
 typedef struct {
@@ -74,12 +76,12 @@ typedef struct {
 
 struct GuardTest {
     TestCheck check;
-    PyObject *expected;        /* an object, or a weak reference to it; may be NULL */
-    Py_ssize_t number;         /* a length, or the group of a comparison between objects */
-    TensorExpectation *tensor; /* for tensor tests */
-    uint64_t words[2];         /* for the dispatch state */
-    uint64_t passed_version;   /* of the dictionary whose keys last were as expected */
-    bool weak;                 /* `expected` is a weak reference */
+    PyObject *expected; /* an object, a weak reference to it, or bytes of what is compared */
+    union {
+        Py_ssize_t number;       /* a length, or the group of a comparison between objects */
+        uint64_t passed_version; /* of the dictionary whose keys last were as expected */
+    };
+    bool weak; /* `expected` is a weak reference */
 };
 
 /* Fill a step from a tuple `(name, operand?)`. -1 with an exception when it is malformed. */

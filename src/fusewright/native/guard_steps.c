@@ -181,11 +181,16 @@ static const StepKind *find_kind(PyObject *name)
 
 static int take_position(GuardStep *step, PyObject *operand)
 {
-    step->number = PyLong_AsSsize_t(operand);
-    if (step->number < 0 && !PyErr_Occurred()) {
-        PyErr_SetString(PyExc_ValueError, "a position in a guard step must be at least 0");
+    Py_ssize_t number = PyLong_AsSsize_t(operand);
+    if (number == -1 && PyErr_Occurred()) {
+        return -1;
     }
-    return step->number < 0 ? -1 : 0;
+    if (number < 0 || number > INT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "a guard step cannot have the position %zd", number);
+        return -1;
+    }
+    step->number = (int32_t)number;
+    return 0;
 }
 
 static int take_name(GuardStep *step, PyObject *operand)
@@ -203,7 +208,7 @@ static int take_operand(GuardStep *step, OperandKind kind, PyObject *operand, Py
 {
     switch (kind) {
     case LOCAL_NAME:
-        step->number = PySequence_Index(local_names, operand);
+        step->number = (int32_t)PySequence_Index(local_names, operand); /* at most 256 names */
         return step->number < 0 ? -1 : 0;
     case POSITION:
         return take_position(step, operand);

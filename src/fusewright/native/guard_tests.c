@@ -185,7 +185,8 @@ static bool check_grad_mode(GuardTest *test, PyObject *Py_UNUSED(value), MetObje
 static bool check_dispatch_state(GuardTest *test, PyObject *Py_UNUSED(value),
                                  MetObjects *Py_UNUSED(met))
 {
-    return memcmp(torch_library_dispatch_state(), test->words, sizeof test->words) == 0;
+    return memcmp(torch_library_dispatch_state(), PyBytes_AS_STRING(test->expected),
+                  2 * sizeof(uint64_t)) == 0;
 }
 
 static bool extents_match(const int64_t *found, const int64_t *expected, int64_t count)
@@ -214,7 +215,7 @@ static bool device_matches(const TensorExpectation *expected, TensorHandle handl
    sizes it does not have. */
 static bool check_tensor(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
-    const TensorExpectation *expected = test->tensor;
+    const TensorExpectation *expected = (const void *)PyBytes_AS_STRING(test->expected);
     if (!tensor_access_is_tensor(value) || tensor_access_key_set(value) != expected->key_set) {
         return false;
     }
@@ -311,9 +312,9 @@ static int build_dispatch_state(GuardTest *test, PyObject *expected)
     if (!PyArg_ParseTuple(expected, "KK:dispatch_state", &included, &excluded)) {
         return -1;
     }
-    test->words[0] = included;
-    test->words[1] = excluded;
-    return 0;
+    uint64_t words[] = {included, excluded};
+    test->expected = PyBytes_FromStringAndSize((char *)words, sizeof words);
+    return test->expected == NULL ? -1 : 0;
 }
 
 static int build_group(GuardTest *test, PyObject *expected)
@@ -366,12 +367,12 @@ static int build_tensor(GuardTest *test, PyObject *expected)
         return -1;
     }
     int64_t dim = PyTuple_GET_SIZE(sizes);
-    TensorExpectation *tensor = PyMem_Calloc(1, sizeof *tensor + 2 * (size_t)dim * sizeof(int64_t));
-    if (tensor == NULL) {
-        PyErr_NoMemory();
+    Py_ssize_t size = (Py_ssize_t)sizeof(TensorExpectation) + 2 * dim * (Py_ssize_t)sizeof(int64_t);
+    test->expected = PyBytes_FromStringAndSize(NULL, size);
+    if (test->expected == NULL) {
         return -1;
     }
-    test->tensor = tensor;
+    TensorExpectation *tensor = (void *)PyBytes_AS_STRING(test->expected);
     tensor->key_set = key_set;
     tensor->dtype = dtype;
     tensor->device_type = device_type;
