@@ -29,7 +29,7 @@ from fusewright.capture.bytecode import Builder, assemble, disassemble, with_bod
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.interpreter.attributes import find_class_attribute
 from fusewright.capture.interpreter.machine import Machine
-from fusewright.capture.sources import CellSource, DictItemSource, InstanceSource, Source
+from fusewright.capture.sources import CellSource, InstanceSource, Source
 from fusewright.capture.values.base import MISSING, NotConstant, Value
 from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
@@ -68,6 +68,8 @@ def pending_writes(machine: Machine) -> list[Write]:
                     if not _is_unchanged(machine, owner, name, value):
                         writes.append(Write(owner, name, value))
                 if getattr(owner, "changed", False):
+                    if isinstance(owner, DictValue) and owner.is_reordered():
+                        owner.entries(machine)
                     writes.append(Write(owner, None, None))
     return writes
 
@@ -104,7 +106,9 @@ def reachable_tensors(roots: Iterable[Value]) -> list[TensorValue]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, TensorValue):
+        if isinstance(value, ConstantValue):
+            value.constant()  # looked at here, so that its guard is made
+        elif isinstance(value, TensorValue):
             if value.object is MISSING:
                 found[id(value)] = value
         elif value.source is None or _is_changed(value):
@@ -347,24 +351,17 @@ class FunctionWriter:
 
     def _write_mapping(self, owner: DictValue) -> None:
         """Bring an existing dict to its new content, touching only what changed where the order allows."""
-        entries = owner.read_entries()
-        before = list(dict.keys(owner.object))
-        keys = [key.key() for key, _ in entries]
-        kept = set(before) & set(keys)
-        if [key for key in before if key in kept] != [key for key in keys[: len(kept)]]:
+        if owner.is_reordered():
             self.call(dict.clear, [owner])
             self.code.pop()
-            kept = set()
-        else:
-            for key in before:
-                if key not in kept:
-                    self.call(dict.__delitem__, [owner, lambda key=key: self.constant(key)])
-                    self.code.pop()
-        for key, item in entries:
-            stand_in = key.key()
-            unchanged = stand_in in kept and item.source == DictItemSource(owner.source, stand_in)  # type: ignore[arg-type]
-            if not unchanged:
+            for key, item in owner.read_entries():
                 self._store_item(owner, key, item)
+            return
+        for removed in owner.removed_keys():
+            self.call(dict.__delitem__, [owner, lambda removed=removed: self.constant(removed)])
+            self.code.pop()
+        for _, key, item in owner.changed_entries():
+            self._store_item(owner, key, item)
 
     # -- sources ---------------------------------------------------------------------------------
 

@@ -145,6 +145,26 @@ class DictValue(ObjectValue):
             for hashed, entry in self._entries.items()
         ]
 
+    def is_reordered(self) -> bool:
+        """Whether the keys that an existing dict had come in another order now, or after new ones."""
+        before = [key for key in dict.keys(self.object) if key in self._entries]
+        return before != list(self._entries)[: len(before)]
+
+    def changed_entries(self) -> list[tuple[Hashable, Value, Value]]:
+        """Stand-in, key and item of the entries that differ from the existing dict's, in order."""
+        return [
+            (hashed, ConstantValue(hashed) if entry[0] is None else entry[0], entry[1])
+            for hashed, entry in self._entries.items()
+            if entry[1] is not None and not self._is_original(hashed, entry[1])
+        ]
+
+    def _is_original(self, hashed: Hashable, item: Value) -> bool:
+        return self.source is not None and item.source == DictItemSource(self.source, hashed)
+
+    def removed_keys(self) -> list[Hashable]:
+        """The keys that an existing dict has no longer."""
+        return [key for key in dict.keys(self.object) if key not in self._entries]
+
     def to_python(self) -> Any:
         if self.cls not in (dict, collections.OrderedDict):
             raise NotConstant(self)

@@ -1,0 +1,139 @@
+"""What happens when a program raises, or does what cannot be captured."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright import api, capture
+from fusewright.errors import BackendCompilerFailed, Unsupported
+
+X = torch.arange(3.0)
+
+
+def branches(x: Any) -> Any:
+    y = x + 1
+    if y.sum() > 0:
+        return y
+    return -y
+
+
+def reads_item(x: Any) -> Any:
+    return x * x.sum().item()
+
+
+def opens_a_file(x: Any) -> Any:
+    open("/dev/null")
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [(branches, "branch-on-tensor"), (reads_item, "tensor-value"), (opens_a_file, "unknown-callable")],
+)
+def test_unsupported_names_the_line(function: Any, reason: str) -> None:
+    with pytest.raises(Unsupported) as raised:
+        api.compile(function, backend="eager", fullgraph=True)(X)
+    assert raised.value.reason == reason
+    assert raised.value.location.file == __file__
+    first = function.__code__.co_firstlineno
+    assert first < raised.value.location.line < first + 5
+    assert raised.value.remedy
+
+
+def test_without_fullgraph_it_runs_eagerly_with_one_warning() -> None:
+    compiled = api.compile(branches, backend="eager")
+    with pytest.warns(RuntimeWarning, match="test_errors.py") as caught:
+        assert torch.equal(compiled(X), X + 1)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(compiled(-X - 5), X + 4)
+
+
+def test_strict_makes_it_an_error() -> None:
+    with pytest.raises(Unsupported):
+        api.compile(branches, backend="eager", options={"strict": True})(X)
+
+
+def test_the_programs_exception_comes_from_its_own_line() -> None:
+    class Custom(Exception):
+        pass
+
+    def f(x):
+        y = x + 1
+        raise Custom("mine", 3)
+
+    compiled = api.compile(f, backend="eager", fullgraph=True)
+    for _ in range(2):
+        with pytest.raises(Custom) as raised:
+            compiled(X)
+        assert raised.value.args == ("mine", 3)
+        last = traceback.extract_tb(raised.value.__traceback__)[-1]
+        assert last.lineno == f.__code__.co_firstlineno + 2
+
+
+def test_torchs_exception_comes_through() -> None:
+    compiled = api.compile(lambda x: x @ torch.ones(5, 2), backend="eager", fullgraph=True)
+    with pytest.raises(RuntimeError, match="mat1|size"):
+        compiled(X.reshape(1, 3))
+
+
+def test_wrong_arguments_are_type_errors() -> None:
+    compiled = api.compile(lambda x: x, backend="eager")
+    with pytest.raises(TypeError):
+        compiled()
+    with pytest.raises(TypeError):
+        api.compile(3)
+    with pytest.raises(TypeError, match="options are"):
+        api.compile(lambda x: x, options={"no_such": 1})
+    with pytest.raises(ValueError, match="backend"):
+        api.compile(lambda x: x, backend="nothing")
+
+
+def test_a_backend_that_fails_is_named() -> None:
+    def broken(graph_module, inputs):
+        raise KeyError("oops")
+
+    compiled = api.compile(lambda x: x + 1, backend=broken)
+    with pytest.raises(BackendCompilerFailed, match="broken"):
+        compiled(X)
+    assert torch.is_grad_enabled()
+
+
+def test_trace_gives_one_graph() -> None:
+    graph_module = capture.trace(lambda x, n: x * n + 1, X, 3)
+    assert [node.op for node in graph_module.graph.nodes] == ["placeholder", "call_function", "call_function", "output"]
+    node = list(graph_module.graph.nodes)[1]
+    assert node.meta["location"][0] == __file__
+    assert "test_errors.py" in node.meta["stack_trace"]
+    assert node.meta["val"].shape == (3,)
+    with pytest.raises(Unsupported):
+        capture.trace(branches, X)
+
+
+def test_decorator_forms() -> None:
+    @api.compile(backend="eager", fullgraph=True)
+    def f(x):
+        "documented"
+        return x + 1
+
+    class Holder:
+        scale = 3
+
+        @api.compile(backend="eager")
+        def method(self, x):
+            return x * self.scale
+
+    assert torch.equal(f(X), X + 1) and f.__doc__ == "documented" and f.__name__ == "f"
+    assert torch.equal(Holder().method(X), X * 3)
+    assert api.compile(f, disable=True) is f
+
+
+def test_is_compiling_is_answered() -> None:
+    assert api.compile(lambda x: torch.compiler.is_compiling(), backend="eager")(X) is True
+    assert torch.compiler.is_compiling() is False

@@ -1,0 +1,268 @@
+"""When captured code may be used again, and when it must not."""
+
+from __future__ import annotations
+
+import gc
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fusewright import api
+from tests.capture.agreement import Point, assert_same
+
+X = torch.arange(6.0).reshape(2, 3)
+FACTOR = 2
+
+
+def helper(x: Any) -> Any:
+    return x * FACTOR
+
+
+class Settings:
+    scale = 2
+
+    def __init__(self) -> None:
+        self.items = [1, 2]
+        self.table = {"a": 1}
+        self.nested = Point(1, 2)
+        self.function = helper
+
+    def method(self, x: Any) -> Any:
+        return x + 1
+
+    @property
+    def doubled(self) -> int:
+        return self.scale * 2
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+        self.drop = nn.Dropout(0.5)
+        self.names = {"first": "a"}
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return self.drop(x)
+
+
+def uses_settings(s: Any, x: Any) -> Any:
+    x = s.function(s.method(x)) * s.scale * s.doubled + len(s.items) + s.items[0]
+    if "b" in s.table:
+        x = x + s.table["b"]
+    if hasattr(s, "extra"):
+        x = x - s.extra
+    return x * s.nested.x + s.table["a"]
+
+
+def set_scale_on_class(s: Settings) -> None:
+    s.scale = 5
+
+
+def patch_method(s: Settings) -> None:
+    s.method = types.MethodType(lambda self, x: x - 7, s)  # type: ignore[method-assign]
+
+
+def replace_function(s: Settings) -> None:
+    s.function = lambda x: x - 3
+
+
+MUTATIONS: dict[str, Callable[[Settings], Any]] = {
+    "instance attribute shadows class": set_scale_on_class,
+    "method patched on the instance": patch_method,
+    "function replaced": replace_function,
+    "list grows": lambda s: s.items.append(3),
+    "list item": lambda s: s.items.__setitem__(0, 9),
+    "dict key added": lambda s: s.table.update(b=4),
+    "dict value": lambda s: s.table.update(a=4),
+    "nested attribute": lambda s: setattr(s.nested, "x", 4),
+    "nested object replaced": lambda s: setattr(s, "nested", Point(6)),
+    "attribute appears": lambda s: setattr(s, "extra", 4),
+    "type of a value": lambda s: setattr(s.nested, "x", 1.5),
+    "list becomes tuple": lambda s: setattr(s, "items", (1, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutation_between_calls_is_noticed(name: str) -> None:
+    settings = Settings()
+    compiled = api.compile(uses_settings, backend="eager", fullgraph=True)
+    assert_same(compiled(settings, X), uses_settings(settings, X))
+    assert_same(compiled(settings, X), uses_settings(settings, X))
+    assert compiled.compiler.capture_count == 1
+    MUTATIONS[name](settings)
+    assert_same(compiled(settings, X), uses_settings(settings, X))
+    assert compiled.compiler.capture_count == 2
+
+
+def test_class_attributes_and_methods_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings()
+    compiled = api.compile(uses_settings, backend="eager", fullgraph=True)
+    compiled(settings, X)
+    monkeypatch.setattr(Settings, "scale", 9)
+    assert_same(compiled(settings, X), uses_settings(settings, X))
+    monkeypatch.setattr(Settings, "method", lambda self, x: x - 1)
+    assert_same(compiled(settings, X), uses_settings(settings, X))
+    monkeypatch.setattr(Settings, "doubled", property(lambda self: 11))
+    assert_same(compiled(settings, X), uses_settings(settings, X))
+    assert compiled.compiler.capture_count == 4
+
+
+def test_globals_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x):
+        return helper(x)
+
+    compiled = api.compile(f, backend="eager", fullgraph=True)
+    assert_same(compiled(X), X * 2)
+    monkeypatch.setitem(globals(), "FACTOR", 3)
+    assert_same(compiled(X), X * 3)
+    monkeypatch.setitem(globals(), "helper", lambda x: -x)
+    assert_same(compiled(X), -X)
+
+
+def test_what_is_not_read_is_not_guarded() -> None:
+    def f(point, x):
+        return x + point.x
+
+    compiled = api.compile(f, backend="eager", fullgraph=True)
+    point = Point(1, 2)
+    compiled(point, X)
+    point.y = 99
+    point.other = "new"
+    assert_same(compiled(point, X), X + 1)
+    assert compiled.compiler.capture_count == 1
+
+
+def test_a_number_that_is_only_handed_on_is_guarded() -> None:
+    def f(point, table, x):
+        table["y"] = point.y
+        return x, point.x, [point.x]
+
+    compiled = api.compile(f, backend="eager", fullgraph=True)
+    for value in (1, 2):
+        table: dict[str, Any] = {}
+        assert compiled(Point(value, value), table, X)[1:] == (value, [value])
+        assert table == {"y": value}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.reshape(3, 2),
+        lambda x: x.double(),
+        lambda x: x.t().contiguous().t(),
+        lambda x: x[:, :2],
+        lambda x: x.clone().requires_grad_(),
+        lambda x: nn.Parameter(x),
+    ],
+)
+def test_tensor_properties_are_noticed(change: Any) -> None:
+    def f(x):
+        return x * 2 + x.shape[0], x.requires_grad, type(x).__name__
+
+    compiled = api.compile(f, backend="eager", fullgraph=True)
+    compiled(X)
+    compiled(change(X))
+    assert compiled.compiler.capture_count == 2
+
+
+def test_grad_mode_and_default_dtype_are_noticed() -> None:
+    def f(x):
+        return x + torch.zeros(3), torch.is_grad_enabled()
+
+    compiled = api.compile(f, backend="eager", fullgraph=True)
+    assert compiled(X)[1] is True
+    with torch.no_grad():
+        assert compiled(X)[1] is False
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert compiled(X)[0].dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_modules() -> None:
+    net = Net().eval()
+    compiled = api.compile(net, backend="eager", fullgraph=True)
+    compiler = api._MODULES[compiled][1]
+    assert_same(compiled(X), net(X))
+
+    net.layers[0].weight = nn.Parameter(torch.randn(3, 3))
+    assert_same(compiled(X), net(X))
+    net.load_state_dict({key: value * 2 for key, value in net.state_dict().items()})
+    assert_same(compiled(X), net(X))
+    assert compiler.capture_count == 1, "weights may change without capturing again"
+
+    net.train()
+    torch.manual_seed(0)
+    mine = compiled(X)
+    torch.manual_seed(0)
+    assert_same(mine, net(X))
+    net.eval()
+    net.layers.append(nn.Linear(3, 4))
+    assert_same(compiled(X), net(X))
+    net.layers[0] = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    assert_same(compiled(X), net(X))
+    handle = net.layers[1].register_forward_hook(lambda module, args, output: output + 1)
+    assert_same(compiled(X), net(X))
+    handle.remove()
+    assert_same(compiled(X), net(X))
+
+
+def test_a_compiled_module_is_the_module() -> None:
+    net = Net()
+    compiled = api.compile(net, backend="eager")
+    assert isinstance(compiled, Net)
+    assert list(compiled.state_dict()) == list(net.state_dict())
+    assert list(compiled.parameters())[0] is net.layers[0].weight
+    compiled.eval()
+    assert net.training is False
+    compiled.extra = 3
+    assert net.extra == 3
+
+
+def test_nothing_keeps_a_model_alive() -> None:
+    net = Net().eval()
+    compiled = api.compile(net, backend="eager", fullgraph=True)
+    compiled(X)
+    dead = weakref.ref(net)
+    del net, compiled
+    gc.collect()
+    assert dead() is None
+
+
+def test_nothing_keeps_an_argument_alive() -> None:
+    compiled = api.compile(uses_settings, backend="eager", fullgraph=True)
+    settings, x = Settings(), X.clone()
+    compiled(settings, x)
+    dead = weakref.ref(settings), weakref.ref(x)
+    del settings, x
+    gc.collect()
+    assert dead[0]() is None and dead[1]() is None
+
+
+def test_tied_tensors() -> None:
+    def f(x, y):
+        x.add_(1)
+        return x + y
+
+    compiled = api.compile(f, backend="eager", fullgraph=True)
+    for arguments in ([X.clone()] * 2, [X.clone(), X.clone()]):
+        mine = [arguments[0].clone()] * 2 if arguments[0] is arguments[1] else [a.clone() for a in arguments]
+        assert_same(compiled(*arguments), f(*mine))
+    assert compiled.compiler.capture_count == 2
+
+
+def test_reset_forgets() -> None:
+    compiled = api.compile(lambda x: x + 1, backend="eager")
+    compiled(X)
+    api.reset()
+    compiled(X)
+    assert compiled.compiler.capture_count == 2
