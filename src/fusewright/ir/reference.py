@@ -229,9 +229,9 @@ class _Evaluation:
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    found: Any = torch.ops
-    for part in name.split("."):
-        found = getattr(found, part)
+    namespace, operator, overload = name.split(".")
+    packet = getattr(getattr(torch.ops, namespace), operator)
+    found: Callable[..., Any] = getattr(packet, overload)
     return found
 
 

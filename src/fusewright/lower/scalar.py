@@ -9,6 +9,7 @@ from typing import Union
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.value import Constant, Expressions, Number, Value
+from fusewright.lower.folding import fold
 
 Operand = Union["Scalar", bool, int, float]
 
@@ -29,7 +30,13 @@ class Scalar:
     def apply(self, operation: str, *others: Operand) -> Scalar:
         """`operation` of `ir.ops` on this element and others of the same type."""
         arguments = (self.value, *(self.like(other).value for other in others))
-        return Scalar(self.expressions.apply(operation, *arguments), self.expressions)
+        return self._make(operation, arguments)
+
+    def _make(self, operation: str, arguments: tuple[Value, ...]) -> Scalar:
+        value = fold(self.expressions, operation, arguments)
+        if value is None:
+            value = self.expressions.apply(operation, *arguments)
+        return Scalar(value, self.expressions)
 
     def like(self, number: Operand) -> Scalar:
         """`number` as a constant of this element's type."""
@@ -45,8 +52,7 @@ class Scalar:
     def where(self, chosen: Scalar, otherwise: Operand) -> Scalar:
         """`chosen` where this (a bool) holds, else `otherwise`."""
         other = chosen.like(otherwise)
-        value = self.expressions.apply("where", self.value, chosen.value, other.value)
-        return Scalar(value, self.expressions)
+        return self._make("where", (self.value, chosen.value, other.value))
 
     def masked(self, mask: Scalar, otherwise: Number) -> Scalar:
         """The element where `mask` holds, else a constant; nothing is loaded where it does not."""
