@@ -146,7 +146,7 @@ class Builder:
             self.scatter()
 
     def like(self) -> tuple[Index, ...]:
-        """The shape of a buffer that exists, maybe permuted, flattened or split, or one of its own."""
+        """The shape of a buffer that exists, maybe permuted, flattened or split, or a new one."""
         shape = self.shape() if self.chance(20) else self.pick(self.buffers).layout.size
         roll = self.draw(st.integers(0, 99))
         if roll < 20:

@@ -111,7 +111,7 @@ class Group:
     locals: tuple[Local, ...] = ()
     stages: tuple[Stage, ...]
     reads: tuple[Buffer, ...]
-    """Buffers in memory that stages load, in order of first use."""
+    """Buffers in memory that stages load, in order of first use; and those taken over."""
 
     writes: tuple[Buffer, ...]
     """Buffers in memory that stages store or accumulate into."""
@@ -121,6 +121,15 @@ class Group:
     point reads it before it writes the same element."""
 
     origins: tuple[Origin, ...] = field(default=(), compare=False)
+
+    @property
+    def taken_over(self) -> tuple[tuple[str, str], ...]:
+        """Those pairs of `reuses` that are no choice: what is combined into begins as the memory, or
+        a copy, of the other.
+        """
+        actions = (action for stage in self.stages for action in stage.actions)
+        combined = {action.buffer for action in actions if isinstance(action, Accumulate)}
+        return tuple(pair for pair in self.reuses if pair[0] in combined)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -360,7 +360,8 @@ def _group_head(group: Group, program: Program | None) -> str | None:
     loaded, stored, combined = _touched(group)
     loaded -= set(local_names)
     stored -= set(local_names)
-    if loaded - combined != set(reads) - combined:
+    bases = {read for _, read in group.taken_over}
+    if loaded - combined != set(reads) - combined - bases:
         return f"it loads {_names_text(loaded)}, but reads {_names_text(reads)}"
     if stored != set(writes):
         return f"it stores {_names_text(stored)}, but writes {_names_text(writes)}"

@@ -19,10 +19,11 @@ it in any order, repeat it or skip parts. A value is inlined
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fusewright.ir.index import Index
+from fusewright.ir.bounds import ALWAYS, Conditions, access_conditions
+from fusewright.ir.index import Index, Symbol
 from fusewright.ir.value import Load, Value
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.invert import compounds, loops_of_element
@@ -60,7 +61,7 @@ def inline(
     result = list(steps)
     uses = _uses(steps, kept, analysis)
     overwritten = _overwritten(steps, analysis)
-    inlined: dict[str, Callable[[Load], Value]] = {}
+    inlined: dict[str, Nest] = {}
     for position, step in enumerate(steps):
         if not isinstance(step, Nest):
             continue
@@ -73,7 +74,7 @@ def inline(
         use = uses.get(write.buffer)
         if use is None or why_not_inline(nest, position, use, overwritten) is not None:
             continue
-        inlined[write.buffer] = _substitution(nest, piece)
+        inlined[write.buffer] = nest
         result[position] = None
     return result
 
@@ -95,8 +96,8 @@ def why_not_inline(
         changes = overwritten.get(analysis.memory(name), ())
         if any(position < when <= use.last for when in changes):
             return f"{name} changes before it is read"
-    for _, _, load in use.loads:
-        found = loops_of_element(piece.writes[0].index, nest.outer, load.index, analysis)
+    for _, reader, load in use.loads:
+        found = _loops_at(nest, load, _conditions(reader, load))
         if found is None:
             return "its loops cannot be told from an element"
         if sum(map(compounds, found.values())) > 2 * compounds(load.index):
@@ -159,28 +160,31 @@ def _overwritten(steps: Iterable[Step | None], analysis: Analysis) -> dict[str, 
     return found
 
 
-def _substitution(nest: Nest, piece: Piece) -> Callable[[Load], Value]:
-    """The value of a load of what `piece` stores."""
-    known: dict[Index, Value] = {}
-    index = piece.writes[0].index
-
-    def value_of(load: Load) -> Value:
-        if load.index not in known:
-            found = loops_of_element(index, nest.outer, load.index, nest.analysis)
-            assert found is not None
-            known[load.index] = nest.analysis.expressions.substitute(piece.value, found)
-        return known[load.index]
-
-    return value_of
+def _loops_at(nest: Nest, load: Load, conditions: Conditions) -> dict[Symbol, Index] | None:
+    """The loops of `nest`, which stores one buffer, at the element that `load` reads."""
+    (piece,) = nest.pieces
+    write = piece.writes[0].index
+    return loops_of_element(write, nest.outer, load.index, nest.analysis, conditions)
 
 
-def _with_inlined(nest: Nest, inlined: Mapping[str, Callable[[Load], Value]]) -> Nest:
-    """The nest with every load of an inlined buffer replaced."""
+def _conditions(reader: Piece, load: Load) -> Conditions:
+    """What the masks around a load prove wherever it happens."""
+    return access_conditions(reader.roots).get(id(load), ALWAYS)
+
+
+def _with_inlined(nest: Nest, inlined: Mapping[str, Nest]) -> Nest:
+    """The nest with every load of a buffer that an inlined nest stored replaced by its value."""
     if not any(name in inlined for name in nest.loaded):
         return nest
+    (piece,) = nest.pieces
+    conditions = access_conditions(piece.roots)
 
     def replaced(load: Load) -> Value | None:
-        value_of = inlined.get(load.buffer)
-        return None if value_of is None else value_of(load)
+        source = inlined.get(load.buffer)
+        if source is None:
+            return None
+        found = _loops_at(source, load, conditions.get(id(load), ALWAYS))
+        assert found is not None
+        return nest.analysis.expressions.substitute(source.pieces[0].value, found)
 
     return simplify(nest.replace_loads(replaced))

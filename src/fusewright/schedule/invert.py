@@ -7,38 +7,84 @@ element like `128*j + 5` index arithmetic simplifies that to `i0 = j`, `i1 = 5`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+from fusewright.ir.bounds import ALWAYS, Conditions, known_nonnegative
 from fusewright.ir.index import Compound, Index, Symbol, integer
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.nest import extent
 
+ZERO = integer(0)
+
 
 def loops_of_element(
-    write: Index, loops: Sequence[Symbol], element: Index, analysis: Analysis
+    write: Index,
+    loops: Sequence[Symbol],
+    element: Index,
+    analysis: Analysis,
+    conditions: Conditions = ALWAYS,
 ) -> dict[Symbol, Index] | None:
     """The value of each loop when `write` is `element`, or None where the strides do not tell the
     loops apart.
 
     Each stride must be a multiple of the whole way of all loops of smaller stride, which is proved,
-    not assumed.
+    not assumed. `conditions` hold wherever the element is read (`ir.bounds`).
     """
-    strides = [(symbol, write.stride(symbol)) for symbol in loops]
     steps: list[tuple[Symbol, Index]] = []
-    for symbol, stride in strides:
+    for symbol in loops:
+        stride = analysis.stride(write, symbol)
         if stride is None or stride.free() & set(loops):
             return None
         steps.append((symbol, stride))
     steps.sort(key=lambda step: -analysis.hint(step[1]))
     if not _are_nested(steps):
         return None
-    rest = element - write.substitute({symbol: integer(0) for symbol in loops})
+    rest = element - analysis.substitute(write, dict.fromkeys(loops, ZERO))
+    for divide in (_rounded, _floored):
+        digits = _digits(steps, rest, divide)
+        if digits is not None and _are_within(digits, conditions):
+            return digits
     found: dict[Symbol, Index] = {}
     for symbol, stride in steps:
         found[symbol] = rest // stride
         rest = rest % stride
     return found
+
+
+def _digits(
+    steps: list[tuple[Symbol, Index]], element: Index, divide: Callable[[int, int], int]
+) -> dict[Symbol, Index] | None:
+    """The multiples of each constant stride that stand in `element`, without any carrying.
+
+    `divide` says how much of a constant belongs to a stride: `48*i0 + i1 - 16` is `(i0, i1 - 16)`.
+    """
+    found: dict[Symbol, Index] = {}
+    for symbol, stride in steps:
+        if not stride.is_constant:
+            return None
+        step = stride.constant
+        whole = tuple((c // step, atoms) for c, atoms in element.terms if c % step == 0)
+        found[symbol] = Index(whole, divide(element.constant, step))
+        element = element - found[symbol] * step
+    return found if element == 0 else None
+
+
+def _rounded(number: int, step: int) -> int:
+    return (number + step // 2) // step
+
+
+def _floored(number: int, step: int) -> int:
+    return number // step
+
+
+def _are_within(digits: dict[Symbol, Index], conditions: Conditions) -> bool:
+    """Whether every loop is proved to be in its range."""
+    return all(
+        known_nonnegative(digit, conditions)
+        and known_nonnegative(extent(symbol) - 1 - digit, conditions)
+        for symbol, digit in digits.items()
+    )
 
 
 def _are_nested(steps: list[tuple[Symbol, Index]]) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewright.ir.group import Accumulate, Group, Schedule, Stage, Store
+from fusewright.ir.group import Group, Schedule, Stage, Store
 from fusewright.ir.index import Index
 from fusewright.ir.program import Buffer, CopyBack, ExternKernel, Layout
 from fusewright.schedule.analysis import Analysis
@@ -21,8 +21,7 @@ def step_reads(step: Step) -> tuple[str, ...]:
     """Buffers whose memory a step reads or changes, those it makes left out."""
     if isinstance(step, Group):
         made = {buffer.name for buffer in step.writes}
-        names = (buffer.name for buffer in step.reads if buffer.name not in made)
-        return tuple(dict.fromkeys((*names, *(old for _, old in taken_over(step)))))
+        return tuple(buffer.name for buffer in step.reads if buffer.name not in made)
     effect = statement_effects(step)
     return tuple(dict.fromkeys((*effect.reads, *effect.overwrites)))
 
@@ -77,7 +76,7 @@ def peak_bytes(schedule: Schedule) -> PeakBytes:
     live = peak = bound = 0
     for step, dying in zip(schedule.steps, last_uses(schedule), strict=True):
         made = [buffer.name for buffer in step_writes(step)]
-        taken = {old for _, old in taken_over(step)} if isinstance(step, Group) else set()
+        taken = {old for _, old in step.taken_over} if isinstance(step, Group) else set()
         reads = [n for n in step_reads(step) if n not in given and n not in taken]
         live += sum(analysis.bytes(name) for name in made)
         live -= sum(analysis.bytes(name) for name in taken if name not in given)
@@ -89,19 +88,6 @@ def peak_bytes(schedule: Schedule) -> PeakBytes:
 
 
 # Taking over memory -------------------------------------------------------------------------------
-
-
-def taken_over(group: Group) -> tuple[tuple[str, str], ...]:
-    """Pairs (written, base) of scatters: here the written buffer *is* the memory of the base, with
-    no choice.
-    """
-    scattered = {
-        action.buffer
-        for stage in group.stages
-        for action in stage.actions
-        if isinstance(action, Accumulate)
-    }
-    return tuple(pair for pair in group.reuses if pair[0] in scattered)
 
 
 def possible_reuses(group: Group, analysis: Analysis) -> tuple[tuple[str, str], ...]:

@@ -69,8 +69,13 @@ def _finished(program: Program, graph: Graph, number: int) -> Group | ExternKern
 
     origins = _origins(program, step)
     group = build_group(step, group_name(step, origins), leaves_memory, origins)
-    bases = tuple((piece.writes[0].buffer, piece.base) for piece in step.pieces if piece.base)
-    return replace(group, reuses=(*bases, *possible_reuses(group, graph.analysis)))
+    taken_over = tuple((piece.writes[0].buffer, piece.base) for piece in step.pieces if piece.base)
+    bases = tuple(graph.analysis.buffers[base] for _, base in taken_over)
+    return replace(
+        group,
+        reads=(*group.reads, *(base for base in bases if base not in group.reads)),
+        reuses=(*taken_over, *possible_reuses(group, graph.analysis)),
+    )
 
 
 def _origins(program: Program, nest: Nest) -> tuple[Origin, ...]:

@@ -13,7 +13,6 @@ from fusewright.ir.group import Accumulate, Group, Store
 from fusewright.ir.index import Index, integer
 from fusewright.ir.program import Buffer
 from fusewright.ir.value import Load, Value, postorder
-from fusewright.schedule.lifetimes import taken_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ def group_traffic(group: Group, hints: Mapping[str, int]) -> Traffic:
     for buffer, index, visited, is_write in _accesses(group):
         (writes if is_write else reads).setdefault(buffer, {})[index] = visited
     # What a point wrote itself it finds in the cache.
-    fresh = {buffer.name for buffer in group.writes} - {new for new, _ in taken_over(group)}
+    fresh = {buffer.name for buffer in group.writes} - {new for new, _ in group.taken_over}
     loaded = (buffer for buffer in group.reads if buffer.name not in fresh)
     read = sum(_bytes(b, reads.get(b.name, {}), hints) for b in loaded)
     written = sum(_bytes(b, writes.get(b.name, {}), hints) for b in group.writes)

@@ -96,13 +96,17 @@ def _launch(
     renamed: dict[str, str] = {}
     written = {buffer.name for buffer in group.writes}
     free = {buffer.name for buffer in dying if buffer.name in owned} - written
-    candidates = dict(group.reuses)
+    taken_over = dict(group.taken_over)
     for buffer in group.writes:
-        source = candidates.get(buffer.name)
-        if source is not None and source in free:
+        offers = (read for written, read in group.reuses if written == buffer.name)
+        source = next((read for read in offers if read in free), None)
+        if source is not None:
             free.remove(source)
             renamed[source] = buffer.name
             lines.append(Reuse(buffer=buffer, source=source))
+        elif buffer.name in taken_over:
+            base = BufferReference(taken_over[buffer.name])
+            lines += [Allocate(buffer=buffer), CopyInto(target=buffer.name, source=base)]
         elif buffer.name not in existing:
             lines.append(Allocate(buffer=buffer))
     names = tuple(renamed.get(name, name) for name in launch.buffers)
