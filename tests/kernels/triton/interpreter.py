@@ -32,11 +32,14 @@ from fusewright.schedule import schedule
 
 interpreter_builder.options = InterpreterOptions(debug=True, sanitize_overflow=False)
 
+SAME_NAME = (
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin"),
+    *("acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv"),
+    *("lgamma", "floor", "ceil", "trunc", "rsqrt", "fmod", "pow", "atan2", "hypot"),
+    *("copysign", "nextafter"),
+)
 TORCH: dict[str, Callable[..., torch.Tensor]] = {
-    **{
-        name: getattr(torch, name)
-        for name in ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma", "floor", "ceil", "trunc", "rsqrt", "fmod", "pow", "atan2", "hypot", "copysign", "nextafter"]
-    },
+    **{name: getattr(torch, name) for name in SAME_NAME},
     "nearbyint": torch.round,
     "signbit": lambda x: torch.signbit(x).to(torch.int32),
 }

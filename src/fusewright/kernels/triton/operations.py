@@ -1,7 +1,7 @@
-"""How each operation of `ir.ops` reads in Triton: one row an operation, by the kind of its arguments.
+"""How each operation of `ir.ops` reads in Triton: one row an operation, by kind of argument.
 
 A template's `{0}`, `{1}`, … are its operands: names or numbers, so no brackets are needed around
-them. `lib` stands for CUDA's libdevice, `functions` for `runtime.triton_functions`.
+them. `libdevice` is CUDA's library, `functions` is `runtime.triton_functions`.
 """
 
 from __future__ import annotations
@@ -84,9 +84,6 @@ TEMPLATES: dict[str, dict[str, str]] = {
     "fma": {"float": "tl.fma({0}, {1}, {2})"},
 }
 """By operation, then by the kind of its (last) argument."""
-
-TAKES_TENSORS = ("{0} + {1}", "{0} - {1}", "{0} * {1}")
-"""Templates in which a bare Python number takes the type of the other operand exactly."""
 
 TYPES: dict[DType, str] = {
     DType.F64: "tl.float64",

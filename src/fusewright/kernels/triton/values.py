@@ -29,10 +29,10 @@ from fusewright.kernels.triton.operations import (
 )
 from fusewright.kernels.triton.tiling import Axis, Tiling
 
-BARE_NUMBERS = ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")
-"""Operations in which a bare number takes the type of the other operand."""
-
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+BARE_NUMBERS = (*COMPARISONS, "add", "sub", "mul", "div", "maximum", "minimum", "where")
+"""Operations in which a bare number takes the type of the other operand."""
 
 Guards = tuple[Value, ...]
 """Masks that hold wherever a value is computed, outermost first."""
@@ -182,29 +182,29 @@ class Writer:
         return constant_text(value.value, value.dtype)
 
     def apply(self, value: Apply) -> str:
-        arguments = value.arguments
-        constants = [argument for argument in arguments if isinstance(argument, Constant)]
-        bare = value.operation in BARE_NUMBERS and len(constants) == 1
-        bare = bare and constants[0].dtype is not DType.BOOL
-        bare = bare or (value.operation == "div" and arguments[1].dtype is DType.F32 and
-            isinstance(arguments[1], Constant) and len(constants) == 1)
-        if bare:
-            operands = [self.operand(argument) for argument in arguments]
-        elif len(constants) == len(arguments):
-            operands = [constant_text(c.value, c.dtype) for c in constants]
-        elif value.operation == "where":
-            operands = [self.typed(argument) for argument in arguments]
-        else:
-            operands = [
-                constant_text(a.value, a.dtype) if isinstance(a, Constant) else self.operand(a)
-                for a in arguments
-            ]
-        return operation_text(value.operation, operands, arguments[-1].dtype)
+        operands = []
+        for position, argument in enumerate(value.arguments):
+            if isinstance(argument, Constant) and not self.takes_number(value, position):
+                operands.append(constant_text(argument.value, argument.dtype))
+            else:
+                operands.append(self.operand(argument))
+        return operation_text(value.operation, operands, value.arguments[-1].dtype)
+
+    def takes_number(self, value: Apply, position: int) -> bool:
+        """Whether a bare number at this position takes its type from another operand."""
+        if value.operation not in BARE_NUMBERS or value.arguments[position].dtype is DType.BOOL:
+            return False
+        first = 1 if value.operation == "where" else 0
+        if value.operation == "div" and position == 0:
+            return False
+        return any(not isinstance(argument, Constant) for argument in value.arguments[first:])
 
     def random(self, value: Random) -> str:
         function = {"uniform": "tl.rand", "normal": "tl.randn", "bits": "tl.randint"}[value.kind]
         drawn = f"{function}({self.operand(value.seed)}, {self.index(value.position)})"
         return drawn if value.dtype is DType.F32 else f"{drawn}.to({TYPES[value.dtype]})"
+
+    # Forgetting -----------------------------------------------------------------------------------
 
     def forget(self, stale: Iterable[Value]) -> None:
         """Write these values again when they are next needed."""
