@@ -7,11 +7,10 @@ from fusewright.kernels.llvm.mathematics import coefficients as table
 from fusewright.kernels.llvm.mathematics.exponential import (
     INFINITY,
     NAN,
+    ROUNDER,
     exp_wide,
-    exponential_of_reduced,
     log_wide,
     narrow,
-    reduce_exponential,
     scale_near,
     widen,
 )
@@ -20,14 +19,15 @@ from fusewright.kernels.llvm.mathematics.registry import vector_function
 
 @vector_function("erf", "float")
 def erf(b: Builder, x: Register) -> Register:
-    """An odd polynomial up to 0.9; beyond, 1 - exp(P), where P fits the logarithm of erfc."""
+    """An odd polynomial up to 0.9; beyond, 1 - 2^P, where P fits the binary logarithm of erfc."""
     magnitude = b.absolute(x)
-    square = x * x
-    small = b.fused(magnitude, b.polynomial(square, table.ERF), magnitude)
+    small = b.fused(magnitude, b.polynomial(x * x, table.ERF), magnitude)
     limited = b.select(magnitude > 4.0, x.like(4.0), magnitude)
-    r, _, n = reduce_exponential(b, b.polynomial(limited, table.ERF_TAIL))
-    large = 1.0 - scale_near(exponential_of_reduced(b, r), n)
-    return b.copy_sign(b.select(magnitude >= 0.9, large, small), x)
+    exponent = b.polynomial(limited, table.ERF_TAIL)
+    shifted = exponent + ROUNDER
+    r = exponent - (shifted - ROUNDER)
+    power = scale_near(b.polynomial(r, (1.0, *table.EXP2_SHORT)), shifted.bits())
+    return b.copy_sign(b.select(magnitude >= 0.9, 1.0 - power, small), x)
 
 
 @vector_function("erfc", "float")
