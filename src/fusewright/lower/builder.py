@@ -57,6 +57,9 @@ class Builder:
     costs: CostTable = field(default_factory=CostTable)
     statements: list[Statement] = field(default_factory=list)
     origins: dict[str, tuple[Origin, ...]] = field(default_factory=dict)
+    computed: set[str] = field(default_factory=set)
+    """Names of the buffers that loops write."""
+
     lazy: list[Storage] = field(default_factory=list)
     """Storages that were made lazily, in order; some are realised by now."""
 
@@ -230,6 +233,10 @@ class Builder:
 
     # Statements ----------------------------------------------------------------------------------
 
+    def is_computed(self, buffer: Buffer) -> bool:
+        """Whether `buffer` is written by loops, and so is no input and no result of a library call."""
+        return buffer.name in self.computed
+
     def buffer(self, layout: Layout) -> Buffer:
         """A new buffer."""
         return Buffer(name=self.context.fresh("buf"), layout=layout)
@@ -238,6 +245,7 @@ class Builder:
         """Append loops that write a new buffer."""
         buffer = self.buffer(layout)
         self.statements.append(ComputedBuffer(outputs=(buffer,), body=body))
+        self.computed.add(buffer.name)
         self.origins[buffer.name] = origins
         return buffer
 

@@ -225,8 +225,13 @@ def as_strided(
     stride: Sequence[IndexLike],
     storage_offset: IndexLike | None = None,
 ) -> Any:
-    """Any layout of the memory behind `x`: an input, or laid out as eager would have."""
+    """Any layout of the memory behind `x`, if that memory is made here, laid out as eager would have.
+
+    Of an input only eager knows where its memory begins and ends, which may be outside the input.
+    """
     builder = call.builder
+    if x.storage.buffer is not None and not builder.is_computed(x.storage.buffer):
+        return NotImplemented
     buffer = builder.realise(x)
     own = builder.layout(x)
     if own is None:
