@@ -129,7 +129,7 @@ class Functionalizer:
     def _emit(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> fx.Node:
         node = self._graph.call_function(op, args, kwargs or {})
         values = fx.node.map_arg((args, kwargs or {}), lambda one: one.meta["val"])
-        node.meta = {**self._origin, "val": self._fakes.dispatch(op, *values)}
+        node.meta.update(self._origin, val=self._fakes.dispatch(op, *values))
         return node
 
 

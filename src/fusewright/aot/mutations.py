@@ -22,6 +22,10 @@ aten = torch.ops.aten
 RENAMED: dict[Any, Any] = {
     aten.normal_.default: aten.normal_functional.default,
     aten.native_batch_norm.out: None,
+    aten.resize_.default: None,
+    aten.resize_as_.default: None,
+    aten.set_.source_Tensor: None,
+    aten.set_.source_Storage_storage_offset: None,
 }
 """Functional forms that the names do not tell; None: there is none."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -9,8 +10,10 @@ from torch import fx
 
 from fusewright.errors import Location
 
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in .*(?:\n\s*(?P<text>.*))?')
-_MODULE_STEP = re.compile(r"L\['self'\]|_modules\['(\w+)'\]|\['(\w+)'\]|\[(\d+)\]|\.?(\w+)")
+_MODULE_STEP = re.compile(r"\['(\w+)'\]|\[(\d+)\]|\.?(\w+)")
+"""One step of a path such as `L['self']._modules['encoder'].layer[0]`."""
+
+_NOT_IN_A_PATH = frozenset({"L", "self", "_modules", "_parameters", "_buffers"})
 
 
 def origin_of(node: fx.Node) -> dict[str, Any]:
@@ -24,27 +27,25 @@ def origin_of(node: fx.Node) -> dict[str, Any]:
         location = Location(*location)
     path = meta.get("module_path")
     if path is None:
-        path = module_path(meta.get("nn_module_stack") or {})
+        stack = meta.get("nn_module_stack")
+        path = module_path(next(reversed(stack.values()))[0]) if stack else ""
     return {"location": location, "stack_trace": trace, "module_path": path, "source": node.name}
 
 
+@functools.lru_cache(maxsize=1024)
 def last_frame(trace: str) -> Location | None:
-    """The innermost frame of a printed stack trace."""
-    found = None
-    for found in _FRAME.finditer(trace):
-        pass
-    if found is None:
+    """The innermost frame of a printed stack trace; None when there is none."""
+    _, found, frame = trace.rpartition('File "')
+    if not found:
         return None
-    return Location(found["file"], int(found["line"]), (found["text"] or "").strip())
+    file, _, rest = frame.partition('", line ')
+    head, _, text = rest.partition("\n")
+    line = head.partition(",")[0]
+    return Location(file, int(line), text.partition("\n")[0].strip()) if line.isdigit() else None
 
 
-def module_path(stack: dict[str, Any]) -> str:
-    """The innermost module's path, `encoder.layer.0`, from a stack {key: (path as an expression, type)}."""
-    if not stack:
-        return ""
-    expression = list(stack.values())[-1][0]
-    steps = [
-        next((group for group in match.groups() if group), "")
-        for match in _MODULE_STEP.finditer(expression)
-    ]
-    return ".".join(step for step in steps if step and step not in ("self", "_modules"))
+@functools.lru_cache(maxsize=1024)
+def module_path(expression: str) -> str:
+    """The path of a module, `encoder.layer.0`, from the expression that front ends know it by."""
+    steps = (next(filter(None, match.groups())) for match in _MODULE_STEP.finditer(expression))
+    return ".".join(step for step in steps if step not in _NOT_IN_A_PATH)

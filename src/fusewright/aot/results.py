@@ -70,7 +70,7 @@ class _Outputs:
             fresh = not self._shares_memory(node) and node not in self.nodes
             if not fresh or not same_sizes(node.meta["val"].stride(), like.stride()):
                 copied = self._graph.call_function(aten.clone.default, (node,))
-                copied.meta = {**node.meta, "val": like}
+                copied.meta.update(node.meta, val=like)
                 node = copied
         self.nodes.append(node)
         return FromGraph(len(self.nodes) - 1)
@@ -184,7 +184,7 @@ def _share_base(
         geometry = (list(value.shape), list(value.stride()), value.storage_offset() - start)
         with graph.inserting_after(base):
             view = graph.call_function(strided, (base, *geometry))
-        view.meta = {**node.meta, "val": value}
+        view.meta.update(node.meta, val=value)
         node.replace_all_uses_with(view)
     return StorageBase(members[0], start - values[0].storage_offset(), end - start), base
 

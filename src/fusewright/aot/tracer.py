@@ -113,7 +113,7 @@ class Recorder(TorchDispatchMode):
             self.argument(kwargs),
             name=op.overloadpacket.__name__,
         )
-        node.meta = {**self.origin, "val": result}
+        node.meta.update(self.origin, val=result)
         if isinstance(result, torch.Tensor):
             self.bind(result, node)
         else:
@@ -162,7 +162,7 @@ class Recorder(TorchDispatchMode):
         node = self.graph.create_node(
             "call_function", aten.copy_.default, (self.argument(target), self.argument(value))
         )
-        node.meta = {**self.origin, "val": target}
+        node.meta.update(self.origin, val=target)
         self.has_mutations = True
         return target
 
@@ -176,7 +176,7 @@ class Recorder(TorchDispatchMode):
         node = self.graph.create_node(
             "call_function", view, (before, *self.argument(args[1:])), self.argument(kwargs)
         )
-        node.meta = {**self.origin, "val": result}
+        node.meta.update(self.origin, val=result)
         self._nodes[id(result)] = node
         return result
 
@@ -209,7 +209,7 @@ class Recorder(TorchDispatchMode):
         if isinstance(found, tuple):
             producer, index = found
             node = self.graph.call_function(operator.getitem, (producer, index))
-            node.meta = {**producer.meta, "val": tensor}
+            node.meta.update(producer.meta, val=tensor)
             found = self._nodes[id(tensor)] = node
         if found is None:
             fake = self.fakes.fake(tensor)
@@ -224,7 +224,7 @@ class Recorder(TorchDispatchMode):
         name = f"constant{len(self.constants)}"
         self.constants[name] = tensor
         node = self.graph.create_node("get_attr", name, name=name)
-        node.meta = {**self.origin, "val": fake}
+        node.meta.update(self.origin, val=fake)
         self._constant_nodes[id(tensor)] = node
         self.bind(fake, node)
         return node
@@ -317,7 +317,7 @@ def _record_inputs(
     inputs = [value if not isinstance(value, torch.SymFloat) else float(value) for value in inputs]
     for source, value in zip(sources, inputs):
         node = recorder.graph.create_node("placeholder", source.target, name=source.name)
-        node.meta = {**origin_of(source), "val": value}
+        node.meta.update(origin_of(source), val=value)
         placeholders.append(node)
         environment[source] = value
         recorder.bind(value, node)
