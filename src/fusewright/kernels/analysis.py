@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 
-from fusewright.ir.dtype import DType
-from fusewright.ir.group import Accumulate, Action, Group, Reduce, Stage, Store
+from fusewright.ir.group import Accumulate, Action, Reduce, Stage, Store
 from fusewright.ir.index import Compound, Index, Symbol, integer
 from fusewright.ir.value import (
     Apply,
-    Cast,
     Constant,
     IndexValue,
-    Indirect,
     Load,
-    Masked,
     Random,
     Value,
     children,
@@ -131,40 +128,66 @@ def _free(atom: Compound) -> frozenset[Symbol]:
 # Work ------------------------------------------------------------------------------------------------
 
 
-def accesses(stage: Stage) -> Iterator[tuple[str, Index, bool]]:
-    """(buffer, index, whether the index holds loaded values) of every load and store of a stage."""
-    for node in stage_values(stage):
-        if isinstance(node, Load):
-            yield node.buffer, node.index, bool(node.indirect)
-    for action in stage.actions:
-        match action:
-            case Store(buffer=buffer, index=index):
-                yield buffer, index, False
-            case Accumulate(buffer=buffer, index=index):
-                yield buffer, index, True
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One element of memory, as a function of the loops."""
+
+    buffer: str
+    index: Index
+    loaded_along: frozenset[Symbol]
+    """Loop variables on which the loaded values in the index depend."""
 
 
-def stage_cost(stage: Stage) -> int:
-    """Cost of one point of a stage, in additions."""
-    total = 0
-    for node in stage_values(stage):
-        match node:
-            case Apply(operation=operation):
-                total += EXPENSIVE.get(operation, 1)
-            case Cast() | Masked() | Load() | Indirect():
-                total += 1
-            case Random():
-                total += 40
-            case Constant() | IndexValue():
-                pass
-    return total + len(stage.actions)
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What planning asks of a stage, worked out once."""
+
+    values: tuple[Value, ...]
+    """Each once, after what it is made from."""
+
+    accesses: tuple[Access, ...]
+    """Loads, then stores."""
+
+    cost: int
+    """Of one point, in additions."""
+
+    reduces: bool
+
+    @classmethod
+    def of(cls, stage: Stage, dependences: Dependences) -> Traits:
+        values = tuple(stage_values(stage))
+        reads = [
+            Access(node.buffer, node.index, _loaded_along(node.indirect, dependences))
+            for node in values
+            if isinstance(node, Load)
+        ]
+        writes = [
+            Access(action.buffer, action.index, frozenset())
+            for action in stage.actions
+            if isinstance(action, Store | Accumulate)
+        ]
+        cost = sum(map(_cost, values)) + len(stage.actions)
+        reduces = any(isinstance(action, Reduce) for action in stage.actions)
+        return cls(values, (*reads, *writes), cost, reduces)
 
 
-def point_cost(group: Group) -> int:
-    """Cost of one point of the outer loops, in additions."""
-    return sum(stage_cost(stage) * prod(map(extent_hint, stage.inner)) for stage in group.stages)
+def _loaded_along(loaded: tuple[Value, ...], dependences: Dependences) -> frozenset[Symbol]:
+    return frozenset[Symbol]().union(*(dependences.of(value) for value in loaded))
 
 
-def value_types(group: Group) -> frozenset[DType]:
-    """The element types that occur in a group."""
-    return frozenset(node.dtype for stage in group.stages for node in stage_values(stage))
+def _cost(value: Value) -> int:
+    """Cost of one value, in additions, what it is made from left out."""
+    match value:
+        case Apply(operation=operation):
+            return EXPENSIVE.get(operation, 1)
+        case Random():
+            return 40
+        case Constant() | IndexValue():
+            return 0
+        case _:
+            return 1
+
+
+def points(stage: Stage) -> int:
+    """How often a stage's actions run for one point of the outer loops, guessed where that is symbolic."""
+    return prod(map(extent_hint, stage.inner))

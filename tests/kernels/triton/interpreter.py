@@ -26,7 +26,7 @@ from fusewright.ir.canonical import canonical_group, canonical_names
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.index import as_index
 from fusewright.ir.parse import parse_program
-from fusewright.ir.program import Buffer, BufferReference, Program, ViewReference
+from fusewright.ir.program import Buffer, BufferReference, CopyBack, Program, ViewReference
 from fusewright.kernels.triton import TritonKernel, write
 from fusewright.schedule import schedule
 
@@ -101,7 +101,12 @@ def run_program(
         for buffer, tensor in zip(plan.program.inputs, inputs, strict=True)
     }
     for number, step in enumerate(plan.steps):
-        assert isinstance(step, Group), "only kernels run here"
+        if isinstance(step, CopyBack):
+            layout = plan.program.buffers()[step.target].layout
+            target = _result(ViewReference(step.target, layout), plan.program, memory, known)
+            target.copy_(_result(step.source, plan.program, memory, known))
+            continue
+        assert isinstance(step, Group), "no library calls here"
         for buffer in step.writes:
             memory.setdefault(buffer.name, _memory_of(buffer, plan.program, known, memory))
         run_group(step, memory, folder, f"kernel{number}", known, persistent)

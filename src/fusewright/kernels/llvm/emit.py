@@ -19,7 +19,7 @@ from fusewright.kernels.llvm import indexing, memory
 from fusewright.kernels.llvm.builder import Builder, Register, VectorType
 from fusewright.kernels.llvm.loops import Loops
 from fusewright.kernels.llvm.mathematics import definitions
-from fusewright.kernels.llvm.plan import Plan
+from fusewright.kernels.llvm.plan import InnerPlan, Plan
 from fusewright.kernels.llvm.reduce import write_reductions
 from fusewright.kernels.llvm.scatter import accumulate
 from fusewright.kernels.llvm.scope import Scope, load_arguments
@@ -237,6 +237,10 @@ def _stored_and_loaded(stage: Stage) -> frozenset[str]:
     return frozenset(stored & loaded)
 
 
+def _plans_of_stages(group: Group, plan: Plan) -> dict[int, InnerPlan]:
+    return {id(stage): own for stage, own in zip(group.stages, plan.inner, strict=True)}
+
+
 def write_kernel(
     group: Group,
     tensors: Sequence[str],
@@ -257,7 +261,7 @@ def write_kernel(
     dtypes = {buffer.name: buffer.layout.dtype for buffer in (*group.reads, *group.writes)}
     dtypes |= {local.name: local.dtype for local in group.locals}
     load_arguments(scope, tensors, sizes)
-    GroupWriter(group, plan, scope, Loops(plan, scope), dtypes).write()
+    GroupWriter(group, plan, scope, Loops(plan, scope, _plans_of_stages(group, plan)), dtypes).write()
     blocks = definitions(list(builder.required), target.has_scalef)
     if scope.checks:
         blocks.insert(0, "@status = global i64 0")

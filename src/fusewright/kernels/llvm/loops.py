@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusewright.ir.group import Stage
@@ -10,7 +10,7 @@ from fusewright.ir.index import Symbol, known_multiple
 from fusewright.kernels.analysis import extent
 from fusewright.kernels.llvm import indexing
 from fusewright.kernels.llvm.builder import Register, VectorType
-from fusewright.kernels.llvm.plan import Plan, stage_lane
+from fusewright.kernels.llvm.plan import InnerPlan, Plan
 from fusewright.kernels.llvm.scope import Lanes, Scope
 
 
@@ -20,6 +20,8 @@ class Loops:
 
     plan: Plan
     scope: Scope
+    inner: Mapping[int, InnerPlan]
+    """The plan of each stage, by identity."""
 
     def lane_loop(
         self, lane: Symbol, start: Register, stop: Register, wide: int, body: Callable[[], None]
@@ -91,19 +93,11 @@ class Loops:
         scope.b.inlines = True
         scope.lanes = kept
 
-    def inner_loops(
-        self, stage: Stage, body: Callable[[], None], wide: int | None = None
-    ) -> None:
+    def inner_loops(self, stage: Stage, body: Callable[[], None]) -> None:
         """The inner loops of a stage around `body`, the lane loop innermost."""
-        lane = self.inner_lane(stage)
-        plain = [symbol for symbol in stage.inner if symbol is not lane]
-        self.nest(plain, lane, wide or self.plan.lanes, body)
-
-    def inner_lane(self, stage: Stage) -> Symbol | None:
-        """The inner loop that is cut into vectors; None where an outer one is, or none can be."""
-        if self.plan.outer_lane is not None:
-            return None
-        return stage_lane(stage, self.plan.lanes) if self.plan.lanes > 1 else None
+        own = self.inner[id(stage)]
+        plain = [symbol for symbol in stage.inner if symbol is not own.lane]
+        self.nest(plain, own.lane, own.wide, body)
 
     def nest(
         self, plain: Sequence[Symbol], lane: Symbol | None, wide: int, body: Callable[[], None]

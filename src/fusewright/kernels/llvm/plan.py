@@ -12,14 +12,14 @@ The choice is the one whose memory accesses cost least.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.group import Accumulate, Group, Reduce, Stage
+from fusewright.ir.group import Accumulate, Group
 from fusewright.ir.index import Index, Symbol, integer
 from fusewright.kernels import analysis
-from fusewright.kernels.analysis import extent, extent_hint
+from fusewright.kernels.analysis import Dependences, Traits, extent, extent_hint, points
 from fusewright.kernels.llvm.tiles import choose_tile
 from fusewright.runtime.llvm_engine import CpuTarget
 
@@ -36,6 +36,17 @@ BLOCK_WORK = 8_192
 """Additions a unit of work should hold when one loop is cut into several units."""
 
 
+@dataclass(frozen=True, slots=True)
+class InnerPlan:
+    """How a stage is written in the shape of inner lanes."""
+
+    lane: Symbol | None
+    """The inner loop cut into vectors; None where there is none."""
+
+    wide: int
+    """Elements of one step."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """How one group is written."""
@@ -49,16 +60,19 @@ class Plan:
     wide: int
     """Elements of one step of the main loop: one or several registers."""
 
+    inner: tuple[InnerPlan, ...]
+    """One for each stage."""
+
     tile: Symbol | None = None
     """An outer loop taken in tiles against the lanes, because some loads run along it."""
 
     points: tuple[Symbol, ...]
-    """Outer loops that are not lanes, outermost first: a unit of work is one point of them (and one block)."""
+    """Outer loops that are neither: a unit of work is one point of them (and one block)."""
 
-    block: Index
+    block: Index = field(default_factory=lambda: integer(1))
     """Elements of the lane loop in one unit of work."""
 
-    blocks: Index
+    blocks: Index = field(default_factory=lambda: integer(1))
     """Units that the lane loop is cut into."""
 
     units: Index
@@ -70,69 +84,75 @@ class Plan:
 
 def make_plan(group: Group, target: CpuTarget) -> Plan:
     """Choose lanes, steps and units for a group."""
-    lanes = target.lanes(lane_bits(group))
+    dependences = Dependences()
+    traits = [Traits.of(stage, dependences) for stage in group.stages]
     if any(isinstance(a, Accumulate) for stage in group.stages for a in stage.actions):
-        return _serial(group)
-    outer = choose_outer_lane(group, lanes)
-    cost = analysis.point_cost(group)
-    if outer is None:
-        units = prod_index(group.outer)
-        unit_cost = cost / lanes if lanes > 1 else cost
-        return Plan(
-            outer_lane=None,
-            lanes=lanes,
-            wide=lanes,
-            points=group.outer,
-            block=integer(1),
-            blocks=integer(1),
-            units=units,
-            grain=_grain(unit_cost),
-        )
-    wide = lanes * _unroll(group, lanes, outer)
-    tile = choose_tile(group, outer) if lanes > 1 else None
-    points = tuple(symbol for symbol in group.outer if symbol not in (outer, tile))
-    if tile is not None:
-        cost *= extent_hint(tile)
-    block = _block(outer, points, cost, wide)
-    blocks = (extent(outer) + (block - 1)) // block if block != extent(outer) else integer(1)
-    block_hint = int(block) if block.is_constant else extent_hint(outer)
+        return _one_by_one(group)
+    lanes = target.lanes(lane_bits(group, traits))
+    outer = choose_outer_lane(group, traits, lanes)
+    cost = sum(t.cost * points(stage) for t, stage in zip(traits, group.stages, strict=True))
+    if outer is not None:
+        return _outer_plan(group, traits, outer, lanes, cost)
+    inner = tuple(
+        _inner_plan(stage.inner, t, lanes) for t, stage in zip(traits, group.stages, strict=True)
+    )
     return Plan(
-        outer_lane=outer,
+        outer_lane=None,
         lanes=lanes,
-        wide=wide,
-        tile=tile,
-        points=points,
-        block=block,
-        blocks=blocks,
-        units=prod_index(points) * blocks,
-        grain=_grain(cost * block_hint / lanes),
+        wide=lanes,
+        inner=inner,
+        points=group.outer,
+        units=product_of_extents(group.outer),
+        grain=_grain(cost / lanes),
     )
 
 
-def _serial(group: Group) -> Plan:
+def _one_by_one(group: Group) -> Plan:
     """Scatters: points may meet in one element, so they are taken one after another, in order."""
     return Plan(
         outer_lane=None,
         lanes=1,
         wide=1,
+        inner=(InnerPlan(None, 1),) * len(group.stages),
         points=group.outer,
-        block=integer(1),
-        blocks=integer(1),
-        units=prod_index(group.outer),
+        units=product_of_extents(group.outer),
         grain=2**62,
     )
 
 
-def lane_bits(group: Group) -> int:
+def _outer_plan(group: Group, traits: list[Traits], outer: Symbol, lanes: int, cost: int) -> Plan:
+    wide = lanes * _outer_unroll(traits, outer, lanes)
+    tile = choose_tile(group, outer) if lanes > 1 else None
+    loops = tuple(symbol for symbol in group.outer if symbol not in (outer, tile))
+    if tile is not None:
+        cost *= extent_hint(tile)
+    whole = extent(outer)
+    block = _block(outer, loops, cost, wide)
+    blocks = integer(1) if block == whole else (whole + (block - 1)) // block
+    block_hint = int(block) if block.is_constant else extent_hint(outer)
+    return Plan(
+        outer_lane=outer,
+        lanes=lanes,
+        wide=wide,
+        inner=(InnerPlan(None, 1),) * len(group.stages),
+        tile=tile,
+        points=loops,
+        block=block,
+        blocks=blocks,
+        units=product_of_extents(loops) * blocks,
+        grain=_grain(cost * block_hint / lanes),
+    )
+
+
+def lane_bits(group: Group, traits: list[Traits]) -> int:
     """Width of the elements that fill a register exactly: 64 bits only where nothing is narrower."""
-    types = {
-        buffer.layout.dtype for buffer in (*group.reads, *group.writes)
-    } | analysis.value_types(group)
-    narrow = types - {DType.I64, DType.F64, DType.BOOL}
-    return 32 if narrow or not types - {DType.BOOL} else 64
+    types = {buffer.layout.dtype for buffer in (*group.reads, *group.writes)}
+    types |= {value.dtype for t in traits for value in t.values}
+    types -= {DType.BOOL}
+    return 64 if types and types <= {DType.I64, DType.F64} else 32
 
 
-def prod_index(symbols: tuple[Symbol, ...]) -> Index:
+def product_of_extents(symbols: tuple[Symbol, ...]) -> Index:
     total = integer(1)
     for symbol in symbols:
         total = total * extent(symbol)
@@ -140,12 +160,12 @@ def prod_index(symbols: tuple[Symbol, ...]) -> Index:
 
 
 def _grain(unit_cost: float) -> int:
-    return max(1, round(SERIAL_WORK / max(unit_cost, 1e-9) / 8))
+    return max(1, round(SERIAL_WORK / 8 / max(unit_cost, 1e-9)))
 
 
-def _block(outer: Symbol, points: tuple[Symbol, ...], cost: int, wide: int) -> Index:
+def _block(outer: Symbol, loops: tuple[Symbol, ...], cost: int, wide: int) -> Index:
     """Elements in one unit: a whole row, unless rows are few and long."""
-    rows = prod(extent_hint(symbol) for symbol in points)
+    rows = prod(extent_hint(symbol) for symbol in loops)
     whole = extent(outer)
     if rows >= 64:
         return whole
@@ -155,27 +175,29 @@ def _block(outer: Symbol, points: tuple[Symbol, ...], cost: int, wide: int) -> I
     return integer(block)
 
 
-def _unroll(group: Group, lanes: int, outer: Symbol) -> int:
+def _outer_unroll(traits: list[Traits], outer: Symbol, lanes: int) -> int:
     """Registers in one step: several where a reduction's chain of additions would else wait for itself."""
-    if lanes == 1:
-        return 1
-    reduces = any(isinstance(a, Reduce) for stage in group.stages for a in stage.actions)
-    light = max(map(analysis.stage_cost, group.stages)) <= 8
-    if not (reduces and light):
+    if lanes == 1 or not any(t.reduces for t in traits) or max(t.cost for t in traits) > 8:
         return 1
     whole = extent(outer)
     return 4 if not whole.is_constant or int(whole) >= 4 * lanes else 1
 
 
-def stage_unroll(stage: Stage, lane: Symbol, lanes: int) -> int:
-    """As above, for a stage whose inner loop is cut into vectors; a short row is taken in one masked step."""
-    if lanes == 1 or analysis.stage_cost(stage) > 12:
+def _inner_plan(inner: tuple[Symbol, ...], traits: Traits, lanes: int) -> InnerPlan:
+    lane = _inner_lane(inner, traits, lanes) if lanes > 1 else None
+    if lane is None:
+        return InnerPlan(None, 1)
+    return InnerPlan(lane, lanes * _inner_unroll(traits, lane, lanes))
+
+
+def _inner_unroll(traits: Traits, lane: Symbol, lanes: int) -> int:
+    """As for outer lanes; and a short row is taken in one masked step."""
+    if traits.cost > 12:
         return 1
     whole = extent(lane)
     if whole.is_constant and int(whole) <= 4 * lanes:
         return 1 if int(whole) <= lanes else 2 if int(whole) <= 2 * lanes else 4
-    reduces = any(isinstance(action, Reduce) for action in stage.actions)
-    if not reduces:
+    if not traits.reduces:
         return 1
     return 4 if not whole.is_constant or int(whole) >= 8 * lanes else 1
 
@@ -183,79 +205,65 @@ def stage_unroll(stage: Stage, lane: Symbol, lanes: int) -> int:
 # The choice of lanes ------------------------------------------------------------------------------------
 
 
-def choose_outer_lane(group: Group, lanes: int) -> Symbol | None:
+def choose_outer_lane(group: Group, traits: list[Traits], lanes: int) -> Symbol | None:
     """The outer loop to cut into vectors, or None for inner loops."""
-    inner = any(stage.inner for stage in group.stages)
     if not group.outer:
         return None
     candidates: list[tuple[float, int, Symbol | None]] = [
-        (_outer_cost(group, symbol, lanes), -position, symbol)
+        (_outer_cost(group, traits, symbol, lanes), -position, symbol)
         for position, symbol in enumerate(group.outer)
     ]
-    if inner:
-        candidates.append((_inner_cost(group, lanes), 1, None))
+    if any(stage.inner for stage in group.stages):
+        candidates.append((_inner_cost(group, traits, lanes), 1, None))
     return min(candidates, key=lambda candidate: candidate[:2])[2]
 
 
-def stage_lane(stage: Stage, lanes: int) -> Symbol | None:
-    """The inner loop of a stage that is cut into vectors, in the inner shape."""
-    if not stage.inner:
-        return None
+def _inner_lane(inner: tuple[Symbol, ...], traits: Traits, lanes: int) -> Symbol | None:
+    """The inner loop of a stage that is best cut into vectors."""
     return min(
-        reversed(stage.inner),
-        key=lambda symbol: _access_cost(stage, symbol, lanes) / _filling(symbol, lanes),
+        reversed(inner),
+        key=lambda symbol: _access_cost(traits, symbol, lanes) / _filling(symbol, lanes),
+        default=None,
     )
 
 
 def _filling(symbol: Symbol, lanes: int) -> float:
     """The part of the lanes that do useful work."""
-    count = extent_hint(symbol)
-    return max(count, 1) / (-(-max(count, 1) // lanes) * lanes)
+    count = max(extent_hint(symbol), 1)
+    return count / (-(-count // lanes) * lanes)
 
 
-def _outer_cost(group: Group, symbol: Symbol, lanes: int) -> float:
+def _outer_cost(group: Group, traits: list[Traits], symbol: Symbol, lanes: int) -> float:
+    total = sum(
+        points(stage) * (_access_cost(t, symbol, lanes) + t.cost)
+        for t, stage in zip(traits, group.stages, strict=True)
+    )
+    return total / lanes / _filling(symbol, lanes)
+
+
+def _inner_cost(group: Group, traits: list[Traits], lanes: int) -> float:
     total = 0.0
-    for stage in group.stages:
-        points = prod(map(extent_hint, stage.inner))
-        total += points * (_access_cost(stage, symbol, lanes) + analysis.stage_cost(stage)) / lanes
-    return total / _filling(symbol, lanes)
-
-
-def _inner_cost(group: Group, lanes: int) -> float:
-    total = 0.0
-    for stage in group.stages:
-        points = prod(map(extent_hint, stage.inner))
-        lane = stage_lane(stage, lanes)
+    for t, stage in zip(traits, group.stages, strict=True):
+        lane = _inner_lane(stage.inner, t, lanes)
         if lane is None:
-            total += analysis.stage_cost(stage) + len(list(analysis.accesses(stage)))
+            total += t.cost + len(t.accesses)
             continue
-        cost = _access_cost(stage, lane, lanes) + analysis.stage_cost(stage)
-        total += points * cost / lanes / _filling(lane, lanes)
-        total += FOLD * sum(isinstance(action, Reduce) for action in stage.actions)
+        cost = _access_cost(t, lane, lanes) + t.cost
+        total += points(stage) * cost / lanes / _filling(lane, lanes)
+        total += FOLD if t.reduces else 0.0
     return total
 
 
-def _access_cost(stage: Stage, symbol: Symbol, lanes: int) -> float:
+def _access_cost(traits: Traits, symbol: Symbol, lanes: int) -> float:
     """Cost of a stage's memory accesses at one point, if `symbol` were the lanes."""
     total = 0.0
-    for _, index, indirect in analysis.accesses(stage):
-        step = analysis.stride(index, symbol, lanes)
-        if indirect and step is not None and _loaded_depends(stage, index, symbol):
+    for access in traits.accesses:
+        step = analysis.stride(access.index, symbol, lanes)
+        if symbol in access.loaded_along:
             step = None
-        if step == 0:
-            total += 0.25
-        elif step == 1:
-            total += 1.0
-        else:
-            total += GATHER
+        total += STEP_COST.get(int(step), GATHER) if step is not None and step.is_constant else GATHER
     return total
 
 
-def _loaded_depends(stage: Stage, index: Index, symbol: Symbol) -> bool:
-    """Whether an index holds a loaded symbol that changes along `symbol`."""
-    dependences = analysis.Dependences()
-    for node in analysis.stage_values(stage):
-        if isinstance(node, analysis.Indirect) and node.symbol in index.free():
-            if symbol in dependences.of(node):
-                return True
-    return False
+STEP_COST = {0: 0.25, 1: 1.0}
+"""Cost of an access by its step from lane to lane; any other is a gather or a scatter."""

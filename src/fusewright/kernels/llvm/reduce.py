@@ -13,7 +13,6 @@ from fusewright.kernels.analysis import extent
 from fusewright.kernels.llvm import indexing, memory
 from fusewright.kernels.llvm.builder import Register, VectorType
 from fusewright.kernels.llvm.loops import Loops
-from fusewright.kernels.llvm.plan import stage_unroll
 from fusewright.kernels.llvm.reductions import Accumulator, Reducer, State
 from fusewright.kernels.llvm.storage import REGISTER, convert
 from fusewright.kernels.llvm.values import evaluate_lanes
@@ -113,12 +112,11 @@ def _widths(loops: Loops, stage: Stage) -> tuple[int, ...]:
     """The vector widths that the stage's loops step by: of the main loop, and of its tail."""
     if loops.plan.outer_lane is not None:
         return (loops.scope.lane_count,)
-    lane = loops.inner_lane(stage)
-    if lane is None:
+    own = loops.inner[id(stage)]
+    if own.lane is None:
         return (1,)
-    narrow = loops.plan.lanes
-    wide = narrow * stage_unroll(stage, lane, narrow)
-    count = extent(lane)
+    narrow, wide = loops.plan.lanes, own.wide
+    count = extent(own.lane)
     if count.is_constant and narrow < int(count) < wide:
         return (wide,)
     widths = []
@@ -158,27 +156,24 @@ def _pass(
     loops: Loops, stage: Stage, all_running: list[Running], body: Callable[[], None]
 ) -> list[State]:
     """Run the stage's loops once; the states of all reductions, folded to the width of a local."""
-    lane = loops.inner_lane(stage)
-    wide = max(_widths(loops, stage)) if lane is not None else 1
     if any(running.total is not None for running in all_running):
-        _in_runs(loops, stage, lane, wide, all_running, body)
+        _in_runs(loops, stage, all_running, body)
     else:
         for running in all_running:
             _reset(loops, running)
-        loops.inner_loops(stage, body, wide)
+        loops.inner_loops(stage, body)
     return [_result(loops, running) for running in all_running]
 
 
 def _in_runs(
     loops: Loops,
     stage: Stage,
-    lane: Symbol | None,
-    wide: int,
     all_running: list[Running],
     body: Callable[[], None],
 ) -> None:
     """Cut the longest reach of one accumulator: by turns of the outermost loop, or by runs of the only one."""
     scope = loops.scope
+    lane, wide = loops.inner[id(stage)].lane, loops.inner[id(stage)].wide
     for running in all_running:
         if running.total is None:
             _reset(loops, running)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from fusewright.ir.group import Group, Reduce, Store
 from fusewright.ir.index import Symbol
-from fusewright.ir.value import Load
+from fusewright.ir.value import Load, Masked, postorder
 from fusewright.kernels import analysis
 from fusewright.kernels.llvm.builder import Builder, Register, VectorType
 from fusewright.kernels.llvm.mathematics.registry import GENERATORS, Definition
@@ -42,8 +42,8 @@ def _under_masks(group: Group) -> set[int]:
     found: set[int] = set()
     for stage in group.stages:
         for node in analysis.stage_values(stage):
-            if isinstance(node, analysis.Masked):
-                found |= {id(inner) for inner in analysis.postorder((node.value,))}
+            if isinstance(node, Masked):
+                found |= {id(inner) for inner in postorder((node.value,))}
     return found
 
 

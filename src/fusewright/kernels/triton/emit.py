@@ -269,10 +269,7 @@ class _KernelWriter:
 
     def shape(self, axis: Axis | None) -> str:
         """The shape of a tile in a stage over `axis`."""
-        names = [outer.block_name for outer in self.tiling.outer]
-        if self.tiling.rank > len(names):
-            names.append("1" if axis is None else axis.block_name)
-        return f"[{', '.join(names)}]"
+        return self.values.shape((*self.tiling.outer, *(() if axis is None else (axis,))))
 
     # Reductions -----------------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ class Writer:
     def __init__(self, tiling: Tiling, local_names: Iterable[str], body: Body) -> None:
         self.axes = {axis.symbol: axis for axis in tiling.axes}
         self.outer = frozenset(tiling.outer)
+        self.rank = tiling.rank
         self.local_names = frozenset(local_names)
         self.body = body
         self.names: dict[int, str] = {}
@@ -224,12 +225,24 @@ class Writer:
 
     def load(self, value: Load) -> str:
         guards = self.guards.get(id(value), ())
-        mask = self.mask_of(self.touched(value), guards)
+        touched = self.touched(value)
+        mask = self.mask_of(touched, guards)
         place = self.address(value.buffer, value.index)
+        guarded = touched.union(*(self.axes_of(guard) for guard in guards))
+        if guarded != touched:  # A mask may not be larger than the addresses that it guards.
+            index = self.index(value.index)
+            place = f"{value.buffer} + (tl.zeros({self.shape(guarded)}, tl.int32) + {index})"
         if not mask:
             return f"tl.load({place})"
         otherwise = self.otherwise(value, guards)
         return f"tl.load({place}, {mask}{otherwise})"
+
+    def shape(self, axes: Iterable[Axis]) -> str:
+        """The shape of a block that varies along these axes."""
+        sizes = ["1"] * self.rank
+        for axis in axes:
+            sizes[axis.position] = axis.block_name
+        return f"[{', '.join(sizes)}]"
 
     def touched(self, value: Load) -> frozenset[Axis]:
         """The axes behind the address of a load, loaded indices included."""
