@@ -14,8 +14,10 @@ import torch
 from torch import fx
 
 from fusewright.backends.torch_dynamo import fusewright as fusewright_backend
-from fusewright.capture import ProgramRaised, capture_call
+from fusewright.capture import NotCaptured, capture_call
 from fusewright.capture.guard_set import GuardSet, build_guards
+from fusewright.capture.guards import Guard
+from fusewright.capture.handlers import handles
 from fusewright.capture.trace import call_module, root_call
 from fusewright.config import Options
 from fusewright.errors import BackendCompilerFailed, FusewrightError, Unsupported
@@ -126,25 +128,27 @@ class Compiler:
         self.capture_count += 1
         try:
             capture = capture_call(frame.function, frame.locals)
-        except ProgramRaised as raised:
-            # The exception has to come from the program's own lines: run it as it is, whenever the same guards hold.
-            return self._entry(frame, frame.function, build_guards(raised.guards, frame.code))
-        except Unsupported as error:
-            if self.refuses:
-                raise
-            self._warn(error)
-            guards = build_guards(getattr(error, "guards", ()), frame.code)
-            return self._entry(frame, frame.function, guards)
+        except NotCaptured as failure:
+            return self._uncaptured(frame, failure.guards, failure.error)
         try:
             compiled = self.backend(capture.graph_module, capture.inputs)
         except FusewrightError:
             raise
         except Exception as error:
             raise BackendCompilerFailed(self.name, "backend", None, f"{type(error).__name__}: {error}") from error
-        return self._entry(frame, capture.finish(compiled), build_guards(capture.guards, frame.code))
+        try:
+            function = capture.finish(compiled)
+        except Unsupported as error:
+            return self._uncaptured(frame, capture.guards, error)
+        return _entry(function, build_guards(capture.guards, frame.code))
 
-    def _entry(self, frame: Frame, function: types.FunctionType, guards: GuardSet) -> Entry:
-        return Entry(function, guards.program, guards)
+    def _uncaptured(self, frame: Frame, guards: Sequence[Guard], error: Unsupported | None) -> Entry:
+        """Run the program as it is whenever these guards hold: it raises, or it does what cannot be captured."""
+        if error is not None:
+            if self.refuses:
+                raise error from None
+            self._warn(error)
+        return _entry(frame.function, build_guards(guards, frame.code))
 
     def _warn(self, error: Unsupported) -> None:
         text = str(error)
@@ -156,6 +160,10 @@ class Compiler:
                 RuntimeWarning,
                 stacklevel=3,
             )
+
+
+def _entry(function: types.FunctionType, guards: GuardSet) -> Entry:
+    return Entry(function, guards.program, guards)
 
 
 _COMPILERS: weakref.WeakSet[Compiler] = weakref.WeakSet()
@@ -223,6 +231,20 @@ class CompiledModule:
     def __reduce__(self) -> Any:
         module, _, settings = _MODULES[self]
         return functools.partial(compile, **settings), (module,)
+
+
+@handles(CompiledFunction.__call__)
+def _inline_compiled_function(interpreter: Any, compiled: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compiled code met while capturing belongs to the capture: its original is inlined."""
+    original = interpreter.attribute(compiled, "__wrapped__")
+    return interpreter.call(original, list(args), kwargs)
+
+
+@handles(CompiledModule.__call__)
+def _inline_compiled_module(interpreter: Any, compiled: Any, *args: Any, **kwargs: Any) -> Any:
+    call, source = interpreter.class_attribute(torch.nn.Module, "__call__")
+    bound = interpreter.bind(call, source, compiled, compiled.python_type())
+    return interpreter.call(bound, list(args), kwargs)
 
 
 __all__ = ["CompiledFunction", "CompiledModule", "Compiler", "compile", "disable", "reset"]

@@ -26,10 +26,13 @@ class FusewrightError(Exception):
 class Unsupported(FusewrightError):
     """The program does something that cannot be captured; the text says what, where and what to change."""
 
-    def __init__(self, what: str, location: Location | None = None, remedy: str = "") -> None:
+    def __init__(
+        self, what: str, location: Location | None = None, remedy: str = "", reason: str = ""
+    ) -> None:
         self.what = what
         self.location = location
         self.remedy = remedy
+        self.reason = reason
         where = f"{location}\n  " if location else ""
         advice = f"\n  {remedy}" if remedy else ""
         super().__init__(f"{where}{what}{advice}")

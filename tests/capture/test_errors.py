@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import traceback
 import warnings
 from typing import Any
@@ -137,3 +140,17 @@ def test_decorator_forms() -> None:
 def test_is_compiling_is_answered() -> None:
     assert api.compile(lambda x: torch.compiler.is_compiling(), backend="eager")(X) is True
     assert torch.compiler.is_compiling() is False
+
+
+def test_nothing_heavy_is_imported() -> None:
+    program = """
+import sys, torch
+from fusewright import api
+net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.GELU(), torch.nn.LayerNorm(3)).eval()
+with torch.no_grad():
+    api.compile(net, backend="eager", fullgraph=True)(torch.ones(2, 3))
+heavy = [name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules]
+assert not heavy, heavy
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)

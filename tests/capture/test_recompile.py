@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import gc
 import types
 import weakref
@@ -125,6 +126,27 @@ def test_globals_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(compiled(X), X * 3)
     monkeypatch.setitem(globals(), "helper", lambda x: -x)
     assert_same(compiled(X), -X)
+
+
+def test_a_builtin_that_is_shadowed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x):
+        return x + len([1, 2])
+
+    compiled = api.compile(f, backend="eager", fullgraph=True)
+    assert_same(compiled(X), X + 2)
+    monkeypatch.setitem(globals(), "len", lambda items: 7)
+    assert_same(compiled(X), X + 7)
+
+
+def test_a_class_attribute_that_appears_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(s, x):
+        return x + getattr(s, "later", 1)
+
+    compiled = api.compile(f, backend="eager", fullgraph=True)
+    settings = Settings()
+    assert_same(compiled(settings, X), X + 1)
+    monkeypatch.setattr(Settings, "later", 5, raising=False)
+    assert_same(compiled(settings, X), X + 5)
 
 
 def test_what_is_not_read_is_not_guarded() -> None:
@@ -258,6 +280,28 @@ def test_tied_tensors() -> None:
         mine = [arguments[0].clone()] * 2 if arguments[0] is arguments[1] else [a.clone() for a in arguments]
         assert_same(compiled(*arguments), f(*mine))
     assert compiled.compiler.capture_count == 2
+
+
+def test_compiled_code_inside_compiled_code_is_inlined() -> None:
+    inner = api.compile(lambda x: x + 1, backend="eager")
+    net = api.compile(Net().eval(), backend="eager")
+
+    def f(x):
+        return net(inner(x)) * 2
+
+    graphs: list[Any] = []
+    compiled = api.compile(f, backend=lambda g, i: graphs.append(g) or g.forward, fullgraph=True)
+    assert_same(compiled(X), f(X))
+    assert len(graphs) == 1
+
+
+def test_threads_compile_and_call_at_once() -> None:
+    compiled = api.compile(Net().eval(), backend="eager", fullgraph=True)
+    expected = {n: Net.forward(compiled, torch.ones(n, 3)) for n in range(1, 5)}
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: (n, compiled(torch.ones(n, 3))), [1, 2, 3, 4] * 5))
+    for n, result in found:
+        assert_same(result, expected[n])
 
 
 def test_reset_forgets() -> None:

@@ -79,6 +79,17 @@ def test_two_names_of_one_list() -> None:
     assert separate[1] == [1]
 
 
+def test_two_lists_that_become_one() -> None:
+    def f(one, other, x):
+        one.append(x)
+        return len(other)
+
+    compiled = api.compile(f, backend="eager", fullgraph=True)
+    assert compiled([], [], X) == 0
+    shared: list[Any] = []
+    assert compiled(shared, shared, X) == 1
+
+
 def test_a_new_object_put_in_two_places() -> None:
     def f(point, x):
         made = [x]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusewright.capture.frame_capture import Capture, ProgramRaised, capture_call
+from fusewright.capture.frame_capture import Capture, NotCaptured, capture_call
 from fusewright.capture.trace import trace
 
-__all__ = ["Capture", "ProgramRaised", "capture_call", "trace"]
+__all__ = ["Capture", "NotCaptured", "capture_call", "trace"]

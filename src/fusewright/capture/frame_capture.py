@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ import torch
 from torch import fx
 
 from fusewright.capture import handlers
-from fusewright.capture.guards import Guard, GuardKind
+from fusewright.capture.guards import Guard
 from fusewright.capture.interpreter.machine import Machine
 from fusewright.capture.rebuild import FunctionWriter, Write, pending_writes, reachable_tensors
 from fusewright.capture.sources import CellSource, LocalSource
@@ -35,12 +36,14 @@ RECURSION_LIMIT = 10_000
 """While tracing, each call of the traced program takes about ten calls of the interpreter's own."""
 
 
-class ProgramRaised(Exception):
-    """The traced program ends in an exception: it is to be run as it is, so that the exception comes from its own lines."""
+class NotCaptured(Exception):
+    """The call has to run as it is, whenever the same guards hold."""
 
-    def __init__(self, text: str, guards: Sequence[Guard]) -> None:
+    def __init__(self, guards: Sequence[Guard], error: Unsupported | None) -> None:
         self.guards = guards
-        super().__init__(text)
+        self.error = error
+        """What cannot be captured; None when the program itself raises, as it then has to from its own lines."""
+        super().__init__(str(error) if error else "the program raises")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,11 @@ class Capture:
         )
 
     def finish(self, compiled: Callable[..., Any]) -> types.FunctionType:
-        """The function that runs in place of the captured one; it calls `compiled` with the graph's inputs."""
+        """The function that runs in place of the captured one; it calls `compiled` with the graph's inputs.
+
+        To be called once: the objects met while tracing are let go. Raises Unsupported when the result, or something that
+        the program put in an existing object, cannot be made again.
+        """
         writer = FunctionWriter(self.machine, self.root)
         graph = None if self.is_empty else compiled
         code = writer.write(graph, self.outputs, self.result, self.writes)
@@ -83,29 +90,28 @@ class Capture:
             self.function.__closure__,
         )
         function.__kwdefaults__ = self.function.__kwdefaults__
+        self.machine.release()
         return function
 
 
 def capture_call(function: types.FunctionType, arguments: Mapping[str, Any]) -> Capture:
     """Trace one call of `function`; `arguments` are its locals at entry, `*args` and `**kwargs` collected.
 
-    Raises Unsupported for what cannot be captured, ProgramRaised when the program itself raises.
+    Raises NotCaptured.
     """
     machine = Machine(function.__globals__)
     with _tracing():
         root = _root_function(machine, function)
         try:
             result = machine.execute(root, _root_variables(machine, function, arguments))
-        except TracedError as error:
-            raise ProgramRaised(error.value.describe(), tuple(machine.guards.values())) from None
+            writes = pending_writes(machine)
+            outputs = reachable_tensors([result, *_written_values(writes)])
+        except TracedError:
+            raise NotCaptured(tuple(machine.guards.values()), None) from None
         except Unsupported as error:
-            error.guards = tuple(machine.guards.values())  # type: ignore[attr-defined]
-            raise
-        writes = pending_writes(machine)
-        roots = [result, *_written_values(writes)]
-        outputs = reachable_tensors(roots)
+            raise NotCaptured(tuple(machine.guards.values()), error) from None
         graph_module = _finish_graph(machine, outputs)
-    _guard_distinct(machine)
+    machine.guard_distinct()
     return Capture(
         graph_module=graph_module,
         inputs=tuple(tensor.object for tensor in machine.inputs),
@@ -123,13 +129,36 @@ def capture_call(function: types.FunctionType, arguments: Mapping[str, Any]) -> 
 def _tracing() -> Iterator[None]:
     """Undo, at the end, the global switches that the traced program turns while tracing."""
     grad_enabled = torch.is_grad_enabled()
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, RECURSION_LIMIT))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(limit)
-        torch.set_grad_enabled(grad_enabled)
+    with _RECURSION:
+        try:
+            yield
+        finally:
+            torch.set_grad_enabled(grad_enabled)
+
+
+class _DeepRecursion:
+    """Raises the process's recursion limit while any thread traces."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._before = sys.getrecursionlimit()
+                sys.setrecursionlimit(max(self._before, RECURSION_LIMIT))
+            self._users += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                sys.setrecursionlimit(self._before)
+
+
+_RECURSION = _DeepRecursion()
 
 
 def _root_function(machine: Machine, function: types.FunctionType) -> FunctionValue:
@@ -176,12 +205,4 @@ def _finish_graph(machine: Machine, outputs: Sequence[TensorValue]) -> fx.GraphM
     output = graph.output(nodes)
     output.meta["val"] = tuple(tensor.fake for tensor in outputs)
     return fx.GraphModule(torch.nn.Module(), graph, class_name="CapturedGraph")
-
-
-def _guard_distinct(machine: Machine) -> None:
-    """Tensors that are different objects now are so whenever the capture is used."""
-    sources = tuple(tensor.source for tensor in machine.inputs)
-    if len(sources) > 1:
-        machine.guard(GuardKind.DISTINCT, None, sources)
-
 

@@ -204,9 +204,6 @@ class FunctionWriter:
     def constant(self, value: Any) -> None:
         self.code.load_constant(value)
 
-    def frame_globals(self) -> None:
-        self.code.load_constant(self.root.namespace.dictionary)
-
     def tensor(self, value: Value) -> None:
         self.code.load_local(self._outputs[id(value)])
 

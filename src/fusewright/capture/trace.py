@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import fx
 
-from fusewright.capture.frame_capture import ProgramRaised, capture_call
+from fusewright.capture.frame_capture import NotCaptured, capture_call
 
 
 def call_module(self: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -28,9 +28,11 @@ def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.GraphMo
     bound.apply_defaults()
     try:
         return capture_call(target, bound.arguments).graph_module
-    except ProgramRaised:
+    except NotCaptured as failure:
+        if failure.error is not None:
+            raise failure.error from None
         function(*args, **kwargs)
-        raise
+        raise AssertionError("the program raised while it was traced, but not when it was run") from None
 
 
 def root_call(

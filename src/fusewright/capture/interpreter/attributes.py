@@ -8,10 +8,10 @@ from typing import Any
 from fusewright.capture.interpreter.state import MachineState
 from fusewright.capture.sources import AttributeSource, ConstantSource, Source, TypeAttributeSource
 from fusewright.capture.values.base import MISSING, Value
-from fusewright.capture.values.classes import IMMUTABLE_TYPE, ClassValue
+from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.functions import BuiltinValue, MethodValue
 from fusewright.capture.values.mappings import InstanceDictValue
-from fusewright.capture.values.objects import ObjectValue
+from fusewright.capture.values.objects import IMMUTABLE_TYPE, ObjectValue
 
 
 def find_class_attribute(cls: type, name: str) -> Any:

@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import linecache
 import operator
+import os
 import sys
 import types
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -45,7 +46,7 @@ from fusewright.capture.values.functions import (
 from fusewright.capture.values.iterators import GeneratorValue
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.modules import ModuleValue
-from fusewright.capture.values.objects import ExceptionValue
+from fusewright.capture.values.objects import ExceptionValue, ObjectValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.errors import Location, Unsupported
@@ -53,7 +54,8 @@ from fusewright.errors import Location, Unsupported
 DEPTH_LIMIT: Final = 200
 """Calls that may nest; each takes about ten frames of the Python that interprets it."""
 
-_TORCH_DIRECTORY: Final = torch.__path__[0]
+_LIBRARY_DIRECTORIES: Final = (torch.__path__[0], os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+"""Where torch's own Python and ours stand: never the place that a user wants to hear of."""
 
 PURE_OWNERS: Final = (*CONSTANT_TYPES, tuple, frozenset)
 """Classes whose methods written in C have no side effects."""
@@ -96,12 +98,13 @@ class Machine:
         self._values: dict[int, Value] = {}
         self._cells: dict[int, CellValue] = {}
         self._alive: list[Any] = []
-        self._namespaces = {id(root_globals): Namespace(root_globals, None)}
+        root = Namespace(root_globals, _module_of(root_globals), is_root=True)
+        self._namespaces = {id(root_globals): root}
         self._class_attributes: dict[tuple[type, str], tuple[Any, Source | None]] = {}
         self._programs: dict[int, Program] = {}
         self._tensors: dict[int, TensorValue] = {}
         """Tensors of the graph by the identity of their fakes."""
-        self._traces: dict[tuple[int, ...], str] = {}
+        self._locations: dict[tuple[str, int], Location] = {}
         self.guard(GuardKind.GLOBAL_STATE, None)
 
     # -- where we are ----------------------------------------------------------------------------
@@ -109,24 +112,30 @@ class Machine:
     def location(self) -> Location | None:
         """The line being executed, in the innermost frame that is not torch's own."""
         for frame in reversed(self.frames):
-            if not frame.code.co_filename.startswith(_TORCH_DIRECTORY):
-                return _frame_location(frame)
-        return _frame_location(self.frames[-1]) if self.frames else None
+            if not frame.code.co_filename.startswith(_LIBRARY_DIRECTORIES):
+                return self._frame_location(frame)
+        return self._frame_location(self.frames[-1]) if self.frames else None
+
+    def _frame_location(self, frame: Frame) -> Location:
+        key = (frame.code.co_filename, frame.line)
+        found = self._locations.get(key)
+        if found is None:
+            text = linecache.getline(*key).strip()
+            found = self._locations[key] = Location(*key, text)
+        return found
 
     def stack_trace(self) -> str:
         """The traced program's stack as a traceback prints it, outermost frame first."""
         lines = []
         for frame in self.frames:
-            place = _frame_location(frame)
+            place = self._frame_location(frame)
             lines.append(f'  File "{place.file}", line {place.line}, in {frame.code.co_name}\n')
             if place.text:
                 lines.append(f"    {place.text}\n")
         return "".join(lines)
 
     def unsupported(self, reason: Reason, **details: object) -> Unsupported:
-        error = Unsupported(reason.text(**details), self.location(), reason.remedy)
-        error.reason = reason.name  # type: ignore[attr-defined]
-        return error
+        return Unsupported(reason.text(**details), self.location(), reason.remedy, reason.name)
 
     def raise_error(self, kind: type[BaseException], *arguments: object) -> NoReturn:
         values = [
@@ -142,6 +151,29 @@ class Machine:
             key = (kind, source, _guard_key(expected))
         if key not in self.guards:
             self.guards[key] = Guard(kind, source, expected, self.location())
+
+    def guard_distinct(self) -> None:
+        """Guard that objects which are different now stay so, where it matters: tensors, and what the program changes."""
+        changed = {value.cls for value in self.mutated.values() if isinstance(value, ObjectValue)}
+        groups: dict[type, list[Source]] = {}
+        for value in self._values.values():
+            source = value.source
+            if source is None or isinstance(source, ConstantSource):
+                continue
+            if isinstance(value, TensorValue) and value.is_used_input:
+                groups.setdefault(torch.Tensor, []).append(source)
+            elif isinstance(value, ObjectValue) and value.cls in changed:
+                groups.setdefault(value.cls, []).append(source)
+        for sources in groups.values():
+            if len(sources) > 1:
+                self.guard(GuardKind.DISTINCT, None, tuple(sources))
+
+    def release(self) -> None:
+        """Let go of the objects met, so that none lives on in a reference cycle of the machine's own."""
+        for table in (self._values, self._cells, self._namespaces, self._tensors, self.mutated, self.guards):
+            table.clear()
+        for entries in (self._alive, self.inputs, self.frames):
+            entries.clear()
 
     # -- objects and values ----------------------------------------------------------------------
 
@@ -674,11 +706,6 @@ def _guard_key(expected: Any) -> Any:
     if isinstance(expected, Source):
         return expected
     return id(expected)
-
-
-def _frame_location(frame: Frame) -> Location:
-    file, line = frame.code.co_filename, frame.line
-    return Location(file, line, linecache.getline(file, line).strip())
 
 
 def _module_name(source: Source) -> str:

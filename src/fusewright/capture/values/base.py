@@ -55,9 +55,6 @@ class Rebuilder(Protocol):
     def mapping(self, items: dict[str, Value]) -> None:
         """Push a new dict with these keys."""
 
-    def frame_globals(self) -> None:
-        """Push the dictionary of the captured frame's global variables."""
-
     def call(self, function: Callable[..., Any], arguments: Sequence[Value | Callable[[], None]]) -> None:
         """Push the result of a function known now; an argument is a value or a callable that pushes one."""
 

@@ -13,10 +13,6 @@ from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Valu
 from fusewright.capture.values.functions import Namespace
 from fusewright.capture.values.objects import is_data_descriptor
 
-IMMUTABLE_TYPE = 1 << 8
-"""Bit of `cls.__flags__`: the class is written in C and its attributes cannot be set."""
-
-
 class ClassValue(Value):
     """A class."""
 

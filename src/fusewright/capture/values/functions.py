@@ -20,6 +20,7 @@ from fusewright.capture.sources import (
     DictItemSource,
     GlobalSource,
     ItemSource,
+    ModuleSource,
     Source,
 )
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, Value
@@ -30,21 +31,30 @@ from fusewright.capture.values.objects import ObjectValue
 class Namespace:
     """The dictionary of global variables that functions share: reads guarded, writes kept until the graph ran."""
 
-    __slots__ = ("dictionary", "known", "module", "origin", "written")
+    __slots__ = ("dictionary", "is_root", "known", "module", "origin", "written")
 
     def __init__(
-        self, dictionary: dict[str, Any], module: str | None, origin: Source | None = None
+        self,
+        dictionary: dict[str, Any],
+        module: str | None,
+        origin: Source | None = None,
+        *,
+        is_root: bool = False,
     ) -> None:
         self.dictionary = dictionary
         self.module = module
         """The module's name in `sys.modules`, None for a dictionary that is no module's."""
+        self.is_root = is_root
+        """Whether these are the globals of the captured frame itself, which finds them by name alone."""
         self.origin = origin
-        """Where a dictionary that is no module's is read from; None for that of the captured frame itself."""
+        """Where a dictionary that is no module's is read from."""
         self.known: dict[str, Any] = {}
         self.written: dict[str, None] = {}
 
     def source(self, name: str) -> Source:
         """Where a variable is read from."""
+        if self.is_root:
+            return GlobalSource(name)
         if self.module is None and self.origin is not None:
             return DictItemSource(self.origin, name)
         return GlobalSource(name, self.module)
@@ -60,6 +70,8 @@ class Namespace:
             builtin = _builtins_of(self.dictionary).get(name, MISSING)
             if builtin is MISSING:
                 return None
+            if self.module is not None:
+                interpreter.guard(GuardKind.ABSENT, ModuleSource(self.module), name)
             value = interpreter.wrap(builtin, BuiltinSource(name))
         self.known[name] = value
         return value
@@ -241,24 +253,13 @@ class FunctionValue(ObjectValue):
         if self.object is not MISSING:
             code.constant(self.object)
             return
-        if self.namespace.module is None:
-            globals_pusher = code.frame_globals
-        else:
-            dictionary = self.namespace.dictionary
-
-            def globals_pusher() -> None:
-                code.constant(dictionary)
-
-        def keyword_defaults() -> None:
-            code.mapping(self.keyword_defaults)
-
         code.call(
             make_function,
             [
                 lambda: code.constant(self.code),
-                globals_pusher,
+                lambda: code.constant(self.namespace.dictionary),
                 lambda: code.build("tuple", self.defaults),
-                keyword_defaults,
+                lambda: code.mapping(self.keyword_defaults),
                 lambda: code.build("tuple", self.cells),
             ],
         )

@@ -12,11 +12,11 @@ from typing import Any
 
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
-from fusewright.capture.sources import AttributeSource, InstanceSource, Source
+from fusewright.capture.sources import AttributeSource, ConstantSource, InstanceSource, Source
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, TracedError, Value
 
-SLOT_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
-"""Descriptors written in C that read a part of the object which is not in its `__dict__`."""
+IMMUTABLE_TYPE = 1 << 8
+"""Bit of `cls.__flags__`: the class is written in C and its attributes cannot be set."""
 
 
 _get_attribute = object.__getattribute__
@@ -153,6 +153,8 @@ class ObjectValue(Value):
             return value
         if raw is not MISSING:
             return interpreter.bind(raw, source, self, self.cls)
+        if not self.cls.__flags__ & IMMUTABLE_TYPE:
+            interpreter.guard(GuardKind.CLASS_ABSENT, ConstantSource(self.cls), name)
         interpreter.raise_error(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
 
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
