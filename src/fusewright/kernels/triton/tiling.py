@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group, Stage
 from fusewright.ir.index import Index, Symbol, integer, known_multiple, loop, product
-from fusewright.kernels.analysis import accesses, extent, extent_hint, stage_values
+from fusewright.kernels.analysis import Dependences, Traits, extent, extent_hint
 
 OUTER_NAMES = ("x", "y", "z")
 
@@ -193,7 +192,7 @@ def _unit_loops(group: Group) -> set[Symbol]:
     """The loops along which some access over several loops is contiguous."""
     found: set[Symbol] = set()
     for stage in group.stages:
-        for _, index, _ in accesses(stage):
+        for index in _indices(stage):
             moving = [s for s in group.outer if index.stride(s) != 0 and extent_hint(s) > 1]
             units = [symbol for symbol in moving if index.stride(symbol) == 1]
             if len(moving) > 1 and len(units) == 1 and extent_hint(units[0]) >= 16:
@@ -207,7 +206,7 @@ def _contiguous_along_outer(group: Group) -> bool:
     for stage in group.stages:
         if not stage.inner:
             continue
-        for _, index, _ in accesses(stage):
+        for index in _indices(stage):
             along_inner += any(index.stride(symbol) == 1 for symbol in stage.inner)
             crosses = any(index.stride(symbol) not in (0, None) for symbol in stage.inner)
             along_outer += crosses and any(index.stride(symbol) == 1 for symbol in group.outer)
@@ -219,7 +218,7 @@ def _is_wide(group: Group) -> bool:
     counts = [product(extent(symbol) for symbol in group.outer)]
     for stage in group.stages:
         counts.append(product(extent(symbol) for symbol in stage.inner))
-        counts += [index for _, index, _ in accesses(stage)]
+        counts += _indices(stage)
     limit = (1 << 31) - PERSISTENT_LIMIT
     return any(
         high is None or low is None or high >= limit or low < -limit
@@ -227,19 +226,14 @@ def _is_wide(group: Group) -> bool:
     )
 
 
-def uses_type(group: Group, dtype: DType) -> bool:
-    """Whether some value of the group has this type."""
-    return any(value.dtype is dtype for stage in group.stages for value in stage_values(stage))
+def _indices(stage: Stage) -> list[Index]:
+    """Where a stage touches memory and locals."""
+    return [access.index for access in Traits.of(stage, Dependences()).accesses]
 
 
 def programs(tiling: Tiling) -> Index:
     """How many tiles cover the outer loops."""
     return product((axis.extent + (axis.block - 1)) // axis.block for axis in tiling.outer)
-
-
-def inner_extent(stage: Stage) -> Index:
-    """Elements of a stage's row."""
-    return product(extent(symbol) for symbol in stage.inner)
 
 
 def _hint(symbol: Symbol) -> int:
