@@ -1,4 +1,6 @@
-"""The public entry points: `compile` a function or module, `disable` compilation of one, `reset` what was compiled."""
+"""The public entry points: `compile` a function or module, `disable` compilation of one, `reset`
+what was compiled.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from fusewright.errors import BackendCompilerFailed, FusewrightError, Unsupporte
 from fusewright.native import Entry, Frame, FrameCompiler, disable
 
 Backend = Callable[[fx.GraphModule, Sequence[torch.Tensor]], Callable[..., Any]]
-"""Compiles a captured graph: the result takes the graph's inputs, one by one, and returns a tuple or list of tensors."""
+"""Compiles a captured graph: the result takes the graph's inputs, one by one, and returns a tuple
+or list of tensors.
+"""
 
 
 def compile(
@@ -40,7 +44,8 @@ def compile(
     """Compile a function or an `nn.Module`; also a decorator, with or without arguments.
 
     The first call with arguments of some kind (shapes, dtypes, the Python values that were read) captures and compiles;
-    later calls of that kind run the compiled code. A compiled module is the module itself with a compiled call: it has the
+    later calls of that kind run the compiled code. A compiled module is the module itself with a
+    compiled call: it has the
     same attributes, parameters and state, and is an instance of the same class.
 
     `fullgraph`: what cannot be captured is an error instead of running eagerly with one warning.
@@ -48,7 +53,8 @@ def compile(
     a callable `(graph_module, example_inputs) -> callable`. `mode`: None or "default". `options`: the fields of
     `fusewright.config.Options`. `disable`: return the target as it is.
 
-    Raises: ValueError for an unknown backend or mode, TypeError for a target that is not callable or an unknown option; when
+    Raises: ValueError for an unknown backend or mode, TypeError for a target that is not callable
+    or an unknown option; when
     called, `Unsupported` under `fullgraph` or strict, and BackendCompilerFailed.
     """
     if target is None:
@@ -64,7 +70,9 @@ def compile(
     if not callable(target):
         raise TypeError(f"fusewright.compile takes a function or a module, not {target!r}")
     if dynamic:
-        raise ValueError("dynamic=True is not available yet; leave it out, or use torch.compile's front end")
+        raise ValueError(
+            "dynamic=True is not available yet; leave it out, or use torch.compile's front end"
+        )
     if disable:
         return target
     compiler = Compiler(
@@ -79,7 +87,9 @@ def compile(
     return CompiledFunction(target, compiler)
 
 
-def _find_backend(backend: str | Backend, mode: str | None, options: dict[str, Any] | None) -> Backend:
+def _find_backend(
+    backend: str | Backend, mode: str | None, options: dict[str, Any] | None
+) -> Backend:
     if mode not in (None, "default"):
         raise ValueError(f"mode {mode!r} is not known to fusewright; it has 'default'")
     match backend:
@@ -88,12 +98,16 @@ def _find_backend(backend: str | Backend, mode: str | None, options: dict[str, A
         case "eager":
             return run_graph
         case str():
-            raise ValueError(f"backend {backend!r} is not known; there are 'fusewright' and 'eager'")
+            raise ValueError(
+                f"backend {backend!r} is not known; there are 'fusewright' and 'eager'"
+            )
         case _:
             return backend
 
 
-def run_graph(graph_module: fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+def run_graph(
+    graph_module: fx.GraphModule, example_inputs: Sequence[torch.Tensor]
+) -> Callable[..., Any]:
     """The backend `eager`: run the captured graph as it stands."""
     return graph_module.forward
 
@@ -135,15 +149,21 @@ class Compiler:
         except FusewrightError:
             raise
         except Exception as error:
-            raise BackendCompilerFailed(self.name, "backend", None, f"{type(error).__name__}: {error}") from error
+            raise BackendCompilerFailed(
+                self.name, "backend", None, f"{type(error).__name__}: {error}"
+            ) from error
         try:
             function = capture.finish(compiled)
         except Unsupported as error:
             return self._uncaptured(frame, capture.guards, error)
         return _entry(function, build_guards(capture.guards, frame.code))
 
-    def _uncaptured(self, frame: Frame, guards: Sequence[Guard], error: Unsupported | None) -> Entry:
-        """Run the program as it is whenever these guards hold: it raises, or it does what cannot be captured."""
+    def _uncaptured(
+        self, frame: Frame, guards: Sequence[Guard], error: Unsupported | None
+    ) -> Entry:
+        """Run the program as it is whenever these guards hold: it raises, or it does what cannot
+        be captured.
+        """
         if error is not None:
             if self.refuses:
                 raise error from None
@@ -176,7 +196,9 @@ def reset() -> None:
 
 
 class CompiledFunction:
-    """A function that is compiled when it is called. Attributes are those of the original, which is `__wrapped__`."""
+    """A function that is compiled when it is called. Attributes are those of the original, which
+    is `__wrapped__`.
+    """
 
     def __init__(self, function: Callable[..., Any], compiler: Compiler) -> None:
         functools.update_wrapper(self, function)
@@ -198,11 +220,14 @@ def _compiled_module(
 ) -> torch.nn.Module:
     """A second face of `module`: an object that shares its `__dict__` and is called compiled.
 
-    Sharing the dictionary makes every attribute, parameter, buffer, hook and mode the same in both, with the module's own
+    Sharing the dictionary makes every attribute, parameter, buffer, hook and mode the same in
+    both, with the module's own
     keys in `state_dict`.
     """
     cls = type(module)
-    face = type(cls.__name__, (CompiledModule, cls), {"__slots__": (), "__module__": cls.__module__})
+    face = type(
+        cls.__name__, (CompiledModule, cls), {"__slots__": (), "__module__": cls.__module__}
+    )
     compiled = face.__new__(face)
     object.__setattr__(compiled, "__dict__", module.__dict__)
     _MODULES[compiled] = (module, compiler, settings)
@@ -212,7 +237,9 @@ def _compiled_module(
 _MODULES: weakref.WeakKeyDictionary[Any, tuple[torch.nn.Module, Compiler, dict[str, Any]]] = (
     weakref.WeakKeyDictionary()
 )
-"""The module behind each compiled module, its compiler, and the arguments of `compile`. (`__dict__` is the module's.)"""
+"""The module behind each compiled module, its compiler, and the arguments of `compile`.
+(`__dict__` is the module's.)
+"""
 
 
 class CompiledModule:

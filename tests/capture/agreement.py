@@ -1,4 +1,6 @@
-"""Compare a captured function with the function itself: results, effects on arguments, aliasing, a second call."""
+"""Compare a captured function with the function itself: results, effects on arguments, aliasing, a
+second call.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from fusewright import api
 
 
 def assert_same(found: Any, expected: Any, path: str = "result") -> None:
-    """Equal in class and content, tensors bit for bit (NaN equal to itself), dtype and strides included."""
+    """Equal in class and content, tensors bit for bit (NaN equal to itself), dtype and strides
+    included.
+    """
     assert type(found) is type(expected), f"{path}: {type(found)} is not {type(expected)}"
     if isinstance(expected, torch.Tensor):
         assert found.dtype == expected.dtype and found.shape == expected.shape, path
@@ -32,7 +36,9 @@ def assert_same(found: Any, expected: Any, path: str = "result") -> None:
     elif hasattr(expected, "__dict__") and not callable(expected):
         _assert_same_attributes(found, expected, path)
     elif not callable(expected):
-        assert found == expected or (found != found and expected != expected), f"{path}: {found} {expected}"
+        assert found == expected or (found != found and expected != expected), (
+            f"{path}: {found} {expected}"
+        )
 
 
 def _assert_same_attributes(found: Any, expected: Any, path: str) -> None:
@@ -42,8 +48,12 @@ def _assert_same_attributes(found: Any, expected: Any, path: str) -> None:
         assert_same(found.__dict__[name], names[name], f"{path}.{name}")
 
 
-def check(function: Callable[..., Any], *arguments: Any, graphs: int | None = None, **keywords: Any) -> Any:
-    """Compile with backend `eager` as one graph, call twice on copies of the arguments, compare with the function."""
+def check(
+    function: Callable[..., Any], *arguments: Any, graphs: int | None = None, **keywords: Any
+) -> Any:
+    """Compile with backend `eager` as one graph, call twice on copies of the arguments, compare
+    with the function.
+    """
     nodes: list[int] = []
 
     def backend(graph_module: Any, inputs: Any) -> Any:

@@ -36,7 +36,11 @@ def opens_a_file(x: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("function", "reason"),
-    [(branches, "branch-on-tensor"), (reads_item, "tensor-value"), (opens_a_file, "unknown-callable")],
+    [
+        (branches, "branch-on-tensor"),
+        (reads_item, "tensor-value"),
+        (opens_a_file, "unknown-callable"),
+    ],
 )
 def test_unsupported_names_the_line(function: Any, reason: str) -> None:
     with pytest.raises(Unsupported) as raised:
@@ -110,7 +114,12 @@ def test_a_backend_that_fails_is_named() -> None:
 
 def test_trace_gives_one_graph() -> None:
     graph_module = capture.trace(lambda x, n: x * n + 1, X, 3)
-    assert [node.op for node in graph_module.graph.nodes] == ["placeholder", "call_function", "call_function", "output"]
+    assert [node.op for node in graph_module.graph.nodes] == [
+        "placeholder",
+        "call_function",
+        "call_function",
+        "output",
+    ]
     node = list(graph_module.graph.nodes)[1]
     assert node.meta["location"][0] == __file__
     assert "test_errors.py" in node.meta["stack_trace"]

@@ -136,7 +136,18 @@ def arithmetic(x, n):
 
 
 def comparisons(x, n):
-    return x > n, n < 5, n == 5, n != 4, n >= 5 > 2, x == x, x is x, n is not None, 3 in (1, 2, 3), 4 not in [4]
+    return (
+        x > n,
+        n < 5,
+        n == 5,
+        n != 4,
+        n >= 5 > 2,
+        x == x,
+        x is x,
+        n is not None,
+        3 in (1, 2, 3),
+        4 not in [4],
+    )
 
 
 def loops(x):
@@ -146,8 +157,7 @@ def loops(x):
             continue
         for j in (1, 2):
             out.append(x * i + j)
-    else:
-        out.append("done")
+    out.append("done")
     n = 0
     while True:
         n += 1
@@ -176,7 +186,17 @@ def unpacking(x):
 
 def slicing(x):
     items = [0, 1, 2, 3, 4]
-    return items[1:3], items[::-1], items[-1], (1, 2, 3)[1:], "hello"[1:3], x[0], x[:, 1:], x[..., None], x[x.shape[0] - 1]
+    return (
+        items[1:3],
+        items[::-1],
+        items[-1],
+        (1, 2, 3)[1:],
+        "hello"[1:3],
+        x[0],
+        x[:, 1:],
+        x[..., None],
+        x[x.shape[0] - 1],
+    )
 
 
 def f_strings(x, n):
@@ -204,7 +224,11 @@ def closures(x):
 
 
 def lambdas(x):
-    return (lambda a, b=2: a * b)(x), list(map(lambda i: i + 1, [1, 2])), sorted([3, 1, 2], key=lambda i: -i)
+    return (
+        (lambda a, b=2: a * b)(x),
+        list(map(lambda i: i + 1, [1, 2])),
+        sorted([3, 1, 2], key=lambda i: -i),
+    )
 
 
 def recursion(x):
@@ -332,18 +356,39 @@ def classes(x):
     counter.double = 10
     loud = Loud.make(1)
     return (
-        counter.bump(x), counter.double, Counter.twice(x), loud.bump(x), loud.dynamic_thing, counter[3], len(counter),
-        6 in counter, counter(x), counter + 1, 1 + counter, counter == Counter(6), counter != loud,
-        isinstance(loud, Counter), issubclass(Loud, Counter), type(loud).__name__, hasattr(loud, "nothing"),
-        getattr(loud, "nothing", 7), counter,
-    )  # fmt: skip
+        counter.bump(x),
+        counter.double,
+        Counter.twice(x),
+        loud.bump(x),
+        loud.dynamic_thing,
+        counter[3],
+        len(counter),
+        6 in counter,
+        counter(x),
+        counter + 1,
+        1 + counter,
+        counter == Counter(6),
+        counter != loud,
+        isinstance(loud, Counter),
+        issubclass(Loud, Counter),
+        type(loud).__name__,
+        hasattr(loud, "nothing"),
+        getattr(loud, "nothing", 7),
+        counter,
+    )
 
 
 def dataclass_objects(x):
     box = Box(x)
     point = Point(x, y=3)
     other = dataclasses.replace(point, y=4)
-    return box, point, other, [field.name for field in dataclasses.fields(point)], dataclasses.is_dataclass(box)
+    return (
+        box,
+        point,
+        other,
+        [field.name for field in dataclasses.fields(point)],
+        dataclasses.is_dataclass(box),
+    )
 
 
 def named_tuples(x):
@@ -353,7 +398,13 @@ def named_tuples(x):
 
 
 def enums(x):
-    return (x if Color.RED is Color(1) else -x), Color["GREEN"], Color.RED.value, Color.RED.name, Color.RED == Color.GREEN
+    return (
+        (x if Color.RED is Color(1) else -x),
+        Color["GREEN"],
+        Color.RED.value,
+        Color.RED.name,
+        Color.RED == Color.GREEN,
+    )
 
 
 def dict_methods(x):
@@ -364,9 +415,19 @@ def dict_methods(x):
     d["b"] += 1
     del d["c"]
     return (
-        d, popped, list(d), list(d.items())[0], "b" in d, d.get("q", 9), len(d), {**d, "n": 1},
-        dict(zip("ab", (1, 2))), dict.fromkeys("ab", 0), d | {"z": 1}, list(reversed(d)),
-    )  # fmt: skip
+        d,
+        popped,
+        list(d),
+        list(d.items())[0],
+        "b" in d,
+        d.get("q", 9),
+        len(d),
+        {**d, "n": 1},
+        dict(zip("ab", (1, 2))),
+        dict.fromkeys("ab", 0),
+        d | {"z": 1},
+        list(reversed(d)),
+    )
 
 
 def list_methods(x):
@@ -383,7 +444,20 @@ def list_methods(x):
     del a[-1]
     b = a.copy()
     b += [1]
-    return a, b, last, a.index(7), a.count(7), a * 2, [x] + [1], [1, 2] == [1, 2], [1] < [2], sum(a), max(a), min(a)
+    return (
+        a,
+        b,
+        last,
+        a.index(7),
+        a.count(7),
+        a * 2,
+        [x] + [1],
+        [1, 2] == [1, 2],
+        [1] < [2],
+        sum(a),
+        max(a),
+        min(a),
+    )
 
 
 def set_methods(x):
@@ -401,7 +475,22 @@ def tuple_methods(x):
 
 def string_methods(x):
     s = "Hello, World"
-    return s.lower(), s.split(", "), "-".join(["a", "b"]), s.replace("l", "L"), s.startswith("He"), "%s %d" % ("a", 3), "{} {n}".format(1, n=2), s.find("W"), s[::-1], s.encode(), str(3.5), repr("a"), "a" * 3, s.strip("H").title()
+    return (
+        s.lower(),
+        s.split(", "),
+        "-".join(["a", "b"]),
+        s.replace("l", "L"),
+        s.startswith("He"),
+        "%s %d" % ("a", 3),
+        f"{1} {2}",
+        s.find("W"),
+        s[::-1],
+        s.encode(),
+        str(3.5),
+        repr("a"),
+        "a" * 3,
+        s.strip("H").title(),
+    )
 
 
 def iterators(x):
@@ -409,26 +498,46 @@ def iterators(x):
     first = next(it)
     rest = list(it)
     return (
-        first, rest, list(enumerate("ab", 1)), list(zip([1, 2], "ab")), list(map(operator.add, [1, 2], [3, 4])),
-        list(filter(None, [0, 1, 2])), list(reversed([1, 2])), any([0, x.shape[0]]), all(i > 0 for i in (1, 2)),
-        next(iter(()), "default"), list(range(5, 0, -2)),
-    )  # fmt: skip
+        first,
+        rest,
+        list(enumerate("ab", 1)),
+        list(zip([1, 2], "ab")),
+        list(map(operator.add, [1, 2], [3, 4])),
+        list(filter(None, [0, 1, 2])),
+        list(reversed([1, 2])),
+        any([0, x.shape[0]]),
+        all(i > 0 for i in (1, 2)),
+        next(iter(()), "default"),
+        list(range(5, 0, -2)),
+    )
 
 
 def itertools_functions(x):
     return (
-        list(itertools.chain([1], (2, 3))), list(itertools.product([1, 2], "a")), list(itertools.islice(itertools.count(), 2, 8, 3)),
-        list(itertools.accumulate([1, 2, 3])), list(itertools.combinations([1, 2, 3], 2)), list(itertools.repeat(x, 2)),
-        list(itertools.zip_longest([1], [2, 3], fillvalue=0)), list(itertools.pairwise([1, 2, 3])),
-        list(itertools.chain.from_iterable([[1], [2]])), list(itertools.starmap(pow, [(2, 3)])),
-        list(itertools.takewhile(lambda i: i < 2, [1, 2, 1])), list(itertools.dropwhile(lambda i: i < 2, [1, 2, 1])),
-    )  # fmt: skip
+        list(itertools.chain([1], (2, 3))),
+        list(itertools.product([1, 2], "a")),
+        list(itertools.islice(itertools.count(), 2, 8, 3)),
+        list(itertools.accumulate([1, 2, 3])),
+        list(itertools.combinations([1, 2, 3], 2)),
+        list(itertools.repeat(x, 2)),
+        list(itertools.zip_longest([1], [2, 3], fillvalue=0)),
+        list(itertools.pairwise([1, 2, 3])),
+        list(itertools.chain.from_iterable([[1], [2]])),
+        list(itertools.starmap(pow, [(2, 3)])),
+        list(itertools.takewhile(lambda i: i < 2, [1, 2, 1])),
+        list(itertools.dropwhile(lambda i: i < 2, [1, 2, 1])),
+    )
 
 
 def functools_functions(x):
     add = functools.partial(operator.add, x)
     scaled = functools.partial(torch.mul, other=2)
-    return add(1), scaled(x), functools.reduce(lambda a, b: a + b, [x, x, x]), functools.reduce(operator.mul, [1, 2, 3], 10)
+    return (
+        add(1),
+        scaled(x),
+        functools.reduce(lambda a, b: a + b, [x, x, x]),
+        functools.reduce(operator.mul, [1, 2, 3], 10),
+    )
 
 
 def collections_types(x):
@@ -441,11 +550,27 @@ def collections_types(x):
 
 
 def math_functions(x):
-    return x * math.sqrt(4.0), math.pi, math.prod([2, 3]), math.ceil(1.2), math.inf, abs(-2), round(2.567, 2), divmod(7, 2), pow(2, 5)
+    return (
+        x * math.sqrt(4.0),
+        math.pi,
+        math.prod([2, 3]),
+        math.ceil(1.2),
+        math.inf,
+        abs(-2),
+        round(2.567, 2),
+        divmod(7, 2),
+        pow(2, 5),
+    )
 
 
 def operator_functions(x):
-    return operator.add(x, 1), operator.itemgetter(1)([1, 2]), operator.getitem([1, 2], 0), operator.attrgetter("y")(Point(1, 3)), operator.contains([1], 1)
+    return (
+        operator.add(x, 1),
+        operator.itemgetter(1)([1, 2]),
+        operator.getitem([1, 2], 0),
+        operator.attrgetter("y")(Point(1, 3)),
+        operator.contains([1], 1),
+    )
 
 
 def subclasses_of_containers(x):
@@ -476,7 +601,7 @@ def assertions(x):
 
 def conditional_expressions(x, flag):
     y = x if flag else -x
-    return flag and "yes" or "no", not flag or None, y
+    return (flag and "yes") or "no", not flag or None, y
 
 
 def globals_and_builtins(x):
@@ -494,19 +619,50 @@ def augmented(x):
 
 
 def chained_methods(x):
-    return x.view(-1).reshape(3, 2).transpose(0, 1).contiguous().sum(dim=-1, keepdim=True).squeeze(-1)
+    return (
+        x.view(-1).reshape(3, 2).transpose(0, 1).contiguous().sum(dim=-1, keepdim=True).squeeze(-1)
+    )
 
 
 def metadata(x):
     return (
-        x.shape, x.size(), x.size(0), x.dim(), x.ndim, x.numel(), x.dtype, x.device, x.is_floating_point(), x.stride(),
-        x.is_contiguous(), len(x), x.shape[-1], x.requires_grad, x.layout, x.element_size(), x.T, x.mT, x.shape[:-1] + (7,),
-        isinstance(x, torch.Tensor), torch.is_tensor(x), x.is_cuda, x.size()[0], tuple(x.shape),
-    )  # fmt: skip
+        x.shape,
+        x.size(),
+        x.size(0),
+        x.dim(),
+        x.ndim,
+        x.numel(),
+        x.dtype,
+        x.device,
+        x.is_floating_point(),
+        x.stride(),
+        x.is_contiguous(),
+        len(x),
+        x.shape[-1],
+        x.requires_grad,
+        x.layout,
+        x.element_size(),
+        x.T,
+        x.mT,
+        x.shape[:-1] + (7,),
+        isinstance(x, torch.Tensor),
+        torch.is_tensor(x),
+        x.is_cuda,
+        x.size()[0],
+        tuple(x.shape),
+    )
 
 
 def factories(x):
-    return torch.zeros(2), torch.arange(3) + 1, torch.tensor([1.0, 2.0]), torch.ones_like(x), x.new_zeros(2), torch.full((2,), 7), torch.empty(0)
+    return (
+        torch.zeros(2),
+        torch.arange(3) + 1,
+        torch.tensor([1.0, 2.0]),
+        torch.ones_like(x),
+        x.new_zeros(2),
+        torch.full((2,), 7),
+        torch.empty(0),
+    )
 
 
 def multiple_outputs(x):
@@ -540,12 +696,49 @@ def delete_things(x):
 
 
 SIMPLE = [
-    loops, comprehensions, unpacking, slicing, star_calls, closures, lambdas, recursion, generators, walrus, exceptions,
-    exception_groups_of_types, with_blocks, grad_modes, decorators, classes, dataclass_objects, named_tuples, enums, dict_methods, list_methods,
-    set_methods, tuple_methods, string_methods, iterators, itertools_functions, functools_functions, collections_types,
-    math_functions, operator_functions, subclasses_of_containers, aliasing, cycles, assertions, globals_and_builtins, augmented,
-    chained_methods, metadata, factories, multiple_outputs, constant_tensors, delete_things,
-]  # fmt: skip
+    loops,
+    comprehensions,
+    unpacking,
+    slicing,
+    star_calls,
+    closures,
+    lambdas,
+    recursion,
+    generators,
+    walrus,
+    exceptions,
+    exception_groups_of_types,
+    with_blocks,
+    grad_modes,
+    decorators,
+    classes,
+    dataclass_objects,
+    named_tuples,
+    enums,
+    dict_methods,
+    list_methods,
+    set_methods,
+    tuple_methods,
+    string_methods,
+    iterators,
+    itertools_functions,
+    functools_functions,
+    collections_types,
+    math_functions,
+    operator_functions,
+    subclasses_of_containers,
+    aliasing,
+    cycles,
+    assertions,
+    globals_and_builtins,
+    augmented,
+    chained_methods,
+    metadata,
+    factories,
+    multiple_outputs,
+    constant_tensors,
+    delete_things,
+]
 
 
 @pytest.mark.parametrize("function", SIMPLE, ids=lambda f: f.__name__)
@@ -579,6 +772,12 @@ def test_shapes(shape: tuple[int, ...]) -> None:
     check(lambda x: (x + 1, x.sum(), x.shape, x.numel()), torch.randn(shape))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64],
+)
 def test_dtypes(dtype: torch.dtype) -> None:
-    check(lambda x: (x * 1, x.to(torch.float32) if not x.is_complex() else x, x.dtype), torch.ones(3, dtype=dtype))
+    check(
+        lambda x: (x * 1, x.to(torch.float32) if not x.is_complex() else x, x.dtype),
+        torch.ones(3, dtype=dtype),
+    )

@@ -1,4 +1,6 @@
-"""Unmodified models of the transformers library: one graph each, the same results as eager, weights swapped freely."""
+"""Unmodified models of the transformers library: one graph each, the same results as eager,
+weights swapped freely.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,19 @@ import torch
 from fusewright import api
 from tests.capture.agreement import assert_same
 
-transformers = pytest.importorskip("transformers", reason="the transformers library is not installed")
+transformers = pytest.importorskip(
+    "transformers", reason="the transformers library is not installed"
+)
 
 IDS = torch.randint(5, 100, (2, 12))
 IMAGES = torch.randn(2, 3, 32, 32)
-SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 128}
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "vocab_size": 128,
+}
 
 
 def bert() -> Any:
@@ -24,11 +34,16 @@ def bert() -> Any:
 def bert_with_mask() -> Any:
     mask = torch.ones_like(IDS)
     mask[1, 8:] = 0
-    return transformers.BertForMaskedLM(transformers.BertConfig(**SMALL)), {"input_ids": IDS, "attention_mask": mask}
+    return transformers.BertForMaskedLM(transformers.BertConfig(**SMALL)), {
+        "input_ids": IDS,
+        "attention_mask": mask,
+    }
 
 
 def bert_with_outputs() -> Any:
-    model = transformers.BertModel(transformers.BertConfig(**SMALL, attn_implementation="eager")).eval()
+    model = transformers.BertModel(
+        transformers.BertConfig(**SMALL, attn_implementation="eager")
+    ).eval()
     model(IDS, output_attentions=True)  # the first such call registers hooks, under a lock
     return model, {"input_ids": IDS, "output_hidden_states": True, "output_attentions": True}
 
@@ -49,8 +64,13 @@ def llama() -> Any:
 
 
 def t5() -> Any:
-    config = transformers.T5Config(d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=128)
-    return transformers.T5ForConditionalGeneration(config), {"input_ids": IDS, "decoder_input_ids": IDS}
+    config = transformers.T5Config(
+        d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=128
+    )
+    return transformers.T5ForConditionalGeneration(config), {
+        "input_ids": IDS,
+        "decoder_input_ids": IDS,
+    }
 
 
 def vit() -> Any:

@@ -277,7 +277,11 @@ def test_tied_tensors() -> None:
 
     compiled = api.compile(f, backend="eager", fullgraph=True)
     for arguments in ([X.clone()] * 2, [X.clone(), X.clone()]):
-        mine = [arguments[0].clone()] * 2 if arguments[0] is arguments[1] else [a.clone() for a in arguments]
+        mine = (
+            [arguments[0].clone()] * 2
+            if arguments[0] is arguments[1]
+            else [a.clone() for a in arguments]
+        )
         assert_same(compiled(*arguments), f(*mine))
     assert compiled.compiler.capture_count == 2
 

@@ -1,9 +1,11 @@
-"""Capture one call of a Python function: its graph, the guards under which it holds, and the function to run instead.
+"""Capture one call of a Python function: its graph, the guards under which it holds, and the
+function to run instead.
 
     capture = capture_call(function, arguments)      # arguments: the frame's locals at entry
     capture.graph_module, capture.inputs              # what a backend compiles
     capture.guards                                    # when it may be used again
-    capture.finish(compiled)                          # the Python function that calls what the backend made
+    capture.finish(compiled)                          # the Python function that calls what the
+    backend made
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class NotCaptured(Exception):
     def __init__(self, guards: Sequence[Guard], error: Unsupported | None) -> None:
         self.guards = guards
         self.error = error
-        """What cannot be captured; None when the program itself raises, as it then has to from its own lines."""
+        """What cannot be captured; None when the program itself raises, as it then has to from its
+        own lines.
+        """
         super().__init__(str(error) if error else "the program raises")
 
 
@@ -74,9 +78,11 @@ class Capture:
         )
 
     def finish(self, compiled: Callable[..., Any]) -> types.FunctionType:
-        """The function that runs in place of the captured one; it calls `compiled` with the graph's inputs.
+        """The function that runs in place of the captured one; it calls `compiled` with the
+        graph's inputs.
 
-        To be called once: the objects met while tracing are let go. Raises Unsupported when the result, or something that
+        To be called once: the objects met while tracing are let go. Raises Unsupported when the
+        result, or something that
         the program put in an existing object, cannot be made again.
         """
         writer = FunctionWriter(self.machine, self.root)
@@ -95,7 +101,8 @@ class Capture:
 
 
 def capture_call(function: types.FunctionType, arguments: Mapping[str, Any]) -> Capture:
-    """Trace one call of `function`; `arguments` are its locals at entry, `*args` and `**kwargs` collected.
+    """Trace one call of `function`; `arguments` are its locals at entry, `*args` and `**kwargs`
+    collected.
 
     Raises NotCaptured.
     """
@@ -173,7 +180,9 @@ def _root_function(machine: Machine, function: types.FunctionType) -> FunctionVa
 def _root_variables(
     machine: Machine, function: types.FunctionType, arguments: Mapping[str, Any]
 ) -> dict[str, Value]:
-    """The frame's arguments as values. `**kwargs` is a dict of this call alone, so its keys are always guarded."""
+    """The frame's arguments as values. `**kwargs` is a dict of this call alone, so its keys are
+    always guarded.
+    """
     variables: dict[str, Value] = {}
     for name, object in arguments.items():
         source = LocalSource(name)
@@ -205,4 +214,3 @@ def _finish_graph(machine: Machine, outputs: Sequence[TensorValue]) -> fx.GraphM
     output = graph.output(nodes)
     output.meta["val"] = tuple(tensor.fake for tensor in outputs)
     return fx.GraphModule(torch.nn.Module(), graph, class_name="CapturedGraph")
-

@@ -1,4 +1,6 @@
-"""The torch-level graph under construction: calls of torch functions as nodes, each with the fake of its result."""
+"""The torch-level graph under construction: calls of torch functions as nodes, each with the fake
+of its result.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from fusewright.errors import DataDependent, Location, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
 
 GRAPH_MODULES: Final = frozenset(
-    {"torch.nn.functional", "torch.functional", "torch._tensor", "torch._lowrank", "torch._linalg_utils"}
+    {
+        "torch.nn.functional",
+        "torch.functional",
+        "torch._tensor",
+        "torch._lowrank",
+        "torch._linalg_utils",
+    }
 )
 """Modules of torch whose Python functions are one call in the graph, not inlined."""
 
@@ -27,7 +35,9 @@ _OPERATOR_OWNERS: Final = frozenset(
         "torch._C._nested",
     }
 )
-"""Names of the modules that hold torch's functions written in C, beside the one class that holds most."""
+"""Names of the modules that hold torch's functions written in C, beside the one class that holds
+most.
+"""
 
 _OPERATOR_TYPES: Final = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
 
@@ -70,7 +80,8 @@ class GraphBuilder:
     def run(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
         """The result of a call on fakes. A string as function names a method of the first argument.
 
-        Raises DataDependent and UnsupportedOperator; whatever else is raised is the program's own mistake.
+        Raises DataDependent and UnsupportedOperator; whatever else is raised is the program's own
+        mistake.
         """
         with self.mode:
             if isinstance(function, str):
@@ -107,7 +118,9 @@ def contains_tensor(result: Any) -> bool:
 
 
 FAKE_FAILURES: Final = (DataDependent, UnsupportedOperator)
-"""What running on fakes raises when the data would be needed, or torch cannot tell the result's sizes."""
+"""What running on fakes raises when the data would be needed, or torch cannot tell the result's
+sizes.
+"""
 
 
 def node_location(node: fx.Node) -> Location | None:

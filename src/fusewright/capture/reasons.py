@@ -1,6 +1,8 @@
-"""The catalogue of reasons for which a program cannot be captured: what happened, why, and what to change.
+"""The catalogue of reasons for which a program cannot be captured: what happened, why, and what to
+change.
 
-One row a reason. `what` and `why` may name details in braces, which the place that raises the reason fills in.
+One row a reason. `what` and `why` may name details in braces, which the place that raises the
+reason fills in.
 """
 
 from __future__ import annotations

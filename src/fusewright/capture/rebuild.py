@@ -1,6 +1,8 @@
-"""Write the function that runs in place of a captured frame: load inputs, call the graph, replay effects, return.
+"""Write the function that runs in place of a captured frame: load inputs, call the graph, replay
+effects, return.
 
-The new function has the parameters of the old one, so that whoever called the old one calls the new one alike:
+The new function has the parameters of the old one, so that whoever called the old one calls the
+new one alike:
 
     def forward(self, x):                        # parameters of the captured function
         t0 = self.__dict__["_modules"]["fc"]…    # graph inputs, by source; shared prefixes are loaded once
@@ -10,7 +12,8 @@ The new function has the parameters of the old one, so that whoever called the o
         self.__dict__["calls"] = 3               # what the program wrote to objects that existed
         return r0
 
-An existing object is found again through its source, before anything is written; each object is made once, however
+An existing object is found again through its source, before anything is written; each object is
+made once, however
 often it is referred to.
 """
 
@@ -347,7 +350,9 @@ class FunctionWriter:
             self.code.store_subscript()
 
     def _write_mapping(self, owner: DictValue) -> None:
-        """Bring an existing dict to its new content, touching only what changed where the order allows."""
+        """Bring an existing dict to its new content, touching only what changed where the order
+        allows.
+        """
         if owner.is_reordered():
             self.call(dict.clear, [owner])
             self.code.pop()
@@ -455,5 +460,3 @@ def replace_set(target: set[Any], members: list[Any]) -> None:
 def key_at(mapping: dict[Any, Any], index: int) -> Any:
     """The key of a dict at a position of its order."""
     return list(dict.keys(mapping))[index]
-
-

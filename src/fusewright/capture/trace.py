@@ -13,15 +13,19 @@ from fusewright.capture.frame_capture import NotCaptured, capture_call
 
 
 def call_module(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """The frame that stands for a call of any callable that is not itself a Python function: `self(*args, **kwargs)`."""
+    """The frame that stands for a call of any callable that is not itself a Python function:
+    `self(*args, **kwargs)`.
+    """
     return self(*args, **kwargs)
 
 
 def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.GraphModule:
-    """The torch-level graph of `function(*args, **kwargs)`: a function or an nn.Module, one graph, no breaks.
+    """The torch-level graph of `function(*args, **kwargs)`: a function or an nn.Module, one graph,
+    no breaks.
 
     Its placeholders are the tensors read (arguments, parameters, buffers), its output a tuple of the tensors needed to
-    build the result. Raises `Unsupported` naming the line that cannot be captured, and the program's own exceptions.
+    build the result. Raises `Unsupported` naming the line that cannot be captured, and the
+    program's own exceptions.
     """
     target, arguments, keywords = root_call(function, args, kwargs)
     bound = inspect.signature(target).bind(*arguments, **keywords)
@@ -32,7 +36,9 @@ def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.GraphMo
         if failure.error is not None:
             raise failure.error from None
         function(*args, **kwargs)
-        raise AssertionError("the program raised while it was traced, but not when it was run") from None
+        raise AssertionError(
+            "the program raised while it was traced, but not when it was run"
+        ) from None
 
 
 def root_call(

@@ -5,4 +5,12 @@ from __future__ import annotations
 from fusewright.capture.handlers import builtins, containers, library, polyfills, torch_functions
 from fusewright.capture.handlers.registry import handles, polyfill
 
-__all__ = ["builtins", "containers", "handles", "library", "polyfill", "polyfills", "torch_functions"]
+__all__ = [
+    "builtins",
+    "containers",
+    "handles",
+    "library",
+    "polyfill",
+    "polyfills",
+    "torch_functions",
+]

@@ -19,7 +19,8 @@ from fusewright.capture.values.sequences import ListValue, SequenceValue, SliceV
 from fusewright.capture.values.tensors import TensorMethodValue, TensorValue
 
 PURE |= {
-    abs, ascii, bin, bool, bytes, chr, complex, divmod, float, format, hash, hex, int, len, max, min, oct, ord, pow,
+    abs, ascii, bin, bool, bytes, chr, complex, divmod, float, format, hash, hex, int, len, max,
+    min, oct, ord, pow,
     range, repr, round, sorted, str, sum, frozenset,
 }  # fmt: skip
 
@@ -28,7 +29,9 @@ PURE |= {
 
 
 @handles(getattr)
-def get_attribute(interpreter: Any, owner: Value, name: Value, default: Value | None = None) -> Value:
+def get_attribute(
+    interpreter: Any, owner: Value, name: Value, default: Value | None = None
+) -> Value:
     if default is None:
         return interpreter.attribute(owner, name.constant())
     found = interpreter.attribute_or_none(owner, name.constant())
@@ -80,7 +83,9 @@ def variables(interpreter: Any, owner: Value) -> Value:
 
 @handles(callable)
 def is_callable(interpreter: Any, value: Value) -> Value:
-    if isinstance(value, TensorMethodValue | FunctionValue | MethodValue | BuiltinValue | ClassValue):
+    if isinstance(
+        value, TensorMethodValue | FunctionValue | MethodValue | BuiltinValue | ClassValue
+    ):
         return boolean(True)
     return boolean(hasattr(value.python_type(), "__call__"))
 
@@ -91,7 +96,9 @@ def is_callable(interpreter: Any, value: Value) -> Value:
 @handles(type)
 def type_of(interpreter: Any, value: Value, *rest: Value) -> Value:
     if rest:
-        raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="type(name, bases, namespace)")
+        raise interpreter.unsupported(
+            reasons.UNKNOWN_CALLABLE, function="type(name, bases, namespace)"
+        )
     cls = value.python_type()
     if value.source is not None and isinstance(value, ObjectValue):
         return interpreter.wrap(cls, ConstantSource(cls))
@@ -363,7 +370,9 @@ def reverse(interpreter: Any, value: Value) -> Value:
 
 
 @handles(sorted)
-def sort(interpreter: Any, iterable: Value, *, key: Value | None = None, reverse: Value | None = None) -> Value:
+def sort(
+    interpreter: Any, iterable: Value, *, key: Value | None = None, reverse: Value | None = None
+) -> Value:
     result = ListValue(list, list(interpreter.items(iterable)))
     sort_in_place(interpreter, result, key=key, reverse=reverse)
     return result

@@ -75,7 +75,11 @@ def make_default_dict(interpreter: Any, *arguments: Value, **keywords: Value) ->
 
 @handles(collections.defaultdict.__init__)
 def init_default_dict(
-    interpreter: Any, target: DictValue, factory: Value | None = None, *arguments: Value, **keywords: Value
+    interpreter: Any,
+    target: DictValue,
+    factory: Value | None = None,
+    *arguments: Value,
+    **keywords: Value,
 ) -> None:
     is_none = factory is None or (isinstance(factory, ConstantValue) and factory.value is None)
     target.default_factory = None if is_none else factory
@@ -138,7 +142,9 @@ def get_sequence_item(interpreter: Any, value: Value, key: Value) -> Any:
 def sequence_contains(interpreter: Any, value: Value, item: Value) -> Any:
     if not isinstance(value, SequenceValue):
         return DECLINED
-    return boolean(any(interpreter.equal(candidate, item) for candidate in value.items(interpreter)))
+    return boolean(
+        any(interpreter.equal(candidate, item) for candidate in value.items(interpreter))
+    )
 
 
 @handles(list.__add__, tuple.__add__)
@@ -382,7 +388,9 @@ def set_default(interpreter: Any, mapping: Any, key: Value, default: Value | Non
     return found
 
 
-@handles(dict.update, dict.__init__, collections.OrderedDict.update, collections.OrderedDict.__init__)
+@handles(
+    dict.update, dict.__init__, collections.OrderedDict.update, collections.OrderedDict.__init__
+)
 def update(interpreter: Any, mapping: Any, *sources: Value, **keywords: Value) -> None:
     for source in sources:
         if isinstance(source, DictValue | InstanceDictValue) or _has_keys(interpreter, source):
@@ -480,14 +488,19 @@ def mapping_equal(interpreter: Any, left: Any, right: Any) -> Any:
 
 
 @handles(collections.OrderedDict.move_to_end)
-def move_to_end(interpreter: Any, mapping: DictValue, key: Value, last: Value | None = None) -> None:
+def move_to_end(
+    interpreter: Any, mapping: DictValue, key: Value, last: Value | None = None
+) -> None:
     if not mapping.contains(interpreter, key):
         interpreter.raise_error(KeyError, key.constant())
     mapping.move_to_end(interpreter, key, last is None or interpreter.truth(last))
 
 
 def _view_methods(name: str) -> list[Any]:
-    views = [*DictViewValue.TYPES.values(), *(type(getattr(collections.OrderedDict(), kind)()) for kind in DictViewValue.TYPES)]
+    views = [
+        *DictViewValue.TYPES.values(),
+        *(type(getattr(collections.OrderedDict(), kind)()) for kind in DictViewValue.TYPES),
+    ]
     return [getattr(view, name) for view in views if hasattr(view, name)]
 
 
@@ -590,7 +603,9 @@ def _combine(keep: Any) -> Any:
 _SET_OPERATIONS = {
     ("union", "__or__"): lambda left, right: {**left, **right},
     ("intersection", "__and__"): lambda left, right: {k: v for k, v in left.items() if k in right},
-    ("difference", "__sub__"): lambda left, right: {k: v for k, v in left.items() if k not in right},
+    ("difference", "__sub__"): lambda left, right: {
+        k: v for k, v in left.items() if k not in right
+    },
     ("symmetric_difference", "__xor__"): lambda left, right: {
         k: v for k, v in {**left, **right}.items() if (k in left) != (k in right)
     },

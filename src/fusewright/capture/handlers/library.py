@@ -18,7 +18,12 @@ from fusewright.capture.handlers.registry import DECLINED, handles
 from fusewright.capture.values.base import MISSING, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import ConstantValue
-from fusewright.capture.values.functions import BuiltinValue, FunctionValue, MethodValue, PartialValue
+from fusewright.capture.values.functions import (
+    BuiltinValue,
+    FunctionValue,
+    MethodValue,
+    PartialValue,
+)
 from fusewright.capture.values.iterators import GeneratorValue, IteratorValue
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.objects import ObjectValue
@@ -27,10 +32,11 @@ from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
 
 
-
 @handles(inspect.signature)
 def signature(interpreter: Any, target: Value, **keywords: Value) -> Any:
-    """The signature of a callable that exists: asked for real, for the function alone of a bound method."""
+    """The signature of a callable that exists: asked for real, for the function alone of a bound
+    method.
+    """
     match target:
         case MethodValue(function=FunctionValue(object=function)) if function is not MISSING:
             return interpreter.new(inspect.signature(types.MethodType(function, object())))
@@ -46,8 +52,10 @@ def signature(interpreter: Any, target: Value, **keywords: Value) -> Any:
 # -- operator -------------------------------------------------------------------------------------
 
 _BINARY = (
-    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift",
-    "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor",
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor",
+    "lshift", "rshift",
+    "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior",
+    "ixor",
 )  # fmt: skip
 
 
@@ -58,8 +66,17 @@ def _binary(name: str) -> Any:
 for _name in _BINARY:
     handles(getattr(operator, _name))(_binary(_name))
 for _name in ("neg", "pos", "invert", "abs"):
-    handles(getattr(operator, _name))(lambda interpreter, value, name=_name: interpreter.unary(name, value))
-for _name, _symbol in {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}.items():
+    handles(getattr(operator, _name))(
+        lambda interpreter, value, name=_name: interpreter.unary(name, value)
+    )
+for _name, _symbol in {
+    "lt": "<",
+    "le": "<=",
+    "eq": "==",
+    "ne": "!=",
+    "gt": ">",
+    "ge": ">=",
+}.items():
     handles(getattr(operator, _name))(
         lambda interpreter, left, right, symbol=_symbol: interpreter.compare(symbol, left, right)
     )
@@ -107,7 +124,11 @@ def is_(interpreter: Any, left: Value, right: Value) -> Value:
 
 @handles(operator.index)
 def index(interpreter: Any, value: Value) -> Any:
-    return DECLINED if isinstance(value, ConstantValue) else interpreter.call_special(value, "__index__", [])
+    return (
+        DECLINED
+        if isinstance(value, ConstantValue)
+        else interpreter.call_special(value, "__index__", [])
+    )
 
 
 # -- functools, dataclasses -----------------------------------------------------------------------
@@ -165,7 +186,9 @@ def generator_send(interpreter: Any, generator: GeneratorValue, sent: Value) -> 
 
 
 @handles(_GENERATOR.throw)
-def generator_throw(interpreter: Any, generator: GeneratorValue, raised: Value, *rest: Value) -> Value:
+def generator_throw(
+    interpreter: Any, generator: GeneratorValue, raised: Value, *rest: Value
+) -> Value:
     value = rest[0] if rest and isinstance(raised, ClassValue) else raised
     if isinstance(value, ClassValue):
         value = interpreter.call(value, [])
@@ -234,7 +257,9 @@ def _combinations(function: Any) -> Any:
     """An itertools function that only rearranges items."""
 
     def rearrange(interpreter: Any, *arguments: Value, **keywords: Value) -> Value:
-        split = 1 if function in (itertools.combinations, itertools.permutations) else len(arguments)
+        split = (
+            1 if function in (itertools.combinations, itertools.permutations) else len(arguments)
+        )
         pools = [interpreter.items(iterable) for iterable in arguments[:split]]
         rest = [argument.constant() for argument in arguments[split:]]
         named = {name: value.constant() for name, value in keywords.items()}
@@ -251,7 +276,9 @@ for _function in (itertools.product, itertools.combinations, itertools.permutati
 @handles(itertools.islice)
 def slice_iterator(interpreter: Any, iterable: Value, *bounds: Value) -> Value:
     span = slice(*[bound.constant() for bound in bounds])
-    wanted = iter(range(span.start or 0, (1 << 62) if span.stop is None else span.stop, span.step or 1))
+    wanted = iter(
+        range(span.start or 0, (1 << 62) if span.stop is None else span.stop, span.step or 1)
+    )
     iterator = interpreter.iterate(iterable)
     position = [0]
 
@@ -297,7 +324,14 @@ def deep_copy(interpreter: Any, value: Value, memo: Value | None = None) -> Any:
     return copied(value)
 
 
-_COPY_METHODS = ("__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
+_COPY_METHODS = (
+    "__copy__",
+    "__deepcopy__",
+    "__reduce__",
+    "__reduce_ex__",
+    "__getstate__",
+    "__setstate__",
+)
 
 
 def _copied(
@@ -307,7 +341,9 @@ def _copied(
     part_of: Callable[[Value], Value],
     copies: dict[int, Value] | None = None,
 ) -> Value:
-    """A copy of an object whose parts are `part_of` the original's. `copies` takes note of it before its parts are made."""
+    """A copy of an object whose parts are `part_of` the original's. `copies` takes note of it
+    before its parts are made.
+    """
     if isinstance(value, ConstantValue | ClassValue | FunctionValue | BuiltinValue):
         return value
     own = interpreter.special(value, method)
@@ -321,7 +357,11 @@ def _copied(
         return view
     plain = all(getattr(cls, name, None) is getattr(object, name, None) for name in _COPY_METHODS)
     builtin = cls.__module__ in ("builtins", "collections")
-    if not isinstance(value, ObjectValue) or not (plain or builtin) or isinstance(value, TensorValue):
+    if (
+        not isinstance(value, ObjectValue)
+        or not (plain or builtin)
+        or isinstance(value, TensorValue)
+    ):
         raise interpreter.unsupported(
             reasons.TENSOR_TO_UNKNOWN, function="copy.copy", argument=value.describe()
         )

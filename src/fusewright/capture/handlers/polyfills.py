@@ -1,4 +1,6 @@
-"""Functions written in C, written again in Python, to be inlined where their arguments are not wholly known."""
+"""Functions written in C, written again in Python, to be inlined where their arguments are not
+wholly known.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +41,16 @@ def total(iterable: Iterable[Any], /, start: Any = 0) -> Any:
 
 
 @polyfill(max)
-def largest(*arguments: Any, key: Callable[[Any], Any] | None = None, default: Any = _ABSENT) -> Any:
+def largest(
+    *arguments: Any, key: Callable[[Any], Any] | None = None, default: Any = _ABSENT
+) -> Any:
     return _extreme("max", arguments, key, default, lambda one, other: one > other)
 
 
 @polyfill(min)
-def smallest(*arguments: Any, key: Callable[[Any], Any] | None = None, default: Any = _ABSENT) -> Any:
+def smallest(
+    *arguments: Any, key: Callable[[Any], Any] | None = None, default: Any = _ABSENT
+) -> Any:
     return _extreme("min", arguments, key, default, lambda one, other: one < other)
 
 
@@ -91,7 +97,9 @@ def product(iterable: Iterable[Any], /, *, start: Any = 1) -> Any:
 
 
 @polyfill(itertools.accumulate)
-def accumulate(iterable: Iterable[Any], function: Any = None, *, initial: Any = None) -> Iterator[Any]:
+def accumulate(
+    iterable: Iterable[Any], function: Any = None, *, initial: Any = None
+) -> Iterator[Any]:
     total = initial
     started = initial is not None
     if started:

@@ -1,4 +1,6 @@
-"""What torch's own functions mean where they do not simply belong in the graph: modes, queries, modules, parameters."""
+"""What torch's own functions mean where they do not simply belong in the graph: modes, queries,
+modules, parameters.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ STATE_QUERIES = (
     torch.cuda.is_current_stream_capturing,
     torch._C._get_tracing_state,
     torch._C._is_tracing,
-    torch.overrides.is_torch_function_mode_enabled if hasattr(torch.overrides, "is_torch_function_mode_enabled") else torch.is_grad_enabled,
+    torch.overrides.is_torch_function_mode_enabled
+    if hasattr(torch.overrides, "is_torch_function_mode_enabled")
+    else torch.is_grad_enabled,
 )
 """Functions whose answer the global-state guard covers: asked for real."""
 
@@ -59,7 +63,9 @@ for _function in STATE_QUERIES:
 
 
 def _mode_setter(function: Any, current: Any) -> Any:
-    """A switch of a global mode: made for real while tracing (undone at its end), and by a node of the graph."""
+    """A switch of a global mode: made for real while tracing (undone at its end), and by a node of
+    the graph.
+    """
 
     def switch(interpreter: Any, *arguments: Value) -> None:
         known = [argument.constant() for argument in arguments]
@@ -73,7 +79,11 @@ def _mode_setter(function: Any, current: Any) -> Any:
 handles(torch._C._set_grad_enabled)(_mode_setter(torch._C._set_grad_enabled, torch.is_grad_enabled))
 
 
-@handles(torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic)
+@handles(
+    torch._C._has_torch_function,
+    torch._C._has_torch_function_unary,
+    torch._C._has_torch_function_variadic,
+)
 def has_torch_function(interpreter: Any, *arguments: Value) -> Value:
     return FALSE
 
@@ -103,7 +113,9 @@ def call_module(interpreter: Any, module: Value, *arguments: Value, **keywords: 
 
 
 def global_hooks_exist() -> bool:
-    """Whether hooks are registered for every module. (Registering one changes a guarded global state.)"""
+    """Whether hooks are registered for every module. (Registering one changes a guarded global
+    state.)
+    """
     module = torch.nn.modules.module
     return bool(
         module._global_backward_hooks
@@ -132,5 +144,3 @@ def torch_check(interpreter: Any, condition: Value, message: Value | None = None
     if not interpreter.truth(condition):
         text = "Expected cond to be True" if message is None else interpreter.call(message, [])
         interpreter.raise_error(RuntimeError, text)
-
-

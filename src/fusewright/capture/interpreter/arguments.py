@@ -14,7 +14,9 @@ def bind_arguments(
     arguments: list[Value],
     keywords: dict[str, Value],
 ) -> dict[str, Value]:
-    """The function's parameters by name. Raises TypeError in the traced program when the call does not fit."""
+    """The function's parameters by name. Raises TypeError in the traced program when the call does
+    not fit.
+    """
     code = function.code
     positional = code.co_varnames[: code.co_argcount]
     keyword_only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
@@ -40,7 +42,8 @@ def bind_arguments(
         bound[code.co_varnames[next_name]] = interpreter.new_dict(extra)
     elif extra:
         interpreter.raise_error(
-            TypeError, f"{code.co_qualname}() got an unexpected keyword argument {next(iter(extra))!r}"
+            TypeError,
+            f"{code.co_qualname}() got an unexpected keyword argument {next(iter(extra))!r}",
         )
 
     _bind_defaults(interpreter, function, bound, positional, keyword_only)
@@ -61,7 +64,8 @@ def _bind_keywords(
             extra[name] = value
         elif name in bound:
             interpreter.raise_error(
-                TypeError, f"{function.code.co_qualname}() got multiple values for argument {name!r}"
+                TypeError,
+                f"{function.code.co_qualname}() got multiple values for argument {name!r}",
             )
         else:
             bound[name] = value

@@ -1,4 +1,6 @@
-"""Class attributes and descriptors: what a class holds for a name, and what reading it through an instance gives."""
+"""Class attributes and descriptors: what a class holds for a name, and what reading it through an
+instance gives.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from fusewright.capture.values.objects import IMMUTABLE_TYPE, ObjectValue
 
 
 def find_class_attribute(cls: type, name: str) -> Any:
-    """What the first class in the method resolution order that has the name holds for it; MISSING for none."""
+    """What the first class in the method resolution order that has the name holds for it; MISSING
+    for none.
+    """
     for base in cls.__mro__:
         if name in base.__dict__:
             return base.__dict__[name]
@@ -41,9 +45,13 @@ def bind(
             builtin = BuiltinValue(raw)
             return builtin if instance is None else MethodValue(builtin, instance)
         case staticmethod():
-            return _wrap(machine, raw.__func__, AttributeSource(source, "__func__") if source else None)
+            return _wrap(
+                machine, raw.__func__, AttributeSource(source, "__func__") if source else None
+            )
         case classmethod():
-            function = _wrap(machine, raw.__func__, AttributeSource(source, "__func__") if source else None)
+            function = _wrap(
+                machine, raw.__func__, AttributeSource(source, "__func__") if source else None
+            )
             return MethodValue(function, ClassValue(cls, ConstantSource(cls)))
         case types.ClassMethodDescriptorType():
             return MethodValue(BuiltinValue(raw), ClassValue(cls, ConstantSource(cls)))
@@ -59,7 +67,9 @@ def bind(
     if getter is MISSING:
         return _wrap(machine, raw, source)
     descriptor = _wrap(machine, raw, source)
-    return machine.call_special(descriptor, "__get__", [instance, ClassValue(cls, ConstantSource(cls))])
+    return machine.call_special(
+        descriptor, "__get__", [instance, ClassValue(cls, ConstantSource(cls))]
+    )
 
 
 def _bind_to_class(machine: MachineState, raw: Any, source: Source | None, cls: type) -> Value:
@@ -89,5 +99,3 @@ def _read_slot(machine: MachineState, raw: Any, instance: Value, cls: type) -> V
 
 def _wrap(machine: MachineState, raw: Any, source: Source | None) -> Value:
     return machine.new(raw) if source is None else machine.wrap(raw, source)
-
-

@@ -1,4 +1,6 @@
-"""One frame of the traced program: its variables, its stack, and the loop that executes its instructions."""
+"""One frame of the traced program: its variables, its stack, and the loop that executes its
+instructions.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class _Null:
 NULL: Final = _Null()
 
 Handler = Callable[["Frame", Any], "Value | None"]
-"""Executes one instruction given its operand. A result other than None leaves the frame with that value."""
+"""Executes one instruction given its operand. A result other than None leaves the frame with that
+value.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,9 @@ class Frame:
         return self.code.co_firstlineno
 
     def run(self) -> Value:
-        """Execute until the frame returns. Raises TracedError for an exception that leaves it, Yielded at a `yield`."""
+        """Execute until the frame returns. Raises TracedError for an exception that leaves it,
+        Yielded at a `yield`.
+        """
         steps = self.program.steps
         while True:
             handler, operand = steps[self.position]
@@ -167,7 +173,9 @@ class Frame:
         self.position = region.handler
 
     def resume(self, sent: Value) -> Value | None:
-        """Go on with a generator's frame: the value of its next `yield`, or None when it has returned."""
+        """Go on with a generator's frame: the value of its next `yield`, or None when it has
+        returned.
+        """
         if self.finished:
             return None
         if self.started:

@@ -1,7 +1,9 @@
-"""The machine that executes a traced program: it owns the graph, the guards, the side effects and the stack of frames.
+"""The machine that executes a traced program: it owns the graph, the guards, the side effects and
+the stack of frames.
 
 Values and handlers see it as `Interpreter` (capture.values.base). What an object is, is decided in `wrapping`; what an
-operator does in `operators`; how attributes bind in `attributes`; what an instruction does in `opcodes`.
+operator does in `operators`; how attributes bind in `attributes`; what an instruction does in
+`opcodes`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,11 @@ from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, POLYFILLS, PURE, find
 from fusewright.capture.interpreter import operators
 from fusewright.capture.interpreter.arguments import bind_arguments
-from fusewright.capture.interpreter.attributes import bind, class_attribute_source, find_class_attribute
+from fusewright.capture.interpreter.attributes import (
+    bind,
+    class_attribute_source,
+    find_class_attribute,
+)
 from fusewright.capture.interpreter.frame import Frame, Program, load_program
 from fusewright.capture.interpreter.opcodes import OPCODES, unknown_opcode
 from fusewright.capture.interpreter.wrapping import IDENTITY_TYPES, new_value, wrap_object
@@ -54,7 +60,10 @@ from fusewright.errors import Location, Unsupported
 DEPTH_LIMIT: Final = 200
 """Calls that may nest; each takes about ten frames of the Python that interprets it."""
 
-_LIBRARY_DIRECTORIES: Final = (torch.__path__[0], os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+_LIBRARY_DIRECTORIES: Final = (
+    torch.__path__[0],
+    os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
+)
 """Where torch's own Python and ours stand: never the place that a user wants to hear of."""
 
 PURE_OWNERS: Final = (*CONSTANT_TYPES, tuple, frozenset)
@@ -63,15 +72,37 @@ PURE_OWNERS: Final = (*CONSTANT_TYPES, tuple, frozenset)
 PURE_MODULES: Final = frozenset({"math", "cmath", "_operator"})
 """Modules whose functions written in C have no side effects."""
 
-READS_VALUE: Final = frozenset({"item", "tolist", "numpy", "__int__", "__float__", "__bool__", "__index__", "__complex__"})
+READS_VALUE: Final = frozenset(
+    {"item", "tolist", "numpy", "__int__", "__float__", "__bool__", "__index__", "__complex__"}
+)
 """Tensor methods that read the data into Python."""
 
-NEEDS_AUTOGRAD: Final = frozenset({"backward", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"})
+NEEDS_AUTOGRAD: Final = frozenset(
+    {"backward", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"}
+)
 """Tensor methods that speak to the autograd engine."""
 
 METADATA_METHODS: Final = frozenset(
-    {"size", "dim", "ndimension", "stride", "numel", "nelement", "is_contiguous", "is_floating_point", "is_complex"}
-    | {"element_size", "storage_offset", "get_device", "is_signed", "is_conj", "is_neg", "is_inference"}
+    {
+        "size",
+        "dim",
+        "ndimension",
+        "stride",
+        "numel",
+        "nelement",
+        "is_contiguous",
+        "is_floating_point",
+        "is_complex",
+    }
+    | {
+        "element_size",
+        "storage_offset",
+        "get_device",
+        "is_signed",
+        "is_conj",
+        "is_neg",
+        "is_inference",
+    }
 )
 """Tensor methods that read metadata alone."""
 
@@ -153,7 +184,9 @@ class Machine:
             self.guards[key] = Guard(kind, source, expected, self.location())
 
     def guard_distinct(self) -> None:
-        """Guard that objects which are different now stay so, where it matters: tensors, and what the program changes."""
+        """Guard that objects which are different now stay so, where it matters: tensors, and what
+        the program changes.
+        """
         changed = {value.cls for value in self.mutated.values() if isinstance(value, ObjectValue)}
         groups: dict[type, list[Source]] = {}
         for value in self._values.values():
@@ -169,8 +202,17 @@ class Machine:
                 self.guard(GuardKind.DISTINCT, None, tuple(sources))
 
     def release(self) -> None:
-        """Let go of the objects met, so that none lives on in a reference cycle of the machine's own."""
-        for table in (self._values, self._cells, self._namespaces, self._tensors, self.mutated, self.guards):
+        """Let go of the objects met, so that none lives on in a reference cycle of the machine's
+        own.
+        """
+        for table in (
+            self._values,
+            self._cells,
+            self._namespaces,
+            self._tensors,
+            self.mutated,
+            self.guards,
+        ):
             table.clear()
         for entries in (self._alive, self.inputs, self.frames):
             entries.clear()
@@ -292,7 +334,11 @@ class Machine:
         return bind(self, raw, source, value, cls)
 
     def call_special(
-        self, value: Value, name: str, arguments: list[Value], keywords: dict[str, Value] | None = None
+        self,
+        value: Value,
+        name: str,
+        arguments: list[Value],
+        keywords: dict[str, Value] | None = None,
     ) -> Value:
         method = self.special(value, name)
         if method is None:
@@ -308,7 +354,11 @@ class Machine:
         return function.call(self, arguments, keywords or {})
 
     def call_object(
-        self, function: Any, source: Source | None, arguments: list[Value], keywords: dict[str, Value]
+        self,
+        function: Any,
+        source: Source | None,
+        arguments: list[Value],
+        keywords: dict[str, Value],
     ) -> Value:
         handler = find(HANDLERS, function)
         if handler is not None:
@@ -336,7 +386,9 @@ class Machine:
                     argument=error.args[0].describe(),
                 ) from None
         wrapped = getattr(function, "__wrapped__", None)
-        if isinstance(wrapped, types.FunctionType):  # functools.lru_cache: the result is the same without the cache
+        if isinstance(
+            wrapped, types.FunctionType
+        ):  # functools.lru_cache: the result is the same without the cache
             return self.inline(self._function(wrapped), arguments, keywords)
         raise self.unsupported(reasons.UNKNOWN_CALLABLE, function=function_name(function))
 
@@ -431,11 +483,15 @@ class Machine:
         """What `type.__call__` does: `__new__`, then `__init__` on an instance of the class."""
         metaclass_call, source = self.class_attribute(type(cls), "__call__")
         if isinstance(metaclass_call, types.FunctionType):
-            bound = bind(self, metaclass_call, source, ClassValue(cls, ConstantSource(cls)), type(cls))
+            bound = bind(
+                self, metaclass_call, source, ClassValue(cls, ConstantSource(cls)), type(cls)
+            )
             return self.call(bound, arguments, keywords)
         new, source = self.class_attribute(cls, "__new__")
         new_function = bind(self, new, source, None, cls)
-        instance = self.call(new_function, [ClassValue(cls, ConstantSource(cls)), *arguments], keywords)
+        instance = self.call(
+            new_function, [ClassValue(cls, ConstantSource(cls)), *arguments], keywords
+        )
         if issubclass(instance.python_type(), cls):
             init, source = self.class_attribute(instance.python_type(), "__init__")
             if init is not object.__init__:
@@ -445,7 +501,9 @@ class Machine:
     def import_module(
         self, namespace: Namespace, name: str, names: tuple[str, ...] | None, level: int
     ) -> Value:
-        """`import name` or `from name import names` of a module; imported for real if it was not yet."""
+        """`import name` or `from name import names` of a module; imported for real if it was not
+        yet.
+        """
         if level:
             package = namespace.dictionary.get("__package__") or namespace.dictionary["__name__"]
             name = importlib.util.resolve_name("." * level + name, package)
@@ -455,7 +513,11 @@ class Machine:
                 if part != "*" and not hasattr(module, part) and hasattr(module, "__path__"):
                     importlib.import_module(f"{name}.{part}")
         except ImportError as error:
-            if isinstance(error, ModuleNotFoundError) and names and str(error.name or "").startswith(name + "."):
+            if (
+                isinstance(error, ModuleNotFoundError)
+                and names
+                and str(error.name or "").startswith(name + ".")
+            ):
                 pass
             else:
                 self.raise_error(type(error), *error.args)
@@ -517,7 +579,9 @@ class Machine:
         node.meta["module_path"] = self.frames[-1].module_path if self.frames else ""
 
     def _graph_result(self, node: fx.Node, result: Any) -> Value:
-        """The value of a node's result: tensors by node, the items of a tuple by nodes that take them out."""
+        """The value of a node's result: tensors by node, the items of a tuple by nodes that take
+        them out.
+        """
         if isinstance(result, torch.Tensor):
             found = self._tensors.get(id(result))
             if found is None:
@@ -537,7 +601,9 @@ class Machine:
         found = self._tensors.get(id(item)) if isinstance(item, torch.Tensor) else None
         if found is not None:
             return found
-        taken = self.builder.add_call(operator.getitem, [node, index], {}, item, self._describe_node)
+        taken = self.builder.add_call(
+            operator.getitem, [node, index], {}, item, self._describe_node
+        )
         return self._graph_result(taken, item)
 
     def call_tensor_method(
@@ -551,9 +617,7 @@ class Machine:
             raise self.unsupported(reasons.TENSOR_VALUE, operation=f"tensor.{name}()")
         return self.call_graph(name, [tensor, *arguments], keywords)
 
-    def _metadata(
-        self, method: Any, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
+    def _metadata(self, method: Any, arguments: list[Value], keywords: dict[str, Value]) -> Value:
         try:
             result = method(
                 *[argument.constant() for argument in arguments],

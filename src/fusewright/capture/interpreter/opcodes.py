@@ -1,13 +1,14 @@
-"""What each bytecode instruction does: one row an instruction, by the names that all CPython versions share.
+"""What each bytecode instruction does: one row an instruction, by the names that all CPython
+versions share.
 
-A handler takes the frame and the instruction's operand. It changes the frame's stack and variables, may set the
+A handler takes the frame and the instruction's operand. It changes the frame's stack and
+variables, may set the
 frame's position (a jump), and returns a value only to leave the frame. `VERSIONS` adds what a version does its own way.
 """
 
 from __future__ import annotations
 
 import inspect
-
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -38,7 +39,9 @@ def opcode(*names: str) -> Callable[[Handler], Handler]:
 
 
 def unknown_opcode(frame: Frame, name: Any) -> Value | None:
-    """Stands for every instruction that is not in the table; its operand is the instruction's name."""
+    """Stands for every instruction that is not in the table; its operand is the instruction's
+    name.
+    """
     raise frame.machine.unsupported(reasons.UNKNOWN_OPCODE, opcode=name)
 
 
@@ -119,7 +122,8 @@ def load_deref(frame: Frame, name: str) -> None:
     value = frame.cells[name].load(frame.machine)
     if value is None:
         frame.machine.raise_error(
-            NameError, f"cannot access free variable {name!r} where it is not associated with a value"
+            NameError,
+            f"cannot access free variable {name!r} where it is not associated with a value",
         )
     frame.stack.append(value)
 
@@ -250,7 +254,9 @@ BINARY_OPERATORS: Final = {
 }
 """Functions of module `operator` by symbol; `+=` is `iadd`."""
 
-IN_PLACE_OPERATORS: Final = {f"{symbol}=": f"i{name.strip('_')}" for symbol, name in BINARY_OPERATORS.items()}
+IN_PLACE_OPERATORS: Final = {
+    f"{symbol}=": f"i{name.strip('_')}" for symbol, name in BINARY_OPERATORS.items()
+}
 
 
 @opcode("BINARY_OP")
@@ -535,11 +541,10 @@ def for_iterator(frame: Frame, target: int) -> None:
 def return_generator(frame: Frame, operand: Any) -> Value:
     if not frame.code.co_flags & inspect.CO_GENERATOR:
         raise frame.machine.unsupported(reasons.ASYNCHRONOUS)
-    # The frame starts again, at the instruction after this one, when the generator is first advanced: CPython pushes
+    # The frame starts again, at the instruction after this one, when the generator is first
+    # advanced: CPython pushes
     # a value for the POP_TOP found there.
-    suspended = Frame(
-        frame.machine, frame.function, frame.locals, frame.program, frame.module_path
-    )
+    suspended = Frame(frame.machine, frame.function, frame.locals, frame.program, frame.module_path)
     suspended.cells = frame.cells
     suspended.position = frame.position
     suspended.stack.append(NONE)
@@ -581,7 +586,9 @@ def call(frame: Frame, count: int) -> None:
 
 
 def _callee(frame: Frame, arguments: list[Value]) -> tuple[Value, list[Value]]:
-    """Pop the callable and its companion: NULL beside the callable, or an unbound method under its object."""
+    """Pop the callable and its companion: NULL beside the callable, or an unbound method under its
+    object.
+    """
     second, first = frame.stack.pop(), frame.stack.pop()
     if first is NULL:
         return second, arguments
@@ -778,7 +785,19 @@ def match_class(frame: Frame, count: int) -> None:
     if not issubclass(subject.python_type(), cls):
         frame.stack.append(NONE)
         return
-    itself = count == 1 and cls in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+    itself = count == 1 and cls in (
+        bool,
+        bytearray,
+        bytes,
+        dict,
+        float,
+        frozenset,
+        int,
+        list,
+        set,
+        str,
+        tuple,
+    )
     positional = () if itself else getattr(cls, "__match_args__", ())[:count]
     found = [subject] if itself else []
     for name in (*positional, *names):
@@ -788,5 +807,3 @@ def match_class(frame: Frame, count: int) -> None:
             return
         found.append(part)
     frame.stack.append(TupleValue(tuple, found))
-
-

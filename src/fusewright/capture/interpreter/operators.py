@@ -1,4 +1,6 @@
-"""Operators, comparisons, truth, iteration and items, by the special methods that Python would call."""
+"""Operators, comparisons, truth, iteration and items, by the special methods that Python would
+call.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,21 @@ from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleV
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
 
-_NAMES: Final = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift")
+_NAMES: Final = (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and_",
+    "or_",
+    "xor",
+    "lshift",
+    "rshift",
+)
 
 BINARY_METHODS: Final = {
     **{name: (f"__{name.strip('_')}__", f"__r{name.strip('_')}__") for name in _NAMES},
@@ -42,7 +58,12 @@ COMPARISONS: Final = {
 PLAIN_SEQUENCES: Final = (list, tuple, torch.Size)
 """Classes of sequences whose items are read as lists' and tuples' are."""
 
-UNARY_METHODS: Final = {"neg": "__neg__", "pos": "__pos__", "invert": "__invert__", "abs": "__abs__"}
+UNARY_METHODS: Final = {
+    "neg": "__neg__",
+    "pos": "__pos__",
+    "invert": "__invert__",
+    "abs": "__abs__",
+}
 
 
 def fold(machine: MachineState, function: Any, *operands: Any) -> Value:
@@ -171,7 +192,9 @@ def identical(left: Value, right: Value) -> bool:
         return True
     if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
         return left.value is right.value or (
-            type(left.value) in SCALAR_TYPES and type(left.value) is type(right.value) and left.value == right.value
+            type(left.value) in SCALAR_TYPES
+            and type(left.value) is type(right.value)
+            and left.value == right.value
         )
     if isinstance(left, ConstantValue) or isinstance(right, ConstantValue):
         return False

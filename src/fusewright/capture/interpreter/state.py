@@ -14,7 +14,9 @@ class MachineState(Interpreter, Protocol):
     """The machine as the tables of wrapping and operators see it."""
 
     def namespace(self, dictionary: dict[str, Any], origin: Source | None = None) -> Namespace:
-        """The global variables kept in a dictionary, itself read from `origin` where it is no module's."""
+        """The global variables kept in a dictionary, itself read from `origin` where it is no
+        module's.
+        """
 
     def add_input(self, value: TensorValue, tensor: Any, source: Source) -> tuple[Any, Any]:
         """Make an existing tensor an input of the graph: its node and its fake."""

@@ -13,7 +13,13 @@ import torch
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.interpreter.state import MachineState
-from fusewright.capture.sources import AttributeSource, ConstantSource, DictItemSource, ItemSource, Source
+from fusewright.capture.sources import (
+    AttributeSource,
+    ConstantSource,
+    DictItemSource,
+    ItemSource,
+    Source,
+)
 from fusewright.capture.values.base import Value
 from fusewright.capture.values.classes import ClassValue, PythonModuleValue
 from fusewright.capture.values.constant import CONSTANT_TYPES, ConstantValue
@@ -147,7 +153,9 @@ def wrap_class(machine: MachineState, cls: type, source: Source) -> Value:
 def wrap_python_module(machine: MachineState, module: types.ModuleType, source: Source) -> Value:
     if not isinstance(source, ConstantSource):
         machine.guard(GuardKind.IDENTITY, source, module)
-    return PythonModuleValue(module, machine.namespace(module.__dict__, AttributeSource(source, "__dict__")), source)
+    return PythonModuleValue(
+        module, machine.namespace(module.__dict__, AttributeSource(source, "__dict__")), source
+    )
 
 
 def wrap_cell(machine: MachineState, cell: Any, source: Source) -> Value:
@@ -155,17 +163,24 @@ def wrap_cell(machine: MachineState, cell: Any, source: Source) -> Value:
 
 
 def wrap_slice(machine: MachineState, object: slice, source: Source) -> Value:
-    parts = [machine.wrap(getattr(object, name), AttributeSource(source, name)) for name in ("start", "stop", "step")]
+    parts = [
+        machine.wrap(getattr(object, name), AttributeSource(source, name))
+        for name in ("start", "stop", "step")
+    ]
     return SliceValue(*parts, source=source)
 
 
 def wrap_mapping_proxy(machine: MachineState, object: Any, source: Source) -> Value:
-    """A read-only view of a dict that belongs to a class or to an object computed while tracing: its items now."""
+    """A read-only view of a dict that belongs to a class or to an object computed while tracing:
+    its items now.
+    """
     root = source
     while root.base is not None:
         root = root.base
     if not isinstance(root, ConstantSource):
-        raise machine.unsupported(reasons.UNKNOWN_OBJECT, object="a mapping proxy", cls=type(object).__name__)
+        raise machine.unsupported(
+            reasons.UNKNOWN_OBJECT, object="a mapping proxy", cls=type(object).__name__
+        )
     return new_value(machine, dict(object))
 
 
@@ -177,7 +192,10 @@ def wrap_partial(machine: MachineState, partial: Any, source: Source) -> Value:
     machine.guard(GuardKind.DICT_KEYS, keywords_source, tuple(partial.keywords))
     return PartialValue(
         machine.wrap(partial.func, AttributeSource(source, "func")),
-        [machine.wrap(item, ItemSource(arguments_source, i)) for i, item in enumerate(partial.args)],
+        [
+            machine.wrap(item, ItemSource(arguments_source, i))
+            for i, item in enumerate(partial.args)
+        ],
         {
             name: machine.wrap(item, DictItemSource(keywords_source, name))
             for name, item in partial.keywords.items()
@@ -203,19 +221,23 @@ MAKERS: Final[dict[type, Maker]] = {
     functools.partial: wrap_partial,
     types.MappingProxyType: wrap_mapping_proxy,
     type: wrap_class,
-    **{cls: wrap_builtin for cls in BUILTIN_TYPES},
+    **dict.fromkeys(BUILTIN_TYPES, wrap_builtin),
 }
 
 
 def new_value(machine: MachineState, object: Any) -> Value:
-    """The value of an object computed while tracing, which nobody else holds: containers are taken apart."""
+    """The value of an object computed while tracing, which nobody else holds: containers are taken
+    apart.
+    """
     cls = type(object)
     if cls in CONSTANT_TYPES or isinstance(object, enum.Enum):
         return ConstantValue(object)
     if isinstance(object, IDENTITY_TYPES) or cls is types.MethodType:
         return machine.wrap(object, ConstantSource(object))
     if cls is slice:
-        return SliceValue(*[new_value(machine, part) for part in (object.start, object.stop, object.step)])
+        return SliceValue(
+            *[new_value(machine, part) for part in (object.start, object.stop, object.step)]
+        )
     if isinstance(object, tuple):
         return TupleValue(cls, [new_value(machine, item) for item in object])
     if cls is list:
@@ -232,5 +254,3 @@ def new_value(machine: MachineState, object: Any) -> Value:
     if isinstance(object, torch.Tensor):
         raise machine.unsupported(reasons.NO_SOURCE, object="a tensor")
     return machine.wrap(object, ConstantSource(object))
-
-

@@ -1,9 +1,13 @@
-"""What every captured value is: a Python object of the traced program, known without running the program.
+"""What every captured value is: a Python object of the traced program, known without running the
+program.
 
-A value stands for one object. It knows the object's class, its source (None for an object that the traced program
+A value stands for one object. It knows the object's class, its source (None for an object that the
+traced program
 made itself) and how generated code can make it again. What operations *do* is not written here: the interpreter turns
-every operator into the special method that Python would call, and `capture.handlers` says what the ones written in C
-mean. Values so stay small, and a subclass of `list` or `dict` written by a user needs nothing of its own.
+every operator into the special method that Python would call, and `capture.handlers` says what the
+ones written in C
+mean. Values so stay small, and a subclass of `list` or `dict` written by a user needs nothing of
+its own.
 """
 
 from __future__ import annotations
@@ -55,8 +59,12 @@ class Rebuilder(Protocol):
     def mapping(self, items: dict[str, Value]) -> None:
         """Push a new dict with these keys."""
 
-    def call(self, function: Callable[..., Any], arguments: Sequence[Value | Callable[[], None]]) -> None:
-        """Push the result of a function known now; an argument is a value or a callable that pushes one."""
+    def call(
+        self, function: Callable[..., Any], arguments: Sequence[Value | Callable[[], None]]
+    ) -> None:
+        """Push the result of a function known now; an argument is a value or a callable that
+        pushes one.
+        """
 
     def tensor(self, value: Value) -> None:
         """Push the graph's result for a tensor."""
@@ -78,7 +86,9 @@ class Value:
         raise NotImplementedError(type(self).__name__)
 
     def real(self) -> Any:
-        """The object itself where it exists before the compiled code runs; MISSING for one that is yet to be made."""
+        """The object itself where it exists before the compiled code runs; MISSING for one that is
+        yet to be made.
+        """
         return MISSING
 
     def constant(self) -> Any:
@@ -86,7 +96,9 @@ class Value:
         raise NotConstant(self)
 
     def to_python(self) -> Any:
-        """A copy of the object made of known parts only, lists and dicts included. Raises NotConstant."""
+        """A copy of the object made of known parts only, lists and dicts included. Raises
+        NotConstant.
+        """
         return self.constant()
 
     def key(self) -> Hashable:
@@ -107,7 +119,9 @@ class Value:
         return f"an object of class {self.python_type().__name__}"
 
     def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        """`object.name`: what the object's class has, bound to the object. Kinds with attributes of their own override it."""
+        """`object.name`: what the object's class has, bound to the object. Kinds with attributes
+        of their own override it.
+        """
         cls = self.python_type()
         raw, source = interpreter.class_attribute(cls, name)
         if raw is MISSING:
@@ -119,13 +133,15 @@ class Value:
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
         """`object.name = value`."""
         interpreter.raise_error(
-            AttributeError, f"cannot set attribute {name!r} of {self.python_type().__name__!r} object"
+            AttributeError,
+            f"cannot set attribute {name!r} of {self.python_type().__name__!r} object",
         )
 
     def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
         """`del object.name`."""
         interpreter.raise_error(
-            AttributeError, f"cannot delete attribute {name!r} of {self.python_type().__name__!r} object"
+            AttributeError,
+            f"cannot delete attribute {name!r} of {self.python_type().__name__!r} object",
         )
 
     def call(
@@ -147,7 +163,9 @@ class Interpreter(Protocol):
     """What values and handlers may ask of the interpreter."""
 
     def unsupported(self, reason: Reason, **details: object) -> Unsupported:
-        """The error for something that cannot be captured, at the user's current line; for the caller to raise."""
+        """The error for something that cannot be captured, at the user's current line; for the
+        caller to raise.
+        """
 
     def raise_error(self, kind: type[BaseException], *arguments: object) -> NoReturn:
         """Raise an exception in the traced program."""
@@ -180,7 +198,9 @@ class Interpreter(Protocol):
         """Say that an object is about to change, so that the change is replayed after the graph."""
 
     def hash_key(self, value: Value) -> Hashable:
-        """What stands for a value in a dict or set. Raises TypeError in the traced program when it has no hash."""
+        """What stands for a value in a dict or set. Raises TypeError in the traced program when it
+        has no hash.
+        """
 
     def own_attribute(self, cls: type, name: str) -> tuple[Any, Source | None]:
         """What a class itself holds for a name it has, unbound, and where; guarded."""
@@ -201,10 +221,16 @@ class Interpreter(Protocol):
         """`value.name = new`, with `__setattr__`."""
 
     def special(self, value: Value, name: str) -> Value | None:
-        """The special method `name` of the value's class, bound to it; None when the class has none."""
+        """The special method `name` of the value's class, bound to it; None when the class has
+        none.
+        """
 
     def call_special(
-        self, value: Value, name: str, arguments: list[Value], keywords: dict[str, Value] | None = None
+        self,
+        value: Value,
+        name: str,
+        arguments: list[Value],
+        keywords: dict[str, Value] | None = None,
     ) -> Value:
         """Call a special method. Raises TypeError in the traced program when the class has none."""
 
@@ -220,17 +246,23 @@ class Interpreter(Protocol):
         arguments: list[Value],
         keywords: dict[str, Value],
     ) -> Value:
-        """Call a callable that is known by identity: a Python function, a C function, a torch function."""
+        """Call a callable that is known by identity: a Python function, a C function, a torch
+        function.
+        """
 
     def call_graph(
         self, function: Any, arguments: Sequence[Value], keywords: dict[str, Value]
     ) -> Value:
-        """Put a call of a torch function, or of a method of its first argument when given a name, in the graph."""
+        """Put a call of a torch function, or of a method of its first argument when given a name,
+        in the graph.
+        """
 
     def call_tensor_method(
         self, tensor: Any, name: str, arguments: list[Value], keywords: dict[str, Value]
     ) -> Value:
-        """Call a method of a tensor: a call in the graph, or a constant where it reads metadata alone."""
+        """Call a method of a tensor: a call in the graph, or a constant where it reads metadata
+        alone.
+        """
 
     def tensor_metadata(self, tensor: Any, name: str) -> Value:
         """An attribute of a tensor that is not a tensor: shape, dtype, device."""

@@ -13,6 +13,7 @@ from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Valu
 from fusewright.capture.values.functions import Namespace
 from fusewright.capture.values.objects import is_data_descriptor
 
+
 class ClassValue(Value):
     """A class."""
 
@@ -83,7 +84,9 @@ class ClassValue(Value):
 
 
 class SuperValue(Value):
-    """`super(cls, instance)`: attributes looked up after `cls` in the instance's method resolution order."""
+    """`super(cls, instance)`: attributes looked up after `cls` in the instance's method resolution
+    order.
+    """
 
     __slots__ = ("after", "instance")
 
@@ -120,7 +123,9 @@ class PythonModuleValue(Value):
 
     __slots__ = ("module", "namespace")
 
-    def __init__(self, module: types.ModuleType, namespace: Namespace, source: Source | None) -> None:
+    def __init__(
+        self, module: types.ModuleType, namespace: Namespace, source: Source | None
+    ) -> None:
         super().__init__(source)
         self.module = module
         self.namespace = namespace
@@ -153,7 +158,11 @@ class PythonModuleValue(Value):
         except AttributeError as error:
             interpreter.raise_error(AttributeError, *error.args)
         origin = self.source
-        return interpreter.wrap(found, AttributeSource(origin, name)) if origin else interpreter.new(found)
+        return (
+            interpreter.wrap(found, AttributeSource(origin, name))
+            if origin
+            else interpreter.new(found)
+        )
 
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
         self.namespace.store(interpreter, name, value)

@@ -1,6 +1,8 @@
-"""Constants: immutable objects known when the program is compiled (numbers, strings, None, dtypes, devices, enum members).
+"""Constants: immutable objects known when the program is compiled (numbers, strings, None, dtypes,
+devices, enum members).
 
-A constant that was read from somewhere is guarded by equality, but only once somebody looks at it: one that is merely
+A constant that was read from somewhere is guarded by equality, but only once somebody looks at it:
+one that is merely
 handed on costs nothing at run time.
 """
 
@@ -37,11 +39,15 @@ CONSTANT_TYPES: Final = frozenset(
         types.MemberDescriptorType,
     }
 )
-"""Classes whose instances are immutable. Their attributes and methods may be used for real while tracing."""
+"""Classes whose instances are immutable. Their attributes and methods may be used for real while
+tracing.
+"""
 
 
 def is_constant(object: Any) -> bool:
-    """Whether an object is immutable through and through, so that it can be folded and guarded by equality."""
+    """Whether an object is immutable through and through, so that it can be folded and guarded by
+    equality.
+    """
     cls = type(object)
     if cls in CONSTANT_TYPES:
         return True

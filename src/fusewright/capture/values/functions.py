@@ -1,6 +1,8 @@
-"""Callables: Python functions with their cells and globals, bound methods, partial applications, C functions.
+"""Callables: Python functions with their cells and globals, bound methods, partial applications, C
+functions.
 
-A Python function is inlined where it is called. A function made while tracing holds values in its cells; one that
+A Python function is inlined where it is called. A function made while tracing holds values in its
+cells; one that
 exists is read through its source, cell by cell, so that only the cells used are guarded.
 """
 
@@ -29,7 +31,9 @@ from fusewright.capture.values.objects import ObjectValue
 
 
 class Namespace:
-    """The dictionary of global variables that functions share: reads guarded, writes kept until the graph ran."""
+    """The dictionary of global variables that functions share: reads guarded, writes kept until
+    the graph ran.
+    """
 
     __slots__ = ("dictionary", "is_root", "known", "module", "origin", "written")
 
@@ -45,7 +49,9 @@ class Namespace:
         self.module = module
         """The module's name in `sys.modules`, None for a dictionary that is no module's."""
         self.is_root = is_root
-        """Whether these are the globals of the captured frame itself, which finds them by name alone."""
+        """Whether these are the globals of the captured frame itself, which finds them by name
+        alone.
+        """
         self.origin = origin
         """Where a dictionary that is no module's is read from."""
         self.known: dict[str, Any] = {}
@@ -172,7 +178,11 @@ class FunctionValue(ObjectValue):
 
     @classmethod
     def existing(
-        cls, interpreter: Interpreter, function: types.FunctionType, namespace: Namespace, source: Source | None
+        cls,
+        interpreter: Interpreter,
+        function: types.FunctionType,
+        namespace: Namespace,
+        source: Source | None,
     ) -> FunctionValue:
         """The value of a function that exists."""
         cells = []
@@ -229,7 +239,11 @@ class FunctionValue(ObjectValue):
                     documented = self.code.co_consts and isinstance(self.code.co_consts[0], str)
                     return ConstantValue(self.code.co_consts[0] if documented else None)
                 case "__defaults__":
-                    return interpreter.new_tuple(self.defaults) if self.defaults else ConstantValue(None)
+                    return (
+                        interpreter.new_tuple(self.defaults)
+                        if self.defaults
+                        else ConstantValue(None)
+                    )
                 case "__kwdefaults__" | "__annotations__":
                     return interpreter.new(None if name == "__kwdefaults__" else {})
                 case "__type_params__":
@@ -368,7 +382,11 @@ class BuiltinValue(Value):
 
 def function_name(function: Any) -> str:
     """A readable name of any callable, with its module."""
-    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or repr(function)
+    name = (
+        getattr(function, "__qualname__", None)
+        or getattr(function, "__name__", None)
+        or repr(function)
+    )
     owner = getattr(function, "__objclass__", None)
     module = getattr(function, "__module__", None)
     if owner is not None:
@@ -433,10 +451,14 @@ def make_partial(function: Any, arguments: tuple[Any, ...], keywords: dict[str, 
 
 
 def guard_function(interpreter: Interpreter, function: types.FunctionType, source: Source) -> None:
-    """Guard a function by identity where it has a name of its own, else by its code: a lambda made anew still holds."""
+    """Guard a function by identity where it has a name of its own, else by its code: a lambda made
+    anew still holds.
+    """
     if isinstance(source, ConstantSource):
         return
     if isinstance(source, GlobalSource) or "<locals>" not in function.__qualname__:
         interpreter.guard(GuardKind.IDENTITY, source, function)
     else:
-        interpreter.guard(GuardKind.IDENTITY, AttributeSource(source, "__code__"), function.__code__)
+        interpreter.guard(
+            GuardKind.IDENTITY, AttributeSource(source, "__code__"), function.__code__
+        )

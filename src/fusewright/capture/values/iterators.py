@@ -1,4 +1,6 @@
-"""Iterators: over sequences, over ranges of constants, driven by a Python function, and generators."""
+"""Iterators: over sequences, over ranges of constants, driven by a Python function, and
+generators.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""Mappings: dicts with every subclass (ordered, default, user-written), their views, and an object's `__dict__`.
+"""Mappings: dicts with every subclass (ordered, default, user-written), their views, and an
+object's `__dict__`.
 
-The five primitives `lookup`, `put`, `remove`, `keys` and `entries` are all that the handlers of dict methods use.
-Of an existing dict only the keys that are asked for are read and guarded; the order and the whole set of keys are
+The five primitives `lookup`, `put`, `remove`, `keys` and `entries` are all that the handlers of
+dict methods use.
+Of an existing dict only the keys that are asked for are read and guarded; the order and the whole
+set of keys are
 guarded when the dict is iterated.
 """
 
@@ -26,7 +29,9 @@ class DictValue(ObjectValue):
     def __init__(self, cls: type, *, object: Any = MISSING, source: Source | None = None) -> None:
         super().__init__(cls, object, source)
         self._entries: dict[Hashable, list[Any]] = {}
-        """Pairs of key value and item value, in order, by the key's stand-in; None for what was not read yet."""
+        """Pairs of key value and item value, in order, by the key's stand-in; None for what was
+        not read yet.
+        """
         self._keys_guarded = object is MISSING
         self.changed = False
         self.default_factory: Value | None = None
@@ -174,7 +179,9 @@ class DictValue(ObjectValue):
         raise TypeError(f"unhashable type: {self.cls.__name__!r}")
 
     def parts(self) -> Sequence[Value]:
-        found: list[Value] = [part for entry in self._entries.values() for part in entry if part is not None]
+        found: list[Value] = [
+            part for entry in self._entries.values() for part in entry if part is not None
+        ]
         if self.default_factory is not None:
             found.append(self.default_factory)
         return [*found, *super().parts()]
@@ -239,7 +246,9 @@ class InstanceDictValue(Value):
         owner = self.owner
         if owner.object is not MISSING:
             interpreter.guard(
-                GuardKind.ATTRIBUTES, owner.required_source(interpreter), tuple(owner.object.__dict__)
+                GuardKind.ATTRIBUTES,
+                owner.required_source(interpreter),
+                tuple(owner.object.__dict__),
             )
         return [interpreter.new(name) for name in owner.field_names()]
 
@@ -285,9 +294,7 @@ class DictViewValue(Value):
             case "values":
                 return [item for _, item in self.mapping.entries(interpreter)]
             case _:
-                return [
-                    interpreter.new_tuple(entry) for entry in self.mapping.entries(interpreter)
-                ]
+                return [interpreter.new_tuple(entry) for entry in self.mapping.entries(interpreter)]
 
     def to_python(self) -> Any:
         copy = self.mapping.to_python()

@@ -19,7 +19,8 @@ _module_getattr = torch.nn.Module.__getattr__
 class ModuleValue(ObjectValue):
     """An existing nn.Module whose class keeps `nn.Module.__getattr__`.
 
-    Its setters keep a name in one of the three tables and out of the others and out of `__dict__`, so one read of the
+    Its setters keep a name in one of the three tables and out of the others and out of `__dict__`,
+    so one read of the
     table that has the name replaces the chain of misses that Python would go through.
     """
 
@@ -35,7 +36,8 @@ class ModuleValue(ObjectValue):
     def changed_tables(self) -> bool:
         """Whether the traced program replaced or changed one of the tables themselves."""
         return any(
-            name in self.written or getattr(self.known.get(name), "changed", False) for name in TABLES
+            name in self.written or getattr(self.known.get(name), "changed", False)
+            for name in TABLES
         )
 
     def _table_entry(self, interpreter: Interpreter, name: str) -> Value | None:

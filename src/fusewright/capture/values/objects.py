@@ -1,7 +1,10 @@
-"""Objects of any class: attributes read through Python's own lookup order, and writes kept apart until the graph ran.
+"""Objects of any class: attributes read through Python's own lookup order, and writes kept apart
+until the graph ran.
 
-An existing object is never changed while tracing. What the program writes to it is kept here, seen by later reads, and
-replayed by generated code; what it reads is wrapped from the object's own dictionary, with a source and a guard.
+An existing object is never changed while tracing. What the program writes to it is kept here, seen
+by later reads, and
+replayed by generated code; what it reads is wrapped from the object's own dictionary, with a
+source and a guard.
 """
 
 from __future__ import annotations
@@ -13,7 +16,14 @@ from typing import Any
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import AttributeSource, ConstantSource, InstanceSource, Source
-from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, TracedError, Value
+from fusewright.capture.values.base import (
+    MISSING,
+    Interpreter,
+    NotConstant,
+    Rebuilder,
+    TracedError,
+    Value,
+)
 
 IMMUTABLE_TYPE = 1 << 8
 """Bit of `cls.__flags__`: the class is written in C and its attributes cannot be set."""
@@ -37,7 +47,9 @@ def instance_dictionary(object: Any) -> dict[str, Any] | None:
 
 
 class ObjectValue(Value):
-    """An object with attributes, existing or made by the traced program. Containers and functions are objects too."""
+    """An object with attributes, existing or made by the traced program. Containers and functions
+    are objects too.
+    """
 
     __slots__ = ("cls", "known", "object", "written")
 
@@ -49,7 +61,9 @@ class ObjectValue(Value):
         self.known: dict[str, Any] = {}
         """Attributes read or written so far; MISSING for one that was deleted."""
         self.written: dict[str, None] = {}
-        """The attributes that differ from the existing object's, in the order of their first write."""
+        """The attributes that differ from the existing object's, in the order of their first
+        write.
+        """
 
     def python_type(self) -> type:
         return self.cls
@@ -91,7 +105,9 @@ class ObjectValue(Value):
         """The keys of the instance's dictionary, in order. The caller guards them."""
         dictionary = None if self.object is MISSING else instance_dictionary(self.object)
         names = [name for name in dictionary or () if self.known.get(name) is not MISSING]
-        names += [name for name in self.written if self.known[name] is not MISSING and name not in names]
+        names += [
+            name for name in self.written if self.known[name] is not MISSING and name not in names
+        ]
         return names
 
     def required_source(self, interpreter: Interpreter) -> Source:
@@ -101,7 +117,9 @@ class ObjectValue(Value):
         return self.source
 
     def slot(self, interpreter: Interpreter, name: str) -> Value:
-        """What a descriptor written in C reads: a `__slots__` entry, or a part of a built-in object."""
+        """What a descriptor written in C reads: a `__slots__` entry, or a part of a built-in
+        object.
+        """
         found = self.known.get(name)
         if found is not None and found is not MISSING:
             return found
@@ -141,10 +159,14 @@ class ObjectValue(Value):
         getter, source = interpreter.class_attribute(self.cls, "__getattr__")
         if getter is MISSING:
             raise error
-        return interpreter.call(interpreter.bind(getter, source, self, self.cls), [interpreter.new(name)])
+        return interpreter.call(
+            interpreter.bind(getter, source, self, self.cls), [interpreter.new(name)]
+        )
 
     def generic_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        """What `object.__getattribute__` does: data descriptor, instance, other descriptor. Raises TracedError."""
+        """What `object.__getattribute__` does: data descriptor, instance, other descriptor. Raises
+        TracedError.
+        """
         raw, source = interpreter.class_attribute(self.cls, name)
         if raw is not MISSING and is_data_descriptor(raw):
             return interpreter.bind(raw, source, self, self.cls)
@@ -155,7 +177,9 @@ class ObjectValue(Value):
             return interpreter.bind(raw, source, self, self.cls)
         if not self.cls.__flags__ & IMMUTABLE_TYPE:
             interpreter.guard(GuardKind.CLASS_ABSENT, ConstantSource(self.cls), name)
-        interpreter.raise_error(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        interpreter.raise_error(
+            AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}"
+        )
 
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
         setter, source = interpreter.class_attribute(self.cls, "__setattr__")
@@ -171,11 +195,14 @@ class ObjectValue(Value):
         if isinstance(raw, property):
             if raw.fset is None:
                 interpreter.raise_error(
-                    AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no setter"
+                    AttributeError,
+                    f"property {name!r} of {self.cls.__name__!r} object has no setter",
                 )
             setter = interpreter.wrap(raw.fset, AttributeSource(source, "fset")) if source else None
             interpreter.call(setter or interpreter.new(raw.fset), [self, value])
-        elif raw is not MISSING and isinstance(getattr(type(raw), "__set__", None), types.FunctionType):
+        elif raw is not MISSING and isinstance(
+            getattr(type(raw), "__set__", None), types.FunctionType
+        ):
             descriptor = interpreter.wrap(raw, source) if source else interpreter.new(raw)
             interpreter.call_special(descriptor, "__set__", [self, value])
         else:
@@ -190,7 +217,9 @@ class ObjectValue(Value):
     def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
         remover, source = interpreter.class_attribute(self.cls, "__delattr__")
         if isinstance(remover, types.FunctionType):
-            interpreter.call(interpreter.bind(remover, source, self, self.cls), [interpreter.new(name)])
+            interpreter.call(
+                interpreter.bind(remover, source, self, self.cls), [interpreter.new(name)]
+            )
         else:
             self.generic_delete(interpreter, name)
 

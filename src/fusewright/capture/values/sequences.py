@@ -1,4 +1,6 @@
-"""Sequences: lists and tuples, with every subclass of them (named tuples, torch.Size, torch's return types), and slices."""
+"""Sequences: lists and tuples, with every subclass of them (named tuples, torch.Size, torch's
+return types), and slices.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from fusewright.capture.values.objects import ObjectValue
 
 
 class SequenceValue(ObjectValue):
-    """What lists and tuples share: items in order. Those of an existing sequence are wrapped when they are read."""
+    """What lists and tuples share: items in order. Those of an existing sequence are wrapped when
+    they are read.
+    """
 
     __slots__ = ("_items", "_unread")
 
@@ -143,7 +147,9 @@ class TupleValue(SequenceValue):
 
 
 def make_tuple(cls: type, items: tuple[Any, ...]) -> Any:
-    """An instance of tuple or a subclass from its items, whatever the subclass's own constructor takes."""
+    """An instance of tuple or a subclass from its items, whatever the subclass's own constructor
+    takes.
+    """
     if cls is tuple:
         return items
     if cls is torch.Size or is_structure_sequence(cls):
@@ -161,7 +167,9 @@ class SliceValue(Value):
 
     __slots__ = ("start", "step", "stop")
 
-    def __init__(self, start: Value, stop: Value, step: Value, source: Source | None = None) -> None:
+    def __init__(
+        self, start: Value, stop: Value, step: Value, source: Source | None = None
+    ) -> None:
         super().__init__(source)
         self.start = start
         self.stop = stop

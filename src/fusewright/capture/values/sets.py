@@ -17,7 +17,12 @@ class SetValue(ObjectValue):
     __slots__ = ("changed", "members")
 
     def __init__(
-        self, cls: type, members: Sequence[Value] = (), *, object: Any = MISSING, source: Source | None = None
+        self,
+        cls: type,
+        members: Sequence[Value] = (),
+        *,
+        object: Any = MISSING,
+        source: Source | None = None,
     ) -> None:
         super().__init__(cls, object, source)
         self.members: dict[Hashable, Value] = {member.key(): member for member in members}

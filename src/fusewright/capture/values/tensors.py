@@ -16,7 +16,9 @@ from fusewright.capture import reasons
 from fusewright.capture.sources import Source
 from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
 
-TENSOR_ATTRIBUTES_IN_GRAPH: Final = frozenset({"T", "mT", "H", "mH", "real", "imag", "data", "grad"})
+TENSOR_ATTRIBUTES_IN_GRAPH: Final = frozenset(
+    {"T", "mT", "H", "mH", "real", "imag", "data", "grad"}
+)
 """Attributes that are tensors themselves: reading one is an operation. (`grad` is refused.)"""
 
 
@@ -85,7 +87,9 @@ class TensorValue(Value):
         raw, source = interpreter.class_attribute(torch.Tensor, name)
         if raw is MISSING:
             return self._user_attribute(interpreter, name)
-        if isinstance(raw, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
+        if isinstance(
+            raw, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType
+        ):
             return TensorMethodValue(self, name)
         if name == "__class__":
             return interpreter.new(self.cls)
