@@ -268,6 +268,16 @@ def test_where_the_indexed_dimensions_go(function: object) -> None:
     check(function, torch.randn(4, 5, 6), torch.tensor([1, 3, 0]))
 
 
+@pytest.mark.parametrize("scale", [2, 3.0, (1, 2)])
+def test_repeating_neighbours(scale: object) -> None:
+    check(lambda x: F.interpolate(x, scale_factor=scale, mode="nearest"), torch.randn(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("size", [1, (2, 3), (4, 6)])
+def test_means_of_windows(size: object) -> None:
+    check(lambda x: F.adaptive_avg_pool2d(x, size), torch.randn(2, 3, 4, 6))
+
+
 # Library calls ------------------------------------------------------------------------------------
 
 

@@ -234,7 +234,7 @@ class Builder:
     # Statements ----------------------------------------------------------------------------------
 
     def is_computed(self, buffer: Buffer) -> bool:
-        """Whether `buffer` is written by loops, and so is no input and no result of a library call."""
+        """Whether loops write `buffer`, which then is no input and no library call's result."""
         return buffer.name in self.computed
 
     def buffer(self, layout: Layout) -> Buffer:

@@ -52,6 +52,11 @@ def zeros(call: Call, *arguments: Any, **options: Any) -> Box:
     return constant(call, 0)
 
 
+@rule("aten.zero.default")
+def zero(call: Call, x: Box) -> Box:
+    return constant(call, 0)
+
+
 @rule("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
 def ones(call: Call, *arguments: Any, **options: Any) -> Box:
     return constant(call, 1)
@@ -78,6 +83,25 @@ def arange(call: Call, *arguments: Any, **options: Any) -> Any:
     def element(at: Position) -> Scalar:
         exact = call.index(at[0], DType.F64)
         return (exact * float(step) + float(start)).cast(dtype.compute)
+
+    return call.elementwise(element)
+
+
+@rule("aten.linspace.default")
+def linspace(call: Call, start: Any, end: Any, steps: Any, **options: Any) -> Any:
+    """Counted from the nearer end, as eager does, so that both ends are exact."""
+    dtype = call.result.dtype
+    if not (dtype.is_float and isinstance(steps, int) and steps > 1):
+        return NotImplemented
+    if not (isinstance(start, (int, float)) and isinstance(end, (int, float))):
+        return NotImplemented
+    step = (end - start) / (steps - 1)
+
+    def element(at: Position) -> Scalar:
+        first = call.number(float(start), dtype.compute)
+        from_start = first + call.index(at[0], dtype.compute) * step
+        from_end = first.like(float(end)) - call.index(steps - 1 - at[0], dtype.compute) * step
+        return (call.index(at[0]) < steps // 2).where(from_start, from_end)
 
     return call.elementwise(element)
 

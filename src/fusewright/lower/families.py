@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from fusewright.lower import (  # noqa: F401
+    copies,
     factories,
     indexing,
     normalization,
     pointwise,
+    pooling,
     reductions,
     softmax,
     views,

@@ -121,6 +121,40 @@ def triangle(call: Call, x: Box, diagonal: IndexLike = 0) -> Box:
     return call.elementwise(element)
 
 
+@rule("aten.diag_embed.default")
+def diag_embed(call: Call, x: Box, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Box:
+    """`x` along a diagonal of zeros."""
+    rank = x.rank + 1
+    row, column = dimension(dim1, rank), dimension(dim2, rank)
+
+    def element(at: Position) -> Scalar:
+        along = at[row] + min(offset, 0)
+        on_diagonal = call.index(at[column] - at[row]).apply("eq", offset)
+        rest = tuple(index for d, index in enumerate(at) if d not in (row, column))
+        inside = all_of(call, [*within(call, along, 0, x.size[-1]), on_diagonal])
+        return call.raw(x, (*rest, along)).masked(inside, 0)
+
+    return call.elementwise(element)
+
+
+@rule("aten.diagonal_scatter.default")
+def diagonal_scatter(
+    call: Call, x: Box, source: Box, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Box:
+    """`x` with a diagonal replaced."""
+    row, column = dimension(dim1, x.rank), dimension(dim2, x.rank)
+
+    def element(at: Position) -> Scalar:
+        along = at[row] + min(offset, 0)
+        on_diagonal = call.index(at[column] - at[row]).apply("eq", offset)
+        rest = tuple(index for d, index in enumerate(at) if d not in (row, column))
+        inside = all_of(call, [*within(call, along, 0, source.size[-1]), on_diagonal])
+        new = call.read(source, (*rest, along), x.dtype.compute).masked(inside, 0)
+        return inside.where(new, call.read(x, at))
+
+    return call.elementwise(element)
+
+
 # Joining ------------------------------------------------------------------------------------------
 
 

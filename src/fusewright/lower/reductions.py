@@ -8,7 +8,7 @@ from typing import Any
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, product
-from fusewright.lower.boxes import Box
+from fusewright.lower.boxes import Box, Position
 from fusewright.lower.builder import Call, Element
 from fusewright.lower.rules import rule
 from fusewright.lower.scalar import Scalar
@@ -54,6 +54,22 @@ def sum_(
     call: Call, x: Box, dim: Dimensions = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Box:
     return _gather(call, "sum", x, dimensions(dim, x.rank), keepdim)
+
+
+@rule("aten.nansum.default")
+def nansum(
+    call: Call, x: Box, dim: Dimensions = None, keepdim: bool = False, *, dtype: Any = None
+) -> Box:
+    """The sum of what is a number."""
+    gathered = dimensions(dim, x.rank)
+    computed = call.result.dtype.compute
+
+    def element(at: Position) -> Scalar:
+        value = call.read(x, at, computed)
+        return value.apply("isnan").where(value.like(0), value) if x.dtype.is_float else value
+
+    kept = call.reduce("sum", x.size, gathered, element)
+    return finish(call, kept, gathered, keepdim, call.result.dtype)
 
 
 @rule("aten.prod.default", "aten.prod.dim_int")

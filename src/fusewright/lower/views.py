@@ -225,7 +225,8 @@ def as_strided(
     stride: Sequence[IndexLike],
     storage_offset: IndexLike | None = None,
 ) -> Any:
-    """Any layout of the memory behind `x`, if that memory is made here, laid out as eager would have.
+    """Any layout of the memory behind `x`, if that memory is made here, laid out as eager would
+    have.
 
     Of an input only eager knows where its memory begins and ends, which may be outside the input.
     """
