@@ -6,9 +6,11 @@ Each row of `FITS` asks for the polynomial P of least maximal error in
 
     f(x) ~ known(x) + factor(x) * P(argument(x))        on an interval,
 
-the error being weighed by 1 / |scale(x)| (relative error of the final result, as a rule). The method
+the error being weighed by 1 / |scale(x)| (relative error of the final result, as a rule). The
+method
 is Remez's exchange on a dense grid, in 60 digits (mpmath). Coefficients are then rounded to their
-format one at a time from the lowest, the rest being fitted again after each, so that the rounding of
+format one at a time from the lowest, the rest being fitted again after each, so that the rounding
+of
 one is made up for by the others. The comment beside each row of the output states what was reached.
 Needs mpmath; runs a few minutes. Nothing of it is used at run time.
 """
@@ -51,7 +53,10 @@ def round_to(precision: str, value: mp.mpf) -> mp.mpf:
 
 
 def remez(
-    target: Function, weight: Function, argument: Function, powers: list[int],
+    target: Function,
+    weight: Function,
+    argument: Function,
+    powers: list[int],
     interval: tuple[float, float],
 ) -> tuple[list[mp.mpf], mp.mpf]:
     """Coefficients c of least max |weight * (target - sum c_k argument^k)|, and that maximum."""
@@ -156,62 +161,196 @@ def erfinv_central(w: mp.mpf) -> mp.mpf:
 
 
 FITS = [
-    Fit(name="EXPM1", says="expm1(r) = r + r² P(r)", function=mp.expm1, known=lambda r: r,
-        factor=lambda r: r * r, interval=(-HALF_LN2, HALF_LN2 + 1e-9), terms=6),
-    Fit(name="EXP", says="exp(r) = 1 + r + r² P(r)", function=mp.exp, known=lambda r: 1 + r,
-        factor=lambda r: r * r, interval=(-HALF_LN2, HALF_LN2 + 1e-9), terms=5),
-    Fit(name="EXP2M1", says="2^r - 1 = r P(r)", function=lambda r: mp.mpf(2) ** r - 1,
-        factor=lambda r: r, interval=(-0.5001, 0.50011), terms=7),
-    Fit(name="LOG", says="log(1 + f) = f - f²/2 + f³ P(f)", function=mp.log1p,
-        known=lambda f: f - f * f / 2, factor=lambda f: f**3,
-        interval=(ROOT_HALF - 1, ROOT_TWO - 1), terms=8),
-    Fit(name="LOG2", says="log2(1 + f) = f / log(2) + f² P(f)",
-        function=lambda f: mp.log1p(f) / mp.log(2), known=lambda f: f / mp.log(2),
-        factor=lambda f: f * f, interval=(ROOT_HALF - 1, ROOT_TWO - 1), terms=9),
-    Fit(name="LOG10", says="log10(1 + f) = f / log(10) + f² P(f)",
-        function=lambda f: mp.log1p(f) / mp.log(10), known=lambda f: f / mp.log(10),
-        factor=lambda f: f * f, interval=(ROOT_HALF - 1, ROOT_TWO - 1), terms=9),
-    Fit(name="TANH", says="tanh(x) = x + x³ P(x²), x <= 0.625", function=mp.tanh,
-        known=lambda x: x, factor=lambda x: x**3, argument=lambda x: x * x,
-        interval=(TINY, 0.6251), terms=5),
-    Fit(name="ERF", says="erf(x) = x + x P(x²), x <= 0.9", function=mp.erf, known=lambda x: x,
-        factor=lambda x: x, argument=lambda x: x * x, interval=(TINY, 0.9001), terms=6),
-    Fit(name="ERF_TAIL", says="log2(erfc(x)) = P(x), 0.9 <= x <= 4; error is erf's, relative",
-        function=lambda x: mp.log(mp.erfc(x), 2), scale=lambda x: mp.erf(x) / mp.erfc(x),
-        interval=(0.8999, 4.0), terms=7),
-    Fit(name="EXP2_SHORT", says="2^r = 1 + r P(r), where a quarter of the error counts",
-        function=lambda r: mp.mpf(2) ** r, known=lambda r: mp.mpf(1), factor=lambda r: r,
-        interval=(-0.5001, 0.50011), terms=5),
+    Fit(
+        name="EXPM1",
+        says="expm1(r) = r + r² P(r)",
+        function=mp.expm1,
+        known=lambda r: r,
+        factor=lambda r: r * r,
+        interval=(-HALF_LN2, HALF_LN2 + 1e-9),
+        terms=6,
+    ),
+    Fit(
+        name="EXP",
+        says="exp(r) = 1 + r + r² P(r)",
+        function=mp.exp,
+        known=lambda r: 1 + r,
+        factor=lambda r: r * r,
+        interval=(-HALF_LN2, HALF_LN2 + 1e-9),
+        terms=5,
+    ),
+    Fit(
+        name="EXP2M1",
+        says="2^r - 1 = r P(r)",
+        function=lambda r: mp.mpf(2) ** r - 1,
+        factor=lambda r: r,
+        interval=(-0.5001, 0.50011),
+        terms=7,
+    ),
+    Fit(
+        name="LOG",
+        says="log(1 + f) = f - f²/2 + f³ P(f)",
+        function=mp.log1p,
+        known=lambda f: f - f * f / 2,
+        factor=lambda f: f**3,
+        interval=(ROOT_HALF - 1, ROOT_TWO - 1),
+        terms=8,
+    ),
+    Fit(
+        name="LOG2",
+        says="log2(1 + f) = f / log(2) + f² P(f)",
+        function=lambda f: mp.log1p(f) / mp.log(2),
+        known=lambda f: f / mp.log(2),
+        factor=lambda f: f * f,
+        interval=(ROOT_HALF - 1, ROOT_TWO - 1),
+        terms=9,
+    ),
+    Fit(
+        name="LOG10",
+        says="log10(1 + f) = f / log(10) + f² P(f)",
+        function=lambda f: mp.log1p(f) / mp.log(10),
+        known=lambda f: f / mp.log(10),
+        factor=lambda f: f * f,
+        interval=(ROOT_HALF - 1, ROOT_TWO - 1),
+        terms=9,
+    ),
+    Fit(
+        name="TANH",
+        says="tanh(x) = x + x³ P(x²), x <= 0.625",
+        function=mp.tanh,
+        known=lambda x: x,
+        factor=lambda x: x**3,
+        argument=lambda x: x * x,
+        interval=(TINY, 0.6251),
+        terms=5,
+    ),
+    Fit(
+        name="ERF",
+        says="erf(x) = x + x P(x²), x <= 0.9",
+        function=mp.erf,
+        known=lambda x: x,
+        factor=lambda x: x,
+        argument=lambda x: x * x,
+        interval=(TINY, 0.9001),
+        terms=6,
+    ),
+    Fit(
+        name="ERF_TAIL",
+        says="log2(erfc(x)) = P(x), 0.9 <= x <= 4; error is erf's, relative",
+        function=lambda x: mp.log(mp.erfc(x), 2),
+        scale=lambda x: mp.erf(x) / mp.erfc(x),
+        interval=(0.8999, 4.0),
+        terms=7,
+    ),
+    Fit(
+        name="EXP2_SHORT",
+        says="2^r = 1 + r P(r), where a quarter of the error counts",
+        function=lambda r: mp.mpf(2) ** r,
+        known=lambda r: mp.mpf(1),
+        factor=lambda r: r,
+        interval=(-0.5001, 0.50011),
+        terms=5,
+    ),
     # In double precision, for results in single: an error of 1e-10 is a thousandth of an ulp.
-    Fit(name="EXP_WIDE", says="exp(r) = 1 + r + r² P(r)", function=mp.exp, known=lambda r: 1 + r,
-        factor=lambda r: r * r, interval=(-HALF_LN2, HALF_LN2 + 1e-9), terms=7,
-        precision="double"),
-    Fit(name="LOG_WIDE", says="log(1 + f) = f + f² P(f)", function=mp.log1p, known=lambda f: f,
-        factor=lambda f: f * f, interval=(ROOT_HALF - 1, ROOT_TWO - 1), terms=14,
-        precision="double"),
-    Fit(name="SIN_WIDE", says="sin(r) = r + r³ P(r²), r <= pi/4", function=mp.sin,
-        known=lambda r: r, factor=lambda r: r**3, argument=lambda r: r * r,
-        interval=(TINY, 0.7855), terms=4, precision="double"),
-    Fit(name="COS_WIDE", says="cos(r) = 1 - r²/2 + r⁴ P(r²), r <= pi/4", function=mp.cos,
-        known=lambda r: 1 - r * r / 2, factor=lambda r: r**4, argument=lambda r: r * r,
-        interval=(TINY, 0.7855), terms=4, precision="double"),
-    Fit(name="ATAN_WIDE", says="atan(x) = x + x³ P(x²), x <= 1", function=mp.atan,
-        known=lambda x: x, factor=lambda x: x**3, argument=lambda x: x * x,
-        interval=(TINY, 1.0), terms=12, precision="double"),
-    Fit(name="ASIN_WIDE", says="asin(x) = x + x³ P(x²), x <= 1/2", function=mp.asin,
-        known=lambda x: x, factor=lambda x: x**3, argument=lambda x: x * x,
-        interval=(TINY, 0.5), terms=7, precision="double"),
-    Fit(name="SINH_WIDE", says="sinh(x) = x + x³ P(x²), x <= 1", function=mp.sinh,
-        known=lambda x: x, factor=lambda x: x**3, argument=lambda x: x * x,
-        interval=(TINY, 1.0), terms=5, precision="double"),
-    Fit(name="ERFC_WIDE", says="erfc(x) exp(x²) (1 + 2x) = P(t), t = (x - 2) / (x + 2), x <= 10.1",
+    Fit(
+        name="EXP_WIDE",
+        says="exp(r) = 1 + r + r² P(r)",
+        function=mp.exp,
+        known=lambda r: 1 + r,
+        factor=lambda r: r * r,
+        interval=(-HALF_LN2, HALF_LN2 + 1e-9),
+        terms=7,
+        precision="double",
+    ),
+    Fit(
+        name="LOG_WIDE",
+        says="log(1 + f) = f + f² P(f)",
+        function=mp.log1p,
+        known=lambda f: f,
+        factor=lambda f: f * f,
+        interval=(ROOT_HALF - 1, ROOT_TWO - 1),
+        terms=14,
+        precision="double",
+    ),
+    Fit(
+        name="SIN_WIDE",
+        says="sin(r) = r + r³ P(r²), r <= pi/4",
+        function=mp.sin,
+        known=lambda r: r,
+        factor=lambda r: r**3,
+        argument=lambda r: r * r,
+        interval=(TINY, 0.7855),
+        terms=4,
+        precision="double",
+    ),
+    Fit(
+        name="COS_WIDE",
+        says="cos(r) = 1 - r²/2 + r⁴ P(r²), r <= pi/4",
+        function=mp.cos,
+        known=lambda r: 1 - r * r / 2,
+        factor=lambda r: r**4,
+        argument=lambda r: r * r,
+        interval=(TINY, 0.7855),
+        terms=4,
+        precision="double",
+    ),
+    Fit(
+        name="ATAN_WIDE",
+        says="atan(x) = x + x³ P(x²), x <= 1",
+        function=mp.atan,
+        known=lambda x: x,
+        factor=lambda x: x**3,
+        argument=lambda x: x * x,
+        interval=(TINY, 1.0),
+        terms=12,
+        precision="double",
+    ),
+    Fit(
+        name="ASIN_WIDE",
+        says="asin(x) = x + x³ P(x²), x <= 1/2",
+        function=mp.asin,
+        known=lambda x: x,
+        factor=lambda x: x**3,
+        argument=lambda x: x * x,
+        interval=(TINY, 0.5),
+        terms=7,
+        precision="double",
+    ),
+    Fit(
+        name="SINH_WIDE",
+        says="sinh(x) = x + x³ P(x²), x <= 1",
+        function=mp.sinh,
+        known=lambda x: x,
+        factor=lambda x: x**3,
+        argument=lambda x: x * x,
+        interval=(TINY, 1.0),
+        terms=5,
+        precision="double",
+    ),
+    Fit(
+        name="ERFC_WIDE",
+        says="erfc(x) exp(x²) (1 + 2x) = P(t), t = (x - 2) / (x + 2), x <= 10.1",
         function=lambda t: scaled_erfc(2 * (1 + t) / (1 - t)) * (1 + 4 * (1 + t) / (1 - t)),
-        interval=(-1.0, 0.67), terms=14, precision="double"),
-    Fit(name="ERFINV_CENTRAL", says="erfinv(x) = x P(w), w = -log(1 - x²) <= 5",
-        function=erfinv_central, interval=(TINY, 5.0), terms=12, precision="double"),
-    Fit(name="ERFINV_TAIL", says="erfinv(x) = x P(sqrt(w) - 3), 5 <= w <= 17",
-        function=lambda s: erfinv_central((s + 3) ** 2), interval=(-0.765, 1.13), terms=13,
-        precision="double"),
+        interval=(-1.0, 0.67),
+        terms=14,
+        precision="double",
+    ),
+    Fit(
+        name="ERFINV_CENTRAL",
+        says="erfinv(x) = x P(w), w = -log(1 - x²) <= 5",
+        function=erfinv_central,
+        interval=(TINY, 5.0),
+        terms=12,
+        precision="double",
+    ),
+    Fit(
+        name="ERFINV_TAIL",
+        says="erfinv(x) = x P(sqrt(w) - 3), 5 <= w <= 17",
+        function=lambda s: erfinv_central((s + 3) ** 2),
+        interval=(-0.765, 1.13),
+        terms=13,
+        precision="double",
+    ),
 ]
 
 
@@ -219,7 +358,9 @@ def main() -> None:
     names = sys.argv[1:]
     print('"""Coefficients of the vector mathematics, lowest power first.')
     print()
-    print("Written by tools/fit_polynomials.py, which states the method; do not edit by hand. After")
+    print(
+        "Written by tools/fit_polynomials.py, which states the method; do not edit by hand. After"
+    )
     print("each name: the form, then the largest weighed error over the interval.")
     print('"""')
     print()

@@ -44,9 +44,7 @@ def define_kernels(schedule: Schedule, context: CompileContext) -> KernelSet:
             written[key] = _define(step, names, key, target)
         kernel, work = written[key]
         launches[position] = _launch(kernel, names, work)
-    return KernelSet(
-        definitions=tuple(kernel for kernel, _ in written.values()), launches=launches
-    )
+    return KernelSet(definitions=tuple(kernel for kernel, _ in written.values()), launches=launches)
 
 
 def _define(
@@ -55,7 +53,10 @@ def _define(
     """The kernel of a structure first met in `group`."""
     sizes = tuple(canonical for canonical, _ in names.sizes)
     source, work = llvm.write(
-        canonical_group(group, names), [argument.name for argument in names.arguments], sizes, target
+        canonical_group(group, names),
+        [argument.name for argument in names.arguments],
+        sizes,
+        target,
     )
     kernel = Kernel(
         name=f"cpu_{group.name}_{key[:8]}",

@@ -1,4 +1,5 @@
-"""What every kernel target asks of a group: what its values depend on, how its accesses step, how much work it is."""
+"""What every kernel target asks of a group: what its values depend on, how its accesses step, how
+much work it is."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ EXPENSIVE = {
 """Cost of an operation in additions, where it is not about one."""
 
 
-# Values ----------------------------------------------------------------------------------------------
+# Values
+# ----------------------------------------------------------------------------------------------
 
 
 def roots(action: Action) -> tuple[Value, ...]:
@@ -67,7 +69,8 @@ class Dependences:
         self._known: dict[int, frozenset[Symbol]] = {}
 
     def of(self, value: Value) -> frozenset[Symbol]:
-        """The loop variables in the value's indices, in those of what it is made from, and in loaded indices."""
+        """The loop variables in the value's indices, in those of what it is made from, and in
+        loaded indices."""
         known = self._known.get(id(value))
         if known is None:
             for node in postorder((value,)):
@@ -85,7 +88,8 @@ class Dependences:
 
 
 def stride(index: Index, symbol: Symbol, step: int = 1) -> Index | None:
-    """The step of `index` along `symbol` within runs of `step` elements that start at a multiple of `step`.
+    """The step of `index` along `symbol` within runs of `step` elements that start at a multiple
+    of `step`.
 
     `(i // 64).stride` is unknown, but for runs of 16 it is 0, and that of `i % 64` is 1.
     """
@@ -94,12 +98,18 @@ def stride(index: Index, symbol: Symbol, step: int = 1) -> Index | None:
         return plain
     total = integer(0)
     for coefficient, atoms in index.terms:
-        involved = [a for a in atoms if a == symbol or isinstance(a, Compound) and symbol in _free(a)]
+        involved = [
+            a for a in atoms if a == symbol or (isinstance(a, Compound) and symbol in _free(a))
+        ]
         if not involved:
             continue
         if len(involved) > 1:
             return None
-        own = integer(1) if isinstance(involved[0], Symbol) else _run_stride(involved[0], symbol, step)
+        own = (
+            integer(1)
+            if isinstance(involved[0], Symbol)
+            else _run_stride(involved[0], symbol, step)
+        )
         if own is None:
             return None
         rest = [atom for atom in atoms if atom is not involved[0]]
@@ -111,7 +121,8 @@ def stride(index: Index, symbol: Symbol, step: int = 1) -> Index | None:
 
 
 def _run_stride(atom: Compound, symbol: Symbol, step: int) -> Index | None:
-    """The stride of `left // c` or `left % c` within aligned runs, where c is a multiple of the run."""
+    """The stride of `left // c` or `left % c` within aligned runs, where c is a multiple of the
+    run."""
     if atom.operator not in ("//", "%") or atom.right.divisor % step:
         return None
     if symbol in atom.right.free() or atom.left.stride(symbol) != 1:
@@ -125,7 +136,8 @@ def _free(atom: Compound) -> frozenset[Symbol]:
     return atom.left.free() | atom.right.free()
 
 
-# Work ------------------------------------------------------------------------------------------------
+# Work
+# ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,5 +201,6 @@ def _cost(value: Value) -> int:
 
 
 def points(stage: Stage) -> int:
-    """How often a stage's actions run for one point of the outer loops, guessed where that is symbolic."""
+    """How often a stage's actions run for one point of the outer loops, guessed where that is
+    symbolic."""
     return prod(map(extent_hint, stage.inner))

@@ -1,4 +1,5 @@
-"""Kernels that check what they do: a fault they report becomes the exception that eager would raise."""
+"""Kernels that check what they do: a fault they report becomes the exception that eager would
+raise."""
 
 from __future__ import annotations
 
@@ -15,9 +16,10 @@ MESSAGES: dict[int, tuple[type[Exception], str]] = {
 
 
 class CheckedKernel:
-    """Calls a kernel, then looks at its fault word. The kernel has gone on with element 0 or divisor 1 instead."""
+    """Calls a kernel, then looks at its fault word. The kernel has gone on with element 0 or
+    divisor 1 instead."""
 
-    __slots__ = ("kernel", "name", "_word")
+    __slots__ = ("_word", "kernel", "name")
 
     def __init__(self, kernel: CpuKernel, word: int) -> None:
         self.kernel = kernel

@@ -1,8 +1,9 @@
-"""Machine code from LLVM IR text through llvmlite: parse, verify, inline, generate objects, link into the process.
+"""Machine code from LLVM IR text through llvmlite: parse, verify, inline, generate objects, link
+into the process.
 
-Kernels of one compile go through as one module, since most of the cost of a small module is fixed. The
-text arrives already vectorised, with its loops in the wanted order, so only a handful of cheap passes run.
-llvmlite (50 ms) is imported at the first use.
+Kernels of one compile go through as one module, since most of the cost of a small module is fixed.
+The text arrives already vectorised, with its loops in the wanted order, so only a handful of cheap
+passes run. llvmlite (50 ms) is imported at the first use.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -61,8 +63,7 @@ NAMED_TARGETS = {
 @cache
 def llvm_binding() -> ModuleType:
     """llvmlite's binding, with the code generator of this machine's processor family ready."""
-    import llvmlite.binding as binding
-
+    binding = import_module("llvmlite.binding")
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     return binding
@@ -96,7 +97,8 @@ class KernelLibrary:
     """Entry address by kernel name."""
 
     faults: dict[str, int]
-    """Address of the fault word (i64, 0 while all is well) of each kernel that checks what it does."""
+    """Address of the fault word (i64, 0 while all is well) of each kernel that checks what it
+    does."""
 
     _owner: Any = field(repr=False)
 
@@ -145,7 +147,8 @@ class Compiler:
     def link(
         self, object_code: bytes, names: Sequence[str], checked: Sequence[str]
     ) -> KernelLibrary:
-        """Load object code into the process and look up kernels, and the fault words of `checked`."""
+        """Load object code into the process and look up kernels, and the fault words of
+        `checked`."""
         binding = llvm_binding()
         symbols = [*names, *map(status_name, checked)]
         with LINKED:
@@ -177,7 +180,8 @@ KEPT: list[KernelLibrary] = []
 
 
 def compile_batch(sources: Mapping[str, str], target: CpuTarget | None = None) -> KernelLibrary:
-    """Compile kernels, by name, in one go for `target` (this machine by default), and keep them for good."""
+    """Compile kernels, by name, in one go for `target` (this machine by default), and keep them
+    for good."""
     library = Compiler(target or cpu_target()).library(sources)
     KEPT.append(library)
     return library
@@ -186,8 +190,8 @@ def compile_batch(sources: Mapping[str, str], target: CpuTarget | None = None) -
 def join_modules(sources: Mapping[str, str]) -> str:
     """One module of several, by kernel name.
 
-    A source is blocks parted by blank lines; equal blocks (mathematics) are kept once, and what every
-    source calls `@kernel` and `@status` gets the kernel's own name.
+    A source is blocks parted by blank lines; equal blocks (mathematics) are kept once, and what
+    every source calls `@kernel` and `@status` gets the kernel's own name.
     """
     blocks: dict[str, None] = {}
     for name, source in sources.items():

@@ -32,15 +32,15 @@ class BuiltKernel:
         self.kernel(*arguments, *own.values(), units, self.work.grain)
 
 
-def write_group(text: str, target: CpuTarget | None = None) -> tuple[str, llvm.Work, CanonicalNames]:
+def write_group(
+    text: str, target: CpuTarget | None = None
+) -> tuple[str, llvm.Work, CanonicalNames]:
     """The source of a group's kernel."""
     group = parse_group(text)
     names = canonical_names(group)
     sizes = tuple(canonical for canonical, _ in names.sizes)
     tensors = [argument.name for argument in names.arguments]
-    source, work = llvm.write(
-        canonical_group(group, names), tensors, sizes, target or cpu_target()
-    )
+    source, work = llvm.write(canonical_group(group, names), tensors, sizes, target or cpu_target())
     return source, work, names
 
 

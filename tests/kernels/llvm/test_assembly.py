@@ -1,4 +1,5 @@
-"""The machine code of kernels, for AVX2: vector arithmetic in every one, no calls where none are needed."""
+"""The machine code of kernels, for AVX2: vector arithmetic in every one, no calls where none are
+needed."""
 
 from __future__ import annotations
 

@@ -50,7 +50,21 @@ def operand(dtype: DType, generator: torch.Generator) -> torch.Tensor:
         return torch.randint(0, 2, (COUNT,), generator=generator).bool()
     if dtype.is_float:
         values = torch.randn(COUNT, generator=generator, dtype=torch.float64) * 3
-        special = [0.0, -0.0, 1, -1, math.inf, -math.inf, math.nan, 0.5, 1.5, 2.5, -0.5, 1e30, -1e30]
+        special = [
+            0.0,
+            -0.0,
+            1,
+            -1,
+            math.inf,
+            -math.inf,
+            math.nan,
+            0.5,
+            1.5,
+            2.5,
+            -0.5,
+            1e30,
+            -1e30,
+        ]
         values[: len(special)] = torch.tensor(special, dtype=torch.float64)
         return values.to(torch_type)
     low = 0 if dtype.kind == "unsigned" else -20
@@ -90,7 +104,9 @@ def group_text(row: Operation, dtype: DType, result: DType) -> str:
 @pytest.mark.parametrize(("row", "dtype"), CASES, ids=lambda c: getattr(c, "name", str(c)))
 def test_operation_equals_eager(row: Operation, dtype: DType, width: str) -> None:
     values = operands(row, dtype)
-    eager = EAGER.get(row.name) or getattr(torch, row.name, None) or getattr(torch.special, row.name)
+    eager = (
+        EAGER.get(row.name) or getattr(torch, row.name, None) or getattr(torch.special, row.name)
+    )
     wanted = eager(*values)
     result = DType.BOOL if row.result is Result.BOOL else dtype
     found = torch.zeros(COUNT, dtype=getattr(torch, result.torch_name))
@@ -109,7 +125,7 @@ def test_what_is_unsupported_is_known_beforehand(name: str, dtype: DType) -> Non
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), itertools.permutations([*TYPES, DType.F16, DType.BF16], 2), ids=str
+    ("source", "target"), list(itertools.permutations([*TYPES, DType.F16, DType.BF16], 2)), ids=str
 )
 def test_conversion_equals_eager(source: DType, target: DType) -> None:
     generator = torch.Generator().manual_seed(1)

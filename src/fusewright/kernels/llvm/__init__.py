@@ -1,8 +1,8 @@
 """The CPU target: kernels as LLVM IR text with explicit vectors.
 
-Read in this order: `plan` (lanes, units of work), `emit` (the kernel), `loops`, `reduce`, `values`, `memory`,
-`indexing`; below them `scope` (where code is being written), `operations`, `storage`, `mathematics` and
-`builder` (LLVM IR text).
+Read in this order: `plan` (lanes, units of work), `emit` (the kernel), `loops`, `reduce`, `values`,
+`memory`, `indexing`; below them `scope` (where code is being written), `operations`, `storage`,
+`mathematics` and `builder` (LLVM IR text).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Work:
 def write(
     group: Group, tensors: Sequence[str], sizes: Sequence[Symbol], target: CpuTarget
 ) -> tuple[str, Work]:
-    """The source of a group under canonical names, whose arguments are `tensors` and then `sizes`."""
+    """The source of a group under canonical names, whose arguments are `tensors` and then
+    `sizes`."""
     plan = make_plan(group, target)
     return write_kernel(group, tensors, sizes, plan, target), Work(plan.units, plan.grain)

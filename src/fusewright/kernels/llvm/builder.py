@@ -1,4 +1,4 @@
-"""Writes LLVM IR as text: typed registers with operators, one line an instruction.
+r"""Writes LLVM IR as text: typed registers with operators, one line an instruction.
 
 llvmlite's own builder lacks vector intrinsics and costs more than the parsing of text, so kernels
 are written directly:
@@ -6,7 +6,7 @@ are written directly:
     b = Builder()
     x = Register(b, "%x", VectorType("float", 8))
     y = x * 2.0 + 1.0          # two lines: fmul, fadd
-    print("\\n".join(b.lines))
+    print("\n".join(b.lines))
 
 A register of one lane is a scalar (`float`); of more lanes a vector (`<8 x float>`). The operators
 follow the element type: `+` is `fadd` on floating-point elements and `add` on integers. Python
@@ -58,7 +58,8 @@ class VectorType:
         return VectorType(element, self.lanes)
 
     def constant(self, value: Number) -> str:
-        """The text of `value` in every lane; floating-point values are rounded to the element type."""
+        """The text of `value` in every lane; floating-point values are rounded to the element
+        type."""
         text = self.element_constant(value)
         if self.lanes == 1:
             return text
@@ -268,9 +269,7 @@ class Builder:
             # A boolean orders as 0 < 1, which is the unsigned order of one bit.
             sign = "u" if unsigned or kind.element == "i1" else "s"
             instruction = f"icmp {sign}{relation}"
-        return self.emit(
-            kind.of("i1"), f"{instruction} {kind} {left.text}, {text_of(right, kind)}"
-        )
+        return self.emit(kind.of("i1"), f"{instruction} {kind} {left.text}, {text_of(right, kind)}")
 
     def select(self, condition: Register, true: Operand, false: Operand) -> Register:
         """`condition ? true : false` lane by lane; one of the two may be a Python number."""
@@ -343,9 +342,7 @@ class Builder:
         kind = VectorType(scalar.type.element, lanes)
         if not scalar.text.startswith("%"):
             return Register(self, f"splat ({scalar.type} {scalar.text})", kind)
-        first = self.emit(
-            kind, f"insertelement {kind} poison, {scalar.type} {scalar.text}, i32 0"
-        )
+        first = self.emit(kind, f"insertelement {kind} poison, {scalar.type} {scalar.text}, i32 0")
         return self.emit(
             kind,
             f"shufflevector {kind} {first.text}, {kind} poison, <{lanes} x i32> zeroinitializer",

@@ -1,13 +1,14 @@
 """From a group to the LLVM IR of one kernel: the loops, and the actions inside them.
 
-The function made is `void kernel(ptr arguments, i64 begin, i64 end)`: `arguments` holds the tensors' data
-pointers and then the sizes; the units of work from `begin` to `end` are done.
+The function made is `void kernel(ptr arguments, i64 begin, i64 end)`: `arguments` holds the
+tensors' data pointers and then the sizes; the units of work from `begin` to `end` are done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Group, Reduce, Stage, Store
@@ -122,7 +123,8 @@ class GroupWriter:
         self.loops.lane_loop(lane, start, stop, self.plan.wide, body)
 
     def _tiled(self, lane: Symbol, tile: Symbol) -> None:
-        """The loop over `tile`, by squares of lanes x lanes where whole ones fit, then one by one."""
+        """The loop over `tile`, by squares of lanes x lanes where whole ones fit, then one by
+        one."""
         scope = self.scope
         lanes = scope.lane_count
         stop = indexing.scalar(scope, extent(tile))
@@ -179,7 +181,7 @@ class GroupWriter:
             if any(isinstance(action, Reduce) for action in stage.actions):
                 write_reductions(self.loops, stage, self.write_action)
             else:
-                self.loops.inner_loops(stage, lambda stage=stage: self.write_actions(stage))
+                self.loops.inner_loops(stage, partial(self.write_actions, stage))
 
     def _make_locals(self) -> None:
         """Memory for locals: a register's worth, or a row."""
@@ -261,7 +263,9 @@ def write_kernel(
     dtypes = {buffer.name: buffer.layout.dtype for buffer in (*group.reads, *group.writes)}
     dtypes |= {local.name: local.dtype for local in group.locals}
     load_arguments(scope, tensors, sizes)
-    GroupWriter(group, plan, scope, Loops(plan, scope, _plans_of_stages(group, plan)), dtypes).write()
+    GroupWriter(
+        group, plan, scope, Loops(plan, scope, _plans_of_stages(group, plan)), dtypes
+    ).write()
     blocks = definitions(list(builder.required), target.has_scalef)
     if scope.checks:
         blocks.insert(0, "@status = global i64 0")

@@ -1,4 +1,5 @@
-"""Index expressions as registers: scalars at the level where they are known, vectors where they differ by lane."""
+"""Index expressions as registers: scalars at the level where they are known, vectors where they
+differ by lane."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from fusewright.kernels.llvm.storage import MEMORY
 
 
 def lane_stride(scope: Scope, index: Index) -> Index | None:
-    """The step of `index` from lane to lane; None where it is irregular or an indirect index is a vector."""
+    """The step of `index` from lane to lane; None where it is irregular or an indirect index is a
+    vector."""
     if scope.lanes is None:
         return integer(0)
     if any(register.type.lanes > 1 for register in _loaded(scope, index)):
@@ -25,7 +27,8 @@ def _loaded(scope: Scope, index: Index) -> list[Register]:
 
 
 def scalar(scope: Scope, index: Index) -> Register:
-    """The value of `index` (in the first lane) as an i64, summed from the outermost level inwards."""
+    """The value of `index` (in the first lane) as an i64, summed from the outermost level
+    inwards."""
     if index.is_constant:
         return scope.integer(index.constant)
     key = ("index", index)
@@ -82,7 +85,8 @@ def _atom(scope: Scope, atom: Atom) -> Register:
 
 
 def _compound(scope: Scope, atom: Compound, left: Register, right: Register) -> Register:
-    """Floor division, remainder, minimum or maximum; operands known to be non-negative divide unsigned."""
+    """Floor division, remainder, minimum or maximum; operands known to be non-negative divide
+    unsigned."""
     b = scope.b
     if atom.operator in ("min", "max"):
         return b.intrinsic(f"s{atom.operator}", left, right)
@@ -150,7 +154,9 @@ def fits_in_32_bits(index: Index) -> bool:
     """Whether the expression and every part of it are known to fit an i32."""
     return all(_fits(bound) for bound in index.bounds()) and all(
         all(_fits(bound) for bound in atom.bounds())
-        and (isinstance(atom, Symbol) or fits_in_32_bits(atom.left) and fits_in_32_bits(atom.right))
+        and (
+            isinstance(atom, Symbol) or (fits_in_32_bits(atom.left) and fits_in_32_bits(atom.right))
+        )
         for _, atoms in index.terms
         for atom in atoms
     )
@@ -192,9 +198,7 @@ def address_from(scope: Scope, base: Register, index: Index, element: str) -> Re
     return pointer
 
 
-def lane_addresses(
-    scope: Scope, buffer: str, index: Index, dtype: DType
-) -> Register:
+def lane_addresses(scope: Scope, buffer: str, index: Index, dtype: DType) -> Register:
     """A pointer a lane, for gathers and scatters."""
     lanes = scope.lanes
     assert lanes is not None

@@ -41,7 +41,7 @@ class Loops:
         if count is None or count >= wide:
             with scope.loop((lane,), start, main_stop, wide, runs=runs):
                 self._with_lanes(Lanes(lane, wide, None), body)
-        if count is not None and count % wide == 0 or known_multiple(extent(lane), wide):
+        if (count is not None and count % wide == 0) or known_multiple(extent(lane), wide):
             return
         self._masked_loop(lane, main_stop, stop, narrow, runs=count is not None, body=body)
 
@@ -64,7 +64,9 @@ class Loops:
                 mask = Register(b, *_positions(lanes)) < b.splat(left, lanes)
             else:
                 kind = VectorType("i1", lanes)
-                bits = ", ".join(f"i1 {'true' if lane < count else 'false'}" for lane in range(lanes))
+                bits = ", ".join(
+                    f"i1 {'true' if lane < count else 'false'}" for lane in range(lanes)
+                )
                 mask = b.constant(kind, True) if count >= lanes else Register(b, f"<{bits}>", kind)
             self._with_lanes(Lanes(lane, lanes, mask), body)
 

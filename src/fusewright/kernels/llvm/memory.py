@@ -20,7 +20,8 @@ from fusewright.kernels.llvm.storage import MEMORY, REGISTER, from_memory, to_me
 def load(
     scope: Scope, buffer: str, index: Index, dtype: DType, active: Register | None, varies: bool
 ) -> Register:
-    """The element(s) at `index`. `active` (i1 scalar or vector) holds where the element may be touched."""
+    """The element(s) at `index`. `active` (i1 scalar or vector) holds where the element may be
+    touched."""
     if not varies:
         return _load_scalar(scope, buffer, index, dtype, active)
     step = indexing.lane_stride(scope, index)
@@ -121,11 +122,13 @@ def load_tile_row(scope: Scope, row: Register, dtype: DType) -> Register:
     return from_memory(scope.b, scope.b.emit(kind, f"load {kind}, ptr {row.text}"), dtype)
 
 
-# Locals ----------------------------------------------------------------------------------------------
+# Locals
+# ----------------------------------------------------------------------------------------------
 
 
 def local_type(dtype: DType, lanes: int) -> VectorType:
-    """How a scalar local is kept: as a register, one element a lane where outer loops are the lanes."""
+    """How a scalar local is kept: as a register, one element a lane where outer loops are the
+    lanes."""
     return VectorType(REGISTER[dtype], lanes)
 
 
@@ -146,9 +149,7 @@ def load_row_element(scope: Scope, name: str, index: Index, dtype: DType) -> Reg
     return from_memory(scope.b, scope.b.emit(kind, f"load {kind}, ptr {pointer.text}"), dtype)
 
 
-def store_row_element(
-    scope: Scope, name: str, index: Index, dtype: DType, value: Register
-) -> None:
+def store_row_element(scope: Scope, name: str, index: Index, dtype: DType, value: Register) -> None:
     """The reverse of `load_row_element`."""
     value = to_memory(scope.b, scope.spread(value), dtype)
     pointer = indexing.address_from(scope, scope.pointers[name], index, str(value.type))

@@ -1,6 +1,8 @@
-"""How each operation of `ir.ops` is written in LLVM IR: one row an operation, torch's meaning in every corner.
+"""How each operation of `ir.ops` is written in LLVM IR: one row an operation, torch's meaning in
+every corner.
 
-A row takes an `Operands` record and returns the result's register. Registers hold scalars or vectors alike.
+A row takes an `Operands` record and returns the result's register. Registers hold scalars or
+vectors alike.
 """
 
 from __future__ import annotations
@@ -105,7 +107,8 @@ def _compare(relation: str) -> Row:
     return row
 
 
-# Numbers ---------------------------------------------------------------------------------------------
+# Numbers
+# ---------------------------------------------------------------------------------------------
 
 
 def _negate(o: Operands) -> Register:
@@ -180,7 +183,8 @@ def _next_after(o: Operands) -> Register:
     return b.select(x.is_nan() | y.is_nan(), x.like(math.nan), result)
 
 
-# Division --------------------------------------------------------------------------------------------
+# Division
+# --------------------------------------------------------------------------------------------
 
 
 def _remainder_of_fmod(o: Operands, rest: Register) -> Register:
@@ -195,14 +199,13 @@ def _remainder_float(o: Operands) -> Register:
 
 
 def _floor_divide_float(o: Operands) -> Register:
-    """torch's: the quotient of what fmod leaves, moved down where signs differ, rounded to the nearest integer."""
+    """torch's: the quotient of what fmod leaves, moved down where signs differ, rounded to the
+    nearest integer."""
     x, y = o.values
     b = o.b
     rest = _mathematics("fmod")(o)
     quotient = (x - rest) / y
-    quotient = b.select(
-        rest.unequal(0.0) & ((y < 0.0) ^ (rest < 0.0)), quotient - 1.0, quotient
-    )
+    quotient = b.select(rest.unequal(0.0) & ((y < 0.0) ^ (rest < 0.0)), quotient - 1.0, quotient)
     down = b.intrinsic("floor", quotient)
     rounded = b.select((quotient - down) > 0.5, down + 1.0, down)
     plain = x / y
@@ -215,7 +218,8 @@ def _trunc_divide_float(o: Operands) -> Register:
 
 
 def _safe_divide(o: Operands) -> tuple[Register, Register]:
-    """Quotient rounded to zero, and rest. Zero divisors are reported; -1, which traps on the least integer, set apart."""
+    """Quotient rounded to zero, and rest. Zero divisors are reported; -1, which traps on the least
+    integer, set apart."""
     x, y = o.values
     b = o.b
     zero = y.equal(0)
@@ -255,7 +259,8 @@ def _remainder_integer(o: Operands) -> Register:
     return rest if o.dtype.kind == "unsigned" else _remainder_of_fmod(o, rest)
 
 
-# Bits ------------------------------------------------------------------------------------------------
+# Bits
+# ------------------------------------------------------------------------------------------------
 
 
 def _shift(left: bool) -> Row:

@@ -1,10 +1,14 @@
-"""Decides how a group is laid over vector lanes, units of work and threads; nothing is written here.
+"""Decides how a group is laid over vector lanes, units of work and threads; nothing is written
+here.
 
 Two shapes:
 
-- *outer lanes*: one of the group's outer loops is cut into vectors; every stage, reductions included, works on a
-  vector of independent points. For pointwise work, and for reductions over rows (`sum` over dimension 0).
-- *inner lanes*: each stage's own inner loop is cut into vectors; outer points are taken one at a time. For
+- *outer lanes*: one of the group's outer loops is cut into vectors; every stage, reductions
+included, works on a
+  vector of independent points. For pointwise work, and for reductions over rows (`sum` over
+  dimension 0).
+- *inner lanes*: each stage's own inner loop is cut into vectors; outer points are taken one at a
+time. For
   reductions along contiguous memory (softmax, layer norm).
 
 The choice is the one whose memory accesses cost least.
@@ -145,7 +149,8 @@ def _outer_plan(group: Group, traits: list[Traits], outer: Symbol, lanes: int, c
 
 
 def lane_bits(group: Group, traits: list[Traits]) -> int:
-    """Width of the elements that fill a register exactly: 64 bits only where nothing is narrower."""
+    """Width of the elements that fill a register exactly: 64 bits only where nothing is
+    narrower."""
     types = {buffer.layout.dtype for buffer in (*group.reads, *group.writes)}
     types |= {value.dtype for t in traits for value in t.values}
     types -= {DType.BOOL}
@@ -176,7 +181,8 @@ def _block(outer: Symbol, loops: tuple[Symbol, ...], cost: int, wide: int) -> In
 
 
 def _outer_unroll(traits: list[Traits], outer: Symbol, lanes: int) -> int:
-    """Registers in one step: several where a reduction's chain of additions would else wait for itself."""
+    """Registers in one step: several where a reduction's chain of additions would else wait for
+    itself."""
     if lanes == 1 or not any(t.reduces for t in traits) or max(t.cost for t in traits) > 8:
         return 1
     whole = extent(outer)
@@ -202,7 +208,8 @@ def _inner_unroll(traits: Traits, lane: Symbol, lanes: int) -> int:
     return 4 if not whole.is_constant or int(whole) >= 8 * lanes else 1
 
 
-# The choice of lanes ------------------------------------------------------------------------------------
+# The choice of lanes
+# ------------------------------------------------------------------------------------
 
 
 def choose_outer_lane(group: Group, traits: list[Traits], lanes: int) -> Symbol | None:
@@ -261,7 +268,9 @@ def _access_cost(traits: Traits, symbol: Symbol, lanes: int) -> float:
         step = analysis.stride(access.index, symbol, lanes)
         if symbol in access.loaded_along:
             step = None
-        total += STEP_COST.get(int(step), GATHER) if step is not None and step.is_constant else GATHER
+        total += (
+            STEP_COST.get(int(step), GATHER) if step is not None and step.is_constant else GATHER
+        )
     return total
 
 

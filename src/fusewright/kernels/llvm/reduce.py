@@ -1,4 +1,5 @@
-"""Writes the stages that reduce: accumulators before the loops, steps inside, results folded after them."""
+"""Writes the stages that reduce: accumulators before the loops, steps inside, results folded after
+them."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Running:
 
 
 def write_reductions(loops: Loops, stage: Stage, write_action: Callable[[Action], None]) -> None:
-    """All actions of a stage in one pass; a Welford reduction takes a second one for the deviations."""
+    """All actions of a stage in one pass; a Welford reduction takes a second one for the
+    deviations."""
     first = [_begin(loops, stage, action) for action in stage.actions if isinstance(action, Reduce)]
     by_action = {id(running.action): running for running in first}
 
@@ -48,10 +50,11 @@ def write_reductions(loops: Loops, stage: Stage, write_action: Callable[[Action]
                 write_action(action)
 
     for running, state in zip(first, _pass(loops, stage, first, actions), strict=True):
+        result = state[-1]
         if running.action.kind == "welford":
             count = _count(loops, stage, running.reducer.dtype)
-            state = (state[0] / loops.scope.spread(count),)
-        memory.store_local(loops.scope, running.action.targets[0], state[-1])
+            result = result / loops.scope.spread(count)
+        memory.store_local(loops.scope, running.action.targets[0], result)
     _write_deviations(loops, stage)
 
 
@@ -147,7 +150,8 @@ def _is_long(loops: Loops, stage: Stage) -> bool:
 
 
 def _run_length(loops: Loops, stage: Stage) -> int:
-    """Turns after which a sum is added to the total: about the square root of all, which balances the two."""
+    """Turns after which a sum is added to the total: about the square root of all, which balances
+    the two."""
     turns = _turns(loops, stage)
     return 128 if turns is None else max(16, 1 << round(math.log2(turns) / 2))
 
@@ -171,7 +175,8 @@ def _in_runs(
     all_running: list[Running],
     body: Callable[[], None],
 ) -> None:
-    """Cut the longest reach of one accumulator: by turns of the outermost loop, or by runs of the only one."""
+    """Cut the longest reach of one accumulator: by turns of the outermost loop, or by runs of the
+    only one."""
     scope = loops.scope
     lane, wide = loops.inner[id(stage)].lane, loops.inner[id(stage)].wide
     for running in all_running:
@@ -190,9 +195,7 @@ def _in_runs(
 
     plain = [symbol for symbol in stage.inner if symbol is not lane]
     if plain and (lane is not None or len(plain) > 1):
-        _loop(loops, plain[0], lambda: flushed(
-            lambda: loops.nest(plain[1:], lane, wide, body)
-        ))
+        _loop(loops, plain[0], lambda: flushed(lambda: loops.nest(plain[1:], lane, wide, body)))
         return
     (only,) = stage.inner
     length = _run_length(loops, stage) * wide
@@ -202,9 +205,7 @@ def _in_runs(
         level = len(scope.levels) - 1
         start = scope.remember("run start", level, scope.symbols[runs] * length)
         whole = indexing.scalar(scope, extent(only))
-        stop = scope.remember(
-            "run stop", level, scope.b.intrinsic("smin", start + length, whole)
-        )
+        stop = scope.remember("run stop", level, scope.b.intrinsic("smin", start + length, whole))
         if lane is not None:
             loops.lane_loop(lane, start, stop, wide, body)
             return
@@ -250,7 +251,8 @@ def _position(loops: Loops, stage: Stage) -> Register:
 
 
 def _folded(loops: Loops, running: Running, lanes: int) -> State:
-    """The accumulators of all widths as one state of `lanes` lanes, wide ones (earlier elements) first."""
+    """The accumulators of all widths as one state of `lanes` lanes, wide ones (earlier elements)
+    first."""
     b = loops.scope.b
     state: State | None = None
     for width in sorted(running.by_width, reverse=True):

@@ -1,14 +1,15 @@
-"""Reductions: their starting value, how a vector of elements is taken in, and how lanes are folded at the end.
+"""Reductions: their starting value, how a vector of elements is taken in, and how lanes are folded
+at the end.
 
 | kind | state | a step | lanes folded by |
 | --- | --- | --- | --- |
-| sum, prod, xor, any, all | one vector | the operation | halving |
-| max, min | one vector | the greater, or NaN | halving |
-| argmax, argmin | best value and its position | where better, or first NaN | halving, the lower position on a tie |
-| welford | sum, then squared deviations | two passes over the loops | halving |
+| sum, prod, xor, any, all | one vector | the operation | one instruction |
+| max, min | one vector | the greater, or NaN | the same |
+| argmax, argmin | best value, position | where better, or first NaN | halving; lower position first |
 
-Floating-point sums are kept short: a loop of more than a few hundred turns starts afresh and adds what it has to a
-total, so the error grows with the logarithm of the count rather than with the count.
+A Welford reduction is a sum, divided, and then a sum of squared deviations, in two passes. Sums of
+floating-point numbers are kept short: a long loop starts afresh now and then and adds what it has
+to a total, so that the error grows with the square root of the count at worst.
 """
 
 from __future__ import annotations
@@ -22,12 +23,6 @@ from fusewright.kernels.llvm.builder import Builder, Register, VectorType
 from fusewright.kernels.llvm.storage import REGISTER
 
 State = tuple[Register, ...]
-
-SMALLEST = {"signed": lambda bits: -(2 ** (bits - 1)), "unsigned": lambda bits: 0}
-GREATEST = {
-    "signed": lambda bits: 2 ** (bits - 1) - 1,
-    "unsigned": lambda bits: 2**bits - 1,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +65,10 @@ class Reducer:
             return -math.inf if lowest else math.inf
         if self.dtype is DType.BOOL:
             return not lowest
-        return (SMALLEST if lowest else GREATEST)[self.dtype.kind](self.dtype.bits)
+        bits = self.dtype.bits
+        if self.dtype.kind == "unsigned":
+            return 0 if lowest else 2**bits - 1
+        return -(2 ** (bits - 1)) if lowest else 2 ** (bits - 1) - 1
 
     def step(self, b: Builder, state: State, taken: State) -> State:
         """Combine two states of equal width; what is in `state` came first."""
@@ -107,13 +105,14 @@ class Reducer:
         tie = y.equal(x)
         if self.dtype.is_float:
             nan_x, nan_y = x.is_nan(), y.is_nan()
-            better = better & (nan_x ^ True) | nan_y & (nan_x ^ True)
-            tie = tie | nan_x & nan_y
-        better = better | tie & (at_y < at_x)
+            better = (better | nan_y) & (nan_x ^ True)
+            tie = tie | (nan_x & nan_y)
+        better = better | (tie & (at_y < at_x))
         return b.select(better, y, x), b.select(better, at_y, at_x)
 
     def fold(self, b: Builder, state: State, lanes: int) -> State:
-        """A state of `lanes` lanes: one made by a single instruction where there is one, else by halving."""
+        """A state of `lanes` lanes: one made by a single instruction where there is one, else by
+        halving."""
         if lanes == 1 and state[0].type.lanes > 1 and not self.keeps_position:
             return (self._fold_at_once(b, state[0]),)
         while state[0].type.lanes > lanes:
@@ -123,9 +122,9 @@ class Reducer:
             state = self.step(b, low, high)
         return state
 
-
     def _fold_at_once(self, b: Builder, vector: Register) -> Register:
-        """LLVM's reduction of a vector; `reassoc` lets it halve, which is also the more exact order."""
+        """LLVM's reduction of a vector; `reassoc` lets it halve, which is also the more exact
+        order."""
         scalar = VectorType(vector.type.element)
         name = self._fold_name()
         first, flag = "", ""
@@ -165,9 +164,7 @@ class Accumulator:
     slots: tuple[Register, ...]
 
     @classmethod
-    def make(
-        cls, slot: Callable[[str], Register], reducer: Reducer, lanes: int
-    ) -> Accumulator:
+    def make(cls, slot: Callable[[str], Register], reducer: Reducer, lanes: int) -> Accumulator:
         slots = tuple(slot(str(kind)) for kind in reducer.state_types(lanes))
         return cls(reducer, lanes, slots)
 

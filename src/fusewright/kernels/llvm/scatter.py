@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate
 from fusewright.kernels.llvm import indexing
-from fusewright.kernels.llvm.builder import VectorType
+from fusewright.kernels.llvm.builder import Register, VectorType
 from fusewright.kernels.llvm.operations import Operands, apply
 from fusewright.kernels.llvm.scope import Scope
 from fusewright.kernels.llvm.storage import MEMORY, convert, from_memory, to_memory
@@ -15,24 +15,28 @@ OPERATIONS = {"add": "add", "min": "minimum", "max": "maximum"}
 
 
 def accumulate(scope: Scope, action: Accumulate, dtype: DType) -> None:
-    """Combine one element. Such kernels are scalar and run on one thread, so results never depend on timing."""
+    """Combine one element. Such kernels are scalar and run on one thread, so results never depend
+    on timing."""
     b = scope.b
     assert scope.lane_count == 1
-    for value in action.indirect:
-        evaluate(scope, value)
+    for loaded in action.indirect:
+        evaluate(scope, loaded)
     value = evaluate(scope, action.value)
     pointer = indexing.address(scope, action.buffer, action.index, dtype)
     if action.mode != "store":
         kind = VectorType(MEMORY[dtype])
-        loaded = b.emit(kind, f"load {kind}, ptr {pointer.text}, align {dtype.bytes}")
-        held = from_memory(b, loaded, dtype)
+        element = b.emit(kind, f"load {kind}, ptr {pointer.text}, align {dtype.bytes}")
+        held = from_memory(b, element, dtype)
         value = _combined(scope, action, dtype, held, value)
     stored = to_memory(b, value, dtype)
     b.line(f"store {stored.type} {stored.text}, ptr {pointer.text}, align {dtype.bytes}")
 
 
-def _combined(scope: Scope, action: Accumulate, dtype: DType, held, value):  # type: ignore[no-untyped-def]
-    """`held` and `value` combined; half types in single precision, bools as eager does: `add` is or."""
+def _combined(
+    scope: Scope, action: Accumulate, dtype: DType, held: Register, value: Register
+) -> Register:
+    """`held` and `value` combined; half types in single precision, bools as eager does: `add` is
+    or."""
     b = scope.b
     operation = OPERATIONS[action.mode]
     if dtype is DType.BOOL and operation == "add":

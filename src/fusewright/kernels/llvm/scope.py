@@ -1,8 +1,10 @@
-"""Where code is being written: the loops around it, the vector lanes, and what has been computed at each level.
+"""Where code is being written: the loops around it, the vector lanes, and what has been computed
+at each level.
 
-A kernel is a nest of levels: the function's entry, the loop over units of work, the loop over vector lanes, inner
-loops. Each level collects its own lines, and a value is written at the outermost level whose variables it needs; so
-whatever does not change in a loop stands before that loop, without a pass that would find it:
+A kernel is a nest of levels: the function's entry, the loop over units of work, the loop over
+vector lanes, inner loops. Each level collects its own lines, and a value is written at the
+outermost level whose variables it needs; so whatever does not change in a loop stands before that
+loop, without a pass that would find it:
 
 ```
 level 0  entry                 pointers, size symbols
@@ -74,7 +76,8 @@ class Scope:
     """Buffers in memory that the group writes."""
 
     stored_here: frozenset[str] = frozenset()
-    """Buffers and locals that the current stage stores: what is read of them is read where it stands."""
+    """Buffers and locals that the current stage stores: what is read of them is read where it
+    stands."""
 
     local_lanes: int = 1
     """Lanes of locals: those of the outer loop where it is the one vectorised."""
@@ -157,8 +160,9 @@ class Scope:
     ) -> Iterator[Register]:
         """A loop from `start` to `stop`, whose counter is the value of the first of `symbols`.
 
-        The other symbols change with it, and the caller says how. `runs` where at least one turn is certain:
-        the body is tested at its end. Else a test stands before it, and nothing moves out past that test.
+        The other symbols change with it, and the caller says how. `runs` where at least one turn is
+        certain: the body is tested at its end. Else a test stands before it, and nothing moves out
+        past that test.
         """
         if _is_single(start, stop, step):
             with self._single_turn(symbols, start) as current:
@@ -173,9 +177,11 @@ class Scope:
         inside, after = b.name("some"), b.name("none")
         b.line(f"br i1 {some.text}, label %{inside}, label %{after}")
         b.label(inside)
-        with self.level(is_floor=True) as guarded:
-            with self._certain_loop(symbols, start, stop, step) as current:
-                yield current
+        with (
+            self.level(is_floor=True) as guarded,
+            self._certain_loop(symbols, start, stop, step) as current,
+        ):
+            yield current
         b.lines += guarded.lines
         b.line(f"br label %{after}")
         b.label(after)
@@ -231,7 +237,9 @@ class Scope:
 
     def slot(self, kind: str, count: int | Register = 1, align: int = 64) -> Register:
         """Memory in the function's frame, made once at its entry."""
-        number = "" if count == 1 else f", i64 {count.text if isinstance(count, Register) else count}"
+        number = (
+            "" if count == 1 else f", i64 {count.text if isinstance(count, Register) else count}"
+        )
         with self.at(0):
             return self.b.emit(POINTER, f"alloca {kind}{number}, align {align}")
 
@@ -261,12 +269,12 @@ class Scope:
         self.checks = True
         b = self.b
         if active is not None:
-            lanes = lanes & (active if active.type == lanes.type else b.splat(active, lanes.type.lanes))
+            lanes = lanes & (
+                active if active.type == lanes.type else b.splat(active, lanes.type.lanes)
+            )
         hit = any_lane(b, lanes)
         nowhere = self.nowhere()
-        place = b.emit(
-            POINTER, f"select i1 {hit.text}, ptr @status, ptr {nowhere.text}"
-        )
+        place = b.emit(POINTER, f"select i1 {hit.text}, ptr @status, ptr {nowhere.text}")
         b.line(f"store i64 {code}, ptr {place.text}, align 8")
 
     def nowhere(self) -> Register:
@@ -289,7 +297,8 @@ def any_lane(b: Builder, lanes: Register) -> Register:
     if lanes.type.lanes == 1:
         return lanes
     return b.emit(
-        VectorType("i1"), f"call i1 @llvm.vector.reduce.or.{lanes.type.suffix}({lanes.type} {lanes.text})"
+        VectorType("i1"),
+        f"call i1 @llvm.vector.reduce.or.{lanes.type.suffix}({lanes.type} {lanes.text})",
     )
 
 

@@ -1,4 +1,5 @@
-"""Element types as LLVM sees them, in memory and in registers, and conversions between them as torch does them."""
+"""Element types as LLVM sees them, in memory and in registers, and conversions between them as
+torch does them."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def to_memory(b: Builder, value: Register, dtype: DType) -> Register:
 def convert(b: Builder, value: Register, source: DType, target: DType) -> Register:
     """Conversion between IR types: float to integer truncates, anything to bool is `!= 0`.
 
-    A float out of an integer's range gives what the processor gives, as in eager; never undefined behaviour.
+    A float out of an integer's range gives what the processor gives, as in eager; never undefined
+    behaviour.
     """
     if source is target:
         return value
@@ -59,9 +61,7 @@ def convert(b: Builder, value: Register, source: DType, target: DType) -> Regist
             return _float_to_integer(b, value, source, target)
         case False, True:
             if target in (DType.F16, DType.BF16):
-                return _float_to_float(
-                    b, convert(b, value, source, DType.F32), DType.F32, target
-                )
+                return _float_to_float(b, convert(b, value, source, DType.F32), DType.F32, target)
             signedness = "s" if source.kind == "signed" else "u"
             return b.cast(f"{signedness}itofp", value, REGISTER[target])
         case _:
@@ -83,7 +83,8 @@ def _float_to_integer(b: Builder, value: Register, source: DType, target: DType)
     wide = "i64" if target is DType.I64 else "i32"
     kind = value.type.of(wide)
     whole = b.cast("fptosi", value, wide)
-    # Out of range the result is arbitrary to LLVM; freezing makes it some number, the processor's own.
+    # Out of range the result is arbitrary to LLVM; freezing makes it some number, the processor's
+    # own.
     frozen = b.emit(kind, f"freeze {kind} {whole.text}")
     return frozen if wide == REGISTER[target] else b.cast("trunc", frozen, REGISTER[target])
 
@@ -105,7 +106,8 @@ def _float_to_float(b: Builder, value: Register, source: DType, target: DType) -
 
 
 def _to_bfloat(b: Builder, value: Register) -> Register:
-    """Round single precision to bfloat16, ties to even, in integers: the processor's own instruction flushes subnormals."""
+    """Round single precision to bfloat16, ties to even, in integers: the processor's own
+    instruction flushes subnormals."""
     bits = value.bits()
     odd = b.shift_logical(bits, 16) & 1
     rounded = b.shift_logical(bits + odd + 0x7FFF, 16)

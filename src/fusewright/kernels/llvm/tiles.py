@@ -1,8 +1,9 @@
-"""Transposed reads: square tiles turned in registers, so that both sides touch memory a whole run at a time.
+"""Transposed reads: square tiles turned in registers, so that both sides touch memory a whole run
+at a time.
 
-A group that stores along one loop and loads along another (`y[768*i0 + i1] = x[768*i1 + i0]`) would gather one element
-from each of sixteen cache lines. Instead a tile of lanes x lanes elements is loaded by rows, turned by shuffles, kept
-in the function's frame, and read by columns:
+A group that stores along one loop and loads along another (`y[768*i0 + i1] = x[768*i1 + i0]`) would
+gather one element from each of sixteen cache lines. Instead a tile of lanes x lanes elements is
+loaded by rows, turned by shuffles, kept in the function's frame, and read by columns:
 
 ```
 for i1 by 16                      lanes
@@ -69,14 +70,16 @@ def choose_tile(group: Group, lane: Symbol) -> Symbol | None:
 def call_transpose(
     b: Builder, source: Register, step: Register, tile: Register, kind: VectorType
 ) -> None:
-    """Turn the lanes x lanes elements whose rows begin at `source`, `step` elements apart, into `tile`."""
+    """Turn the lanes x lanes elements whose rows begin at `source`, `step` elements apart, into
+    `tile`."""
     name = f"transpose.{kind.suffix}"
     b.required.setdefault(name)
     b.line(f"call void @{name}(ptr {source.text}, i64 {step.text}, ptr {tile.text})")
 
 
 def _transpose(kind: VectorType) -> Definition:
-    """The function that turns a tile: rows are exchanged in halves, quarters, … down to single lanes."""
+    """The function that turns a tile: rows are exchanged in halves, quarters, … down to single
+    lanes."""
     b = Builder()
     lanes = kind.lanes
     align = max(1, kind.bits // 8)
@@ -91,10 +94,11 @@ def _transpose(kind: VectorType) -> Definition:
     while half:
         rows = _exchange(b, rows, half)
         half //= 2
-    for number, row in enumerate(rows):
+    for number, turned in enumerate(rows):
         place = b.emit(VectorType("ptr"), f"getelementptr {kind}, ptr %tile, i64 {number}")
-        b.line(f"store {kind} {row.text}, ptr {place.text}")
-    head = f"define internal void @transpose.{kind.suffix}(ptr %source, i64 %step, ptr %tile) nounwind {{"
+        b.line(f"store {kind} {turned.text}, ptr {place.text}")
+    name = f"@transpose.{kind.suffix}"
+    head = f"define internal void {name}(ptr %source, i64 %step, ptr %tile) nounwind {{"
     return Definition("\n".join((head, "entry:", *b.lines, "  ret void", "}")), ())
 
 
@@ -112,4 +116,3 @@ def _exchange(b: Builder, rows: Sequence[Register], half: int) -> list[Register]
 
 
 GENERATORS["transpose"] = _transpose
-

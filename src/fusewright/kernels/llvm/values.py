@@ -1,7 +1,9 @@
-"""Values as registers: every node of an expression graph once, at the outermost level where it can be known.
+"""Values as registers: every node of an expression graph once, at the outermost level where it can
+be known.
 
-A value that is the same in all lanes is computed once as a scalar and spread where a vector is wanted. What stands
-under a mask is computed apart from what does not, since its loads are allowed only where the mask holds.
+A value that is the same in all lanes is computed once as a scalar and spread where a vector is
+wanted. What stands under a mask is computed apart from what does not, since its loads are allowed
+only where the mask holds.
 """
 
 from __future__ import annotations
@@ -129,7 +131,8 @@ def _node(scope: Scope, node: Value, guard: Guard) -> Register:
 
 
 def active_lanes(scope: Scope, guard: Guard, *, vector: bool) -> Register | None:
-    """Where a guarded value may be touched: the guard's masks and, for vectors, the loop's own end."""
+    """Where a guarded value may be touched: the guard's masks and, for vectors, the loop's own
+    end."""
     active = scope.lanes.mask if vector and scope.lanes is not None else None
     for register in _masks(scope, guard):
         if active is None:
@@ -186,9 +189,7 @@ def _index_value(scope: Scope, node: IndexValue, dtype: DType) -> Register:
     return convert(scope.b, indexing.vector(scope, node.index), DType.I64, dtype)
 
 
-def _apply(
-    scope: Scope, operation: str, arguments: tuple[Value, ...], guard: Guard
-) -> Register:
+def _apply(scope: Scope, operation: str, arguments: tuple[Value, ...], guard: Guard) -> Register:
     values = [evaluate(scope, argument, guard) for argument in arguments]
     if any(value.type.lanes > 1 for value in values):
         values = [scope.spread(value) for value in values]

@@ -1,7 +1,7 @@
 """Coefficients of the vector mathematics, lowest power first.
 
-Written by tools/fit_polynomials.py, which states the method; do not edit by hand. After
-each name: the form, then the largest weighed error over the interval.
+Written by tools/fit_polynomials.py, which states the method; do not edit by hand. After each name:
+the form, then the largest weighed error over the interval.
 """
 
 from __future__ import annotations

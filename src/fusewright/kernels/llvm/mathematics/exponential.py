@@ -16,7 +16,9 @@ from fusewright.kernels.llvm.mathematics.registry import symbol, vector_function
 INFINITY = math.inf
 NAN = math.nan
 
-ROUNDER = 12582912.0  # 1.5 * 2^23: adding it rounds a small float to an integer, held in the low bits
+ROUNDER = (
+    12582912.0  # 1.5 * 2^23: adding it rounds a small float to an integer, held in the low bits
+)
 WIDE_ROUNDER = 6755399441055744.0  # 1.5 * 2^52, the same for doubles
 
 LN2_HIGH = 0.693145751953125  # ln 2 in 16 bits, so that small multiples are exact, and the rest

@@ -7,9 +7,10 @@ from fusewright.kernels.llvm.mathematics.registry import vector_function
 
 
 def _power(b: Builder, x: Register, y: Register) -> Register:
-    """x ** y for y read as unsigned: a loop over the bits of the greatest exponent in the vector."""
+    """x ** y for y read as unsigned: a loop over the bits of the greatest exponent in the
+    vector."""
     kind = x.type
-    exponent, base, power, more = (f"%{n}" for n in ("exponent", "base", "power", "more"))
+    exponent, base, power = "%exponent", "%base", "%power"
     next_exponent, next_base, next_power = (f"{n}.next" for n in (exponent, base, power))
     one = kind.constant(1)
     b.line("br label %square")

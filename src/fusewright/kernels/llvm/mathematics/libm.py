@@ -14,10 +14,10 @@ from collections.abc import Callable
 from fusewright.kernels.llvm.builder import Builder, Register, VectorType
 from fusewright.kernels.llvm.mathematics.registry import Body, vector_function
 
-DOUBLE_UNARY = (
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh "
-    "atanh erf erfc lgamma"
-).split()
+DOUBLE_UNARY = [
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
+    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma",
+]  # fmt: skip
 DOUBLE_BINARY = ["pow", "atan2", "fmod", "hypot"]
 
 
@@ -37,7 +37,8 @@ def per_lane(b: Builder, function: str, *operands: Register) -> Register:
 def library_where(
     b: Builder, function: str, beyond: Register, body: Callable[[], Register], *operands: Register
 ) -> Register:
-    """What `body` computes, unless `beyond` holds in any lane: then the C library's `function`, in all."""
+    """What `body` computes, unless `beyond` holds in any lane: then the C library's `function`, in
+    all."""
     any_beyond = beyond
     if beyond.type.lanes > 1:
         name = f"llvm.vector.reduce.or.{beyond.type.suffix}"

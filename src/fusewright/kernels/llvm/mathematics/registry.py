@@ -1,12 +1,14 @@
-"""The table of vector functions: who computes `name` on an element type, and its definition as text.
+"""The table of vector functions: who computes `name` on an element type, and its definition as
+text.
 
 A function is declared by a decorator over Python code that writes its body:
 
     @vector_function("exp", "float")
     def exp(b: Builder, x: Register) -> Register: ...
 
-and is called from kernels by the name `exp.v16f32`: function, lanes, element. `definition` writes it
-out as an internal LLVM function, which main loops inline; only what a kernel calls is ever written.
+and is called from kernels by the name `exp.v16f32`: function, lanes, element. `definition` writes
+it out as an internal LLVM function, which main loops inline; only what a kernel calls is ever
+written.
 """
 
 from __future__ import annotations

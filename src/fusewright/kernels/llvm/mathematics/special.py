@@ -37,8 +37,10 @@ def erfc(b: Builder, x: Register) -> Register:
     limited = b.select(magnitude > 10.1, magnitude.like(10.1), magnitude)
     t = (limited - 2.0) / (limited + 2.0)
     gaussian = exp_wide(b, -(limited * limited))
-    value = gaussian * b.polynomial(t, table.ERFC_WIDE) / b.fused(
-        limited, limited.like(2.0), limited.like(1.0)
+    value = (
+        gaussian
+        * b.polynomial(t, table.ERFC_WIDE)
+        / b.fused(limited, limited.like(2.0), limited.like(1.0))
     )
     result = narrow(b, b.select(widen(b, x) < 0.0, 2.0 - value, value))
     result = b.select(x > 10.1, x.like(0.0), result)
