@@ -43,15 +43,16 @@ def compile(
 ) -> Any:
     """Compile a function or an `nn.Module`; also a decorator, with or without arguments.
 
-    The first call with arguments of some kind (shapes, dtypes, the Python values that were read) captures and compiles;
-    later calls of that kind run the compiled code. A compiled module is the module itself with a
-    compiled call: it has the
-    same attributes, parameters and state, and is an instance of the same class.
+    The first call with arguments of some kind (shapes, dtypes, the Python values that were read)
+    captures and compiles; later calls of that kind run the compiled code. A compiled module is the
+    module itself with a compiled call: it has the same attributes, parameters and state, and is an
+    instance of the same class.
 
     `fullgraph`: what cannot be captured is an error instead of running eagerly with one warning.
-    `dynamic`: None or False; symbolic sizes come with a later version. `backend`: "fusewright", "eager" (capture alone), or
-    a callable `(graph_module, example_inputs) -> callable`. `mode`: None or "default". `options`: the fields of
-    `fusewright.config.Options`. `disable`: return the target as it is.
+    `dynamic`: None or False; symbolic sizes come with a later version. `backend`: "fusewright",
+    "eager" (capture alone), or a callable `(graph_module, example_inputs) -> callable`. `mode`:
+    None or "default". `options`: the fields of `fusewright.config.Options`. `disable`: return the
+    target as it is.
 
     Raises: ValueError for an unknown backend or mode, TypeError for a target that is not callable
     or an unknown option; when

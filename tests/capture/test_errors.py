@@ -30,7 +30,7 @@ def reads_item(x: Any) -> Any:
 
 
 def opens_a_file(x: Any) -> Any:
-    open("/dev/null")
+    open("/dev/null")  # noqa: SIM115
     return x
 
 
@@ -72,7 +72,7 @@ def test_the_programs_exception_comes_from_its_own_line() -> None:
         pass
 
     def f(x):
-        y = x + 1
+        x + 1
         raise Custom("mine", 3)
 
     compiled = api.compile(f, backend="eager", fullgraph=True)
@@ -86,7 +86,7 @@ def test_the_programs_exception_comes_from_its_own_line() -> None:
 
 def test_torchs_exception_comes_through() -> None:
     compiled = api.compile(lambda x: x @ torch.ones(5, 2), backend="eager", fullgraph=True)
-    with pytest.raises(RuntimeError, match="mat1|size"):
+    with pytest.raises(RuntimeError, match=r"mat1|size"):
         compiled(X.reshape(1, 3))
 
 

@@ -243,7 +243,7 @@ def test_a_compiled_module_is_the_module() -> None:
     compiled = api.compile(net, backend="eager")
     assert isinstance(compiled, Net)
     assert list(compiled.state_dict()) == list(net.state_dict())
-    assert list(compiled.parameters())[0] is net.layers[0].weight
+    assert next(compiled.parameters()) is net.layers[0].weight
     compiled.eval()
     assert net.training is False
     compiled.extra = 3

@@ -96,7 +96,7 @@ class GraphBuilder:
         value: Any,
         describe: Callable[[fx.Node], None],
     ) -> fx.Node:
-        """A node for a call whose result on fakes is `value`; `describe` says where it comes from."""
+        """A node for a call whose result on fakes is `value`; `describe` says its origin."""
         kind = "call_method" if isinstance(function, str) else "call_function"
         node = self.graph.create_node(kind, function, tuple(arguments), keywords)
         node.meta["val"] = value

@@ -1,4 +1,6 @@
-"""Guards: the facts about the outside world that captured code relies on, each with its source and the user's line."""
+"""Guards: the facts about the outside world that captured code relies on, each with its source and
+the user's line.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from fusewright.errors import Location
 
 
 class GuardKind(enum.Enum):
-    """What a guard compares; `x` is what its source names, `expected` what was found when tracing."""
+    """What a guard compares; `x` is what its source names, `expected` what tracing found."""
 
     TYPE = "type"
     """`type(x) is expected`."""
@@ -20,10 +22,13 @@ class GuardKind(enum.Enum):
     """`x is expected`; the object is held weakly where it can be."""
 
     EQUALS = "equals"
-    """`type(x) is type(expected) and x == expected`, with NaN equal to itself and 0.0 unlike -0.0."""
+    """`type(x) is type(expected) and x == expected`, with NaN equal to itself and 0.0 unlike -0.0.
+    """
 
     TENSOR = "tensor"
-    """`x` has the class, dtype, device, layout, sizes, strides and requires_grad of the tensor `expected`."""
+    """`x` has the class, dtype, device, layout, sizes, strides and requires_grad of the tensor
+    `expected`.
+    """
 
     LENGTH = "length"
     """`len(x) == expected`, for a built-in container or an instance of a subclass."""
@@ -56,7 +61,9 @@ class GuardKind(enum.Enum):
     """The objects that the sources in the tuple `expected` name are pairwise different."""
 
     GLOBAL_STATE = "global state"
-    """Grad mode, inference mode, autocast, default dtype and device, … are as they were; no source, nothing expected."""
+    """Grad mode, inference mode, autocast, default dtype and device, … are as they were; no source,
+    nothing expected.
+    """
 
 
 @dataclass(frozen=True, slots=True)

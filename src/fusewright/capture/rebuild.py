@@ -5,9 +5,9 @@ The new function has the parameters of the old one, so that whoever called the o
 new one alike:
 
     def forward(self, x):                        # parameters of the captured function
-        t0 = self.__dict__["_modules"]["fc"]…    # graph inputs, by source; shared prefixes are loaded once
+        t0 = self.__dict__["_modules"]["fc"]…    # graph inputs, by source; prefixes loaded once
         g0, g1 = compiled(x, t1, t2)
-        r0 = {}                                  # objects that the program made, empty first, so that cycles close
+        r0 = {}                                  # new objects, empty first so that cycles close
         r0["hidden"] = g0
         self.__dict__["calls"] = 3               # what the program wrote to objects that existed
         return r0
@@ -32,7 +32,7 @@ from fusewright.capture.bytecode import Builder, assemble, disassemble, with_bod
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.interpreter.attributes import find_class_attribute
 from fusewright.capture.interpreter.machine import Machine
-from fusewright.capture.sources import CellSource, InstanceSource, Source
+from fusewright.capture.sources import InstanceSource, Source
 from fusewright.capture.values.base import MISSING, NotConstant, Value
 from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
@@ -58,7 +58,7 @@ class Write:
 
 
 def pending_writes(machine: Machine) -> list[Write]:
-    """The changes to replay. One that leaves things as they were becomes a guard that they are so."""
+    """The changes to replay. One that changes nothing becomes a guard that it is so."""
     writes: list[Write] = []
     for owner in machine.mutated.values():
         match owner:
@@ -398,8 +398,6 @@ class FunctionWriter:
                 code.load_constant(value)
             case ("cell", name):
                 code.load_closure(name)
-            case ("cell_contents",) if isinstance(base, CellSource):
-                code.load_cell(base.name)
             case ("cell_contents",):
                 self._from(base)
                 code.load_attribute("cell_contents")

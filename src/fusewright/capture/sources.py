@@ -1,20 +1,21 @@
 """Sources: where a Python object met during capture came from, as a path from the frame's entry.
 
-A source is a chain of steps from a root (an argument, a global, a closure cell, an imported module) to an object:
-`self.layer[0].weight`. It says three things: how the user would write it (`expression`), how a guard
-reads it again, and how generated code loads it. The last two read `steps`, plain tuples that know nothing of bytecode:
+A source is a chain of steps from a root (an argument, a global, a closure cell, an imported module)
+to an object: `self.layer[0].weight`. It says three things: how the user would write it
+(`expression`), how a guard reads it again, and how generated code loads it. The last two read
+`steps`, plain tuples that know nothing of bytecode:
 
-    step                         what it loads, given `x`, the object that the steps before it loaded
+    step                         what it loads, given `x`, what the steps before it loaded
     ("local", name)              the argument `name` at the frame's entry
-    ("global", module, name)     `name` in the dictionary of module `module`; None: the frame's own globals
+    ("global", module, name)     `name` in module `module`; None: the frame's own globals
     ("builtin", name)            `name` in the builtins module
     ("module", name)             `sys.modules[name]`
     ("cell", name)               the closure cell `name` of the frame, the cell itself
-    ("constant", object)         an object that lives as long as its code (a class, a function of a module)
+    ("constant", object)         an object that lives as long as its code: a class
     ("cell_contents",)           `x.cell_contents`
     ("attribute", name)          `getattr(x, name)`
     ("instance", name)           `x.__dict__[name]`, past descriptors and `__getattr__`
-    ("type_attribute", name)     what the method resolution order of class `x` holds for `name`, unbound
+    ("type_attribute", name)     what class `x` or its bases hold for `name`, unbound
     ("item", index)              `x[index]` of a list or tuple, past overridden `__getitem__`
     ("dict_item", key)           `x[key]` of a dict, past overridden `__getitem__`
     ("dict_key", index)          the key of dict `x` at position `index`
@@ -135,7 +136,9 @@ class CellSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class ConstantSource(Source):
-    """An object known when the code is compiled, held by the code: a class or a function of a module."""
+    """An object known when the code is compiled, held by the code: a class or a function of a
+    module.
+    """
 
     value: Any
 
@@ -174,7 +177,7 @@ class CellContentsSource(_DerivedSource):
 
 @dataclass(frozen=True, slots=True)
 class AttributeSource(_DerivedSource):
-    """An attribute, read as `getattr` reads it. Only for objects whose `getattr` runs no user code."""
+    """An attribute, read as `getattr` reads it. Only where that runs no user code."""
 
     name: str
 
@@ -243,9 +246,12 @@ class DictItemSource(_DerivedSource):
 
     def expression(self) -> str:
         match self.origin:
-            case InstanceSource(owner, name) if name in _MODULE_TABLES and isinstance(self.key, str):
+            case InstanceSource(owner, name) if name in _MODULE_TABLES and isinstance(
+                self.key, str
+            ):
                 inner = self.key
-                return f"{owner.expression()}[{inner}]" if inner.isdigit() else f"{owner.expression()}.{inner}"
+                expression = owner.expression()
+                return f"{expression}[{inner}]" if inner.isdigit() else f"{expression}.{inner}"
             case _:
                 return f"{self.origin.expression()}[{self.key!r}]"
 

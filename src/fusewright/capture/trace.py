@@ -23,9 +23,9 @@ def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.GraphMo
     """The torch-level graph of `function(*args, **kwargs)`: a function or an nn.Module, one graph,
     no breaks.
 
-    Its placeholders are the tensors read (arguments, parameters, buffers), its output a tuple of the tensors needed to
-    build the result. Raises `Unsupported` naming the line that cannot be captured, and the
-    program's own exceptions.
+    Its placeholders are the tensors read (arguments, parameters, buffers), its output a tuple of
+    the tensors needed to build the result. Raises `Unsupported` naming the line that cannot be
+    captured, and the program's own exceptions.
     """
     target, arguments, keywords = root_call(function, args, kwargs)
     bound = inspect.signature(target).bind(*arguments, **keywords)

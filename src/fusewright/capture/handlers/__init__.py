@@ -1,4 +1,4 @@
-"""What calls of callables that are not plain Python mean; importing this package fills the tables."""
+"""What calls of callables that are not plain Python mean; importing it fills the tables."""
 
 from __future__ import annotations
 

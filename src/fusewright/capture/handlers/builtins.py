@@ -87,7 +87,7 @@ def is_callable(interpreter: Any, value: Value) -> Value:
         value, TensorMethodValue | FunctionValue | MethodValue | BuiltinValue | ClassValue
     ):
         return boolean(True)
-    return boolean(hasattr(value.python_type(), "__call__"))
+    return boolean(interpreter.special(value, "__call__") is not None)
 
 
 # -- classes --------------------------------------------------------------------------------------

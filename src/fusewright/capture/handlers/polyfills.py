@@ -18,7 +18,7 @@ _ABSENT = object()
 
 @polyfill(any)
 def any_true(iterable: Iterable[Any]) -> bool:
-    for item in iterable:
+    for item in iterable:  # noqa: SIM110 (this is what `any` does)
         if item:
             return True
     return False
@@ -26,7 +26,7 @@ def any_true(iterable: Iterable[Any]) -> bool:
 
 @polyfill(all)
 def all_true(iterable: Iterable[Any]) -> bool:
-    for item in iterable:
+    for item in iterable:  # noqa: SIM110 (this is what `all` does)
         if not item:
             return False
     return True

@@ -1,8 +1,8 @@
 """The table of callables that capture understands: what a call of each means on values.
 
-A handler takes the interpreter and the call's arguments as values, and returns a value (None stands for Python's
-None) or DECLINED, to let the call be treated as if there were no handler. Callables in `PURE` are run for real when
-everything they are given is known.
+A handler takes the interpreter and the call's arguments as values, and returns a value (None stands
+for Python's None) or DECLINED, to let the call be treated as if there were no handler. Callables in
+`PURE` are run for real when everything they are given is known.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def tensor_query(interpreter: Any, *arguments: Value) -> Any:
 
 @handles(torch.nn.Module._call_impl, torch.nn.Module._wrapped_call_impl)
 def call_module(interpreter: Any, module: Value, *arguments: Value, **keywords: Value) -> Any:
-    """`module(…)`: its `forward` where no hook is registered, else what `nn.Module` does, inlined."""
+    """`module(…)`: its `forward` where no hook is registered, else all that `nn.Module` does."""
     if not isinstance(module, ModuleValue) or global_hooks_exist() or module.has_hooks(interpreter):
         return DECLINED
     forward = interpreter.attribute(module, "forward")

@@ -36,7 +36,7 @@ def class_attribute_source(cls: type, name: str) -> Source | None:
 def bind(
     machine: MachineState, raw: Any, source: Source | None, instance: Value | None, cls: type
 ) -> Value:
-    """What reading a class attribute gives, through `instance` or through the class itself (None)."""
+    """What reading a class attribute gives, through `instance` or through the class (None)."""
     match raw:
         case types.FunctionType():
             function = _wrap(machine, raw, source)

@@ -1,9 +1,9 @@
 """What each bytecode instruction does: one row an instruction, by the names that all CPython
 versions share.
 
-A handler takes the frame and the instruction's operand. It changes the frame's stack and
-variables, may set the
-frame's position (a jump), and returns a value only to leave the frame. `VERSIONS` adds what a version does its own way.
+A handler takes the frame and the instruction's operand. It changes the frame's stack and variables,
+may set the frame's position (a jump), and returns a value only to leave the frame. `VERSIONS` adds
+what a version does its own way.
 """
 
 from __future__ import annotations
@@ -704,7 +704,7 @@ def before_with(frame: Frame, operand: Any) -> None:
     if enter is None or leave is None:
         machine.raise_error(
             TypeError,
-            f"{manager.python_type().__name__!r} object does not support the context manager protocol",
+            f"{manager.python_type().__name__!r} object is not a context manager",
         )
     frame.stack.append(leave)
     frame.stack.append(machine.call(enter, []))

@@ -349,7 +349,8 @@ def sequence_item(machine: MachineState, value: SequenceValue, key: Value) -> Va
         if not hasattr(type(index), "__index__"):
             machine.raise_error(
                 TypeError,
-                f"{value.cls.__name__} indices must be integers or slices, not {type(index).__name__}",
+                f"{value.cls.__name__} indices must be integers or slices, "
+                f"not {type(index).__name__}",
             )
         index = operator.index(index)
         if index < 0:

@@ -2,12 +2,10 @@
 program.
 
 A value stands for one object. It knows the object's class, its source (None for an object that the
-traced program
-made itself) and how generated code can make it again. What operations *do* is not written here: the interpreter turns
-every operator into the special method that Python would call, and `capture.handlers` says what the
-ones written in C
-mean. Values so stay small, and a subclass of `list` or `dict` written by a user needs nothing of
-its own.
+traced program made itself) and how generated code can make it again. What operations *do* is not
+written here: the interpreter turns every operator into the special method that Python would call,
+and `capture.handlers` says what the ones written in C mean. Values so stay small, and a subclass of
+`list` or `dict` written by a user needs nothing of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ MISSING: Final = _Missing()
 
 
 class NotConstant(Exception):
-    """The value is not known when the program is compiled: it holds a tensor or a mutable object."""
+    """The value is not known when the program is compiled: it holds a tensor or the like."""
 
 
 class Rebuilder(Protocol):
@@ -107,7 +105,7 @@ class Value:
         return self if real is MISSING else real
 
     def rebuild(self, code: Rebuilder) -> None:
-        """Push the object, made anew, in generated code; called only for a value without a source."""
+        """Push the object, made anew, in generated code; called only without a source."""
         raise NotConstant(self)
 
     def parts(self) -> Sequence[Value]:
@@ -147,7 +145,7 @@ class Value:
     def call(
         self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
     ) -> Value:
-        """`object(*arguments, **keywords)`: the class's `__call__`, unless the kind knows better."""
+        """`object(*arguments, **keywords)`: the class's `__call__` by default."""
         return interpreter.call_special(self, "__call__", arguments, keywords)
 
 
@@ -174,7 +172,7 @@ class Interpreter(Protocol):
         """Let the captured code be reused only while this holds."""
 
     def wrap(self, object: Any, source: Source) -> Value:
-        """The value of an object that exists, read from `source`; always the same for one object."""
+        """The value of an object that exists, read from `source`; one for each object."""
 
     def new(self, object: Any) -> Value:
         """The value of an object that was computed while tracing (nobody else holds it)."""
@@ -206,7 +204,7 @@ class Interpreter(Protocol):
         """What a class itself holds for a name it has, unbound, and where; guarded."""
 
     def class_attribute(self, cls: type, name: str) -> tuple[Any, Source | None]:
-        """What the class and its bases hold for a name, unbound (or MISSING), and where; guarded."""
+        """What the class or a base holds for a name, unbound (or MISSING), and where; guarded."""
 
     def bind(self, raw: Any, source: Source | None, instance: Value | None, cls: type) -> Value:
         """Apply the descriptor protocol to what `class_attribute` found."""

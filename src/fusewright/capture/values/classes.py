@@ -119,7 +119,7 @@ class SuperValue(Value):
 
 
 class PythonModuleValue(Value):
-    """An imported module. Its variables are those that the functions of the module see as globals."""
+    """An imported module. Its variables are what its functions see as globals."""
 
     __slots__ = ("module", "namespace")
 

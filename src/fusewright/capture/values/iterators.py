@@ -5,9 +5,11 @@ generators.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from fusewright.capture.values.base import Interpreter, Rebuilder, Value
+
+LIST_ITERATOR: Final = type(iter([]))
 
 
 class IteratorValue(Value):
@@ -16,14 +18,14 @@ class IteratorValue(Value):
     __slots__ = ("_advance", "cls")
 
     def __init__(
-        self, advance: Callable[[Interpreter], Value | None], cls: type = type(iter([]))
+        self, advance: Callable[[Interpreter], Value | None], cls: type = LIST_ITERATOR
     ) -> None:
         super().__init__(None)
         self._advance = advance
         self.cls = cls
 
     @classmethod
-    def over(cls, items: Sequence[Value], kind: type = type(iter([]))) -> SequenceIteratorValue:
+    def over(cls, items: Sequence[Value], kind: type = LIST_ITERATOR) -> SequenceIteratorValue:
         """An iterator over values that are all at hand."""
         return SequenceIteratorValue(items, kind)
 
@@ -40,7 +42,7 @@ class SequenceIteratorValue(IteratorValue):
 
     __slots__ = ("items", "position")
 
-    def __init__(self, items: Sequence[Value], kind: type = type(iter([]))) -> None:
+    def __init__(self, items: Sequence[Value], kind: type = LIST_ITERATOR) -> None:
         super().__init__(self._take, kind)
         self.items = items
         self.position = 0

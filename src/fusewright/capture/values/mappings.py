@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import DictItemSource, DictKeySource, Source
@@ -151,7 +151,7 @@ class DictValue(ObjectValue):
         ]
 
     def is_reordered(self) -> bool:
-        """Whether the keys that an existing dict had come in another order now, or after new ones."""
+        """Whether an existing dict's keys come in another order now, or after new ones."""
         before = [key for key in dict.keys(self.object) if key in self._entries]
         return before != list(self._entries)[: len(before)]
 
@@ -276,7 +276,11 @@ class DictViewValue(Value):
 
     __slots__ = ("kind", "mapping")
 
-    TYPES = {"keys": type({}.keys()), "values": type({}.values()), "items": type({}.items())}
+    TYPES: ClassVar = {
+        "keys": type({}.keys()),
+        "values": type({}.values()),
+        "items": type({}.items()),
+    }
 
     def __init__(self, mapping: DictValue | InstanceDictValue, kind: str) -> None:
         super().__init__(None)

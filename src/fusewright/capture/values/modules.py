@@ -1,4 +1,4 @@
-"""`nn.Module` objects: plain objects with a fast way to their parameters, buffers and submodules."""
+"""`nn.Module` objects: plain objects with a fast way to parameters, buffers and submodules."""
 
 from __future__ import annotations
 

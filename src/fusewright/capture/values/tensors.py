@@ -1,7 +1,8 @@
 """Tensors: a node of the graph with a fake tensor that knows everything but the data.
 
-Operators, methods and torch functions become calls in the graph. What depends on metadata alone (shape, dtype, device,
-strides) is a constant, read from the fake tensor, and puts nothing in the graph.
+Operators, methods and torch functions become calls in the graph. What depends on metadata alone
+(shape, dtype, device, strides) is a constant, read from the fake tensor, and puts nothing in the
+graph.
 """
 
 from __future__ import annotations
