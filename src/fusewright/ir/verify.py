@@ -20,8 +20,8 @@ Of a group:
 11. It reads exactly `reads`, writes exactly `writes`; `reuses` pairs one written with one read
     buffer of equal width.
 12. A stage loads memory, or locals that an earlier stage filled. A row's index uses inner loops.
-13. A reduction has inner loops and scalar targets of the type that its kind gives, one, or two for
-    Welford.
+13. A reduction has scalar targets of the type that its kind gives, one, or two for Welford. In a
+    stage without inner loops it is the reduction of one element.
 14. A store to memory mentions every outer loop of more than one point: no two points write the
     same element.
 
@@ -441,8 +441,6 @@ def _store_local(action: Store, stage: Stage, scope: ValueScope, target: Memory)
 
 
 def _reduce(action: Reduce, stage: Stage, locals_: dict[str, Memory]) -> str | None:
-    if not stage.inner:
-        return "a reduction without inner loops"
     for name in action.targets:
         if name not in locals_ or locals_[name].capacity != integer(1):
             return f"{name} is no scalar local"

@@ -235,8 +235,10 @@ class _KernelWriter:
             case Accumulate():
                 self.accumulate(action, axis)
             case Reduce():
-                assert axis is not None
-                self.reduce(action, axis)
+                if axis is None:
+                    self.reduce_one(action)
+                else:
+                    self.reduce(action, axis)
 
     # Memory ---------------------------------------------------------------------------------------
 
@@ -293,6 +295,17 @@ class _KernelWriter:
             plain = PLAIN[action.kind][dtype.kind]
             masked = self.masked(value, axis, identity_text(plain.identity, dtype))
             self.body.add(f"{targets[0]} = {self.across(plain.across, masked, axis, dtype)}")
+
+    def reduce_one(self, action: Reduce) -> None:
+        """The reduction of one element: itself at place 0, without deviation."""
+        value = self.values.typed(action.value)
+        targets = self.targets(action)
+        if action.kind in ARGUMENT:
+            self.body.add(f"{targets[0]} = {constant_text(0, DType.I64)}")
+        else:
+            self.body.add(f"{targets[0]} = {value}")
+        if action.kind == "welford":
+            self.body.add(f"{targets[1]} = {constant_text(0.0, action.value.dtype)}")
 
     def two_passes(self, value: str, targets: list[str], axis: Axis) -> None:
         """Mean, then squared deviations, of rows in registers."""
