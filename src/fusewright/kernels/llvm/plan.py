@@ -1,15 +1,12 @@
-"""Decides how a group is laid over vector lanes, units of work and threads; nothing is written
-here.
+"""Decides how a group is laid over vector lanes, units of work and threads; writes nothing.
 
 Two shapes:
 
-- *outer lanes*: one of the group's outer loops is cut into vectors; every stage, reductions
-included, works on a
-  vector of independent points. For pointwise work, and for reductions over rows (`sum` over
-  dimension 0).
+- *outer lanes*: one of the group's outer loops is cut into vectors; every stage, reductions included,
+  works on a vector of independent points. For pointwise work, and for reductions over rows (`sum`
+  over dimension 0).
 - *inner lanes*: each stage's own inner loop is cut into vectors; outer points are taken one at a
-time. For
-  reductions along contiguous memory (softmax, layer norm).
+  time. For reductions along contiguous memory (softmax, layer norm).
 
 The choice is the one whose memory accesses cost least.
 """

@@ -5,7 +5,7 @@ at the end.
 | --- | --- | --- | --- |
 | sum, prod, xor, any, all | one vector | the operation | one instruction |
 | max, min | one vector | the greater, or NaN | the same |
-| argmax, argmin | best value, position | where better, or first NaN | halving; lower position first |
+| argmax, argmin | best value, position | where better, or NaN | halving; lower position first |
 
 A Welford reduction is a sum, divided, and then a sum of squared deviations, in two passes. Sums of
 floating-point numbers are kept short: a long loop starts afresh now and then and adds what it has

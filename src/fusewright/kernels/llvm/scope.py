@@ -1,5 +1,4 @@
-"""Where code is being written: the loops around it, the vector lanes, and what has been computed
-at each level.
+"""Where code is being written: the loops and lanes around it, and what is known at each level.
 
 A kernel is a nest of levels: the function's entry, the loop over units of work, the loop over
 vector lanes, inner loops. Each level collects its own lines, and a value is written at the

@@ -1,5 +1,4 @@
-"""Transposed reads: square tiles turned in registers, so that both sides touch memory a whole run
-at a time.
+"""Transposed reads: square tiles turned in registers, so that memory is touched a run at a time.
 
 A group that stores along one loop and loads along another (`y[768*i0 + i1] = x[768*i1 + i0]`) would
 gather one element from each of sixteen cache lines. Instead a tile of lanes x lanes elements is
