@@ -1,5 +1,4 @@
-"""What every kernel target asks of a group: what its values depend on, how its accesses step, how
-much work it is."""
+"""What kernel targets ask of a group: dependences, steps of accesses, amount of work."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Machine code from LLVM IR text through llvmlite: parse, verify, inline, generate objects, link
-into the process.
+"""Machine code from LLVM IR text through llvmlite: parse, verify, inline, compile, link.
 
 Kernels of one compile go through as one module, since most of the cost of a small module is fixed.
 The text arrives already vectorised, with its loops in the wanted order, so only a handful of cheap

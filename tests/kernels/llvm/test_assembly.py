@@ -1,5 +1,4 @@
-"""The machine code of kernels, for AVX2: vector arithmetic in every one, no calls where none are
-needed."""
+"""The machine code of kernels for AVX2: vector arithmetic in every one, calls only where needed."""
 
 from __future__ import annotations
 

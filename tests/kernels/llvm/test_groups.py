@@ -1,5 +1,4 @@
-"""Whole groups against eager: reductions, locals, masks, indirect and transposed reads, tails, odd
-shapes."""
+"""Whole groups against eager: reductions, locals, masks, indirect and turned reads, odd shapes."""
 
 from __future__ import annotations
 
@@ -292,9 +291,18 @@ def test_pointwise_tails(count: int, width: str) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_strided_reversed_and_broadcast_reads(width: str) -> None:
-    text = """group mix [i0<7, i1<37] read x: f32[7, 111] read y: f32[37] read z: f32[7] write w:
-    f32[7, 37] stage t0 = load x[111*i0 + 3*i1 + 1] t1 = load y[36 - i1] t2 = load z[i0] t3 = mul
-    t0, t1 t4 = add t3, t2 store w[37*i0 + i1] = t4
+    text = """group mix [i0<7, i1<37]
+  read x: f32[7, 111]
+  read y: f32[37]
+  read z: f32[7]
+  write w: f32[7, 37]
+  stage
+    t0 = load x[111*i0 + 3*i1 + 1]
+    t1 = load y[36 - i1]
+    t2 = load z[i0]
+    t3 = mul t0, t1
+    t4 = add t3, t2
+    store w[37*i0 + i1] = t4
 """
     x, y, z = torch.randn(7, 111), torch.randn(37), torch.randn(7)
     w = torch.empty(7, 37)
@@ -304,8 +312,13 @@ def test_strided_reversed_and_broadcast_reads(width: str) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_scalar_group(width: str) -> None:
-    text = """group one [] read x: f32[] write y: f32[] stage t0 = load x[0] t1 = exp t0 store y[0]
-    = t1
+    text = """group one []
+  read x: f32[]
+  write y: f32[]
+  stage
+    t0 = load x[0]
+    t1 = exp t0
+    store y[0] = t1
 """
     x, y = torch.tensor(1.0), torch.empty(())
     build(text, cpu_target(width))({"x": x, "y": y})
@@ -314,8 +327,14 @@ def test_scalar_group(width: str) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_in_place(width: str) -> None:
-    text = """group half [i0<1000] read x: f32[1000] write y: f32[1000] reuse x for y stage t0 =
-    load x[i0] t1 = mul t0, 0.5 store y[i0] = t1
+    text = """group half [i0<1000]
+  read x: f32[1000]
+  write y: f32[1000]
+  reuse x for y
+  stage
+    t0 = load x[i0]
+    t1 = mul t0, 0.5
+    store y[i0] = t1
 """
     x = torch.randn(1000)
     wanted = x * 0.5
@@ -324,8 +343,15 @@ def test_in_place(width: str) -> None:
 
 
 def test_scatter_adds_in_order() -> None:
-    text = """group scatter [i0<500] read index: i64[500] read x: f32[500] write y: f32[10] stage t0
-    = load index[i0] k0 = indirect t0 below 10 wrap check t1 = load x[i0] accumulate add y[k0] = t1
+    text = """group scatter [i0<500]
+  read index: i64[500]
+  read x: f32[500]
+  write y: f32[10]
+  stage
+    t0 = load index[i0]
+    k0 = indirect t0 below 10 wrap check
+    t1 = load x[i0]
+    accumulate add y[k0] = t1
 """
     index, x = torch.randint(0, 10, (500,)), torch.randn(500)
     y = torch.zeros(10)

@@ -1,5 +1,4 @@
-"""Index expressions as registers: scalars at the level where they are known, vectors where they
-differ by lane."""
+"""Index expressions as registers: scalars where they can be, vectors where they differ by lane."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How each operation of `ir.ops` is written in LLVM IR: one row an operation, torch's meaning in
-every corner.
+"""Each operation of `ir.ops` in LLVM IR: one row an operation, torch's meaning in every corner.
 
 A row takes an `Operands` record and returns the result's register. Registers hold scalars or
 vectors alike.

@@ -2,7 +2,7 @@
 
 Two shapes:
 
-- *outer lanes*: one of the group's outer loops is cut into vectors; every stage, reductions included,
+- *outer lanes*: one of the group's outer loops is cut into vectors; every stage, reductions too,
   works on a vector of independent points. For pointwise work, and for reductions over rows (`sum`
   over dimension 0).
 - *inner lanes*: each stage's own inner loop is cut into vectors; outer points are taken one at a

@@ -1,5 +1,4 @@
-"""Writes the stages that reduce: accumulators before the loops, steps inside, results folded after
-them."""
+"""Writes stages that reduce: accumulators before the loops, steps inside, results folded after."""
 
 from __future__ import annotations
 

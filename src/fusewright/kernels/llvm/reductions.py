@@ -1,5 +1,4 @@
-"""Reductions: their starting value, how a vector of elements is taken in, and how lanes are folded
-at the end.
+"""Reductions: where they start, how a vector is taken in, how lanes are folded at the end.
 
 | kind | state | a step | lanes folded by |
 | --- | --- | --- | --- |

@@ -1,5 +1,4 @@
-"""Element types as LLVM sees them, in memory and in registers, and conversions between them as
-torch does them."""
+"""Element types in memory and in registers; conversions between them as torch does them."""
 
 from __future__ import annotations
 

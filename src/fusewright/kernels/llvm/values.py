@@ -1,5 +1,4 @@
-"""Values as registers: every node of an expression graph once, at the outermost level where it can
-be known.
+"""Values as registers: each node of an expression graph once, as far out as it can be known.
 
 A value that is the same in all lanes is computed once as a scalar and spread where a vector is
 wanted. What stands under a mask is computed apart from what does not, since its loads are allowed

@@ -1,5 +1,4 @@
-"""The table of vector functions: who computes `name` on an element type, and its definition as
-text.
+"""The table of vector functions: who computes `name` on an element type, and its text.
 
 A function is declared by a decorator over Python code that writes its body:
 
