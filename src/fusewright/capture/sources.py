@@ -26,7 +26,7 @@ Torch-free. Sources are values: equal when their steps are equal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Step = tuple[Any, ...]
@@ -35,6 +35,18 @@ Step = tuple[Any, ...]
 @dataclass(frozen=True, slots=True)
 class Source:
     """A place that an object was read from. Subclasses add what names the place in `base`."""
+
+    _hash: int = field(init=False, repr=False, compare=False)
+    """Computed once from the step and the base's own hash: paths are long, and much looked up."""
+
+    def __init_subclass__(cls) -> None:
+        cls.__hash__ = Source.__hash__  # type: ignore[method-assign]  # else dataclass would write its own
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.step, self.base)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def base(self) -> Source | None:
@@ -141,6 +153,12 @@ class ConstantSource(Source):
     """
 
     value: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(("constant", id(self.value))))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConstantSource) and other.value is self.value
 
     @property
     def step(self) -> Step:
