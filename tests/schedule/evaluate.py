@@ -40,6 +40,7 @@ from fusewright.ir.value import (
     Value,
     postorder,
 )
+from fusewright.schedule.lifetimes import last_uses
 
 Number = bool | int | float
 Memory = dict[str, dict[int, Number]]
@@ -100,14 +101,21 @@ class Evaluator:
         return [self._result(operand) for operand in program.outputs]
 
     def run_schedule(self, schedule: Schedule) -> list[list[Number]]:
-        for step in schedule.steps:
+        """Memory that dies is taken over wherever a group offers it, and dropped otherwise.
+
+        That goes for graph inputs too, as if they were the plan's own, unless they are mutated.
+        """
+        given = {step.target for step in schedule.steps if isinstance(step, CopyBack)}
+        for step, dying in zip(schedule.steps, last_uses(schedule), strict=True):
             match step:
                 case Group():
-                    self._group(step)
+                    self._group(step, set(dying) - given)
                 case CopyBack():
                     self._copy_back(step)
                 case ExternKernel():
                     self._extern(step)
+            for name in set(dying) - given:
+                self.memory.pop(name, None)
         return [self._result(operand) for operand in schedule.program.outputs]
 
     def _result(self, operand: Operand) -> list[Number]:
@@ -183,14 +191,21 @@ class Evaluator:
 
     # Groups ---------------------------------------------------------------------------------------
 
-    def _group(self, group: Group) -> None:
-        """Local storage is made anew for each point of the outer loops."""
+    def _group(self, group: Group, free: set[str]) -> None:
+        """Local storage is made anew for each point of the outer loops.
+
+        What is written in the memory of a dying buffer is the same dictionary under two names.
+        """
         for buffer in group.writes:
-            self.memory.setdefault(buffer.name, {})
-        scattered = {a.buffer for s in group.stages for a in s.actions if isinstance(a, Accumulate)}
-        for written, base in group.reuses:
-            if written in scattered:
-                self.memory[written] = self.memory.pop(base)
+            offers = [read for written, read in group.reuses if written == buffer.name]
+            source = next((read for read in offers if read in free), None)
+            if source is not None:
+                free = free - {source}
+                self.memory[buffer.name] = self.memory[source]
+            elif buffer.name in dict(group.taken_over):
+                self.memory[buffer.name] = dict(self.memory[offers[0]])
+            else:
+                self.memory[buffer.name] = {}
         points = list(self.points(group.outer, {}))
         self.random.shuffle(points)
         declared = {buffer.name for buffer in (*group.reads, *group.writes)}

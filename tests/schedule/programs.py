@@ -136,7 +136,9 @@ class Builder:
             kind = self.pick(("sum", "max", "sum", "argmax", "welford"))
             shape = self.like() or (integer(3),)
             self.compute(shape[:-1], shape[-1:], kind)
-        elif roll < 93:
+        elif roll < 89:
+            self.softmax()
+        elif roll < 95:
             buffer = self.buffer("e", self.shape())
             reads = tuple(BufferReference(self.pick(self.buffers).name) for _ in range(2))
             call = ExternKernel(outputs=(buffer,), operator="test.mean.default", arguments=reads)
@@ -171,6 +173,45 @@ class Builder:
         self.statements.append(ComputedBuffer(outputs=outputs, body=body))
         if kind != "argmax":
             self.buffers.extend(outputs)
+
+    def softmax(self) -> None:
+        """Over the last dimension of a buffer: exponentials are needed twice."""
+        buffer = self.pick(self.buffers)
+        shape = buffer.layout.size or (integer(1),)
+        loops = tuple(loop(f"i{k}", extent) for k, extent in enumerate(shape))
+        inner = (loop("r0", shape[-1]),)
+        make = self.expressions
+
+        def read(name: str, layout: Layout, symbols: tuple[Symbol, ...]) -> Value:
+            place = tuple(s.index for s in symbols[: len(layout.size)])
+            return make.load(name, layout.index(place), DType.F32)
+
+        def compute(size: tuple[Index, ...], body: Body) -> Buffer:
+            made = self.buffer("m", size)
+            self.statements.append(ComputedBuffer(outputs=(made,), body=body))
+            self.buffers.append(made)
+            return made
+
+        within = (*loops[:-1], *inner)
+        rows = loops[:-1]
+        load = read(buffer.name, buffer.layout, within)
+        most = compute(
+            shape[:-1], Reduction(loops=rows, reduction_loops=inner, kind="max", value=load)
+        )
+        shifted = make.apply(
+            "sub",
+            read(buffer.name, buffer.layout, loops),
+            read(most.name, most.layout, rows),
+        )
+        powers = compute(shape, Pointwise(loops=loops, value=make.apply("exp", shifted)))
+        load = read(powers.name, powers.layout, within)
+        total = compute(
+            shape[:-1], Reduction(loops=rows, reduction_loops=inner, kind="sum", value=load)
+        )
+        value = make.apply(
+            "div", read(powers.name, powers.layout, loops), read(total.name, total.layout, rows)
+        )
+        compute(shape, Pointwise(loops=loops, value=value))
 
     def scatter(self) -> None:
         """Into a fresh copy, which nobody else reads."""

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from fusewright.context import CompileContext
 from fusewright.ir.group import Schedule
-from fusewright.ir.program import Program
+from fusewright.ir.program import CopyBack, Program
 from fusewright.schedule import schedule
 from tests.schedule.evaluate import Evaluator
 from tests.schedule.programs import inputs_of, programs
@@ -22,9 +22,9 @@ def assert_equivalent(program: Program, planned: Schedule) -> None:
     data = inputs_of(program)
     before, after = Evaluator(program, data), Evaluator(program, data)
     expected, found = before.run_program(program), after.run_schedule(planned)
-    for buffer in program.inputs:
-        expected.append(before.elements(buffer.name))
-        found.append(after.elements(buffer.name))
+    for target in (s.target for s in program.statements if isinstance(s, CopyBack)):
+        expected.append(before.elements(target))
+        found.append(after.elements(target))
     for wanted, got in zip(expected, found, strict=True):
         assert len(wanted) == len(got)
         for x, y in zip(wanted, got, strict=True):

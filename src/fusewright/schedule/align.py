@@ -64,6 +64,11 @@ class Side:
             found[old] = total
         return found
 
+    def demoted_loops(self) -> list[Symbol]:
+        """The old loops that `demoted` are parts of."""
+        gone = set(self.demoted)
+        return [old for old in self.nest.outer if gone & {new for new, _ in self.parts[old]}]
+
     def is_unchanged(self) -> bool:
         same = all(len(parts) == 1 and parts[0][0] == old for old, parts in self.parts.items())
         return same and not self.demoted
@@ -172,8 +177,8 @@ class _Builder:
         self._place_rest()
         for side, name in ((self.left, "first"), (self.right, "second")):
             if side.demoted and not side.nest.is_pointwise:
-                loops = ", ".join(map(str, side.demoted))
-                return f"the {name} is no plain store, so its outer loops ({loops}) cannot be inner"
+                loops = ", ".join(map(str, side.demoted_loops()))
+                return f"the {name} is no plain store: its outer {loops} cannot be an inner loop"
         _separate(self.left, self._fresh)
         _separate(self.right, self._fresh)
         return Alignment(tuple(self.outer), self.left, self.right)

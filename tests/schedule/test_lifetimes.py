@@ -1,0 +1,81 @@
+"""Last uses, peak memory, order, and memory that is taken over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusewright.context import CompileContext
+from fusewright.ir.group import Group, Schedule
+from fusewright.ir.parse import parse_program
+from fusewright.ir.program import ExternKernel
+from fusewright.schedule import schedule
+from fusewright.schedule.lifetimes import last_uses, peak_bytes
+
+
+def planned(text: str) -> Schedule:
+    return schedule(parse_program(text), CompileContext())
+
+
+CHAIN = """
+program chain(x: f32[16, 16])
+  a: f32[16, 16] = extern aten.mm.default(x, x)
+  b: f32[16, 16] = pointwise [i0<16, i1<16]
+    t0 = load a[16*i0 + i1]
+    t1 = exp t0
+    yield t1
+  c: f32[16, 16] = extern aten.mm.default(b, x)
+  return c
+"""
+
+
+def test_a_buffer_dies_with_its_last_reader() -> None:
+    assert last_uses(planned(CHAIN)) == ((), ("a",), ("b", "x"))
+
+
+def test_peak_counts_what_is_alive_together() -> None:
+    peak = peak_bytes(planned(CHAIN))
+    assert peak.plan == peak.lower_bound == 2 * 16 * 16 * 4
+
+
+def test_an_alias_keeps_memory_alive() -> None:
+    program = parse_program(CHAIN)
+    (first, middle, last) = program.statements
+    assert isinstance(last, ExternKernel)
+    aliased = replace(program, statements=(first, middle, replace(last, aliases=(("c", "b"),))))
+    assert last_uses(schedule(aliased, CompileContext())) == ((), ("a",), ("x",))
+
+
+def test_the_order_that_frees_memory_first_is_taken() -> None:
+    # As written both large products are alive at once; each is reduced by the step that follows it.
+    text = """
+program order(x: f32[64, 64], y: f32[64, 64], v: f32[64])
+  a: f32[64, 64] = extern aten.mm.default(x, x)
+  b: f32[64, 64] = extern aten.mm.default(x, y)
+  u: f32[64] = extern aten.mv.default(a, v)
+  w: f32[64] = extern aten.mv.default(b, v)
+  return u, w
+"""
+    steps = planned(text).steps
+    assert [step.outputs[0].name for step in steps if not isinstance(step, Group)] == list("aubw")
+
+
+def test_memory_that_a_later_stage_reads_is_not_taken_over() -> None:
+    text = """
+program rows(x: f32[64, 32])
+  y: f32[64, 32] = pointwise [i0<64, i1<32]
+    t0 = load x[32*i0 + i1]
+    t1 = exp t0
+    yield t1
+  s: f32[64] = reduce sum [i0<64] over [r0<32]
+    t0 = load y[32*i0 + r0]
+    yield t0
+  z: f32[64, 32] = pointwise [i0<64, i1<32]
+    t0 = load x[32*i0 + i1]
+    t1 = load s[i0]
+    t2 = mul t0, t1
+    yield t2
+  return y, z
+"""
+    (group,) = planned(text).steps
+    assert isinstance(group, Group)
+    assert group.reuses == (("z", "x"),)
