@@ -154,6 +154,21 @@ def test_empty_and_scalar_tensors(shape: tuple[int, ...]) -> None:
     check(lambda x: (x * 2 + 1, x.sum(), x.exp().reshape(-1)), torch.randn(shape))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.softmax(x, 1),
+        lambda x: x.amax(0),
+        lambda x: x.max(0),
+        lambda x: x @ x.t(),
+        lambda x: x.t().cumsum(0),
+        lambda x: x.unsqueeze(0).roll(1, 1),
+    ],
+)
+def test_operators_on_nothing(function: object) -> None:
+    check(function, torch.randn(5, 0), externs=1)
+
+
 def test_input_with_offset_and_gaps() -> None:
     base = torch.randn(10, 12)
     check(lambda x: (x.exp(), x.as_strided((2, 3), (5, 2), 7) + 1), base[2:8:2, 1:9:2], externs=1)

@@ -46,8 +46,6 @@ _VIEWS: dict[str, Rule] = {
     "aten.transpose_copy.int": views.transpose,
     "aten.unbind_copy.int": views.unbind,
     "aten.unfold_copy.default": views.unfold,
-    "aten.unsafe_split.Tensor": views.split,
-    "aten.unsafe_split_with_sizes.default": views.split,
     "aten.unsqueeze_copy.default": views.unsqueeze,
     "aten.view_copy.default": views.reshape,
 }

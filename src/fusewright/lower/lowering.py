@@ -26,6 +26,7 @@ from fusewright.ir.program import (
 from fusewright.lower.boxes import Box, must_realise, same_strides
 from fusewright.lower.builder import Builder, Call
 from fusewright.lower.extern import call_extern
+from fusewright.lower.factories import constant
 from fusewright.lower.families import RULES, VIEWS
 from fusewright.lower.promotion import from_torch
 
@@ -161,7 +162,7 @@ class _Lowering:
             return self.number(meta)
         arguments = tuple(self.argument(argument) for argument in node.args)
         if node.target is operator.getitem:
-            return self.item(node, *arguments)
+            return arguments[0][arguments[1]]
         keywords = {name: self.argument(value) for name, value in node.kwargs.items()}
         name = str(node.target)
         if name == COPY_BACK:
@@ -176,6 +177,9 @@ class _Lowering:
             ),
             origin=_origin(name, node),
         )
+        if is_nothing(call, meta):
+            empty = tuple(constant(call, 0, which) for which in range(len(call.results)))
+            return empty if isinstance(meta, (tuple, list)) else empty[0]
         result = self.apply_rule(call, arguments, keywords)
         if result is NotImplemented:
             return call_extern(call, node, arguments, keywords)
@@ -187,16 +191,9 @@ class _Lowering:
         found = RULES.get(call.operator)
         if found is None or not call.results:
             return NotImplemented
-        is_view = call.operator in VIEWS
-        if not is_view and (_any_complex(arguments) or _is_complex(*call.results)):
+        if call.operator not in VIEWS and (_any_complex(arguments) or _is_complex(*call.results)):
             return NotImplemented
         return found(call, *arguments, **keywords)
-
-    def item(self, node: fx.Node, container: Any, position: int) -> Any:
-        value = container[position]
-        if value is None and not isinstance(node.meta["val"], torch.Tensor):
-            return self.number(node.meta["val"])
-        return value
 
     def copy_back(self, target: Box, source: Box) -> Box:
         """Overwrite a graph input: what was read from it lazily is computed before."""
@@ -258,6 +255,20 @@ class _Lowering:
             stride=self.builder.sizes.indices(value.stride()),
             device=str(value.device),
         )
+
+
+def is_nothing(call: Call, meta: Any) -> bool:
+    """Whether the results have no elements: nothing need be read, and no maximum of nothing taken.
+
+    Views of something without elements share memory all the same.
+    """
+    results = len(meta) if isinstance(meta, (tuple, list)) else 1
+    return (
+        call.operator not in VIEWS
+        and 0 < len(call.results) == results
+        and not _is_complex(*call.results)
+        and all(0 in layout.size for layout in call.results)
+    )
 
 
 def count_readers(graph: fx.Graph) -> dict[fx.Node, Readers]:

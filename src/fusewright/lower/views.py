@@ -173,7 +173,14 @@ def strided(call: Call, x: Box, place: int, first: Index, step: Index, count: In
     return call.builder.view(x, size, (*at[:place], chosen, *at[place + 1 :]))
 
 
-@rule("aten.split.Tensor", "aten.split_with_sizes.default", "aten.chunk.default", view=True)
+@rule(
+    "aten.split.Tensor",
+    "aten.unsafe_split.Tensor",
+    "aten.unsafe_split_with_sizes.default",
+    "aten.split_with_sizes.default",
+    "aten.chunk.default",
+    view=True,
+)
 def split(call: Call, x: Box, sizes: Any, dim: int = 0) -> tuple[Box, ...]:
     place = dimension(dim, x.rank)
     parts = []
