@@ -31,7 +31,7 @@ def faked(*tensors: torch.Tensor) -> tuple[FakeMode, list[FakeTensor]]:
     return mode, [mode.fake(tensor) for tensor in tensors]
 
 
-# -- geometry ---------------------------------------------------------------------------------------------------------
+# -- geometry -------------------------------------------------------------------------------------
 
 CALLS: dict[str, Any] = {
     "add": lambda x: x + x,
@@ -104,7 +104,9 @@ def test_geometry_of_images(name: str, layout: torch.memory_format) -> None:
 
 @st.composite
 def operand_pairs(draw: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two tensors that broadcast, each with its dimensions permuted in memory, some sizes 1 or expanded."""
+    """Two tensors that broadcast, each with its dimensions permuted in memory, some sizes 1 or
+    expanded.
+    """
     rank = draw(st.integers(1, 4))
     sizes = draw(st.lists(st.integers(1, 4), min_size=rank, max_size=rank))
 
@@ -144,7 +146,9 @@ def test_attention_is_the_kernel_of_the_real_device() -> None:
     names = []
 
     class Names(torch_compat.TorchDispatchMode):
-        def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, op: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             names.append(op.overloadpacket.__name__)
             return mode.dispatch(op, args, kwargs or {})
 
@@ -155,8 +159,8 @@ def test_attention_is_the_kernel_of_the_real_device() -> None:
 
 
 def test_torch_reports_its_own_errors() -> None:
-    mode, (x, y) = faked(torch.randn(2, 3), torch.randn(4, 5))
-    with pytest.raises(RuntimeError, match="broadcast|size"), torch.no_grad():
+    _, (x, y) = faked(torch.randn(2, 3), torch.randn(4, 5))
+    with pytest.raises(RuntimeError, match=r"broadcast|size"), torch.no_grad():
         x + y
     with pytest.raises((RuntimeError, ValueError)), torch.no_grad():
         x @ y
@@ -174,7 +178,7 @@ def test_devices() -> None:
             x + torch.ones(3)
 
 
-# -- aliasing ---------------------------------------------------------------------------------------------------------
+# -- aliasing -------------------------------------------------------------------------------------
 
 
 def share(x: torch.Tensor, y: torch.Tensor) -> bool:
@@ -217,7 +221,7 @@ def test_inference_mode() -> None:
         assert geometry(F.linear(x, x).view(4)) == geometry(F.linear(real, real).view(4))
 
 
-# -- values -----------------------------------------------------------------------------------------------------------
+# -- values ---------------------------------------------------------------------------------------
 
 
 def test_constants_are_known() -> None:
@@ -264,7 +268,7 @@ def test_unusual_layouts_are_refused() -> None:
         FakeMode().fake(torch.eye(3).to_sparse())
 
 
-# -- imports ----------------------------------------------------------------------------------------------------------
+# -- imports --------------------------------------------------------------------------------------
 
 TRANSFORMER = """
 import sys
@@ -277,10 +281,12 @@ class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x, mask):
-        q, k, v = (part.view(*x.shape[:2], 4, -1).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        parts = self.qkv(x).chunk(3, -1)
+        q, k, v = (part.view(*x.shape[:2], 4, -1).transpose(1, 2) for part in parts)
         attention = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         x = self.norm(x + self.out(attention.transpose(1, 2).reshape(x.shape)))
         scale = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
@@ -290,7 +296,10 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.words, self.block = nn.Embedding(100, 64), Block(64)
-        self.image = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1))
+        self.image = nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(),
+            nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1),
+        )
 
     def forward(self, words, image):
         rows = torch.arange(words.shape[1])
@@ -317,7 +326,9 @@ def test_a_model_is_traced_without_dynamo_inductor_or_sympy() -> None:
 
 
 def test_torch_references_run_without_dynamo() -> None:
-    """An operator without a rule of ours goes through torch's Python references, which ask for dynamo."""
+    """An operator without a rule of ours goes through torch's Python references, which ask for
+    dynamo.
+    """
     code = """
     import sys, torch
     from fusewright.fake import FakeMode

@@ -1,12 +1,14 @@
-"""Fake tensors: sizes, strides, dtype and device of a tensor without its data, cheap enough to trace a model with.
+"""Fake tensors: sizes, strides, dtype and device of a tensor without its data, cheap enough to
+trace a model with.
 
-A `FakeTensor` is a wrapper subclass that reports the real device; inside it is a meta tensor, whose storage identity says
-which fakes alias. A `FakeMode` runs any ATen operator on fakes: by a rule of our own where one is known (`fake_rules`,
-about 10 us an operator), else on the meta tensors by torch's own meta kernels. Composite operators have been taken
-apart by the dispatcher before they arrive here, for the real device, since that is what a fake reports.
+A `FakeTensor` is a wrapper subclass that reports the real device; inside it is a meta tensor, whose
+storage identity says which fakes alias. A `FakeMode` runs any ATen operator on fakes: by a rule of
+our own where one is known (`fake_rules`, about 10 us an operator), else on the meta tensors by
+torch's own meta kernels. Composite operators have been taken apart by the dispatcher before they
+arrive here, for the real device, since that is what a fake reports.
 
-Unlike torch's own `FakeTensorMode`, this imports neither `torch._dynamo` nor sympy on the common path; sizes are
-plain integers.
+Unlike torch's own `FakeTensorMode`, this imports neither `torch._dynamo` nor sympy on the common
+path; sizes are plain integers.
 """
 
 from __future__ import annotations
@@ -31,16 +33,18 @@ aten = torch.ops.aten
 
 
 class FakeTensor(torch.Tensor):
-    """A tensor without data. `meta_tensor` carries its geometry and storage identity, `mode` made it.
+    """A tensor without data. `meta_tensor` carries its geometry and storage identity, `fake_mode`
+    made it.
 
-    `constant` is its value where that is known (a small tensor made from literals), so that `.item()` works on it.
+    `constant` is its value where that is known (a small tensor made from literals), so that
+    `.item()` works on it.
     """
 
     meta_tensor: torch.Tensor
-    mode: FakeMode
+    fake_mode: FakeMode
     constant: torch.Tensor | None
 
-    __torch_function__ = torch_compat.disabled_torch_function
+    __torch_function__ = torch_compat.disabled_torch_function  # type: ignore[assignment]
 
     @staticmethod
     def __new__(
@@ -55,21 +59,21 @@ class FakeTensor(torch.Tensor):
                 return cls.__new__(cls, meta_tensor, device, mode, requires_grad)
         self = torch_compat.make_wrapper(cls, meta_tensor, device, requires_grad)
         self.meta_tensor = meta_tensor
-        self.mode = mode
+        self.fake_mode = mode
         self.constant = None
         return self
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         for value in _flat((*args, *kwargs.values())):
             if isinstance(value, FakeTensor):
-                return value.mode.dispatch(op, args, kwargs)
+                return value.fake_mode.dispatch(op, args, kwargs)
         return NotImplemented
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         strides = "" if self.meta_tensor.is_contiguous() else f", stride={self.stride()}"
         return f"FakeTensor({tuple(self.shape)}, {self.dtype}, {self.device}{strides})"
 
@@ -80,12 +84,15 @@ class FakeTensor(torch.Tensor):
         return _known_value(self, "numpy").numpy(force=force)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensor:
-        copied = memo[id(self)] = self.detach().clone()
-        return copied.requires_grad_(self.requires_grad)
+        copied: Any = self.detach().clone().requires_grad_(self.requires_grad)
+        memo[id(self)] = copied
+        return copied  # type: ignore[no-any-return]
 
 
 class FakeMode(TorchDispatchMode):
-    """Runs operators on fakes; while it is entered, factory functions give fakes too. One a trace, one thread."""
+    """Runs operators on fakes; while it is entered, factory functions give fakes too. One a trace,
+    one thread.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,10 +110,12 @@ class FakeMode(TorchDispatchMode):
     ) -> Any:
         return self.dispatch(op, args, kwargs or {})
 
-    # -- real tensors --------------------------------------------------------------------------------------------
+    # -- real tensors -----------------------------------------------------------------------------
 
     def fake(self, tensor: torch.Tensor) -> FakeTensor:
-        """The fake that stands for `tensor`: always the same one for the same tensor, aliasing where they alias."""
+        """The fake that stands for `tensor`: always the same one for the same tensor, aliasing
+        where they alias.
+        """
         if isinstance(tensor, FakeTensor):
             return tensor
         known = self._fakes.get(id(tensor))
@@ -118,7 +127,9 @@ class FakeMode(TorchDispatchMode):
         return fake
 
     def fake_distinct(self, tensor: torch.Tensor) -> FakeTensor:
-        """A new fake for `tensor`, aliasing earlier ones of the same storage but never identical to one."""
+        """A new fake for `tensor`, aliasing earlier ones of the same storage but never identical to
+        one.
+        """
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
             raise UnsupportedOperator(f"a tensor of layout {tensor.layout} cannot be traced")
         with torch.inference_mode(False):
@@ -138,17 +149,19 @@ class FakeMode(TorchDispatchMode):
         key = torch_compat.storage_object_key(storage)
         known = self._storages.get(key)
         if known is None:
-            # The real storage is kept alive with its stand-in, so that its key is not used again meanwhile.
+            # The real storage is kept alive with its stand-in, so that its key is not used again
+            # meanwhile.
             known = (storage, torch.UntypedStorage(storage.nbytes(), device="meta"))
             self._storages[key] = known
         return known[1]
 
-    # -- operators -----------------------------------------------------------------------------------------------
+    # -- operators --------------------------------------------------------------------------------
 
     def dispatch(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run `op` on fakes (real tensors among the arguments are faked first); give fakes.
 
-        Raises `DataDependent` when the result needs values, `UnsupportedOperator` when torch cannot say its geometry.
+        Raises `DataDependent` when the result needs values, `UnsupportedOperator` when torch cannot
+        say its geometry.
         """
         handler = _HANDLERS.get(op)
         if handler is None:
@@ -171,26 +184,32 @@ class FakeMode(TorchDispatchMode):
     def follow_constants(
         self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Where every tensor argument is a known constant run `op` on the values too; forget values overwritten."""
+        """Where every tensor argument is a known constant run `op` on the values too; forget values
+        overwritten.
+        """
         if not self._constants:
             return
         tensors = [v for v in _flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
-        known = tensors and all(isinstance(t, FakeTensor) and t.constant is not None for t in tensors)
+        known = tensors and all(
+            isinstance(t, FakeTensor) and t.constant is not None for t in tensors
+        )
         if known and torch.Tag.nondeterministic_seeded not in op.tags:
             values = op(*_map(args, _constant_of), **_map(kwargs, _constant_of))
-            for fake, value in zip(_flat((result,)), _flat((values,))):
+            for fake, value in zip(_flat((result,)), _flat((values,)), strict=True):
                 if isinstance(fake, FakeTensor) and fake.constant is None:
                     self.make_constant(fake, value)
             return
         written = _written_tensors(op, args, kwargs)
-        keys = {torch_compat.storage_key(t.meta_tensor) for t in written if isinstance(t, FakeTensor)}
+        keys = {
+            torch_compat.storage_key(t.meta_tensor) for t in written if isinstance(t, FakeTensor)
+        }
         for reference in self._constants if keys else ():
             fake = reference()
             if fake is not None and torch_compat.storage_key(fake.meta_tensor) in keys:
                 fake.constant = None
 
 
-# -- handlers: (mode, operator, args, kwargs) -> result --------------------------------------------------------------
+# -- handlers: (mode, operator, args, kwargs) -> result -------------------------------------------
 
 Handler = Callable[[FakeMode, Any, tuple[Any, ...], dict[str, Any]], Any]
 _HANDLERS: dict[Any, Handler] = {}
@@ -216,7 +235,9 @@ def _choose_handler(op: Any) -> Handler:
 
 
 def run_by_rule(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Geometry from our own rule; torch's meta kernel where the rule does not apply, or to raise torch's error."""
+    """Geometry from our own rule; torch's meta kernel where the rule does not apply, or to raise
+    torch's error.
+    """
     args, kwargs = _faked(mode, args, kwargs)
     geometry = RULES[op](*args, **kwargs)
     if geometry is None:
@@ -231,14 +252,18 @@ def run_by_rule(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
 
 
 def run_on_meta(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run torch's meta kernel on the meta tensors inside; an argument written to is returned as itself."""
+    """Run torch's meta kernel on the meta tensors inside; an argument written to is returned as
+    itself.
+    """
     args, kwargs = _faked(mode, args, kwargs)
     device = common_device(op, args, kwargs)
     return _run_meta_kernel(mode, op, args, kwargs, device)
 
 
 def run_with_device(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Factories and conversions: the result is on the device asked for, else on the arguments', else on the CPU."""
+    """Factories and conversions: the result is on the device asked for, else on the arguments',
+    else on the CPU.
+    """
     args, kwargs = _faked(mode, args, kwargs)
     device = result_device(op, args, kwargs)
     meta_kwargs = {**kwargs, "device": META}
@@ -247,7 +272,9 @@ def run_with_device(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict
 
 
 def run_composite(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Take a composite operator apart; one arrives here only when autograd is off altogether (inference mode)."""
+    """Take a composite operator apart; one arrives here only when autograd is off altogether
+    (inference mode).
+    """
     with mode:
         return op.decompose(*args, **kwargs)
 
@@ -269,7 +296,9 @@ def index(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def lift_fresh(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`torch.tensor(…)` has made a real tensor inside torch: a constant, whose value is kept when small."""
+    """`torch.tensor(…)` has made a real tensor inside torch: a constant, whose value is kept when
+    small.
+    """
     (tensor,) = args
     if isinstance(tensor, FakeTensor):
         return tensor
@@ -277,7 +306,9 @@ def lift_fresh(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def change_geometry(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`transpose_`, `squeeze_`, `as_strided_` …: the same tensor with other sizes, on the wrapper as on the inside."""
+    """`transpose_`, `squeeze_`, `as_strided_` …: the same tensor with other sizes, on the wrapper
+    as on the inside.
+    """
     tensor = args[0]
     op(*_map(args, _meta_of), **_map(kwargs, _meta_of))
     inside = tensor.meta_tensor
@@ -288,7 +319,9 @@ def change_geometry(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict
     return tensor
 
 
-def device_of(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+def device_of(
+    mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> torch.device:
     """`prim.device`: only asked for when torch could not read the wrapper's own field."""
     return args[0].device  # type: ignore[no-any-return]
 
@@ -300,9 +333,8 @@ SPECIAL: dict[Any, Handler] = {
     aten.equal.default: run_on_values,
     aten.index.Tensor: index,
     torch.ops.prim.device.default: device_of,
-    **{
-        op: change_geometry
-        for op in (
+    **dict.fromkeys(
+        (
             aten.t_.default,
             aten.transpose_.default,
             aten.squeeze_.default,
@@ -313,8 +345,9 @@ SPECIAL: dict[Any, Handler] = {
             aten.swapdims_.default,
             aten.swapaxes_.default,
             aten.detach_.default,
-        )
-    },
+        ),
+        change_geometry,
+    ),
 }
 
 
@@ -327,7 +360,7 @@ def constant(mode: FakeMode, tensor: torch.Tensor, device: torch.device) -> Fake
     return fake
 
 
-# -- arguments -------------------------------------------------------------------------------------------------------
+# -- arguments ------------------------------------------------------------------------------------
 
 
 def result_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
@@ -342,7 +375,9 @@ def result_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tor
 
 
 def common_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
-    """The device that `op` runs on: all tensors agree, but for 0-d tensors on the CPU, which go anywhere."""
+    """The device that `op` runs on: all tensors agree, but for 0-d tensors on the CPU, which go
+    anywhere.
+    """
     found: torch.device | None = None
     scalar = False
     for value in _flat((*args, *kwargs.values())):
@@ -355,8 +390,8 @@ def common_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tor
             if op is aten.copy_.default or op is aten._to_copy.default:
                 return found
             raise RuntimeError(
-                f"Expected all tensors to be on the same device, but {op} found at least two devices, "
-                f"{found} and {device}!"
+                f"Expected all tensors to be on the same device, but {op} found at least "
+                f"two devices, {found} and {device}!"
             )
     return found or CPU
 
@@ -368,14 +403,17 @@ def _run_meta_kernel(
     try:
         metas = op(*_map(args, _meta_of), **_map(kwargs, _meta_of))
     except NotImplementedError as error:
-        raise UnsupportedOperator(f"torch cannot tell the result's sizes of {op}: {error}") from error
+        raise UnsupportedOperator(
+            f"torch cannot tell the result's sizes of {op}: {error}"
+        ) from error
     written = _written_tensors(op, args, kwargs)
     if not written:
         result = _wrap_results(mode, metas, device)
     else:
         by_meta = {id(tensor.meta_tensor): tensor for tensor in written}
         result = _map(
-            metas, lambda meta: by_meta.get(id(meta)) if id(meta) in by_meta else mode.wrap(meta, device)
+            metas,
+            lambda meta: by_meta.get(id(meta)) if id(meta) in by_meta else mode.wrap(meta, device),
         )
     mode.follow_constants(op, args, kwargs, result)
     return result
@@ -404,7 +442,9 @@ def _written_tensors(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def _faked(
     mode: FakeMode, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with real tensors replaced by their fakes; unchanged in the common case of none."""
+    """The arguments with real tensors replaced by their fakes; unchanged in the common case of
+    none.
+    """
     for value in _flat((*args, *kwargs.values())):
         if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
             return _map(args, mode.fake), _map(kwargs, mode.fake)
@@ -435,7 +475,9 @@ def _flat(values: Iterable[Any]) -> Iterable[Any]:
 
 
 def _map(value: Any, function: Callable[[Any], Any]) -> Any:
-    """`value` (a tensor, or tuples, lists and dicts of such) with `function` applied to each tensor."""
+    """`value` (a tensor, or tuples, lists and dicts of such) with `function` applied to each
+    tensor.
+    """
     if isinstance(value, torch.Tensor):
         return function(value)
     if isinstance(value, tuple):

@@ -1,7 +1,9 @@
-"""The private names of torch that fusewright cannot do without, each with its reason and the versions it was seen in.
+"""The private names of torch that fusewright cannot do without, each with its reason and the
+versions it was seen in.
 
-A new release of torch is this file's work. Everything here was seen in torch 2.11, 2.12 and 2.13 unless a line says
-otherwise; no other file under `src` may use a name of torch that begins with an underscore.
+A new release of torch is this file's work. Everything here was seen in torch 2.11, 2.12 and 2.13
+unless a line says otherwise; no other file under `src` may use a name of torch that begins with an
+underscore.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
-# Public in all but name: the type of `torch.ops.aten.add.Tensor`, and of a graph operator such as `cond`.
+# Public in all but name: the type of `torch.ops.aten.add.Tensor`, and of a graph operator such as
+# `cond`.
 OpOverload = torch._ops.OpOverload
 HigherOrderOperator = torch._ops.HigherOrderOperator
 
@@ -24,9 +27,14 @@ disabled_torch_function = torch._C._disabled_torch_function_impl
 
 
 def make_wrapper(
-    subclass: type[torch.Tensor], meta: torch.Tensor, device: torch.device, requires_grad: bool = False
+    subclass: type[torch.Tensor],
+    meta: torch.Tensor,
+    device: torch.device,
+    requires_grad: bool = False,
 ) -> Any:
-    """A tensor of `subclass` without data that reports `device` and the dtype, sizes and strides of `meta`."""
+    """A tensor of `subclass` without data that reports `device` and the dtype, sizes and strides of
+    `meta`.
+    """
     return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
         subclass,
         meta.size(),
@@ -39,12 +47,16 @@ def make_wrapper(
 
 
 def storage_key(tensor: torch.Tensor) -> int:
-    """A number shared by exactly the living tensors that share one storage; works on the meta device."""
+    """A number shared by exactly the living tensors that share one storage; works on the meta
+    device.
+    """
     return torch._C._storage_id(tensor)  # type: ignore[attr-defined]
 
 
 def storage_object_key(storage: torch.UntypedStorage) -> int:
-    """`storage_key` of the tensors in `storage`, whose number belongs to no other storage while this one lives."""
+    """`storage_key` of the tensors in `storage`, whose number belongs to no other storage while
+    this one lives.
+    """
     return storage._cdata
 
 
@@ -69,7 +81,9 @@ def convolution_memory_format(
     output_padding: Any,
     groups: int,
 ) -> torch.memory_format:
-    """The layout of `aten.convolution`'s result, which depends on the library that would run it on the device of `x`."""
+    """The layout of `aten.convolution`'s result, which depends on the library that would run it on
+    the device of `x`.
+    """
     bias_sizes = None if bias is None else bias.shape
     backend = torch._C._select_conv_backend(  # type: ignore[attr-defined]
         x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, bias_sizes
@@ -79,26 +93,30 @@ def convolution_memory_format(
 
 
 def without_torch_dispatch() -> Any:
-    """Context in which operators ignore modes and subclasses: they touch the wrapper's own metadata."""
+    """Context in which operators ignore modes and subclasses: they touch the wrapper's own
+    metadata.
+    """
     return torch._C._DisableTorchDispatch()  # type: ignore[attr-defined]
 
 
-# -- operator schemas ------------------------------------------------------------------------------------------------
+# -- operator schemas -----------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def operator_arguments(op: OpOverload) -> tuple[Any, ...]:
-    """The schema's arguments: each has `.name`, `.type`, `.kwarg_only`, `.default_value`, `.alias_info`."""
+    """The schema's arguments: each has `.name`, `.type`, `.kwarg_only`, `.default_value`,
+    `.alias_info`.
+    """
     return tuple(op._schema.arguments)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def operator_returns(op: OpOverload) -> tuple[Any, ...]:
     """The schema's results, in order."""
     return tuple(op._schema.returns)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def written_arguments(op: OpOverload) -> tuple[str, ...]:
     """Names of the arguments that the operator writes to: `self` of `add_`, `out` of `add.out`."""
     return tuple(
@@ -108,7 +126,7 @@ def written_arguments(op: OpOverload) -> tuple[str, ...]:
     )
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def is_view_operator(op: OpOverload) -> bool:
     """True when a result may share storage with an argument that is not written to."""
     return any(
@@ -117,9 +135,11 @@ def is_view_operator(op: OpOverload) -> bool:
     )
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def is_composite(op: OpOverload) -> bool:
-    """True for an operator that is only a C++ composition of others (`aten.linear`, `aten.reshape`)."""
+    """True for an operator that is only a C++ composition of others (`aten.linear`,
+    `aten.reshape`).
+    """
     return torch._C._dispatch_has_kernel_for_dispatch_key(
         op.name(), torch._C.DispatchKey.CompositeImplicitAutograd
     )
@@ -131,11 +151,13 @@ def overload_by_name(namespace: str, name: str, overload: str) -> OpOverload | N
     return getattr(packet, overload or "default", None) if packet is not None else None
 
 
-# -- keeping heavy imports out ---------------------------------------------------------------------------------------
+# -- keeping heavy imports out --------------------------------------------------------------------
 
 
 def _plain_until_dynamo(wrapper: FunctionType, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """What `wrapper` calls in place of `torch._dynamo.disable(plain)` while nobody has imported dynamo."""
+    """What `wrapper` calls in place of `torch._dynamo.disable(plain)` while nobody has imported
+    dynamo.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if "torch._dynamo" not in sys.modules:
@@ -147,7 +169,9 @@ def _plain_until_dynamo(wrapper: FunctionType, plain: Callable[..., Any]) -> Cal
 
 
 def _inside(function: FunctionType) -> Any:
-    """What a decorated function calls: torch's decorators all name it `fn`; None when it is not decorated."""
+    """What a decorated function calls: torch's decorators all name it `fn`; None when it is not
+    decorated.
+    """
     names = function.__code__.co_freevars
     if function.__closure__ is None or "fn" not in names:
         return None
@@ -155,8 +179,11 @@ def _inside(function: FunctionType) -> Any:
 
 
 def _wrappers(functions: Iterable[Any]) -> Iterable[tuple[FunctionType, Any]]:
-    """Each function made with `torch._disable_dynamo` among the decorators of `functions`, with what it wraps."""
-    for function in functions:
+    """Each function made with `torch._disable_dynamo` among the decorators of `functions`, with
+    what it wraps.
+    """
+    for outermost in functions:
+        function = outermost
         while isinstance(function, FunctionType):
             inside = _inside(function)
             if inside is not None and function.__code__.co_filename == torch._compile.__file__:
@@ -166,15 +193,20 @@ def _wrappers(functions: Iterable[Any]) -> Iterable[tuple[FunctionType, Any]]:
 
 @functools.lru_cache(maxsize=1)
 def run_references_without_dynamo() -> None:
-    """Let torch's Python reference operators run on meta tensors without importing `torch._dynamo` (1.3 s).
+    """Let torch's Python reference operators run on meta tensors without importing `torch._dynamo`
+    (1.3 s).
 
-    Each reference asks dynamo, at its first call, for a version of itself that dynamo will not look into, and so
-    imports all of dynamo into programs that never use it. The answer is cached on the function as `__dynamo_disable`;
-    this gives an answer beforehand that withdraws itself as soon as dynamo is there. Seen in torch 2.11 to 2.13.
+    Each reference asks dynamo, at its first call, for a version of itself that dynamo will not look
+    into, and so imports all of dynamo into programs that never use it. The answer is cached on the
+    function as `__dynamo_disable`; this gives an answer beforehand that withdraws itself as soon as
+    dynamo is there. Seen in torch 2.11 to 2.13.
     """
-    import torch._decomp.decompositions  # noqa: F401  (already imported by torch itself)
-
-    names = ("torch._refs", "torch._decomp.decompositions", "torch._meta_registrations", "torch._prims")
+    names = (
+        "torch._refs",
+        "torch._decomp.decompositions",
+        "torch._meta_registrations",
+        "torch._prims",
+    )
     modules: list[ModuleType] = [
         module
         for name, module in list(sys.modules.items())
@@ -188,14 +220,16 @@ def run_references_without_dynamo() -> None:
             plain.__dynamo_disable = _plain_until_dynamo(wrapper, plain)
 
 
-# -- torch's own fake tensors ----------------------------------------------------------------------------------------
+# -- torch's own fake tensors ---------------------------------------------------------------------
 
 set_grad_enabled = torch._C._set_grad_enabled  # type: ignore[attr-defined]
 """What captured graphs call to switch gradients on and off."""
 
 
 class TorchFakes:
-    """Torch's `FakeTensorMode` behind the two methods of `fusewright.fake.FakeMode` that tracing uses."""
+    """Torch's `FakeTensorMode` behind the two methods of `fusewright.fake.FakeMode` that tracing
+    uses.
+    """
 
     def __init__(self, mode: Any) -> None:
         self._mode = mode
@@ -218,7 +252,7 @@ def torch_fake_mode(tensor: object) -> Any:
     return None
 
 
-# -- tensor layout and global state, for the native floor and for guards ---------------------------------------------
+# -- tensor layout and global state, for the native floor and for guards --------------------------
 
 LIBRARY_FILE: str = torch._C.__file__
 """The shared library from which all of torch's libraries can be reached."""
@@ -236,7 +270,9 @@ def key_set(tensor: torch.Tensor) -> int:
 
 
 def thread_state_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
-    """What guards on a thread's dispatch state read where it cannot be read from memory: name and reader."""
+    """What guards on a thread's dispatch state read where it cannot be read from memory: name and
+    reader.
+    """
     return (
         ("inference mode", torch.is_inference_mode_enabled),
         ("whether autocast is on", torch._C._is_any_autocast_enabled),  # type: ignore[attr-defined]
@@ -246,14 +282,18 @@ def thread_state_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
 
 
 def state_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
-    """State of torch that a captured graph depends on, beside the dispatch state: name and cheap reader."""
+    """State of torch that a captured graph depends on, beside the dispatch state: name and cheap
+    reader.
+    """
     readers: list[tuple[str, Callable[[], Any]]] = [
         ("the default dtype", torch.get_default_dtype),
         ("deterministic mode", torch._C._get_deterministic_algorithms),
         ("the number of function modes", torch._C._len_torch_function_stack),
     ]
     for i in range(torch._C._len_torch_function_stack()):
-        readers.append((f"function mode {i}", functools.partial(torch._C._get_function_stack_at, i)))
+        readers.append(
+            (f"function mode {i}", functools.partial(torch._C._get_function_stack_at, i))
+        )
     if torch._C._is_any_autocast_enabled():  # type: ignore[attr-defined]
         for device in ("cpu", "cuda"):
             dtype = functools.partial(torch.get_autocast_dtype, device)

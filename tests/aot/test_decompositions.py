@@ -13,17 +13,39 @@ from torch.testing._internal.common_methods_invocations import op_db
 from fusewright.aot import interpreter, trace_inference
 from fusewright.context import CompileContext
 
-SAMPLED = (
-    "split split_with_sizes unbind nn.functional.logsigmoid logaddexp2 nan_to_num heaviside logit sinc special.entr"
-    " nn.functional.rrelu aminmax count_nonzero nn.functional.mse_loss nn.functional.smooth_l1_loss"
-    " nn.functional.huber_loss nn.functional.binary_cross_entropy nn.functional.soft_margin_loss"
-    " nn.functional.nll_loss nn.functional.batch_norm index_fill nn.functional.pixel_shuffle"
-    " nn.functional.pixel_unshuffle arange nn.functional.cross_entropy"
-).split()
+SAMPLED = [
+    "split",
+    "split_with_sizes",
+    "unbind",
+    "nn.functional.logsigmoid",
+    "logaddexp2",
+    "nan_to_num",
+    "heaviside",
+    "logit",
+    "sinc",
+    "special.entr",
+    "nn.functional.rrelu",
+    "aminmax",
+    "count_nonzero",
+    "nn.functional.mse_loss",
+    "nn.functional.smooth_l1_loss",
+    "nn.functional.huber_loss",
+    "nn.functional.binary_cross_entropy",
+    "nn.functional.soft_margin_loss",
+    "nn.functional.nll_loss",
+    "nn.functional.batch_norm",
+    "index_fill",
+    "nn.functional.pixel_shuffle",
+    "nn.functional.pixel_unshuffle",
+    "arange",
+    "nn.functional.cross_entropy",
+]
 SAMPLES_EACH = 12
 
 DIFFERENCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
-"""Relative, and absolute near 1: some eager kernels round to bfloat16 in the middle, a decomposition only at the end."""
+"""Relative, and absolute near 1: some eager kernels round to bfloat16 in the middle, a
+decomposition only at the end.
+"""
 
 UNCONDITIONAL = frozenset(
     {

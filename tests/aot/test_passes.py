@@ -21,7 +21,9 @@ def text(graph: fx.Graph) -> str:
             lines.append(f"return {node.args[0]}")
         elif node.op == "call_function":
             arguments = ", ".join(map(str, (*node.args, *node.kwargs.items())))
-            lines.append(f"{node.name} = {getattr(node.target, '__name__', node.target)}({arguments})")
+            lines.append(
+                f"{node.name} = {getattr(node.target, '__name__', node.target)}({arguments})"
+            )
         else:
             lines.append(f"{node.name}: {node.op}")
     return "\n".join(lines)

@@ -1,11 +1,13 @@
-"""One torch-level graph to one functional ATen graph, and the calling convention around what is compiled from it.
+"""One torch-level graph to one functional ATen graph, and the calling convention around what is
+compiled from it.
 
-Read in this order: `graph` (what comes out), `tracer`, `mutations`, `decompositions`, `functionalize`, `results`, the
-clean-up passes, `runtime`.
+Read in this order: `graph` (what comes out), `tracer`, `mutations`, `decompositions`,
+`functionalize`, `results`, the clean-up passes, `runtime`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,10 +33,12 @@ __all__ = ["AtenGraph", "interpreter", "trace_inference", "with_results"]
 def trace_inference(
     module: fx.GraphModule, example_inputs: Sequence[Any], context: CompileContext
 ) -> AtenGraph:
-    """The functional ATen graph that `module` amounts to on inputs like `example_inputs`, without gradients.
+    """The functional ATen graph that `module` amounts to on inputs like `example_inputs`, without
+    gradients.
 
-    `example_inputs`: one for each placeholder; real tensors, `FakeTensor`s of one `FakeMode`, or torch's own fake tensors
-    with `torch.SymInt`s among the sizes. Raises `Unsupported`, naming the user's line, for what cannot be traced.
+    `example_inputs`: one for each placeholder; real tensors, `FakeTensor`s of one `FakeMode`, or
+    torch's own fake tensors with `torch.SymInt`s among the sizes. Raises `Unsupported`, naming the
+    user's line, for what cannot be traced.
     """
     fakes, inputs = _fake_inputs(example_inputs)
     with context.stage("trace"):
@@ -44,7 +48,9 @@ def trace_inference(
     with context.stage("clean up"):
         merge_common_subexpressions(graph.graph)
         remove_dead_code(graph.graph)
-    return graph
+        used = {str(node.target) for node in graph.graph.find_nodes(op="get_attr")}
+        constants = {name: value for name, value in graph.constants.items() if name in used}
+    return dataclasses.replace(graph, constants=constants)
 
 
 def _fake_inputs(example_inputs: Sequence[Any]) -> tuple[Fakes, list[Any]]:
@@ -54,7 +60,7 @@ def _fake_inputs(example_inputs: Sequence[Any]) -> tuple[Fakes, list[Any]]:
     """
     for value in example_inputs:
         if isinstance(value, FakeTensor):
-            return value.mode, list(example_inputs)
+            return value.fake_mode, list(example_inputs)
     torch_modes = [torch_fake_mode(value) for value in example_inputs if has_symbols(value)]
     torch_modes = [mode for mode in torch_modes if mode is not None]
     if torch_modes:
@@ -67,7 +73,9 @@ def _fake_inputs(example_inputs: Sequence[Any]) -> tuple[Fakes, list[Any]]:
 
 
 def has_symbols(value: Any) -> bool:
-    """Whether `value` is a symbolic number or a tensor with one among its sizes, strides and offset."""
+    """Whether `value` is a symbolic number or a tensor with one among its sizes, strides and
+    offset.
+    """
     if not isinstance(value, torch.Tensor):
         return isinstance(value, SYMBOLIC)
     numbers = (*value.shape, *value.stride(), value.storage_offset())

@@ -4,8 +4,8 @@
     b = aten.exp(x)                   ->     c = aten.add(a, a)
     c = aten.add(a, b)
 
-Calls are equal when operator, arguments and result geometry are. Random operators are never equal to one another, nor
-are factories of memory that is not filled.
+Calls are equal when operator, arguments and result geometry are. Random operators are never equal
+to one another, nor are factories of memory that is not filled.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ UNFILLED = frozenset(
 
 
 def merge_common_subexpressions(graph: fx.Graph) -> int:
-    """Replace each call of a functional graph that an earlier one equals. Gives how many were replaced."""
+    """Replace each call of a functional graph that an earlier one equals. Gives how many were
+    replaced.
+    """
     known: dict[Hashable, fx.Node] = {}
     outputs = set(graph.output_node().all_input_nodes)
     merged = 0
     for node in list(graph.nodes):
         if node.op != "call_function" or not _is_repeatable(node.target):
             continue
-        key = (node.target, _key(node.args), _key(node.kwargs))
+        key = (node.target, _key(node.args), _key(node.kwargs), _layout(node))
         earlier = known.setdefault(key, node)
         # Two results of a program have memory of their own, so two outputs stay two nodes.
         if earlier is node or (node in outputs and earlier in outputs):
@@ -53,6 +55,13 @@ def merge_common_subexpressions(graph: fx.Graph) -> int:
     return merged
 
 
+def _layout(node: fx.Node) -> Hashable:
+    """Copies differ when laid out differently, which their arguments do not always tell."""
+    if node.target is not aten.clone.default:
+        return None
+    return tuple(str(stride) for stride in node.meta["val"].stride())
+
+
 def _is_repeatable(target: Any) -> bool:
     if not isinstance(target, OpOverload):
         return True
@@ -60,7 +69,9 @@ def _is_repeatable(target: Any) -> bool:
 
 
 def _key(value: Any) -> Hashable:
-    """Arguments as a hashable value; numbers carry their type and sign, since 1, 1.0 and True are equal, as 0.0 and -0.0."""
+    """Arguments as a hashable value; numbers carry their type and sign, since 1, 1.0 and True are
+    equal, as 0.0 and -0.0.
+    """
     match value:
         case fx.Node():
             return value

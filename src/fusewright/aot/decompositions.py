@@ -1,9 +1,10 @@
 """Operators computed by simpler ones while tracing, so that lowering needs fewer rules.
 
-Each function takes the operator's own arguments and computes the result with `torch.ops.aten` operators, which the
-tracer records; it gives NotImplemented to leave a call as it is. What lowering has rules for (pointwise operators,
-reductions, softmax, normalisations, indexing, views) and what is better as a library call (products, convolution,
-attention, pooling) is left alone. Half types are computed in float32 and rounded once, as eager operators do.
+Each function takes the operator's own arguments and computes the result with `torch.ops.aten`
+operators, which the tracer records; it gives NotImplemented to leave a call as it is. What lowering
+has rules for (pointwise operators, reductions, softmax, normalisations, indexing, views) and what
+is better as a library call (products, convolution, attention, pooling) is left alone. Half types
+are computed in float32 and rounded once, as eager operators do.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def rounded(x: Tensor, like: Tensor) -> Tensor:
     return aten._to_copy.default(x, dtype=like.dtype) if like.dtype in HALF_TYPES else x
 
 
-# -- views that give several results ---------------------------------------------------------------------------------
+# -- views that give several results --------------------------------------------------------------
 
 
 def split(x: Tensor, split_size: int, dim: int = 0) -> list[Tensor]:
@@ -59,11 +60,11 @@ def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
     return [aten.select.int(x, dim, index) for index in range(x.shape[dim])]
 
 
-# -- pointwise -------------------------------------------------------------------------------------------------------
+# -- pointwise ------------------------------------------------------------------------------------
 
 
 def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
-    """log_sigmoid(x) = min(x, 0) - log1p(exp(-|x|)); the buffer for backward is empty, as on a GPU."""
+    """log_sigmoid(x) = min(x, 0) - log1p(exp(-|x|)); no buffer for backward."""
     wide = widened(x)
     tail = aten.log1p.default(aten.exp.default(aten.neg.default(aten.abs.default(wide))))
     result = aten.sub.Tensor(aten.clamp_max.default(wide, 0), tail)
@@ -78,9 +79,7 @@ def logaddexp2(x: Tensor, y: Tensor) -> Tensor:
     largest = aten.maximum.default(wide_x, wide_y)
     distance = aten.neg.default(aten.abs.default(aten.sub.Tensor(wide_x, wide_y)))
     tail = aten.mul.Tensor(aten.log1p.default(aten.exp2.default(distance)), 1 / math.log(2))
-    infinite = aten.logical_and.default(
-        aten.isinf.default(wide_x), aten.eq.Tensor(wide_x, wide_y)
-    )
+    infinite = aten.logical_and.default(aten.isinf.default(wide_x), aten.eq.Tensor(wide_x, wide_y))
     return rounded(aten.where.self(infinite, wide_x, aten.add.Tensor(largest, tail)), x)
 
 
@@ -138,9 +137,7 @@ def entropy(x: Tensor) -> Tensor:
         return NotImplemented
     wide = widened(x)
     inside = aten.neg.default(aten.mul.Tensor(wide, aten.log.default(wide)))
-    edge = aten.where.self(
-        aten.eq.Scalar(wide, 0), _filled(wide, 0.0), _filled(wide, -math.inf)
-    )
+    edge = aten.where.self(aten.eq.Scalar(wide, 0), _filled(wide, 0.0), _filled(wide, -math.inf))
     above = aten.logical_or.default(aten.gt.Scalar(wide, 0), aten.isnan.default(wide))
     return rounded(aten.where.self(above, inside, edge), x)
 
@@ -164,7 +161,7 @@ def native_dropout(x: Tensor, probability: float, train: bool | None) -> tuple[T
     return aten.clone.default(x), aten.ones_like.default(x, dtype=torch.bool)
 
 
-# -- reductions and losses -------------------------------------------------------------------------------------------
+# -- reductions and losses ------------------------------------------------------------------------
 
 
 def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -258,7 +255,9 @@ def nll_loss_forward(
         kept = aten._to_copy.default(aten.logical_not.default(ignored), dtype=x.dtype)
         row_weight = kept
     else:
-        row_weight = aten.where.self(ignored, zero, aten.index_select.default(weight, 0, _row(safe)))
+        row_weight = aten.where.self(
+            ignored, zero, aten.index_select.default(weight, 0, _row(safe))
+        )
         row_weight = aten.view.default(row_weight, list(target.shape))
     scaled = picked if weight is None else aten.mul.Tensor(picked, row_weight)
     loss = aten.where.self(ignored, zero, aten.neg.default(scaled))
@@ -284,7 +283,7 @@ def _picked(x: Tensor, index: Tensor) -> Tensor:
     return aten.squeeze.dim(column, 1)
 
 
-# -- normalisation ---------------------------------------------------------------------------------------------------
+# -- normalisation --------------------------------------------------------------------------------
 
 
 def native_batch_norm(
@@ -297,7 +296,9 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Training batch norm updates its running statistics behind the schema's back: here the writes are seen."""
+    """Training batch norm updates its running statistics behind the schema's back: here the writes
+    are seen.
+    """
     if not training or running_mean is None or running_var is None:
         return NotImplemented
     output, mean, scale, new_mean, new_var = aten._native_batch_norm_legit_functional.default(
@@ -325,11 +326,13 @@ def native_batch_norm_legit(
     return aten.native_batch_norm.default(*arguments)  # type: ignore[no-any-return]
 
 
-# -- indexing and layout ---------------------------------------------------------------------------------------------
+# -- indexing and layout --------------------------------------------------------------------------
 
 
 def index_fill(x: Tensor, dim: int, index: Tensor, value: float) -> Tensor:
-    """index_fill(x, dim, index, v) = v where the position along `dim` is in `index`; negative indices count from the end."""
+    """index_fill(x, dim, index, v) = v where the position along `dim` is in `index`; negative
+    indices count from the end.
+    """
     if x.dim() == 0 or isinstance(value, complex):
         return NotImplemented
     extent = x.shape[dim]
@@ -355,7 +358,9 @@ def pixel_shuffle(x: Tensor, factor: int) -> Tensor:
     mixed = aten.clone.default(
         aten.permute.default(apart, order), memory_format=torch.contiguous_format
     )
-    return aten.view.default(mixed, [*batch, channels // factor**2, height * factor, width * factor])
+    return aten.view.default(
+        mixed, [*batch, channels // factor**2, height * factor, width * factor]
+    )
 
 
 def pixel_unshuffle(x: Tensor, factor: int) -> Tensor:

@@ -1,17 +1,19 @@
-"""Makes a traced graph functional: no node writes, and every later reader of a written storage sees the new value.
+"""Makes a traced graph functional: no node writes, and every later reader of a written storage sees
+the new value.
 
     view = aten.select(x, 0, 1)                    add = aten.add(select, 1)
     add = aten.add(view, 1)                  ->    x_1 = aten.select_scatter(x, add, 0, 1)
     copy_ = aten.copy_(view, add)                  mul = aten.mul(x_1, 2)
     mul = aten.mul(x, 2)
 
-Why not torch's own C++ functionalisation: it wraps every tensor a second time during tracing, so every program pays for
-it, while few inference programs write at all; it is reached by private names alone; and the tracer already turns
-every write into one `copy_`, after which functionalising is this small pass over the graph. A graph that has no
-`copy_` never comes here.
+Why not torch's own C++ functionalisation: it wraps every tensor a second time during tracing, so
+every program pays for it, while few inference programs write at all; it is reached by private names
+alone; and the tracer already turns every write into one `copy_`, after which functionalising is
+this small pass over the graph. A graph that has no `copy_` never comes here.
 
-A view is a node whose operator aliases its first argument; following first arguments leads to the *root*, which owns the
-storage. Each write gives the root a new version; a view read at a later version is computed again from it.
+A view is a node whose operator aliases its first argument; following first arguments leads to the
+*root*, which owns the storage. Each write gives the root a new version; a view read at a later
+version is computed again from it.
 """
 
 from __future__ import annotations
@@ -48,10 +50,14 @@ class Functionalizer:
         self._graph = graph
         self._fakes = fakes
         self._values: dict[fx.Node, tuple[fx.Node, int]] = {}
-        """The node that holds what another one would show, and the version of the root it was made at."""
+        """The node that holds what another one would show, and the version of the root it was made
+        at.
+        """
 
         self._sources = {node: view_source(node) for node in graph.nodes}
-        """What each node was a view of in the traced graph, whose arguments are about to be rewritten."""
+        """What each node was a view of in the traced graph, whose arguments are about to be
+        rewritten.
+        """
 
         self._roots: dict[fx.Node, fx.Node] = {}
         self._versions: dict[fx.Node, int] = {}
@@ -68,7 +74,7 @@ class Functionalizer:
     def _visit(self, node: fx.Node) -> None:
         self._origin = {name: value for name, value in node.meta.items() if name != "val"}
         if node.target is aten.copy_.default:
-            target, value = node.args[:2]
+            target, value = node.all_input_nodes[0], node.all_input_nodes[-1]
             self._write(target, self._fitted(self.current(value), target))
             self._graph.erase_node(node)
             return
@@ -110,7 +116,8 @@ class Functionalizer:
             inverse = INVERSES.get(view.target)
             if inverse is None:
                 raise Unsupported(
-                    f"writing through {view.target} cannot be made functional", self._origin.get("location")
+                    f"writing through {view.target} cannot be made functional",
+                    self._origin.get("location"),
                 )
             value = self._emit(*inverse(view, self.current(parent), value))
         self._versions[root] = self._versions.get(root, 0) + 1
@@ -126,14 +133,16 @@ class Functionalizer:
             value = self._emit(aten.expand.default, (value, _sizes(target)), {})
         return value
 
-    def _emit(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> fx.Node:
+    def _emit(
+        self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+    ) -> fx.Node:
         node = self._graph.call_function(op, args, kwargs or {})
         values = fx.node.map_arg((args, kwargs or {}), lambda one: one.meta["val"])
         node.meta.update(self._origin, val=self._fakes.dispatch(op, *values))
         return node
 
 
-# -- views, forwards and backwards -----------------------------------------------------------------------------------
+# -- views, forwards and backwards ----------------------------------------------------------------
 
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """An operator with its arguments."""
@@ -144,7 +153,9 @@ def _sizes(node: fx.Node) -> list[Any]:
 
 
 def replay(view: fx.Node, source: fx.Node) -> Call:
-    """The view `view`, of `source`. Strides may differ from the first time, so `view` becomes `reshape`."""
+    """The view `view`, of `source`. Strides may differ from the first time, so `view` becomes
+    `reshape`.
+    """
     target = aten._unsafe_view.default if view.target in RESHAPES else view.target
     return target, (source, *view.args[1:]), dict(view.kwargs)
 
@@ -187,4 +198,6 @@ INVERSES: dict[Any, Callable[[fx.Node, fx.Node, fx.Node], Call]] = {
     aten.diagonal.default: _scatter(aten.diagonal_scatter.default),
     aten.as_strided.default: _scatter(aten.as_strided_scatter.default),
 }
-"""By view operator: how the whole is computed from the whole before and the new value of the part: (view, whole, part)."""
+"""By view operator: how the whole is computed from the whole before and the new value of the part:
+(view, whole, part).
+"""

@@ -1,4 +1,6 @@
-"""What tracing gives: a functional graph of ATen operators, and how its results become those of the user's program."""
+"""What tracing gives: a functional graph of ATen operators, and how its results become those of the
+user's program.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +14,32 @@ from torch import fx
 from fusewright.aot.runtime import Compiled, by_kind, with_results
 from fusewright.aot.specs import ResultSpec, StorageBase
 
+
 @dataclass(frozen=True)
 class AtenGraph:
     """A functional graph of ATen operators for inference.
 
-    Invariants: no node writes to its arguments; each node's `meta["val"]` is its fake value (a fake tensor, a tuple of
-    them, a number or a `torch.SymInt`); operators are those that `aot.decompositions` leaves; placeholders are the
-    program's inputs in order; `meta` also holds `location` (an `errors.Location` or None), `stack_trace` and
-    `module_path`.
+    Invariants: no node writes to its arguments; each node's `meta["val"]` is its fake value (a fake
+    tensor, a tuple of them, a number or a `torch.SymInt`); operators are those that
+    `aot.decompositions` leaves; placeholders are the program's inputs in order; `meta` also holds
+    `location` (an `errors.Location` or None), `stack_trace` and `module_path`.
     """
 
     graph: fx.Graph
-    """Its output node holds one flat tuple: first the new values of `mutated_inputs`, then further values.
+    """Its output node holds one flat tuple: first the new values of `mutated_inputs`, then further
+    values.
 
-    Each output tensor is to have the sizes and strides of its `val`, and (inputs are never outputs) fresh storage.
+    Each output tensor is to have the sizes and strides of its `val`, and (inputs are never outputs)
+    fresh storage.
     """
 
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     """The real tensors that `get_attr` nodes name."""
 
     mutated_inputs: tuple[int, ...] = ()
-    """Indices of the inputs that the program writes to; their new values are the graph's first outputs, in this order."""
+    """Indices of the inputs that the program writes to; their new values are the graph's first
+    outputs, in this order.
+    """
 
     bases: tuple[StorageBase, ...] = ()
     """Inputs that follow the program's own, made before each call."""
@@ -41,7 +48,9 @@ class AtenGraph:
     """How each leaf of the program's result is obtained, in order."""
 
     structure: Any = None
-    """The program's result with each leaf replaced by a `Leaf`; None when it is the flat tuple of `results`."""
+    """The program's result with each leaf replaced by a `Leaf`; None when it is the flat tuple of
+    `results`.
+    """
 
     @property
     def placeholders(self) -> list[fx.Node]:
@@ -54,11 +63,13 @@ class AtenGraph:
         return tuple(self.graph.output_node().args[0])  # type: ignore[arg-type]
 
     def calling_convention(self, compiled: Compiled) -> Callable[[list[Any]], Any]:
-        """`compiled` as a function of one list: the inputs of the captured graph, in order; it gives their results.
+        """`compiled` as a function of one list: the inputs of the captured graph, in order; it
+        gives their results.
 
-        `compiled` takes one list, which it clears: the symbolic sizes among the inputs, then the tensors, each in the order of
-        the placeholders, then the tensors of `bases`; numbers that are not symbolic are left out. It gives the graph's outputs.
-        Where there is nothing to do, the function returned is `compiled` itself.
+        `compiled` takes one list, which it clears: the symbolic sizes among the inputs, then the
+        tensors, each in the order of the placeholders, then the tensors of `bases`; numbers that
+        are not symbolic are left out. It gives the graph's outputs. Where there is nothing to do,
+        the function returned is `compiled` itself.
         """
         return with_results(self, by_kind(self, compiled))
 

@@ -1,4 +1,6 @@
-"""Runs an `AtenGraph` with eager ATen operators: the reference for what follows it, and the `aot_eager` backend."""
+"""Runs an `AtenGraph` with eager ATen operators: the reference for what follows it, and the
+`aot_eager` backend.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from fusewright.aot.graph import AtenGraph
 
 
 def interpreter(graph: AtenGraph) -> Callable[[list[Any]], tuple[Any, ...]]:
-    """A function from the graph's inputs (one list, cleared) to its outputs; values are freed after their last use."""
+    """A function from the graph's inputs (one list, cleared) to its outputs; values are freed after
+    their last use.
+    """
     steps = [node for node in graph.graph.nodes if node.op in ("call_function", "get_attr")]
     placeholders = graph.placeholders
     outputs = graph.outputs

@@ -1,8 +1,9 @@
-"""For an operator that writes to its arguments, the functional operator that computes what it writes.
+"""For an operator that writes to its arguments, the functional operator that computes what it
+writes.
 
-    add_(x, y)          add(x, y), then copied into x
-    add(x, y, out=o)    add(x, y), then copied into o
-    transpose_(x, …)    x becomes transpose(x, …): nothing is written, the tensor gets other sizes
+add_(x, y)          add(x, y), then copied into x
+add(x, y, out=o)    add(x, y), then copied into o
+transpose_(x, …)    x becomes transpose(x, …): nothing is written, the tensor gets other sizes
 """
 
 from __future__ import annotations
@@ -46,17 +47,19 @@ class FunctionalForm:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], tuple[Any, ...], dict[str, Any]]:
         """The tensors written to, and the arguments of the functional operator."""
-        bound = {**dict(zip(self.names, args)), **kwargs}
+        bound = {**dict(zip(self.names, args, strict=False)), **kwargs}
         targets = [bound[name] for name in self.written]
         if self.keeps_written:
             return targets, args, kwargs
-        kept = tuple(value for name, value in zip(self.names, args) if name not in self.written)
+        kept = tuple(
+            value for name, value in zip(self.names, args, strict=False) if name not in self.written
+        )
         return targets, kept, {name: kwargs[name] for name in kwargs if name not in self.written}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def functional_form(op: OpOverload) -> FunctionalForm:
-    """The functional form of a writing operator; raises `UnsupportedOperator` when torch has none."""
+    """The functional form of a writing operator; `UnsupportedOperator` when it has none."""
     arguments = torch_compat.operator_arguments(op)
     names = tuple(argument.name for argument in arguments)
     written = torch_compat.written_arguments(op)
@@ -75,7 +78,9 @@ def functional_form(op: OpOverload) -> FunctionalForm:
 def _overload_taking(
     namespace: str, packet_name: str, op: OpOverload, wanted: tuple[str, ...]
 ) -> OpOverload | None:
-    """The overload of a packet that writes nothing and takes just the arguments `wanted`, same types preferred."""
+    """The overload of a packet that writes nothing and takes just the arguments `wanted`, same
+    types preferred.
+    """
     packet = getattr(getattr(torch.ops, namespace), packet_name, None)
     if packet is None:
         return None
@@ -110,5 +115,7 @@ _REBINDING: dict[Any, Any] = {
 
 
 def rebinding_view(op: OpOverload) -> OpOverload | None:
-    """The view that an operator such as `transpose_` turns its argument into; None for other operators."""
+    """The view that an operator such as `transpose_` turns its argument into; None for other
+    operators.
+    """
     return _REBINDING.get(op)

@@ -1,4 +1,6 @@
-"""Where an operator comes from in the user's program: line, stack and module, read from a captured node's `meta`."""
+"""Where an operator comes from in the user's program: line, stack and module, read from a captured
+node's `meta`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _NOT_IN_A_PATH = frozenset({"L", "self", "_modules", "_parameters", "_buffers"})
 
 
 def origin_of(node: fx.Node) -> dict[str, Any]:
-    """The `meta` entries that traced nodes inherit: `location` (or None), `stack_trace`, `module_path`, `source`."""
+    """The `meta` entries that traced nodes inherit: `location` (or None), `stack_trace`,
+    `module_path`, `source`.
+    """
     meta = node.meta
     trace = meta.get("stack_trace") or ""
     location = meta.get("location")

@@ -1,7 +1,8 @@
-"""From a traced program to an `AtenGraph`: mutations of inputs become outputs, results that alias become views.
+"""From a traced program to an `AtenGraph`: mutations of inputs become outputs, results that alias
+become views.
 
-What eager execution promises about memory is kept: a result that aliases an input aliases it, results that alias each
-other do, and all other results have memory of their own.
+What eager execution promises about memory is kept: a result that aliases an input aliases it,
+results that alias each other do, and all other results have memory of their own.
 """
 
 from __future__ import annotations
@@ -34,9 +35,7 @@ def finish_graph(program: TracedProgram, fakes: Fakes) -> AtenGraph:
     if program.has_mutations:
         functional.run()
     outputs = _Outputs(program.graph, placeholders, functional)
-    mutated = tuple(
-        index for index, node in enumerate(placeholders) if functional.is_written(node)
-    )
+    mutated = tuple(index for index, node in enumerate(placeholders) if functional.is_written(node))
     for index in mutated:
         outputs.add(functional.current(placeholders[index]), placeholders[index].meta["val"])
     results = tuple(outputs.results(program.results))
@@ -65,7 +64,9 @@ class _Outputs:
         """By node of the traced graph, or of a symbolic number: its output."""
 
     def add(self, node: fx.Node, like: Any) -> FromGraph:
-        """Append an output with the strides of `like`, in memory that is no input's or other output's."""
+        """Append an output with the strides of `like`, in memory that is no input's or other
+        output's.
+        """
         if isinstance(like, torch.Tensor):
             fresh = not self._shares_memory(node) and node not in self.nodes
             if not fresh or not same_sizes(node.meta["val"].stride(), like.stride()):
@@ -125,10 +126,14 @@ class _Outputs:
     def _number(self, value: Any) -> int | FromGraph:
         if isinstance(value, int):
             return value
-        raise Unsupported("a result that is a view, of symbolic size, of an input or another result")
+        raise Unsupported(
+            "a result that is a view, of symbolic size, of an input or another result"
+        )
 
     def _shares_memory(self, node: fx.Node) -> bool:
-        """Whether `node`, in the functional graph, shows the memory of an input, a constant or an output."""
+        """Whether `node`, in the functional graph, shows the memory of an input, a constant or an
+        output.
+        """
         root = node
         while (source := view_source(root)) is not None:
             root = source
@@ -138,11 +143,13 @@ class _Outputs:
 def share_bases(
     graph: fx.Graph, placeholders: Sequence[fx.Node], fakes: Fakes
 ) -> tuple[StorageBase, ...]:
-    """Where inputs share memory, let all of them be views of one further input; gives those further inputs.
+    """Where inputs share memory, let all of them be views of one further input; gives those further
+    inputs.
 
-        x, y: inputs, y = x[0]                  x, y, base: inputs
-        copy_ = aten.copy_(y, value)      ->    x_view = aten.as_strided(base, …); y_view = aten.as_strided(base, …)
-                                                copy_ = aten.copy_(y_view, value)
+                                            x, y: inputs, y = x[0]                  x, y, base:
+                                            inputs copy_ = aten.copy_(y, value)      ->    x_view =
+                                            aten.as_strided(base, …); y_view = aten.as_strided(base,
+                                            …) copy_ = aten.copy_(y_view, value)
     """
     groups: dict[int, list[int]] = defaultdict(list)
     for index, node in enumerate(placeholders):
@@ -179,7 +186,7 @@ def _share_base(
     with graph.inserting_after(last):
         base = graph.placeholder(f"base{members[0]}")
     base.meta["val"] = fakes.dispatch(strided, (values[0], [end - start], [1], start), {})
-    for index, value in reversed(list(zip(members, values))):
+    for index, value in reversed(list(zip(members, values, strict=True))):
         node = placeholders[index]
         geometry = (list(value.shape), list(value.stride()), value.storage_offset() - start)
         with graph.inserting_after(base):
@@ -189,9 +196,11 @@ def _share_base(
     return StorageBase(members[0], start - values[0].storage_offset(), end - start), base
 
 
-def _end(value: torch.Tensor) -> int:
+def _end(value: torch.Tensor) -> Any:
     """One past the last element of `value`, counted from the beginning of its storage."""
     if value.numel() == 0:
         return value.storage_offset()
-    reach = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride()))
+    reach = sum(
+        (size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True)
+    )
     return value.storage_offset() + reach + 1

@@ -1,6 +1,8 @@
-"""Around a compiled graph at run time: written inputs are copied back, results that alias are made views.
+"""Around a compiled graph at run time: written inputs are copied back, results that alias are made
+views.
 
-A compiled graph takes one list of inputs, which it clears so that inputs can be freed early, and gives a flat tuple.
+A compiled graph takes one list of inputs, which it clears so that inputs can be freed early, and
+gives a flat tuple.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ Compiled = Callable[[list[Any]], Sequence[Any]]
 
 
 def with_results(graph: AtenGraph, compiled: Compiled) -> Callable[[list[Any]], Any]:
-    """`compiled`, which computes `graph`, as a function from the program's inputs (one list) to its results."""
+    """`compiled`, which computes `graph`, as a function from the program's inputs (one list) to its
+    results.
+    """
     plain = tuple(FromGraph(position) for position in range(len(graph.results)))
     whole = len(graph.results) == len(graph.outputs)
     if graph.results == plain and whole and graph.structure is None and not graph.bases:
@@ -42,7 +46,7 @@ def with_results(graph: AtenGraph, compiled: Compiled) -> Callable[[list[Any]], 
         kept = {index: inputs[index] for index in kept_indices}
         outputs = compiled(inputs)
         with torch.no_grad():
-            for index, value in zip(mutated, outputs):
+            for index, value in zip(mutated, outputs, strict=False):
                 kept[index].copy_(value)
         made: dict[ResultSpec, Any] = {}
         leaves = [_result(spec, kept, outputs, made) for spec in results]
@@ -52,7 +56,9 @@ def with_results(graph: AtenGraph, compiled: Compiled) -> Callable[[list[Any]], 
 
 
 def by_kind(graph: AtenGraph, compiled: Compiled) -> Compiled:
-    """`compiled`, which takes symbolic sizes first and no other numbers, as a function of all inputs in order."""
+    """`compiled`, which takes symbolic sizes first and no other numbers, as a function of all
+    inputs in order.
+    """
     values = [node.meta["val"] for node in graph.placeholders]
     sizes = [i for i, value in enumerate(values) if isinstance(value, torch.SymInt)]
     tensors = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]

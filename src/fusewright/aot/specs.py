@@ -1,4 +1,6 @@
-"""Where each result of a program comes from, given the outputs of its compiled graph and its inputs."""
+"""Where each result of a program comes from, given the outputs of its compiled graph and its
+inputs.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,11 @@ class FromInput:
 
 @dataclass(frozen=True, slots=True)
 class ViewOf:
-    """A view, made anew after each call, of an input or of a graph output; so that it aliases as in eager.
+    """A view, made anew after each call, of an input or of a graph output; so that it aliases as in
+    eager.
 
-    `size`, `stride` and `offset` are in elements, the offset counted from the first element of the base; an entry is an
-    int, or for a symbolic size the graph output that holds it.
+    `size`, `stride` and `offset` are in elements, the offset counted from the first element of the
+    base; an entry is an int, or for a symbolic size the graph output that holds it.
     """
 
     base: FromGraph | FromInput
@@ -46,7 +49,8 @@ ResultSpec = FromGraph | FromInput | ViewOf | Literal
 
 @dataclass(frozen=True, slots=True)
 class StorageBase:
-    """A further input: the memory shared by several inputs one of which is written to, as a one-dimensional tensor.
+    """A further input: the memory shared by several inputs one of which is written to, as a
+    one-dimensional tensor.
 
     It has `length` elements and begins `offset` elements after the first element of input `index`.
     """

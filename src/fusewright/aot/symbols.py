@@ -1,9 +1,11 @@
-"""Symbolic sizes in a traced graph: each `torch.SymInt` that an operator takes becomes a node over size inputs.
+"""Symbolic sizes in a traced graph: each `torch.SymInt` that an operator takes becomes a node over
+size inputs.
 
     view(x, [s0*128, 768])  ->  mul = operator.mul(s0, 128); view(x, [mul, 768])
 
-where `s0` is the placeholder of that size, or `sym_size(x, 0)` for a size that no placeholder names. Only this file
-reads the expressions inside symbolic numbers, which are sympy's; sympy is never imported for static shapes.
+where `s0` is the placeholder of that size, or `sym_size(x, 0)` for a size that no placeholder
+names. Only this file reads the expressions inside symbolic numbers, which are sympy's; sympy is
+never imported for static shapes.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class SymbolNodes:
     def node_for(self, value: Any) -> Any:
         """The node of a symbolic number; a plain number when the expression is one.
 
-        Only sizes stay symbolic: a symbolic float or truth value is taken as it is now, under a guard of the front end's.
+        Only sizes stay symbolic: a symbolic float or truth value is taken as it is now, under a
+        guard of the front end's.
         """
         if isinstance(value, torch.SymFloat):
             return float(value)
@@ -80,7 +83,9 @@ class SymbolNodes:
             return float(expression)
         function = OPERATORS.get(type(expression).__name__)
         if function is None or not expression.args:
-            raise UnsupportedOperator(f"the symbolic size {expression} cannot be computed from the inputs")
+            raise UnsupportedOperator(
+                f"the symbolic size {expression} cannot be computed from the inputs"
+            )
         operands = [self._build(argument) for argument in expression.args]
         node = functools.reduce(lambda a, b: self._call(function, a, b), operands[1:], operands[0])
         if len(operands) == 1:
@@ -92,5 +97,7 @@ class SymbolNodes:
 
     def _call(self, function: Callable[..., Any], a: Any, b: Any) -> Any:
         node = self._graph.call_function(function, (a, b))
-        node.meta["val"] = function(*(x.meta["val"] if isinstance(x, fx.Node) else x for x in (a, b)))
+        node.meta["val"] = function(
+            *(x.meta["val"] if isinstance(x, fx.Node) else x for x in (a, b))
+        )
         return node

@@ -1,13 +1,15 @@
-"""Runs a captured graph on fake tensors and records each ATen operator that it amounts to as a graph node.
+"""Runs a captured graph on fake tensors and records each ATen operator that it amounts to as a
+graph node.
 
     linear = torch.nn.functional.linear(x, w, b)      (captured)
  ->
     t = aten.t(w); addmm = aten.addmm(b, x, t)        (traced)
 
-The recorder is a dispatch mode: what reaches it has passed autocast and the dispatcher's own decompositions. Operators in
-the table of decompositions are replaced as they are met, so that each operator is recorded once. An operator that writes
-to an argument is recorded as its functional form and one `copy_`; `copy_` is thus the only writing operator in a
-traced graph, which keeps the functionaliser small.
+The recorder is a dispatch mode: what reaches it has passed autocast and the dispatcher's own
+decompositions. Operators in the table of decompositions are replaced as they are met, so that each
+operator is recorded once. An operator that writes to an argument is recorded as its functional form
+and one `copy_`; `copy_` is thus the only writing operator in a traced graph, which keeps the
+functionaliser small.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ LIFTED = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.
 
 
 class Fakes(Protocol):
-    """What runs operators on fakes: `fusewright.fake.FakeMode`, or torch's mode behind `torch_compat.TorchFakes`."""
+    """What runs operators on fakes: `fusewright.fake.FakeMode`, or torch's mode behind
+    `torch_compat.TorchFakes`.
+    """
 
     def dispatch(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
@@ -127,7 +131,9 @@ class Recorder(TorchDispatchMode):
         return result
 
     def _record_constant(self, fake: Any, value: torch.Tensor) -> Any:
-        """A tensor made of literals: a filled one where a single number tells it all, else a constant of the graph."""
+        """A tensor made of literals: a filled one where a single number tells it all, else a
+        constant of the graph.
+        """
         if id(value) in self._nodes:  # lifted already: torch lifts again what it copies
             self.bind(fake, self.argument(value))
         elif value.numel() == 1 and not value.dtype.is_complex and value.device.type != "meta":
@@ -139,7 +145,9 @@ class Recorder(TorchDispatchMode):
         return fake
 
     def _record_write(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record a writing operator as its functional form and a copy into each argument written to."""
+        """Record a writing operator as its functional form and a copy into each argument written
+        to.
+        """
         if op is aten.copy_.default:
             return self._record_copy(args[0], args[1])
         view = rebinding_view(op)
@@ -180,7 +188,7 @@ class Recorder(TorchDispatchMode):
         self._nodes[id(result)] = node
         return result
 
-    # -- values and nodes ------------------------------------------------------------------------------------------
+    # -- values and nodes -------------------------------------------------------------------------
 
     def bind(self, value: Any, node: fx.Node | tuple[fx.Node, int]) -> None:
         """From here on `value` stands for `node` (or for one result of it)."""
@@ -189,7 +197,9 @@ class Recorder(TorchDispatchMode):
             self._alive.append(value)
 
     def argument(self, value: Any) -> Any:
-        """`value` as a node's argument: fakes and symbolic numbers become nodes, lists and dicts are mapped."""
+        """`value` as a node's argument: fakes and symbolic numbers become nodes, lists and dicts
+        are mapped.
+        """
         match value:
             case torch.Tensor():
                 return self._tensor_node(value)
@@ -248,10 +258,12 @@ def is_same_view(op: Any, args: tuple[Any, ...], result: torch.Tensor) -> bool:
 
 
 def same_sizes(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Equality of sizes that assumes nothing about symbolic ones: those must be the same expression."""
+    """Equality of sizes that assumes nothing about symbolic ones: those must be the same
+    expression.
+    """
     if len(a) != len(b):
         return False
-    for x, y in zip(a, b):
+    for x, y in zip(a, b, strict=True):
         if isinstance(x, torch.SymInt) or isinstance(y, torch.SymInt):
             if not (isinstance(x, torch.SymInt) and isinstance(y, torch.SymInt)):
                 return False
@@ -262,7 +274,7 @@ def same_sizes(a: Sequence[Any], b: Sequence[Any]) -> bool:
     return True
 
 
-# -- running the captured graph --------------------------------------------------------------------------------------
+# -- running the captured graph -------------------------------------------------------------------
 
 
 def trace(
@@ -271,10 +283,11 @@ def trace(
     fakes: Fakes,
     decompositions: Mapping[Any, Decomposition],
 ) -> TracedProgram:
-    """Run `module` on `inputs` (fakes, numbers, symbolic numbers: one for each placeholder) and record it.
+    """Run `module` on `inputs` (fakes, numbers, symbolic numbers: one for each placeholder) and
+    record it.
 
-    An operator that cannot be traced raises `Unsupported`, which names the user's line; exceptions of torch itself
-    (sizes that do not fit) come through as they are, with the line added as a note.
+    An operator that cannot be traced raises `Unsupported`, which names the user's line; exceptions
+    of torch itself (sizes that do not fit) come through as they are, with the line added as a note.
     """
     recorder = Recorder(fakes, decompositions)
     environment: dict[fx.Node, Any] = {}
@@ -308,14 +321,17 @@ def trace(
 
 
 def _record_inputs(
-    recorder: Recorder, module: fx.GraphModule, inputs: Sequence[Any], environment: dict[fx.Node, Any]
+    recorder: Recorder,
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    environment: dict[fx.Node, Any],
 ) -> None:
     sources = list(module.graph.find_nodes(op="placeholder"))
     if len(sources) != len(inputs):
         raise FusewrightError(f"the graph has {len(sources)} inputs but was given {len(inputs)}")
     placeholders = []
     inputs = [value if not isinstance(value, torch.SymFloat) else float(value) for value in inputs]
-    for source, value in zip(sources, inputs):
+    for source, value in zip(sources, inputs, strict=True):
         node = recorder.graph.create_node("placeholder", source.target, name=source.name)
         node.meta.update(origin_of(source), val=value)
         placeholders.append(node)
@@ -323,7 +339,7 @@ def _record_inputs(
         recorder.bind(value, node)
         if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
             recorder.symbols.define(value, node)
-    for value, node in zip(inputs, placeholders):
+    for value, node in zip(inputs, placeholders, strict=True):
         if isinstance(value, torch.Tensor):
             recorder.symbols.define_sizes(value, node)
 

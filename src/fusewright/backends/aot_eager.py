@@ -1,4 +1,6 @@
-"""The backend that traces to ATen and runs the graph with eager operators: it tells tracing faults from later ones."""
+"""The backend that traces to ATen and runs the graph with eager operators: it tells tracing faults
+from later ones.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The entry point for `torch.compile(f, backend="fusewright")`: torch's front end, this compiler behind it."""
+"""The entry point for `torch.compile(f, backend="fusewright")`: torch's front end, this compiler
+behind it.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,15 @@ def fusewright(
     options: dict[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """Compile a graph captured by torch's front end; the result takes the graph's inputs and gives a tuple.
+    """Compile a graph captured by torch's front end; the result takes the graph's inputs and gives
+    a tuple.
 
-    Sizes that the front end holds to be dynamic are symbols in the compiled code, whose values it passes as ints. A graph
-    that needs gradients, or that cannot be compiled, runs eagerly with one warning; under `strict` it is an error.
+    Sizes that the front end holds to be dynamic are symbols in the compiled code, whose values it
+    passes as ints. A graph that needs gradients, or that cannot be compiled, runs eagerly with one
+    warning; under `strict` it is an error.
 
-    `options`: the fields of `fusewright.config.Options`. `mode`: None or "default" until there are more.
+    `options`: the fields of `fusewright.config.Options`. `mode`: None or "default" until there are
+    more.
 
     Raises: TypeError for unknown options, BackendCompilerFailed under `strict`.
     """
@@ -48,7 +53,9 @@ def fusewright(
         return module.forward
 
 
-_TRAINING_REMEDY = "call it under torch.no_grad(), or torch.inference_mode(), until training is compiled"
+_TRAINING_REMEDY = (
+    "call it under torch.no_grad(), or torch.inference_mode(), until training is compiled"
+)
 
 
 def _needs_gradients(example_inputs: Sequence[Any]) -> bool:
@@ -58,7 +65,9 @@ def _needs_gradients(example_inputs: Sequence[Any]) -> bool:
 
 
 def _examples(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Sequence[Any]:
-    """The examples, or where sizes are dynamic the front end's own fake inputs, which tell the symbols."""
+    """The examples, or where sizes are dynamic the front end's own fake inputs, which tell the
+    symbols.
+    """
     placeholders = module.graph.find_nodes(op="placeholder")
     fakes = [node.meta.get("example_value") for node in placeholders]
     return fakes if any(has_symbols(value) for value in fakes) else example_inputs

@@ -1,0 +1,92 @@
+"""Geometry of operators that make tensors from numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusewright.fake_rules.geometry import Geometry, Rule, contiguous, elementwise, is_number, named
+
+
+def arange(*bounds: Any, dtype: torch.dtype | None = None, **options: Any) -> Geometry | None:
+    """A range of numbers: ceil((end - start) / step) of them."""
+    if not all(is_number(bound) for bound in bounds):
+        return None
+    start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    if step == 0 or (end - start) * step < 0:
+        return None
+    if all(isinstance(bound, int) for bound in bounds):
+        return contiguous(dtype or torch.int64, (-((start - end) // step),))
+    if dtype is not None and not dtype.is_floating_point:
+        return None
+    return contiguous(dtype or torch.get_default_dtype(), (math.ceil((end - start) / step),))
+
+
+def sized(
+    size: Sequence[int], *, dtype: torch.dtype | None = None, **options: Any
+) -> Geometry | None:
+    """rand, ones …: a fresh contiguous tensor of the default type."""
+    if options.get("memory_format") is not None or options.get("layout") not in (
+        None,
+        torch.strided,
+    ):
+        return None
+    return contiguous(dtype or torch.get_default_dtype(), size)
+
+
+def random_integers(*arguments: Any, dtype: torch.dtype | None = None, **options: Any) -> Geometry:
+    """randint(high, size) and randint(low, high, size)."""
+    return contiguous(dtype or torch.int64, arguments[-1])
+
+
+def permutation(n: int, *, dtype: torch.dtype | None = None, **options: Any) -> Geometry:
+    """randperm(n)."""
+    return contiguous(dtype or torch.int64, (n,))
+
+
+def identity(
+    n: int, m: int | None = None, *, dtype: torch.dtype | None = None, **options: Any
+) -> Geometry:
+    """eye(n), eye(n, m)."""
+    return contiguous(dtype or torch.get_default_dtype(), (n, n if m is None else m))
+
+
+def evenly_spaced(
+    start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = None, **options: Any
+) -> Geometry | None:
+    """linspace with numbers for its ends."""
+    if not (is_number(start) and is_number(end)):
+        return None
+    return contiguous(dtype or torch.get_default_dtype(), (steps,))
+
+
+def preserved(
+    x: Tensor,
+    *values: Any,
+    dtype: torch.dtype | None = None,
+    memory_format: Any = None,
+    **options: Any,
+) -> Geometry | None:
+    """zeros_like, full_like …: the layout of the model tensor, its gaps closed."""
+    if options.get("layout") not in (None, torch.strided):
+        return None
+    if memory_format is torch.contiguous_format:
+        return contiguous(dtype or x.dtype, x.shape)
+    if memory_format not in (None, torch.preserve_format):
+        return None
+    return elementwise(dtype or x.dtype, (x,))
+
+
+RULES: dict[Any, Rule] = {
+    **named(arange, "arange arange.start arange.start_step"),
+    **named(sized, "rand randn ones zeros empty.memory_format"),
+    **named(random_integers, "randint randint.low"),
+    **named(permutation, "randperm"),
+    **named(identity, "eye eye.m"),
+    **named(evenly_spaced, "linspace"),
+    **named(preserved, "zeros_like ones_like full_like empty_like rand_like randn_like"),
+}

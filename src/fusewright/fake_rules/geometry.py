@@ -1,0 +1,165 @@
+"""What a tensor looks like in memory, and how torch lays out elementwise results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """What a fresh result looks like; strides are in elements."""
+
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    def allocate(self) -> Tensor:
+        """A meta tensor of this geometry in a storage of its own."""
+        return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device="meta")
+
+
+Rule = Callable[..., "Geometry | tuple[Geometry, ...] | None"]
+"""Takes the arguments of an operator; None leaves the call to torch's own meta kernel."""
+
+
+def contiguous(dtype: torch.dtype, size: Sequence[int]) -> Geometry:
+    """Row-major geometry; a dimension of size 0 counts as 1 in the strides, as in torch."""
+    strides = []
+    step = 1
+    for extent in reversed(size):
+        strides.append(step)
+        step *= max(extent, 1)
+    return Geometry(dtype, tuple(size), tuple(reversed(strides)))
+
+
+def channels_last(dtype: torch.dtype, size: Sequence[int]) -> Geometry:
+    """Dense geometry with the second dimension innermost."""
+    n, c, *spatial = size
+    inner = contiguous(dtype, (n, *spatial, c)).stride
+    return Geometry(dtype, tuple(size), (inner[0], inner[-1], *inner[1:-1]))
+
+
+def is_channels_last(x: Tensor) -> bool:
+    """A dense image batch whose channels are innermost."""
+    return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+
+
+def is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether the elements fill their memory without overlap, in any order of dimensions."""
+    step = 1
+    for extent, jump in sorted(zip(size, stride, strict=True), key=lambda pair: pair[1]):
+        if extent == 1:
+            continue
+        if jump != step:
+            return False
+        step *= extent
+    return True
+
+
+def broadcast_sizes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """The common size that all shapes expand to, or None."""
+    rank = max(len(shape) for shape in shapes)
+    result = [1] * rank
+    for shape in shapes:
+        for dim, extent in enumerate(shape, rank - len(shape)):
+            if extent == 1 or extent == result[dim]:
+                continue
+            if result[dim] != 1:
+                return None
+            result[dim] = extent
+    return tuple(result)
+
+
+def elementwise(dtype: torch.dtype, operands: Sequence[Tensor]) -> Geometry | None:
+    """The geometry that torch's TensorIterator gives a fresh output; None when the sizes do not
+    broadcast.
+
+    Source: the published behaviour of TensorIterator. Operands of one dense layout hand that layout
+    on; else dimensions are ordered by the operands' strides, the first operand that tells two
+    dimensions apart deciding.
+    """
+    first = operands[0]
+    size = tuple(first.shape)
+    stride = first.stride()
+    if all(other.shape == size for other in operands[1:]):
+        if all(other.is_contiguous() for other in operands):
+            return contiguous(dtype, size)
+        if len(size) == 4 and all(
+            other.is_contiguous(memory_format=torch.channels_last) for other in operands
+        ):
+            return channels_last(dtype, size)
+        if all(other.stride() == stride for other in operands[1:]) and is_dense(size, stride):
+            return Geometry(dtype, size, stride)
+    else:
+        broadcast = broadcast_sizes([tuple(operand.shape) for operand in operands])
+        if broadcast is None:
+            return None
+        size = broadcast
+    rank = len(size)
+    strides = [
+        [0] * (rank - operand.dim())
+        + [
+            0 if extent == 1 and size[rank - operand.dim() + dim] != 1 else operand.stride(dim)
+            for dim, extent in enumerate(operand.shape)
+        ]
+        for operand in operands
+        if operand.dim()
+    ]
+    return ordered_by_strides(dtype, size, strides)
+
+
+def ordered_by_strides(
+    dtype: torch.dtype, size: tuple[int, ...], operands: Sequence[Sequence[int]]
+) -> Geometry:
+    """A dense geometry whose dimensions are in the order in which operands of these strides visit
+    memory.
+    """
+    rank = len(size)
+
+    def comes_later(a: int, b: int) -> int:
+        """Whether dimension `a` is outside dimension `b`: 1 yes, -1 no, 0 undecided."""
+        for strides in operands:
+            if strides[a] == 0 or strides[b] == 0:
+                continue
+            if strides[a] != strides[b]:
+                return 1 if strides[a] > strides[b] else -1
+            if size[a] > size[b]:
+                return 1
+        return 0
+
+    order = list(range(rank - 1, -1, -1))  # innermost first
+    for start in range(1, rank):
+        position = start
+        for other in range(start - 1, -1, -1):
+            verdict = comes_later(order[other], order[position])
+            if verdict > 0:
+                order[other], order[position] = order[position], order[other]
+                position = other
+            elif verdict < 0:
+                break
+    strides = [0] * rank
+    step = 1
+    for dim in order:
+        strides[dim] = step
+        step *= max(size[dim], 1)
+    return Geometry(dtype, size, tuple(strides))
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float, bool)) and not isinstance(value, Tensor)
+
+
+def named(rule: Rule, names: str) -> dict[Any, Rule]:
+    """`rule` for each operator in `names`, written `name` or `name.overload`."""
+    rows = {}
+    for name in names.split():
+        packet, _, overload = name.partition(".")
+        rows[getattr(getattr(aten, packet), overload or "default")] = rule
+    return rows

@@ -1,0 +1,146 @@
+"""Geometry of operators that gather, join and pad."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusewright.fake_rules.geometry import (
+    Geometry,
+    Rule,
+    broadcast_sizes,
+    contiguous,
+    is_channels_last,
+    named,
+    ordered_by_strides,
+)
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Geometry | None:
+    """Concatenation of contiguous tensors of one type and rank."""
+    first = tensors[0]
+    rank = first.dim()
+    if rank == 0 or not -rank <= dim < rank:
+        return None
+    axis = dim % rank
+    size = list(first.shape)
+    for other in tensors[1:]:
+        if other.dtype != first.dtype or other.dim() != rank:
+            return None
+        if any(other.shape[d] != size[d] for d in range(rank) if d != axis):
+            return None
+        size[axis] += other.shape[axis]
+    return contiguous(first.dtype, size) if all(t.is_contiguous() for t in tensors) else None
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Geometry | None:
+    """stack of contiguous tensors of one type and size."""
+    first = tensors[0]
+    rank = first.dim() + 1
+    if not -rank <= dim < rank:
+        return None
+    if any(
+        t.dtype != first.dtype or t.shape != first.shape or not t.is_contiguous() for t in tensors
+    ):
+        return None
+    axis = dim % rank
+    return contiguous(first.dtype, (*first.shape[:axis], len(tensors), *first.shape[axis:]))
+
+
+def repeat(x: Tensor, times: Sequence[int]) -> Geometry | None:
+    """repeat: `times` may have more dimensions than `x`."""
+    if len(times) < x.dim() or any(count < 0 for count in times):
+        return None
+    sizes = (*(1 for _ in range(len(times) - x.dim())), *x.shape)
+    return contiguous(x.dtype, [size * count for size, count in zip(sizes, times, strict=True)])
+
+
+def padded(x: Tensor, pad: Sequence[int], value: Any = 0) -> Geometry | None:
+    """constant_pad_nd of a contiguous tensor; `pad` begins with the last dimension."""
+    if not x.is_contiguous() or is_channels_last(x) or len(pad) % 2 or len(pad) > 2 * x.dim():
+        return None
+    sizes = list(x.shape)
+    for position, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
+        sizes[-position] += before + after
+    return contiguous(x.dtype, sizes) if all(size > 0 for size in sizes) else None
+
+
+def triangle(x: Tensor, diagonal: int = 0) -> Geometry | None:
+    """tril, triu."""
+    return contiguous(x.dtype, x.shape) if x.is_contiguous() and x.dim() >= 2 else None
+
+
+def embedding(weight: Tensor, indices: Tensor, *options: Any) -> Geometry | None:
+    """Rows of `weight` by `indices`."""
+    if weight.dim() != 2 or indices.dtype not in (torch.int64, torch.int32):
+        return None
+    return contiguous(weight.dtype, (*indices.shape, weight.shape[1]))
+
+
+def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Geometry | None:
+    """gather: the sizes of the index."""
+    rank = x.dim()
+    if rank == 0 or index.dim() != rank or index.dtype not in (torch.int64, torch.int32):
+        return None
+    others = (d for d in range(rank) if d != dim % rank)
+    if not -rank <= dim < rank or any(index.shape[d] > x.shape[d] for d in others):
+        return None
+    return contiguous(x.dtype, index.shape)
+
+
+def index_select(x: Tensor, dim: int, index: Tensor) -> Geometry | None:
+    """index_select: as many along `dim` as the index has."""
+    rank = x.dim()
+    if rank == 0 or index.dim() != 1 or not -rank <= dim < rank:
+        return None
+    if index.dtype not in (torch.int64, torch.int32):
+        return None
+    axis = dim % rank
+    return contiguous(x.dtype, (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]))
+
+
+def advanced_index(x: Tensor, indices: Sequence[Tensor | None]) -> Geometry | None:
+    """index.Tensor by integers. Indexed dimensions that are not neighbours move to the front.
+
+    Source: the published behaviour of advanced indexing, which runs one TensorIterator over the
+    source, its indexed dimensions replaced by the indices' with stride 0, and the indices.
+    """
+    chosen = [dim for dim, index in enumerate(indices) if index is not None]
+    given = [index for index in indices if index is not None]
+    if not given or any(index.dtype not in (torch.int64, torch.int32) for index in given):
+        return None
+    if len(indices) > x.dim():
+        return None
+    shape = broadcast_sizes([tuple(index.shape) for index in given])
+    if shape is None:
+        return None
+    neighbours = chosen[-1] - chosen[0] + 1 == len(chosen)
+    before = range(chosen[0]) if neighbours else range(0)
+    rest = [dim for dim in range(x.dim()) if dim not in chosen and dim not in before]
+    size = (*(x.shape[d] for d in before), *shape, *(x.shape[d] for d in rest))
+    source = [*(x.stride(d) for d in before), *(0 for _ in shape), *(x.stride(d) for d in rest)]
+    operands = [source]
+    for index in given:
+        lead = len(shape) - index.dim()
+        own = [
+            0 if extent == 1 and shape[lead + d] != 1 else index.stride(d)
+            for d, extent in enumerate(index.shape)
+        ]
+        operands.append([0] * (len(before) + lead) + own + [0] * len(rest))
+    return ordered_by_strides(x.dtype, size, operands)
+
+
+RULES: dict[Any, Rule] = {
+    **named(cat, "cat"),
+    **named(stack, "stack"),
+    **named(repeat, "repeat"),
+    **named(padded, "constant_pad_nd"),
+    **named(triangle, "tril triu"),
+    **named(embedding, "embedding"),
+    **named(gather, "gather"),
+    **named(index_select, "index_select"),
+    **named(advanced_index, "index.Tensor"),
+}

@@ -1,0 +1,189 @@
+"""Geometry of pointwise operators: sizes broadcast, types are promoted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusewright.fake_rules.geometry import (
+    Geometry,
+    Rule,
+    broadcast_sizes,
+    elementwise,
+    is_number,
+    named,
+)
+
+
+def _float_of(dtype: torch.dtype) -> torch.dtype | None:
+    if dtype.is_complex:
+        return None
+    return dtype if dtype.is_floating_point else torch.get_default_dtype()
+
+
+def unary_to_float(x: Tensor, **options: Any) -> Geometry | None:
+    """exp, tanh …: integers become the default floating type."""
+    dtype = _float_of(x.dtype)
+    return None if dtype is None or options else elementwise(dtype, (x,))
+
+
+def unary_float_only(x: Tensor, *parameters: Any, **options: Any) -> Geometry | None:
+    """gelu, silu …: defined on floating types alone, given back unchanged."""
+    return elementwise(x.dtype, (x,)) if x.dtype.is_floating_point else None
+
+
+def unary_same(x: Tensor, *parameters: Any, **options: Any) -> Geometry | None:
+    """neg, abs, floor …: the type stays; bool and complex are left to torch."""
+    if x.dtype.is_complex or x.dtype is torch.bool:
+        return None
+    return elementwise(x.dtype, (x,))
+
+
+def unary_to_bool(x: Tensor) -> Geometry | None:
+    """isnan, logical_not …"""
+    return elementwise(torch.bool, (x,))
+
+
+def bounded(x: Tensor, low: Any = None, high: Any = None) -> Geometry | None:
+    """clamp with numbers: only where the bounds do not change the type."""
+    if not x.dtype.is_floating_point or (low is None and high is None):
+        return None
+    if not all(bound is None or is_number(bound) for bound in (low, high)):
+        return None
+    return elementwise(x.dtype, (x,))
+
+
+def _promoted(x: Any, y: Any) -> tuple[torch.dtype, tuple[Tensor, ...]] | None:
+    """The type that torch computes `x op y` in, and the tensors among the two; None for complex
+    numbers.
+    """
+    tensors = tuple(operand for operand in (x, y) if isinstance(operand, Tensor))
+    if not all(isinstance(operand, Tensor) or is_number(operand) for operand in (x, y)):
+        return None
+    if len(tensors) == 2 and x.dtype == y.dtype:
+        dtype = x.dtype
+    else:
+        # On the tensors inside: on a subclass torch would dispatch even this question.
+        dtype = torch.result_type(getattr(x, "meta_tensor", x), getattr(y, "meta_tensor", y))
+    return None if dtype.is_complex else (dtype, tensors)
+
+
+def binary(x: Any, y: Any, *, alpha: Any = 1) -> Geometry | None:
+    """add, mul, maximum …: the promoted type of both; bool arithmetic is left to torch."""
+    found = _promoted(x, y)
+    if found is None or found[0] is torch.bool or not is_number(alpha):
+        return None
+    if isinstance(alpha, float) and not found[0].is_floating_point:
+        return None
+    return elementwise(*found)
+
+
+def binary_or_bool(x: Any, y: Any) -> Geometry | None:
+    """Like `binary` for operators that take bool: mul, bitwise_and, maximum."""
+    found = _promoted(x, y)
+    return None if found is None else elementwise(*found)
+
+
+def binary_bitwise(x: Any, y: Any) -> Geometry | None:
+    """bitwise_and …: integers and bool."""
+    found = _promoted(x, y)
+    return None if found is None or found[0].is_floating_point else elementwise(*found)
+
+
+def binary_to_float(x: Any, y: Any) -> Geometry | None:
+    """div, atan2: integers become the default floating type."""
+    found = _promoted(x, y)
+    if found is None:
+        return None
+    dtype = _float_of(found[0])
+    return None if dtype is None else elementwise(dtype, found[1])
+
+
+def rounded_division(x: Any, y: Any, *, rounding_mode: str | None = None) -> Geometry | None:
+    """div with a rounding mode: integers stay integers."""
+    return binary_to_float(x, y) if rounding_mode is None else binary(x, y)
+
+
+def comparison(x: Any, y: Any) -> Geometry | None:
+    """eq, lt, logical_and …"""
+    found = _promoted(x, y)
+    return None if found is None else elementwise(torch.bool, found[1])
+
+
+def power(x: Any, y: Any) -> Geometry | None:
+    """pow: floating results alone; negative integer exponents are left to torch."""
+    found = _promoted(x, y)
+    if found is None or not found[0].is_floating_point:
+        return None
+    return elementwise(*found)
+
+
+def where(condition: Tensor, x: Any, y: Any) -> Geometry | None:
+    """where.self: the promoted type of the two values."""
+    found = _promoted(x, y)
+    if found is None or condition.dtype is not torch.bool:
+        return None
+    return elementwise(found[0], (condition, *found[1]))
+
+
+def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Geometry | None:
+    """masked_fill: the type of `x`; the layout of `x` when the mask only expands to it."""
+    if mask.dtype is not torch.bool or broadcast_sizes([tuple(x.shape), tuple(mask.shape)]) is None:
+        return None
+    return elementwise(x.dtype, (x, mask)) if x.is_contiguous() else None
+
+
+def fused(x: Tensor, y: Tensor, z: Tensor, *, value: Any = 1) -> Geometry | None:
+    """addcmul, addcdiv of floating tensors of one type."""
+    if not x.dtype.is_floating_point or not x.dtype == y.dtype == z.dtype:
+        return None
+    return elementwise(x.dtype, (x, y, z))
+
+
+def interpolated(x: Tensor, y: Tensor, weight: Any) -> Geometry | None:
+    """lerp of floating tensors of one type."""
+    operands = (x, y, weight) if isinstance(weight, Tensor) else (x, y)
+    if not x.dtype.is_floating_point or any(operand.dtype != x.dtype for operand in operands):
+        return None
+    return elementwise(x.dtype, operands)
+
+
+RULES: dict[Any, Rule] = {
+    **named(
+        unary_to_float,
+        "exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan asinh"
+        " acosh atanh sqrt rsqrt reciprocal sigmoid erf erfc erfinv lgamma digamma",
+    ),
+    **named(
+        unary_float_only,
+        "gelu silu hardswish hardsigmoid hardtanh elu leaky_relu softplus mish",
+    ),
+    **named(unary_same, "neg abs relu floor ceil trunc round sign bitwise_not"),
+    **named(unary_to_bool, "logical_not isnan isinf"),
+    **named(bounded, "clamp clamp_min clamp_max"),
+    **named(
+        binary,
+        "add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar remainder.Tensor"
+        " remainder.Scalar fmod.Tensor fmod.Scalar floor_divide.default",
+    ),
+    **named(binary_or_bool, "mul.Tensor mul.Scalar maximum minimum"),
+    **named(
+        binary_bitwise,
+        "bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar"
+        " bitwise_xor.Tensor",
+    ),
+    **named(binary_to_float, "div.Tensor div.Scalar atan2 xlogy.Tensor special_xlog1py logaddexp"),
+    **named(rounded_division, "div.Tensor_mode div.Scalar_mode"),
+    **named(
+        comparison,
+        "eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar"
+        " gt.Tensor gt.Scalar ge.Tensor ge.Scalar logical_and logical_or logical_xor",
+    ),
+    **named(power, "pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar hypot copysign.Tensor"),
+    **named(where, "where.self"),
+    **named(masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
+    **named(fused, "addcmul addcdiv"),
+    **named(interpolated, "lerp.Scalar lerp.Tensor"),
+}

@@ -1,0 +1,153 @@
+"""Geometry of matrix products, attention, pooling and convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusewright import torch_compat
+from fusewright.fake_rules.geometry import (
+    Geometry,
+    Rule,
+    broadcast_sizes,
+    channels_last,
+    contiguous,
+    elementwise,
+    is_channels_last,
+    named,
+)
+
+
+def mm(a: Tensor, b: Tensor) -> Geometry | None:
+    """a @ b for matrices of one type."""
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or a.dtype != b.dtype:
+        return None
+    return contiguous(a.dtype, (a.shape[0], b.shape[1]))
+
+
+def bmm(a: Tensor, b: Tensor) -> Geometry | None:
+    """a @ b for batches of matrices of one type."""
+    if a.dim() != 3 or b.dim() != 3 or a.dtype != b.dtype:
+        return None
+    if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
+        return None
+    return contiguous(a.dtype, (a.shape[0], a.shape[1], b.shape[2]))
+
+
+def baddbmm(
+    bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> Geometry | None:
+    """bias + a @ b for batches of matrices of one type."""
+    product = bmm(a, b)
+    if product is None or bias.dtype != a.dtype:
+        return None
+    if broadcast_sizes([tuple(bias.shape), product.size]) != product.size:
+        return None
+    return product
+
+
+def addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Geometry | None:
+    """bias + a @ b for matrices of one type."""
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
+        return None
+    if not (bias.dtype == a.dtype == b.dtype):
+        return None
+    size = (a.shape[0], b.shape[1])
+    if broadcast_sizes([tuple(bias.shape), size]) != size:
+        return None
+    return contiguous(a.dtype, size)
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Any:
+    """_scaled_dot_product_flash_attention_for_cpu: (output like the query, logarithms [batch,
+    heads, length]).
+    """
+    batch, heads, length, _ = query.shape
+    output = elementwise(query.dtype, (query,))
+    dtype = query.dtype if query.dtype is torch.float64 else torch.float32
+    logarithms = Geometry(dtype, (batch, heads, length), (length * heads, 1, heads))
+    return None if output is None or query.numel() == 0 else (output, logarithms)
+
+
+def max_pool(
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Geometry, Geometry] | None:
+    """max_pool2d_with_indices of a contiguous batch of images: values and int64 indices."""
+    if ceil_mode or x.dim() != 4 or not x.is_contiguous() or is_channels_last(x) or x.numel() == 0:
+        return None
+    sizes = []
+    for axis in range(2):
+        k, s, p, d = (
+            values[axis] if len(values) > 1 else values[0]
+            for values in (kernel, stride or kernel, padding, dilation)
+        )
+        sizes.append((x.shape[2 + axis] + 2 * p - d * (k - 1) - 1) // s + 1)
+        if s <= 0 or 2 * p > k or sizes[-1] < 1:
+            return None
+    size = (*x.shape[:2], *sizes)
+    return contiguous(x.dtype, size), contiguous(torch.int64, size)
+
+
+def convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Geometry | None:
+    """convolution; the layout is that of the library that runs it on the real device."""
+    rank = x.dim() - 2
+    if rank < 1 or weight.dim() != x.dim() or x.dtype != weight.dtype or x.numel() == 0:
+        return None
+    taken, given = (weight.shape[0], weight.shape[1] * groups)
+    if not transposed:
+        taken, given = (weight.shape[1] * groups, weight.shape[0])
+    if x.shape[1] != taken or weight.shape[0] % groups:
+        return None
+    if bias is not None and (bias.dtype != x.dtype or tuple(bias.shape) != (given,)):
+        return None
+    sizes = [x.shape[0], given]
+    for axis in range(rank):
+        s, p, d, extra = (
+            values[axis] if len(values) > 1 else values[0]
+            for values in (stride, padding, dilation, output_padding)
+        )
+        reach = d * (weight.shape[2 + axis] - 1) + 1
+        extent = x.shape[2 + axis]
+        if transposed:
+            sizes.append((extent - 1) * s - 2 * p + reach + extra)
+        elif s > 0 and extent + 2 * p >= reach:
+            sizes.append((extent + 2 * p - reach) // s + 1)
+        else:
+            return None
+    if min(sizes) <= 0:
+        return None
+    layout = torch_compat.convolution_memory_format(
+        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+    )
+    if layout is torch.contiguous_format:
+        return contiguous(x.dtype, sizes)
+    return channels_last(x.dtype, sizes)
+
+
+RULES: dict[Any, Rule] = {
+    **named(mm, "mm"),
+    **named(bmm, "bmm"),
+    **named(baddbmm, "baddbmm"),
+    **named(addmm, "addmm"),
+    **named(attention, "_scaled_dot_product_flash_attention_for_cpu"),
+    **named(max_pool, "max_pool2d_with_indices"),
+    **named(convolution, "convolution"),
+}

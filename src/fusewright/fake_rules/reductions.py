@@ -1,0 +1,165 @@
+"""Geometry of reductions, softmax and normalisations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusewright.fake_rules.geometry import Geometry, Rule, contiguous, is_channels_last, named
+
+
+def _reduced_size(x: Tensor, dims: Any, keepdim: bool) -> tuple[int, ...] | None:
+    if isinstance(dims, int):
+        dims = (dims,)
+    rank = x.dim()
+    if not dims:
+        dims = range(rank)
+    elif rank == 0 or not all(-rank <= dim < rank for dim in dims):
+        return None
+    chosen = {dim % rank for dim in dims}
+    if len(chosen) != len(dims):
+        return None
+    if keepdim:
+        return tuple(1 if dim in chosen else extent for dim, extent in enumerate(x.shape))
+    return tuple(extent for dim, extent in enumerate(x.shape) if dim not in chosen)
+
+
+def mean(
+    x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Geometry | None:
+    """mean over dimensions of a floating tensor."""
+    size = _reduced_size(x, dim, keepdim)
+    result = dtype or x.dtype
+    return None if size is None or not result.is_floating_point else contiguous(result, size)
+
+
+def total(
+    x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Geometry | None:
+    """sum over dimensions: integers and bool are summed in int64."""
+    size = _reduced_size(x, dim, keepdim)
+    if size is None or x.dtype.is_complex:
+        return None
+    natural = x.dtype if x.dtype.is_floating_point else torch.int64
+    return contiguous(dtype or natural, size)
+
+
+def extreme(x: Tensor, dim: Any = (), keepdim: bool = False) -> Geometry | None:
+    """amax, amin; empty reductions are left to torch, which refuses them."""
+    size = _reduced_size(x, dim, keepdim)
+    return None if size is None or x.numel() == 0 else contiguous(x.dtype, size)
+
+
+def truth(x: Tensor, dim: Any = None, keepdim: bool = False) -> Geometry | None:
+    """any, all: bool; uint8 is left to torch."""
+    size = _reduced_size(x, dim, keepdim)
+    return None if size is None or x.dtype is torch.uint8 else contiguous(torch.bool, size)
+
+
+def position(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Geometry | None:
+    """argmax, argmin: int64 indices; empty ones are left to torch, which refuses them."""
+    size = _reduced_size(x, dim, keepdim)
+    return None if size is None or x.numel() == 0 else contiguous(torch.int64, size)
+
+
+def extreme_with_position(
+    x: Tensor, dim: int, keepdim: bool = False
+) -> tuple[Geometry, Geometry] | None:
+    """max.dim, min.dim: values and their int64 indices."""
+    size = _reduced_size(x, dim, keepdim)
+    if size is None or x.numel() == 0:
+        return None
+    return contiguous(x.dtype, size), contiguous(torch.int64, size)
+
+
+def variance(
+    x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Geometry | None:
+    """var, std of floating tensors."""
+    size = _reduced_size(x, dim, keepdim)
+    return None if size is None or not x.dtype.is_floating_point else contiguous(x.dtype, size)
+
+
+def running(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Geometry | None:
+    """cumsum, cumprod: integers are accumulated in int64."""
+    if not -max(x.dim(), 1) <= dim < max(x.dim(), 1):
+        return None
+    natural = x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64
+    return contiguous(dtype or natural, x.shape)
+
+
+def same_contiguous(x: Tensor, *parameters: Any) -> Geometry | None:
+    """_softmax, _log_softmax without a change of type: contiguous for every layout."""
+    if parameters[1:] != (False,) or not x.dtype.is_floating_point:
+        return None
+    return contiguous(x.dtype, x.shape)
+
+
+def layer_norm(
+    x: Tensor, normalized: Any, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Geometry, ...] | None:
+    """native_layer_norm on the CPU: (output, mean, reciprocal deviation), contiguous."""
+    axis = x.dim() - len(normalized)
+    parameters = [p for p in (weight, bias) if p is not None]
+    if x.device.type != "cpu" or axis < 0 or tuple(x.shape[axis:]) != tuple(normalized):
+        return None
+    if any(p.dtype != x.dtype or tuple(p.shape) != tuple(normalized) for p in parameters):
+        return None
+    statistics = contiguous(x.dtype, (*x.shape[:axis], *(1 for _ in normalized)))
+    return contiguous(x.dtype, x.shape), statistics, statistics
+
+
+def batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Geometry, ...] | None:
+    """native_batch_norm in inference on the CPU: the saved statistics are empty."""
+    if training or x.device.type != "cpu" or not (x.is_contiguous() or is_channels_last(x)):
+        return None
+    if any(p is not None and p.dtype != x.dtype for p in (weight, bias, mean, variance)):
+        return None
+    empty = contiguous(x.dtype, (0,))
+    return Geometry(x.dtype, tuple(x.shape), x.stride()), empty, empty
+
+
+def group_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    n: int,
+    c: int,
+    spatial: int,
+    groups: int,
+    eps: float,
+) -> tuple[Geometry, ...] | None:
+    """native_group_norm of a contiguous tensor: (output, mean, reciprocal standard deviation)."""
+    if x.device.type != "cpu" or not x.is_contiguous() or is_channels_last(x):
+        return None
+    if any(p is not None and p.dtype != x.dtype for p in (weight, bias)) or c % groups:
+        return None
+    statistics = contiguous(x.dtype, (n, groups))
+    return contiguous(x.dtype, x.shape), statistics, statistics
+
+
+RULES: dict[Any, Rule] = {
+    **named(mean, "mean.dim mean"),
+    **named(total, "sum.dim_IntList sum"),
+    **named(extreme, "amax amin"),
+    **named(truth, "any any.dim any.dims all all.dim all.dims"),
+    **named(position, "argmax argmin"),
+    **named(extreme_with_position, "max.dim min.dim"),
+    **named(variance, "var.correction std.correction"),
+    **named(running, "cumsum cumprod"),
+    **named(same_contiguous, "_softmax _log_softmax"),
+    **named(layer_norm, "native_layer_norm"),
+    **named(batch_norm, "native_batch_norm"),
+    **named(group_norm, "native_group_norm"),
+}
