@@ -331,6 +331,28 @@ def test_library_calls_are_reported() -> None:
     assert ("extern", "aten.linalg_inv_ex.default") in {(e.kind, e.message) for e in context.events}
 
 
+def test_single_numbers_from_the_cpu_are_copied_to_the_device_once() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from fusewright.aot.graph import AtenGraph
+
+    graph = torch.fx.Graph()
+    with FakeTensorMode():
+        values = torch.empty(4, device="cuda"), torch.empty(())
+    x, scale = graph.placeholder("x"), graph.placeholder("scale")
+    first = graph.call_function(torch.ops.aten.mul.Tensor, (x, scale))
+    second = graph.call_function(torch.ops.aten.add.Tensor, (first, scale))
+    graph.output((second,))
+    for node, value in zip((x, scale, first, second), (*values, values[0], values[0]), strict=True):
+        node.meta["val"] = value
+    program = lower(AtenGraph(graph), CompileContext())
+    copy, body = program.statements
+    assert isinstance(copy, ExternKernel)
+    assert copy.operator == "aten._to_copy.default"
+    assert isinstance(body, ComputedBuffer)
+    assert body.outputs[0].layout.device.startswith("cuda")
+
+
 def test_origins_name_every_operator_of_a_statement() -> None:
     result = lowered(lambda x: F.gelu(x + 1), torch.randn(3))
     (origins,) = result.program.origins.values()

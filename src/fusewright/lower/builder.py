@@ -25,6 +25,8 @@ from fusewright.ir.program import (
     Buffer,
     BufferReference,
     ComputedBuffer,
+    Enumerated,
+    ExternKernel,
     Layout,
     Pointwise,
     Reduction,
@@ -231,6 +233,32 @@ class Builder:
             ):
                 self.realise(Box(storage, storage.size))
 
+    def on_device(self, box: Box, device: str) -> Box:
+        """`box` where a kernel of `device` can read it: eager allows single numbers from elsewhere.
+
+        An expression that reads no memory can be computed anywhere.
+        """
+        value = box.storage.value
+        if value is not None and not self.costs.cost(value).loads:
+            return box
+        operand = self.operand(box)
+
+        def copied() -> Box:
+            stride = contiguous_strides(box.size)
+            layout = Layout(dtype=box.dtype, size=box.size, stride=stride, device=device)
+            made = self.buffer(layout)
+            call = ExternKernel(
+                outputs=(made,),
+                operator="aten._to_copy.default",
+                arguments=(operand,),
+                keywords=(("device", Enumerated("device", device)),),
+            )
+            self.statements.append(call)
+            self.origins[made.name] = box.storage.origins
+            return self.input(made)
+
+        return self.remember(("on device", operand, device), copied)
+
     # Statements ----------------------------------------------------------------------------------
 
     def is_computed(self, buffer: Buffer) -> bool:
@@ -279,6 +307,8 @@ class Call:
         compute type.
         """
         builder = self.builder
+        if box.device != self.result.device:
+            box = builder.on_device(box, self.result.device)
         if len(at) != box.rank:
             at = at[len(at) - box.rank :]
         if any(extent == 1 for extent in box.size):
