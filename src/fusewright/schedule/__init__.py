@@ -1,8 +1,9 @@
 """Scheduling: dependencies, loop simplification, fusion, order, buffer lifetimes and reuse.
 
-Read in this order: `schedule` (the whole floor as one function), `analysis` and `nest` (its working
-form), then the passes as they run: `dead_code`, `inline`, `split`, `simplify`, `align`, `fusion`,
-`stages`, `order`, `names`, `lifetimes`.
+Read in this order: `schedule` (the whole floor as one function); `nest`, its working form, with
+`analysis`, `effects` and `dependencies`; then the passes as they run: `dead_code`, `split`,
+`simplify`, `inline` (with `invert`), `fusion` (with `align`), `batch`, `order`, `stages` (with
+`names`). `lifetimes` and `traffic` answer questions about the result.
 """
 
 from __future__ import annotations
