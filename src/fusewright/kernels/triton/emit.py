@@ -169,6 +169,8 @@ class _KernelWriter:
         if self.tiling.rank > 1:
             inside = [":" if n == axis.position else "None" for n in range(self.tiling.rank)]
             lanes += f"[{', '.join(inside)}]"
+        if self.tiling.wide and axis not in self.tiling.outer:
+            lanes += ".to(tl.int64)"
         return f"{axis.name} = {start}{lanes}"
 
     def mask(self, axis: Axis) -> None:
@@ -243,12 +245,13 @@ class _KernelWriter:
     # Memory ---------------------------------------------------------------------------------------
 
     def store(self, buffer: str, index: Index, value: Value, axis: Axis | None) -> None:
-        address = self.values.address(buffer, index)
-        ones = [a for a in self.tiling.outer if a.extent == 1 and a.symbol not in index.free()]
-        if axis is not None and axis.extent == 1 and axis.symbol not in index.free():
-            ones.append(axis)
-        if self.tiling.rank > 1 or not index.free():
-            address += "".join(f" + {one.name}" for one in ones)
+        # Where an axis has one point, its variable is 0: it gives the address the tile's shape.
+        along = (*self.tiling.outer, *(() if axis is None else (axis,)))
+        shaped = index
+        for one in along:
+            if one.extent == 1 and one.symbol not in index.free():
+                shaped = shaped + one.symbol
+        address = self.values.address(buffer, shaped)
         mask = self.values.mask_of(self.values.index_axes(index))
         text = self.values.typed(value)
         self.body.add(f"tl.store({address}, {text}{f', {mask}' if mask else ''})")

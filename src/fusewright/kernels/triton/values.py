@@ -268,6 +268,8 @@ class Writer:
         return bool(self.otherwise(load, guards)) and id(load) in self.names
 
     def address(self, buffer: str, index: Index) -> str:
+        if index == 0:
+            return buffer
         text = self.index(index)
         return f"{buffer} + {text}" if _is_sum(index) else f"{buffer} + ({text})"
 
