@@ -319,6 +319,11 @@ def change_geometry(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict
     return tensor
 
 
+def refuse(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`resize_`, `set_`: the tensor gets other memory, which a fake cannot follow."""
+    raise UnsupportedOperator(f"{op} gives a tensor other memory and cannot be traced")
+
+
 def device_of(
     mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> torch.device:
@@ -347,6 +352,15 @@ SPECIAL: dict[Any, Handler] = {
             aten.detach_.default,
         ),
         change_geometry,
+    ),
+    **dict.fromkeys(
+        (
+            aten.resize_.default,
+            aten.resize_as_.default,
+            aten.set_.source_Tensor,
+            aten.set_.source_Storage_storage_offset,
+        ),
+        refuse,
     ),
 }
 
