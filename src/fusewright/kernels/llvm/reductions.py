@@ -66,8 +66,8 @@ class Reducer:
             return not lowest
         bits = self.dtype.bits
         if self.dtype.kind == "unsigned":
-            return 0 if lowest else 2**bits - 1
-        return -(2 ** (bits - 1)) if lowest else 2 ** (bits - 1) - 1
+            return 0 if lowest else (1 << bits) - 1
+        return -(1 << (bits - 1)) if lowest else (1 << (bits - 1)) - 1
 
     def step(self, b: Builder, state: State, taken: State) -> State:
         """Combine two states of equal width; what is in `state` came first."""
