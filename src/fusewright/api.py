@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
+import threading
 import types
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -20,7 +22,7 @@ from fusewright.capture import NotCaptured, capture_call
 from fusewright.capture.guard_set import GuardSet, build_guards
 from fusewright.capture.guards import Guard
 from fusewright.capture.handlers import handles
-from fusewright.capture.trace import call_module, root_call
+from fusewright.capture.trace import CALL_MODULE, root_call
 from fusewright.config import Options
 from fusewright.errors import BackendCompilerFailed, FusewrightError, Unsupported
 from fusewright.native import Entry, Frame, FrameCompiler, disable
@@ -141,8 +143,12 @@ class Compiler:
     def _compile_frame(self, frame: Frame) -> Entry | None:
         """What to run in place of a frame, and the guards under which to run it."""
         self.capture_count += 1
+        with _COLLECTOR_PAUSE:
+            return self._compile(frame)
+
+    def _compile(self, frame: Frame) -> Entry:
         try:
-            capture = capture_call(frame.function, frame.locals)
+            capture = capture_call(cast(types.FunctionType, frame.function), frame.locals)
         except NotCaptured as failure:
             return self._uncaptured(frame, failure.guards, failure.error)
         try:
@@ -169,7 +175,8 @@ class Compiler:
             if self.refuses:
                 raise error from None
             self._warn(error)
-        return _entry(frame.function, build_guards(guards, frame.code))
+        function = cast(types.FunctionType, frame.function)
+        return _entry(function, build_guards(guards, frame.code))
 
     def _warn(self, error: Unsupported) -> None:
         text = str(error)
@@ -181,6 +188,35 @@ class Compiler:
                 RuntimeWarning,
                 stacklevel=3,
             )
+
+
+class _CollectorPause:
+    """Keeps the garbage collector from scanning the whole process while any thread compiles.
+
+    Compiling makes objects by the ten thousands, few of them garbage; a full collection beside a
+    large library takes longer than capturing a model.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._was_enabled = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._was_enabled = gc.isenabled()
+                gc.disable()
+            self._users += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._was_enabled:
+                gc.enable()
+
+
+_COLLECTOR_PAUSE = _CollectorPause()
 
 
 def _entry(function: types.FunctionType, guards: GuardSet) -> Entry:
@@ -226,10 +262,9 @@ def _compiled_module(
     keys in `state_dict`.
     """
     cls = type(module)
-    face = type(
-        cls.__name__, (CompiledModule, cls), {"__slots__": (), "__module__": cls.__module__}
-    )
-    compiled = face.__new__(face)
+    namespace = {"__slots__": (), "__module__": cls.__module__}
+    face: Any = type(cls.__name__, (CompiledModule, cls), namespace)
+    compiled = object.__new__(face)
     object.__setattr__(compiled, "__dict__", module.__dict__)
     _MODULES[compiled] = (module, compiler, settings)
     return compiled  # type: ignore[no-any-return]
@@ -250,7 +285,7 @@ class CompiledModule:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         module, compiler, _ = _MODULES[self]
-        return compiler.call(call_module, (module, *args), kwargs)
+        return compiler.call(CALL_MODULE, (module, *args), kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         module, _, settings = _MODULES[self]

@@ -1,6 +1,6 @@
 """The Python language under capture: each function must do, captured, what it does when run."""
 
-# ruff: noqa: B018, B905, C409, C416, C417, RET503, RUF005, RUF015, RUF059, UP031
+# ruff: noqa: B018, B905, C409, C416, C417, RUF005, RUF015, RUF059, UP031
 # (these functions are meant to use every form that the language has)
 
 from __future__ import annotations

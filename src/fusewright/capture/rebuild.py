@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import functools
 import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
@@ -360,7 +361,7 @@ class FunctionWriter:
                 self._store_item(owner, key, item)
             return
         for removed in owner.removed_keys():
-            self.call(dict.__delitem__, [owner, lambda removed=removed: self.constant(removed)])
+            self.call(dict.__delitem__, [owner, functools.partial(self.constant, removed)])
             self.code.pop()
         for _, key, item in owner.changed_entries():
             self._store_item(owner, key, item)
@@ -427,7 +428,7 @@ class FunctionWriter:
         self.source(base)
 
     def _call_on(self, function: Callable[..., Any], base: Source | None, *constants: Any) -> None:
-        pushers = [lambda value=value: self.constant(value) for value in constants]
+        pushers = [functools.partial(self.constant, value) for value in constants]
         self.call(function, [lambda: self._from(base), *pushers])
 
 

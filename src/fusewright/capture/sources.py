@@ -160,6 +160,9 @@ class ConstantSource(Source):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ConstantSource) and other.value is self.value
 
+    def __hash__(self) -> int:
+        return self._hash
+
     @property
     def step(self) -> Step:
         return ("constant", self.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, cast
 
 from torch import fx
 
@@ -17,6 +17,9 @@ def call_module(self: Any, /, *args: Any, **kwargs: Any) -> Any:
     `self(*args, **kwargs)`.
     """
     return self(*args, **kwargs)
+
+
+CALL_MODULE: Final = cast(types.FunctionType, call_module)
 
 
 def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.GraphModule:
@@ -49,4 +52,4 @@ def root_call(
         return function, args, kwargs
     if isinstance(function, types.MethodType) and isinstance(function.__func__, types.FunctionType):
         return function.__func__, (function.__self__, *args), kwargs
-    return call_module, (function, *args), kwargs
+    return CALL_MODULE, (function, *args), kwargs

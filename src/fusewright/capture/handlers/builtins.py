@@ -9,7 +9,7 @@ from typing import Any
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, PURE, handles
 from fusewright.capture.sources import ConstantSource
-from fusewright.capture.values.base import MISSING, NotConstant, Value
+from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value
 from fusewright.capture.values.classes import ClassValue, SuperValue
 from fusewright.capture.values.constant import ConstantValue, boolean
 from fusewright.capture.values.functions import BuiltinValue, FunctionValue, MethodValue
@@ -18,11 +18,11 @@ from fusewright.capture.values.objects import ExceptionValue, ObjectValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, SliceValue
 from fusewright.capture.values.tensors import TensorMethodValue, TensorValue
 
-PURE |= {
+PURE.update({
     abs, ascii, bin, bool, bytes, chr, complex, divmod, float, format, hash, hex, int, len, max,
     min, oct, ord, pow,
     range, repr, round, sorted, str, sum, frozenset,
-}  # fmt: skip
+})  # fmt: skip
 
 
 # -- attributes -----------------------------------------------------------------------------------
@@ -30,7 +30,7 @@ PURE |= {
 
 @handles(getattr)
 def get_attribute(
-    interpreter: Any, owner: Value, name: Value, default: Value | None = None
+    interpreter: Interpreter, owner: Value, name: Value, default: Value | None = None
 ) -> Value:
     if default is None:
         return interpreter.attribute(owner, name.constant())
@@ -39,29 +39,29 @@ def get_attribute(
 
 
 @handles(hasattr)
-def has_attribute(interpreter: Any, owner: Value, name: Value) -> Value:
+def has_attribute(interpreter: Interpreter, owner: Value, name: Value) -> Value:
     return boolean(interpreter.attribute_or_none(owner, name.constant()) is not None)
 
 
 @handles(setattr)
-def set_attribute(interpreter: Any, owner: Value, name: Value, value: Value) -> None:
+def set_attribute(interpreter: Interpreter, owner: Value, name: Value, value: Value) -> None:
     interpreter.set_attribute(owner, name.constant(), value)
 
 
 @handles(delattr)
-def delete_attribute(interpreter: Any, owner: Value, name: Value) -> None:
+def delete_attribute(interpreter: Interpreter, owner: Value, name: Value) -> None:
     owner.delete_attribute(interpreter, name.constant())
 
 
 @handles(object.__getattribute__)
-def object_get_attribute(interpreter: Any, owner: Value, name: Value) -> Value:
+def object_get_attribute(interpreter: Interpreter, owner: Value, name: Value) -> Value:
     if isinstance(owner, ObjectValue):
         return owner.generic_attribute(interpreter, name.constant())
     return owner.get_attribute(interpreter, name.constant())
 
 
 @handles(object.__setattr__)
-def object_set_attribute(interpreter: Any, owner: Value, name: Value, value: Value) -> Any:
+def object_set_attribute(interpreter: Interpreter, owner: Value, name: Value, value: Value) -> Any:
     if not isinstance(owner, ObjectValue):
         return DECLINED
     owner.generic_set(interpreter, name.constant(), value)
@@ -69,7 +69,7 @@ def object_set_attribute(interpreter: Any, owner: Value, name: Value, value: Val
 
 
 @handles(object.__delattr__)
-def object_delete_attribute(interpreter: Any, owner: Value, name: Value) -> Any:
+def object_delete_attribute(interpreter: Interpreter, owner: Value, name: Value) -> Any:
     if not isinstance(owner, ObjectValue):
         return DECLINED
     owner.generic_delete(interpreter, name.constant())
@@ -77,12 +77,12 @@ def object_delete_attribute(interpreter: Any, owner: Value, name: Value) -> Any:
 
 
 @handles(vars)
-def variables(interpreter: Any, owner: Value) -> Value:
+def variables(interpreter: Interpreter, owner: Value) -> Value:
     return interpreter.attribute(owner, "__dict__")
 
 
 @handles(callable)
-def is_callable(interpreter: Any, value: Value) -> Value:
+def is_callable(interpreter: Interpreter, value: Value) -> Value:
     if isinstance(
         value, TensorMethodValue | FunctionValue | MethodValue | BuiltinValue | ClassValue
     ):
@@ -94,7 +94,7 @@ def is_callable(interpreter: Any, value: Value) -> Value:
 
 
 @handles(type)
-def type_of(interpreter: Any, value: Value, *rest: Value) -> Value:
+def type_of(interpreter: Interpreter, value: Value, *rest: Value) -> Value:
     if rest:
         raise interpreter.unsupported(
             reasons.UNKNOWN_CALLABLE, function="type(name, bases, namespace)"
@@ -105,7 +105,7 @@ def type_of(interpreter: Any, value: Value, *rest: Value) -> Value:
     return ClassValue(cls, ConstantSource(cls))
 
 
-def _classes(interpreter: Any, value: Value) -> Any:
+def _classes(interpreter: Interpreter, value: Value) -> Any:
     try:
         return value.to_python()
     except NotConstant:
@@ -113,7 +113,7 @@ def _classes(interpreter: Any, value: Value) -> Any:
 
 
 @handles(isinstance)
-def is_instance(interpreter: Any, value: Value, classes: Value) -> Value:
+def is_instance(interpreter: Interpreter, value: Value, classes: Value) -> Value:
     interpreter.read_all([classes])
     wanted = _classes(interpreter, classes)
     cls = value.python_type()
@@ -128,7 +128,7 @@ def is_instance(interpreter: Any, value: Value, classes: Value) -> Value:
 
 
 @handles(issubclass)
-def is_subclass(interpreter: Any, cls: Value, classes: Value) -> Value:
+def is_subclass(interpreter: Interpreter, cls: Value, classes: Value) -> Value:
     interpreter.read_all([classes])
     wanted = _classes(interpreter, classes)
     try:
@@ -138,7 +138,9 @@ def is_subclass(interpreter: Any, cls: Value, classes: Value) -> Value:
 
 
 @handles(super)
-def super_of(interpreter: Any, cls: Value | None = None, instance: Value | None = None) -> Value:
+def super_of(
+    interpreter: Interpreter, cls: Value | None = None, instance: Value | None = None
+) -> Value:
     if cls is None or instance is None:
         frame = interpreter.frames[-1]
         cell = frame.cells.get("__class__")
@@ -153,27 +155,27 @@ def super_of(interpreter: Any, cls: Value | None = None, instance: Value | None 
 
 
 @handles(object.__new__)
-def new_object(interpreter: Any, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+def new_object(interpreter: Interpreter, cls: Value, *arguments: Value, **keywords: Value) -> Value:
     return ObjectValue(cls.constant())
 
 
 @handles(object.__init__)
-def init_object(interpreter: Any, *arguments: Value, **keywords: Value) -> None:
+def init_object(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> None:
     return None
 
 
 @handles(object.__init_subclass__)
-def init_subclass(interpreter: Any, *arguments: Value, **keywords: Value) -> None:
+def init_subclass(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> None:
     return None
 
 
 @handles(object.__eq__)
-def object_equal(interpreter: Any, left: Value, right: Value) -> Value:
+def object_equal(interpreter: Interpreter, left: Value, right: Value) -> Value:
     return boolean(True) if interpreter.identical(left, right) else ConstantValue(NotImplemented)
 
 
 @handles(object.__ne__)
-def object_not_equal(interpreter: Any, left: Value, right: Value) -> Value:
+def object_not_equal(interpreter: Interpreter, left: Value, right: Value) -> Value:
     equal = interpreter.call_special(left, "__eq__", [right])
     if isinstance(equal, ConstantValue) and equal.value is NotImplemented:
         return equal
@@ -181,18 +183,20 @@ def object_not_equal(interpreter: Any, left: Value, right: Value) -> Value:
 
 
 @handles(BaseException.__new__)
-def new_exception(interpreter: Any, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+def new_exception(
+    interpreter: Interpreter, cls: Value, *arguments: Value, **keywords: Value
+) -> Value:
     return ExceptionValue(cls.constant(), arguments)
 
 
 @handles(BaseException.__init__)
-def init_exception(interpreter: Any, instance: Value, *arguments: Value) -> None:
+def init_exception(interpreter: Interpreter, instance: Value, *arguments: Value) -> None:
     if isinstance(instance, ExceptionValue):
         instance.arguments = list(arguments)
 
 
 @handles(BaseException.__str__)
-def exception_text(interpreter: Any, instance: ExceptionValue) -> Value:
+def exception_text(interpreter: Interpreter, instance: ExceptionValue) -> Value:
     match instance.arguments:
         case []:
             return ConstantValue("")
@@ -203,7 +207,7 @@ def exception_text(interpreter: Any, instance: ExceptionValue) -> Value:
 
 
 @handles(BaseException.with_traceback)
-def with_traceback(interpreter: Any, instance: Value, traceback: Value) -> Value:
+def with_traceback(interpreter: Interpreter, instance: Value, traceback: Value) -> Value:
     return instance
 
 
@@ -218,18 +222,20 @@ for _exception in vars(builtins).values():
 
 
 @handles(str)
-def to_string(interpreter: Any, value: Value | None = None, *rest: Value, **keywords: Value) -> Any:
+def to_string(
+    interpreter: Interpreter, value: Value | None = None, *rest: Value, **keywords: Value
+) -> Any:
     if value is None or rest or keywords:
         return DECLINED
     return _text(interpreter, value, "__str__", str)
 
 
 @handles(repr)
-def representation(interpreter: Any, value: Value) -> Any:
+def representation(interpreter: Interpreter, value: Value) -> Any:
     return _text(interpreter, value, "__repr__", repr)
 
 
-def _text(interpreter: Any, value: Value, name: str, function: Any) -> Any:
+def _text(interpreter: Interpreter, value: Value, name: str, function: Any) -> Any:
     interpreter.read_all([value])
     try:
         return ConstantValue(function(value.to_python()))
@@ -246,7 +252,7 @@ def _text(interpreter: Any, value: Value, name: str, function: Any) -> Any:
 
 
 @handles(format)
-def format_value(interpreter: Any, value: Value, specification: Value | None = None) -> Any:
+def format_value(interpreter: Interpreter, value: Value, specification: Value | None = None) -> Any:
     text = "" if specification is None else specification.constant()
     if not isinstance(value, ConstantValue) and not text:
         return to_string(interpreter, value)
@@ -257,36 +263,38 @@ def format_value(interpreter: Any, value: Value, specification: Value | None = N
 
 
 @handles(len)
-def length(interpreter: Any, value: Value) -> Value:
+def length(interpreter: Interpreter, value: Value) -> Value:
     return ConstantValue(interpreter.length(value))
 
 
 @handles(bool)
-def to_bool(interpreter: Any, value: Value | None = None) -> Value:
+def to_bool(interpreter: Interpreter, value: Value | None = None) -> Value:
     return boolean(value is not None and interpreter.truth(value))
 
 
 @handles(int, float, complex)
-def to_number(interpreter: Any, value: Value | None = None, *rest: Value, **keywords: Value) -> Any:
+def to_number(
+    interpreter: Interpreter, value: Value | None = None, *rest: Value, **keywords: Value
+) -> Any:
     if isinstance(value, TensorValue):
         return interpreter.call_tensor_method(value, "item", [], {})
     return DECLINED
 
 
 @handles(abs)
-def absolute(interpreter: Any, value: Value) -> Value:
+def absolute(interpreter: Interpreter, value: Value) -> Value:
     return interpreter.unary("abs", value)
 
 
 @handles(iter)
-def iterate(interpreter: Any, value: Value, *sentinel: Value) -> Any:
+def iterate(interpreter: Interpreter, value: Value, *sentinel: Value) -> Any:
     if sentinel:
         return DECLINED
     return interpreter.iterate(value)
 
 
 @handles(next)
-def next_item(interpreter: Any, iterator: Value, *default: Value) -> Value:
+def next_item(interpreter: Interpreter, iterator: Value, *default: Value) -> Value:
     item = interpreter.next(iterator)
     if item is not None:
         return item
@@ -296,11 +304,11 @@ def next_item(interpreter: Any, iterator: Value, *default: Value) -> Value:
 
 
 @handles(enumerate)
-def enumerated(interpreter: Any, iterable: Value, start: Value | None = None) -> Value:
+def enumerated(interpreter: Interpreter, iterable: Value, start: Value | None = None) -> Value:
     iterator = interpreter.iterate(iterable)
     position = [0 if start is None else start.constant()]
 
-    def advance(interpreter: Any) -> Value | None:
+    def advance(interpreter: Interpreter) -> Value | None:
         item = interpreter.next(iterator)
         if item is None:
             return None
@@ -311,11 +319,11 @@ def enumerated(interpreter: Any, iterable: Value, start: Value | None = None) ->
 
 
 @handles(zip)
-def zipped(interpreter: Any, *iterables: Value, strict: Value | None = None) -> Value:
+def zipped(interpreter: Interpreter, *iterables: Value, strict: Value | None = None) -> Value:
     iterators = [interpreter.iterate(iterable) for iterable in iterables]
     is_strict = strict is not None and interpreter.truth(strict)
 
-    def advance(interpreter: Any) -> Value | None:
+    def advance(interpreter: Interpreter) -> Value | None:
         found: list[Value] = []
         for index, iterator in enumerate(iterators):
             item = interpreter.next(iterator)
@@ -330,22 +338,22 @@ def zipped(interpreter: Any, *iterables: Value, strict: Value | None = None) -> 
 
 
 @handles(map)
-def mapped(interpreter: Any, function: Value, *iterables: Value) -> Value:
+def mapped(interpreter: Interpreter, function: Value, *iterables: Value) -> Value:
     rows = zipped(interpreter, *iterables)
 
-    def advance(interpreter: Any) -> Value | None:
+    def advance(interpreter: Interpreter) -> Value | None:
         row = interpreter.next(rows)
-        return None if row is None else interpreter.call(function, list(row.read_items()))
+        return None if row is None else interpreter.call(function, list(interpreter.items(row)))
 
     return IteratorValue(advance, map)
 
 
 @handles(filter)
-def filtered(interpreter: Any, function: Value, iterable: Value) -> Value:
+def filtered(interpreter: Interpreter, function: Value, iterable: Value) -> Value:
     iterator = interpreter.iterate(iterable)
     keeps_true = isinstance(function, ConstantValue) and function.value is None
 
-    def advance(interpreter: Any) -> Value | None:
+    def advance(interpreter: Interpreter) -> Value | None:
         while (item := interpreter.next(iterator)) is not None:
             verdict = item if keeps_true else interpreter.call(function, [item])
             if interpreter.truth(verdict):
@@ -356,7 +364,7 @@ def filtered(interpreter: Any, function: Value, iterable: Value) -> Value:
 
 
 @handles(reversed)
-def reverse(interpreter: Any, value: Value) -> Value:
+def reverse(interpreter: Interpreter, value: Value) -> Value:
     if isinstance(value, SequenceValue):
         return IteratorValue.over(list(reversed(value.items(interpreter))))
     method = interpreter.special(value, "__reversed__")
@@ -371,7 +379,11 @@ def reverse(interpreter: Any, value: Value) -> Value:
 
 @handles(sorted)
 def sort(
-    interpreter: Any, iterable: Value, *, key: Value | None = None, reverse: Value | None = None
+    interpreter: Interpreter,
+    iterable: Value,
+    *,
+    key: Value | None = None,
+    reverse: Value | None = None,
 ) -> Value:
     result = ListValue(list, list(interpreter.items(iterable)))
     sort_in_place(interpreter, result, key=key, reverse=reverse)
@@ -380,13 +392,17 @@ def sort(
 
 @handles(list.sort)
 def sort_in_place(
-    interpreter: Any, target: Value, *, key: Value | None = None, reverse: Value | None = None
+    interpreter: Interpreter,
+    target: Value,
+    *,
+    key: Value | None = None,
+    reverse: Value | None = None,
 ) -> None:
     """Sort by keys that are known now, or by comparisons of the traced program."""
     assert isinstance(target, ListValue)
     items = list(target.items(interpreter))
     by_item = key is None or (isinstance(key, ConstantValue) and key.value is None)
-    keys = items if by_item else [interpreter.call(key, [item]) for item in items]
+    keys = items if key is None or by_item else [interpreter.call(key, [item]) for item in items]
     interpreter.read_all(keys)
     backwards = reverse is not None and interpreter.truth(reverse)
     try:
@@ -402,27 +418,28 @@ def sort_in_place(
 
 
 @handles(slice)
-def new_slice(interpreter: Any, *parts: Value) -> Value:
+def new_slice(interpreter: Interpreter, *parts: Value) -> Value:
     none = ConstantValue(None)
     match parts:
         case (stop,):
             return SliceValue(none, stop, none)
         case (start, stop):
             return SliceValue(start, stop, none)
-        case _:
-            return SliceValue(*parts)
+        case (start, stop, step):
+            return SliceValue(start, stop, step)
+    interpreter.raise_error(TypeError, f"slice expected 1 to 3 arguments, got {len(parts)}")
 
 
 @handles(property)
-def new_property(interpreter: Any, *parts: Value) -> Any:
+def new_property(interpreter: Interpreter, *parts: Value) -> Any:
     raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="property")
 
 
 @handles(id)
-def identity(interpreter: Any, value: Value) -> Any:
+def identity(interpreter: Interpreter, value: Value) -> Any:
     raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="id")
 
 
 @handles(globals)
-def global_variables(interpreter: Any) -> Any:
+def global_variables(interpreter: Interpreter) -> Any:
     raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="globals")

@@ -10,7 +10,7 @@ import torch
 
 from fusewright.capture.handlers.registry import DECLINED, handles
 from fusewright.capture.interpreter.operators import sequence_item
-from fusewright.capture.values.base import Value
+from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.constant import ConstantValue, boolean
 from fusewright.capture.values.iterators import IteratorValue
 from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
@@ -23,51 +23,51 @@ NOT_IMPLEMENTED = ConstantValue(NotImplemented)
 
 
 @handles(list)
-def make_list(interpreter: Any, iterable: Value | None = None) -> Value:
+def make_list(interpreter: Interpreter, iterable: Value | None = None) -> Value:
     return ListValue(list, [] if iterable is None else list(interpreter.items(iterable)))
 
 
 @handles(tuple)
-def make_tuple(interpreter: Any, iterable: Value | None = None) -> Value:
+def make_tuple(interpreter: Interpreter, iterable: Value | None = None) -> Value:
     return TupleValue(tuple, [] if iterable is None else interpreter.items(iterable))
 
 
 @handles(torch.Size)
-def make_size(interpreter: Any, iterable: Value | None = None) -> Value:
+def make_size(interpreter: Interpreter, iterable: Value | None = None) -> Value:
     return TupleValue(torch.Size, [] if iterable is None else interpreter.items(iterable))
 
 
 @handles(list.__new__)
-def new_list(interpreter: Any, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+def new_list(interpreter: Interpreter, cls: Value, *arguments: Value, **keywords: Value) -> Value:
     return ListValue(cls.constant())
 
 
 @handles(list.__init__)
-def init_list(interpreter: Any, target: ListValue, iterable: Value | None = None) -> None:
+def init_list(interpreter: Interpreter, target: ListValue, iterable: Value | None = None) -> None:
     target.replace(interpreter, [] if iterable is None else interpreter.items(iterable))
 
 
 @handles(tuple.__new__)
-def new_tuple(interpreter: Any, cls: Value, iterable: Value | None = None) -> Value:
+def new_tuple(interpreter: Interpreter, cls: Value, iterable: Value | None = None) -> Value:
     return TupleValue(cls.constant(), [] if iterable is None else interpreter.items(iterable))
 
 
 @handles(dict)
-def make_dict(interpreter: Any, *arguments: Value, **keywords: Value) -> Value:
+def make_dict(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
     result = DictValue(dict)
     update(interpreter, result, *arguments, **keywords)
     return result
 
 
 @handles(collections.OrderedDict)
-def make_ordered_dict(interpreter: Any, *arguments: Value, **keywords: Value) -> Value:
+def make_ordered_dict(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
     result = DictValue(collections.OrderedDict)
     update(interpreter, result, *arguments, **keywords)
     return result
 
 
 @handles(collections.defaultdict)
-def make_default_dict(interpreter: Any, *arguments: Value, **keywords: Value) -> Value:
+def make_default_dict(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
     result = DictValue(collections.defaultdict)
     init_default_dict(interpreter, result, *arguments, **keywords)
     return result
@@ -75,7 +75,7 @@ def make_default_dict(interpreter: Any, *arguments: Value, **keywords: Value) ->
 
 @handles(collections.defaultdict.__init__)
 def init_default_dict(
-    interpreter: Any,
+    interpreter: Interpreter,
     target: DictValue,
     factory: Value | None = None,
     *arguments: Value,
@@ -87,33 +87,33 @@ def init_default_dict(
 
 
 @handles(dict.__new__, collections.OrderedDict.__new__, collections.defaultdict.__new__)
-def new_dict(interpreter: Any, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+def new_dict(interpreter: Interpreter, cls: Value, *arguments: Value, **keywords: Value) -> Value:
     return DictValue(cls.constant())
 
 
 @handles(set)
-def make_set(interpreter: Any, iterable: Value | None = None) -> Value:
+def make_set(interpreter: Interpreter, iterable: Value | None = None) -> Value:
     return _set_of(interpreter, set, [] if iterable is None else interpreter.items(iterable))
 
 
 @handles(frozenset)
-def make_frozenset(interpreter: Any, iterable: Value | None = None) -> Value:
+def make_frozenset(interpreter: Interpreter, iterable: Value | None = None) -> Value:
     return _set_of(interpreter, frozenset, [] if iterable is None else interpreter.items(iterable))
 
 
 @handles(set.__new__, frozenset.__new__)
-def new_set(interpreter: Any, cls: Value, *arguments: Value) -> Value:
+def new_set(interpreter: Interpreter, cls: Value, *arguments: Value) -> Value:
     kind = cls.constant()
     members = interpreter.items(arguments[0]) if arguments and issubclass(kind, frozenset) else []
     return _set_of(interpreter, kind, members)
 
 
 @handles(set.__init__)
-def init_set(interpreter: Any, target: SetValue, iterable: Value | None = None) -> None:
+def init_set(interpreter: Interpreter, target: SetValue, iterable: Value | None = None) -> None:
     target.replace(interpreter, [] if iterable is None else interpreter.items(iterable))
 
 
-def _set_of(interpreter: Any, cls: type, members: list[Value]) -> SetValue:
+def _set_of(interpreter: Interpreter, cls: type, members: list[Value]) -> SetValue:
     result = SetValue(cls)
     for member in members:
         result.add(interpreter, member)
@@ -124,22 +124,22 @@ def _set_of(interpreter: Any, cls: type, members: list[Value]) -> SetValue:
 
 
 @handles(list.__iter__, tuple.__iter__)
-def iterate_sequence(interpreter: Any, value: SequenceValue) -> Value:
+def iterate_sequence(interpreter: Interpreter, value: SequenceValue) -> Value:
     return IteratorValue.over(value.items(interpreter))
 
 
 @handles(list.__len__, tuple.__len__)
-def sequence_length(interpreter: Any, value: Value) -> Any:
+def sequence_length(interpreter: Interpreter, value: Value) -> Any:
     return ConstantValue(value.size) if isinstance(value, SequenceValue) else DECLINED
 
 
 @handles(list.__getitem__, tuple.__getitem__)
-def get_sequence_item(interpreter: Any, value: Value, key: Value) -> Any:
+def get_sequence_item(interpreter: Interpreter, value: Value, key: Value) -> Any:
     return sequence_item(interpreter, value, key) if isinstance(value, SequenceValue) else DECLINED
 
 
 @handles(list.__contains__, tuple.__contains__)
-def sequence_contains(interpreter: Any, value: Value, item: Value) -> Any:
+def sequence_contains(interpreter: Interpreter, value: Value, item: Value) -> Any:
     if not isinstance(value, SequenceValue):
         return DECLINED
     return boolean(
@@ -148,7 +148,7 @@ def sequence_contains(interpreter: Any, value: Value, item: Value) -> Any:
 
 
 @handles(list.__add__, tuple.__add__)
-def concatenate(interpreter: Any, left: Value, right: Value) -> Any:
+def concatenate(interpreter: Interpreter, left: Value, right: Value) -> Any:
     if isinstance(left, ListValue) and isinstance(right, ListValue):
         return ListValue(list, left.items(interpreter) + right.items(interpreter))
     if isinstance(left, TupleValue) and isinstance(right, TupleValue):
@@ -159,7 +159,7 @@ def concatenate(interpreter: Any, left: Value, right: Value) -> Any:
 
 
 @handles(list.__mul__, tuple.__mul__, list.__rmul__, tuple.__rmul__)
-def repeat(interpreter: Any, value: Value, count: Value) -> Any:
+def repeat(interpreter: Interpreter, value: Value, count: Value) -> Any:
     if not isinstance(value, SequenceValue) or not isinstance(count, ConstantValue):
         return NOT_IMPLEMENTED
     if not isinstance(count.value, int):
@@ -169,7 +169,7 @@ def repeat(interpreter: Any, value: Value, count: Value) -> Any:
 
 
 @handles(list.__eq__, tuple.__eq__)
-def sequence_equal(interpreter: Any, left: Value, right: Value) -> Any:
+def sequence_equal(interpreter: Interpreter, left: Value, right: Value) -> Any:
     if not isinstance(left, SequenceValue) or not isinstance(right, SequenceValue):
         return NOT_IMPLEMENTED
     if isinstance(left, ListValue) != isinstance(right, ListValue):
@@ -181,7 +181,7 @@ def sequence_equal(interpreter: Any, left: Value, right: Value) -> Any:
 
 
 def _order(symbol: str, shorter_first: bool) -> Any:
-    def compare(interpreter: Any, left: Value, right: Value) -> Any:
+    def compare(interpreter: Interpreter, left: Value, right: Value) -> Any:
         if not isinstance(left, SequenceValue) or not isinstance(right, SequenceValue):
             return NOT_IMPLEMENTED
         for one, other in zip(left.items(interpreter), right.items(interpreter), strict=False):
@@ -198,7 +198,7 @@ for _symbol, _name in (("<", "__lt__"), ("<=", "__le__"), (">", "__gt__"), (">="
 
 
 @handles(list.index, tuple.index)
-def index_of(interpreter: Any, value: Value, item: Value, *bounds: Value) -> Any:
+def index_of(interpreter: Interpreter, value: Value, item: Value, *bounds: Value) -> Any:
     if not isinstance(value, SequenceValue) or bounds:
         return DECLINED
     for position, candidate in enumerate(value.items(interpreter)):
@@ -208,38 +208,38 @@ def index_of(interpreter: Any, value: Value, item: Value, *bounds: Value) -> Any
 
 
 @handles(list.count, tuple.count)
-def count_of(interpreter: Any, value: Value, item: Value) -> Any:
+def count_of(interpreter: Interpreter, value: Value, item: Value) -> Any:
     if not isinstance(value, SequenceValue):
         return DECLINED
     return ConstantValue(sum(interpreter.equal(one, item) for one in value.items(interpreter)))
 
 
 @handles(list.append)
-def append(interpreter: Any, target: ListValue, item: Value) -> None:
+def append(interpreter: Interpreter, target: ListValue, item: Value) -> None:
     target.append(interpreter, item)
 
 
 @handles(list.extend)
-def extend(interpreter: Any, target: ListValue, iterable: Value) -> None:
+def extend(interpreter: Interpreter, target: ListValue, iterable: Value) -> None:
     added = list(interpreter.items(iterable))
     target.replace(interpreter, [*target.items(interpreter), *added])
 
 
 @handles(list.__iadd__)
-def extend_in_place(interpreter: Any, target: ListValue, iterable: Value) -> Value:
+def extend_in_place(interpreter: Interpreter, target: ListValue, iterable: Value) -> Value:
     extend(interpreter, target, iterable)
     return target
 
 
 @handles(list.insert)
-def insert(interpreter: Any, target: ListValue, index: Value, item: Value) -> None:
+def insert(interpreter: Interpreter, target: ListValue, index: Value, item: Value) -> None:
     items = list(target.items(interpreter))
     items.insert(index.constant(), item)
     target.replace(interpreter, items)
 
 
 @handles(list.pop)
-def pop(interpreter: Any, target: ListValue, index: Value | None = None) -> Value:
+def pop(interpreter: Interpreter, target: ListValue, index: Value | None = None) -> Value:
     items = list(target.items(interpreter))
     try:
         found = items.pop(-1 if index is None else index.constant())
@@ -250,7 +250,7 @@ def pop(interpreter: Any, target: ListValue, index: Value | None = None) -> Valu
 
 
 @handles(list.remove)
-def remove(interpreter: Any, target: ListValue, item: Value) -> None:
+def remove(interpreter: Interpreter, target: ListValue, item: Value) -> None:
     position = index_of(interpreter, target, item).constant()
     items = list(target.items(interpreter))
     del items[position]
@@ -258,22 +258,22 @@ def remove(interpreter: Any, target: ListValue, item: Value) -> None:
 
 
 @handles(list.clear)
-def clear(interpreter: Any, target: ListValue) -> None:
+def clear(interpreter: Interpreter, target: ListValue) -> None:
     target.replace(interpreter, [])
 
 
 @handles(list.reverse)
-def reverse(interpreter: Any, target: ListValue) -> None:
+def reverse(interpreter: Interpreter, target: ListValue) -> None:
     target.replace(interpreter, target.items(interpreter)[::-1])
 
 
 @handles(list.copy)
-def copy_list(interpreter: Any, value: ListValue) -> Value:
+def copy_list(interpreter: Interpreter, value: ListValue) -> Value:
     return ListValue(list, value.items(interpreter))
 
 
 @handles(list.__setitem__)
-def set_list_item(interpreter: Any, target: ListValue, key: Value, item: Value) -> None:
+def set_list_item(interpreter: Interpreter, target: ListValue, key: Value, item: Value) -> None:
     items = list(target.items(interpreter))
     index = key.constant()
     try:
@@ -287,7 +287,7 @@ def set_list_item(interpreter: Any, target: ListValue, key: Value, item: Value) 
 
 
 @handles(list.__delitem__)
-def delete_list_item(interpreter: Any, target: ListValue, key: Value) -> None:
+def delete_list_item(interpreter: Interpreter, target: ListValue, key: Value) -> None:
     items = list(target.items(interpreter))
     try:
         del items[key.constant()]
@@ -309,14 +309,14 @@ for _name, _handler in _SIZE_METHODS.items():
 
 
 @handles(torch.Size.numel)
-def size_numel(interpreter: Any, value: TupleValue) -> Value:
+def size_numel(interpreter: Interpreter, value: TupleValue) -> Value:
     return ConstantValue(value.constant().numel())
 
 
 # -- mappings -------------------------------------------------------------------------------------
 
 
-def _missing(interpreter: Any, mapping: Any, key: Value) -> Value:
+def _missing(interpreter: Interpreter, mapping: Any, key: Value) -> Value:
     """What `d[key]` does for an absent key."""
     if isinstance(mapping, DictValue):
         if mapping.default_factory is not None:
@@ -331,35 +331,37 @@ def _missing(interpreter: Any, mapping: Any, key: Value) -> Value:
 
 
 @handles(dict.__getitem__)
-def get_item(interpreter: Any, mapping: Any, key: Value) -> Value:
+def get_item(interpreter: Interpreter, mapping: Any, key: Value) -> Value:
     found = mapping.lookup(interpreter, key)
     return _missing(interpreter, mapping, key) if found is None else found
 
 
 @handles(dict.get)
-def get(interpreter: Any, mapping: Any, key: Value, default: Value | None = None) -> Value | None:
+def get(
+    interpreter: Interpreter, mapping: Any, key: Value, default: Value | None = None
+) -> Value | None:
     found = mapping.lookup(interpreter, key)
     return default if found is None else found
 
 
 @handles(dict.__contains__)
-def contains(interpreter: Any, mapping: Any, key: Value) -> Value:
+def contains(interpreter: Interpreter, mapping: Any, key: Value) -> Value:
     return boolean(mapping.contains(interpreter, key))
 
 
 @handles(dict.__setitem__, collections.OrderedDict.__setitem__)
-def set_item(interpreter: Any, mapping: Any, key: Value, value: Value) -> None:
+def set_item(interpreter: Interpreter, mapping: Any, key: Value, value: Value) -> None:
     mapping.put(interpreter, key, value)
 
 
 @handles(dict.__delitem__, collections.OrderedDict.__delitem__)
-def delete_item(interpreter: Any, mapping: Any, key: Value) -> None:
+def delete_item(interpreter: Interpreter, mapping: Any, key: Value) -> None:
     if mapping.remove(interpreter, key) is None:
         interpreter.raise_error(KeyError, key.constant())
 
 
 @handles(dict.pop, collections.OrderedDict.pop)
-def pop_key(interpreter: Any, mapping: Any, key: Value, *default: Value) -> Value:
+def pop_key(interpreter: Interpreter, mapping: Any, key: Value, *default: Value) -> Value:
     found = mapping.remove(interpreter, key)
     if found is not None:
         return found
@@ -369,7 +371,7 @@ def pop_key(interpreter: Any, mapping: Any, key: Value, *default: Value) -> Valu
 
 
 @handles(dict.popitem, collections.OrderedDict.popitem)
-def pop_item(interpreter: Any, mapping: Any, last: Value | None = None) -> Value:
+def pop_item(interpreter: Interpreter, mapping: Any, last: Value | None = None) -> Value:
     entries = mapping.entries(interpreter)
     if not entries:
         interpreter.raise_error(KeyError, "popitem(): dictionary is empty")
@@ -380,7 +382,9 @@ def pop_item(interpreter: Any, mapping: Any, last: Value | None = None) -> Value
 
 
 @handles(dict.setdefault, collections.OrderedDict.setdefault)
-def set_default(interpreter: Any, mapping: Any, key: Value, default: Value | None = None) -> Value:
+def set_default(
+    interpreter: Interpreter, mapping: Any, key: Value, default: Value | None = None
+) -> Value:
     found = mapping.lookup(interpreter, key)
     if found is None:
         found = ConstantValue(None) if default is None else default
@@ -391,29 +395,39 @@ def set_default(interpreter: Any, mapping: Any, key: Value, default: Value | Non
 @handles(
     dict.update, dict.__init__, collections.OrderedDict.update, collections.OrderedDict.__init__
 )
-def update(interpreter: Any, mapping: Any, *sources: Value, **keywords: Value) -> None:
+def update(interpreter: Interpreter, mapping: Any, *sources: Value, **keywords: Value) -> None:
     for source in sources:
         if isinstance(source, DictValue | InstanceDictValue) or _has_keys(interpreter, source):
             entries = interpreter.mapping_entries(source)
         else:
-            entries = [interpreter.items(pair) for pair in interpreter.items(source)]
+            entries = [_pair(interpreter, item) for item in interpreter.items(source)]
         for key, value in entries:
             mapping.put(interpreter, key, value)
     for name, value in keywords.items():
         mapping.put(interpreter, ConstantValue(name), value)
 
 
-def _has_keys(interpreter: Any, value: Value) -> bool:
+def _pair(interpreter: Interpreter, item: Value) -> tuple[Value, Value]:
+    """A key and its value, from one item of what a dict is made of."""
+    parts = interpreter.items(item)
+    if len(parts) != 2:
+        interpreter.raise_error(
+            ValueError, f"dictionary update sequence element has length {len(parts)}; 2 is required"
+        )
+    return parts[0], parts[1]
+
+
+def _has_keys(interpreter: Interpreter, value: Value) -> bool:
     return interpreter.attribute_or_none(value, "keys") is not None
 
 
 @handles(dict.clear, collections.OrderedDict.clear)
-def clear_mapping(interpreter: Any, mapping: Any) -> None:
+def clear_mapping(interpreter: Interpreter, mapping: Any) -> None:
     mapping.clear(interpreter)
 
 
 @handles(dict.copy, collections.OrderedDict.copy)
-def copy_mapping(interpreter: Any, mapping: Any) -> Value:
+def copy_mapping(interpreter: Interpreter, mapping: Any) -> Value:
     result = DictValue(mapping.python_type())
     for key, value in mapping.entries(interpreter):
         result.put(interpreter, key, value)
@@ -421,7 +435,9 @@ def copy_mapping(interpreter: Any, mapping: Any) -> Value:
 
 
 @handles(vars(dict)["fromkeys"])
-def from_keys(interpreter: Any, cls: Value, keys: Value, value: Value | None = None) -> Value:
+def from_keys(
+    interpreter: Interpreter, cls: Value, keys: Value, value: Value | None = None
+) -> Value:
     result = DictValue(cls.constant())
     for key in interpreter.items(keys):
         result.put(interpreter, key, ConstantValue(None) if value is None else value)
@@ -429,37 +445,37 @@ def from_keys(interpreter: Any, cls: Value, keys: Value, value: Value | None = N
 
 
 @handles(dict.keys, collections.OrderedDict.keys)
-def keys(interpreter: Any, mapping: Any) -> Value:
+def keys(interpreter: Interpreter, mapping: Any) -> Value:
     return DictViewValue(mapping, "keys")
 
 
 @handles(dict.values, collections.OrderedDict.values)
-def values(interpreter: Any, mapping: Any) -> Value:
+def values(interpreter: Interpreter, mapping: Any) -> Value:
     return DictViewValue(mapping, "values")
 
 
 @handles(dict.items, collections.OrderedDict.items)
-def items(interpreter: Any, mapping: Any) -> Value:
+def items(interpreter: Interpreter, mapping: Any) -> Value:
     return DictViewValue(mapping, "items")
 
 
 @handles(dict.__iter__, collections.OrderedDict.__iter__)
-def iterate_mapping(interpreter: Any, mapping: Any) -> Value:
+def iterate_mapping(interpreter: Interpreter, mapping: Any) -> Value:
     return IteratorValue.over(mapping.keys(interpreter))
 
 
 @handles(dict.__reversed__, collections.OrderedDict.__reversed__)
-def reverse_mapping(interpreter: Any, mapping: Any) -> Value:
+def reverse_mapping(interpreter: Interpreter, mapping: Any) -> Value:
     return IteratorValue.over(mapping.keys(interpreter)[::-1])
 
 
 @handles(dict.__len__)
-def mapping_length(interpreter: Any, mapping: Any) -> Value:
+def mapping_length(interpreter: Interpreter, mapping: Any) -> Value:
     return ConstantValue(mapping.size(interpreter))
 
 
 @handles(dict.__or__, dict.__ror__)
-def merge(interpreter: Any, left: Any, right: Any) -> Any:
+def merge(interpreter: Interpreter, left: Any, right: Any) -> Any:
     if not isinstance(left, DictValue) or not isinstance(right, DictValue):
         return NOT_IMPLEMENTED
     result = copy_mapping(interpreter, left)
@@ -468,13 +484,13 @@ def merge(interpreter: Any, left: Any, right: Any) -> Any:
 
 
 @handles(dict.__ior__, collections.OrderedDict.__ior__)
-def merge_in_place(interpreter: Any, mapping: Any, other: Value) -> Value:
+def merge_in_place(interpreter: Interpreter, mapping: Any, other: Value) -> Value:
     update(interpreter, mapping, other)
     return mapping  # type: ignore[no-any-return]
 
 
 @handles(dict.__eq__, collections.OrderedDict.__eq__)
-def mapping_equal(interpreter: Any, left: Any, right: Any) -> Any:
+def mapping_equal(interpreter: Interpreter, left: Any, right: Any) -> Any:
     kinds = (DictValue, InstanceDictValue)
     if not isinstance(left, kinds) or not isinstance(right, kinds):
         return NOT_IMPLEMENTED
@@ -489,7 +505,7 @@ def mapping_equal(interpreter: Any, left: Any, right: Any) -> Any:
 
 @handles(collections.OrderedDict.move_to_end)
 def move_to_end(
-    interpreter: Any, mapping: DictValue, key: Value, last: Value | None = None
+    interpreter: Interpreter, mapping: DictValue, key: Value, last: Value | None = None
 ) -> None:
     if not mapping.contains(interpreter, key):
         interpreter.raise_error(KeyError, key.constant())
@@ -505,17 +521,17 @@ def _view_methods(name: str) -> list[Any]:
 
 
 @handles(*_view_methods("__iter__"))
-def iterate_view(interpreter: Any, view: DictViewValue) -> Value:
+def iterate_view(interpreter: Interpreter, view: DictViewValue) -> Value:
     return IteratorValue.over(view.items(interpreter))
 
 
 @handles(*_view_methods("__len__"))
-def view_length(interpreter: Any, view: DictViewValue) -> Value:
+def view_length(interpreter: Interpreter, view: DictViewValue) -> Value:
     return ConstantValue(view.mapping.size(interpreter))
 
 
 @handles(*_view_methods("__contains__"))
-def view_contains(interpreter: Any, view: DictViewValue, item: Value) -> Value:
+def view_contains(interpreter: Interpreter, view: DictViewValue, item: Value) -> Value:
     if view.kind == "keys":
         return boolean(view.mapping.contains(interpreter, item))
     return boolean(any(interpreter.equal(one, item) for one in view.items(interpreter)))
@@ -525,68 +541,68 @@ def view_contains(interpreter: Any, view: DictViewValue, item: Value) -> Value:
 
 
 @handles(set.add)
-def add(interpreter: Any, target: SetValue, member: Value) -> None:
+def add(interpreter: Interpreter, target: SetValue, member: Value) -> None:
     target.add(interpreter, member)
 
 
 @handles(set.discard)
-def discard(interpreter: Any, target: SetValue, member: Value) -> None:
+def discard(interpreter: Interpreter, target: SetValue, member: Value) -> None:
     target.discard(interpreter, member)
 
 
 @handles(set.remove)
-def remove_member(interpreter: Any, target: SetValue, member: Value) -> None:
+def remove_member(interpreter: Interpreter, target: SetValue, member: Value) -> None:
     if not target.discard(interpreter, member):
         interpreter.raise_error(KeyError, member.constant())
 
 
 @handles(set.pop)
-def pop_member(interpreter: Any, target: SetValue) -> Any:
+def pop_member(interpreter: Interpreter, target: SetValue) -> Any:
     return DECLINED
 
 
 @handles(set.clear)
-def clear_set(interpreter: Any, target: SetValue) -> None:
+def clear_set(interpreter: Interpreter, target: SetValue) -> None:
     target.replace(interpreter, [])
 
 
 @handles(set.update)
-def update_set(interpreter: Any, target: SetValue, *iterables: Value) -> None:
+def update_set(interpreter: Interpreter, target: SetValue, *iterables: Value) -> None:
     for iterable in iterables:
         for member in interpreter.items(iterable):
             target.add(interpreter, member)
 
 
 @handles(set.__ior__)
-def update_set_in_place(interpreter: Any, target: SetValue, other: Value) -> Value:
+def update_set_in_place(interpreter: Interpreter, target: SetValue, other: Value) -> Value:
     update_set(interpreter, target, other)
     return target
 
 
 @handles(set.copy, frozenset.copy)
-def copy_set(interpreter: Any, value: SetValue) -> Value:
+def copy_set(interpreter: Interpreter, value: SetValue) -> Value:
     return _set_of(interpreter, value.cls, list(value.members.values()))
 
 
 @handles(set.__iter__, frozenset.__iter__)
-def iterate_set(interpreter: Any, value: SetValue) -> Value:
+def iterate_set(interpreter: Interpreter, value: SetValue) -> Value:
     return IteratorValue.over(list(value.members.values()))
 
 
 @handles(set.__len__, frozenset.__len__)
-def set_length(interpreter: Any, value: SetValue) -> Value:
+def set_length(interpreter: Interpreter, value: SetValue) -> Value:
     return ConstantValue(len(value.members))
 
 
 @handles(set.__contains__, frozenset.__contains__)
-def set_contains(interpreter: Any, value: SetValue, member: Value) -> Value:
+def set_contains(interpreter: Interpreter, value: SetValue, member: Value) -> Value:
     return boolean(interpreter.hash_key(member) in value.members)
 
 
 def _combine(keep: Any) -> Any:
     """A set operation: `keep` picks members given the keys of both sides."""
 
-    def combine(interpreter: Any, left: Value, *others: Value) -> Any:
+    def combine(interpreter: Interpreter, left: Value, *others: Value) -> Any:
         assert isinstance(left, SetValue)
         members = dict(left.members)
         for other in others:
@@ -616,25 +632,25 @@ for _names, _keep in _SET_OPERATIONS.items():
 
 
 @handles(set.__eq__, frozenset.__eq__)
-def set_equal(interpreter: Any, left: SetValue, right: Value) -> Any:
+def set_equal(interpreter: Interpreter, left: SetValue, right: Value) -> Any:
     if not isinstance(right, SetValue):
         return NOT_IMPLEMENTED
     return boolean(left.members.keys() == right.members.keys())
 
 
 @handles(set.issubset, set.__le__, frozenset.issubset, frozenset.__le__)
-def is_subset(interpreter: Any, left: SetValue, right: Value) -> Value:
+def is_subset(interpreter: Interpreter, left: SetValue, right: Value) -> Value:
     keys = {interpreter.hash_key(item) for item in interpreter.items(right)}
     return boolean(left.members.keys() <= keys)
 
 
 @handles(set.issuperset, set.__ge__, frozenset.issuperset, frozenset.__ge__)
-def is_superset(interpreter: Any, left: SetValue, right: Value) -> Value:
+def is_superset(interpreter: Interpreter, left: SetValue, right: Value) -> Value:
     keys = {interpreter.hash_key(item) for item in interpreter.items(right)}
     return boolean(left.members.keys() >= keys)
 
 
 @handles(str.join)
-def join(interpreter: Any, separator: Value, parts: Value) -> Value:
+def join(interpreter: Interpreter, separator: Value, parts: Value) -> Value:
     texts = [part.constant() for part in interpreter.items(parts)]
     return ConstantValue(separator.constant().join(texts))

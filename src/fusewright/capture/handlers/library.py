@@ -15,7 +15,7 @@ from typing import Any
 
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, handles
-from fusewright.capture.values.base import MISSING, TracedError, Value
+from fusewright.capture.values.base import MISSING, Interpreter, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import (
@@ -33,7 +33,7 @@ from fusewright.capture.values.tensors import TensorValue
 
 
 @handles(inspect.signature)
-def signature(interpreter: Any, target: Value, **keywords: Value) -> Any:
+def signature(interpreter: Interpreter, target: Value, **keywords: Value) -> Any:
     """The signature of a callable that exists: asked for real, for the function alone of a bound
     method.
     """
@@ -83,47 +83,47 @@ for _name, _symbol in {
 
 
 @handles(divmod)
-def divide(interpreter: Any, left: Value, right: Value) -> Value:
+def divide(interpreter: Interpreter, left: Value, right: Value) -> Value:
     return interpreter.binary("divmod", left, right)
 
 
 @handles(pow)
-def power(interpreter: Any, left: Value, right: Value, *modulus: Value) -> Any:
+def power(interpreter: Interpreter, left: Value, right: Value, *modulus: Value) -> Any:
     return DECLINED if modulus else interpreter.binary("pow", left, right)
 
 
 @handles(operator.getitem)
-def get_item(interpreter: Any, container: Value, key: Value) -> Value:
+def get_item(interpreter: Interpreter, container: Value, key: Value) -> Value:
     return interpreter.get_item(container, key)
 
 
 @handles(operator.setitem)
-def set_item(interpreter: Any, container: Value, key: Value, value: Value) -> None:
+def set_item(interpreter: Interpreter, container: Value, key: Value, value: Value) -> None:
     interpreter.call_special(container, "__setitem__", [key, value])
 
 
 @handles(operator.contains)
-def contains(interpreter: Any, container: Value, item: Value) -> Value:
+def contains(interpreter: Interpreter, container: Value, item: Value) -> Value:
     return ConstantValue(interpreter.contains(container, item))
 
 
 @handles(operator.not_)
-def logical_not(interpreter: Any, value: Value) -> Value:
+def logical_not(interpreter: Interpreter, value: Value) -> Value:
     return ConstantValue(not interpreter.truth(value))
 
 
 @handles(operator.truth)
-def truth(interpreter: Any, value: Value) -> Value:
+def truth(interpreter: Interpreter, value: Value) -> Value:
     return ConstantValue(interpreter.truth(value))
 
 
 @handles(operator.is_)
-def is_(interpreter: Any, left: Value, right: Value) -> Value:
+def is_(interpreter: Interpreter, left: Value, right: Value) -> Value:
     return ConstantValue(interpreter.identical(left, right))
 
 
 @handles(operator.index)
-def index(interpreter: Any, value: Value) -> Any:
+def index(interpreter: Interpreter, value: Value) -> Any:
     return (
         DECLINED
         if isinstance(value, ConstantValue)
@@ -135,7 +135,9 @@ def index(interpreter: Any, value: Value) -> Any:
 
 
 @handles(functools.partial)
-def make_partial(interpreter: Any, function: Value, *arguments: Value, **keywords: Value) -> Value:
+def make_partial(
+    interpreter: Interpreter, function: Value, *arguments: Value, **keywords: Value
+) -> Value:
     if isinstance(function, PartialValue):
         return PartialValue(
             function.function, [*function.arguments, *arguments], {**function.keywords, **keywords}
@@ -144,7 +146,7 @@ def make_partial(interpreter: Any, function: Value, *arguments: Value, **keyword
 
 
 @handles(dataclasses.fields)
-def dataclass_fields(interpreter: Any, value: Value) -> Any:
+def dataclass_fields(interpreter: Interpreter, value: Value) -> Any:
     """The fields of a dataclass do not change: ask for real."""
     cls = value.cls if isinstance(value, ClassValue) else value.python_type()
     if not dataclasses.is_dataclass(cls):
@@ -154,7 +156,7 @@ def dataclass_fields(interpreter: Any, value: Value) -> Any:
 
 
 @handles(dataclasses.is_dataclass)
-def is_dataclass(interpreter: Any, value: Value) -> Value:
+def is_dataclass(interpreter: Interpreter, value: Value) -> Value:
     cls = value.cls if isinstance(value, ClassValue) else value.python_type()
     return ConstantValue(dataclasses.is_dataclass(cls))
 
@@ -165,7 +167,7 @@ _GENERATOR = type(_ for _ in ())
 
 
 @handles(_GENERATOR.__next__)
-def generator_next(interpreter: Any, generator: GeneratorValue) -> Value:
+def generator_next(interpreter: Interpreter, generator: GeneratorValue) -> Value:
     item = generator.advance(interpreter)
     if item is None:
         interpreter.raise_error(StopIteration)
@@ -173,12 +175,12 @@ def generator_next(interpreter: Any, generator: GeneratorValue) -> Value:
 
 
 @handles(_GENERATOR.__iter__)
-def generator_iter(interpreter: Any, generator: GeneratorValue) -> Value:
+def generator_iter(interpreter: Interpreter, generator: GeneratorValue) -> Value:
     return generator
 
 
 @handles(_GENERATOR.send)
-def generator_send(interpreter: Any, generator: GeneratorValue, sent: Value) -> Value:
+def generator_send(interpreter: Interpreter, generator: GeneratorValue, sent: Value) -> Value:
     item = generator.frame.resume(sent)
     if item is None:
         interpreter.raise_error(StopIteration)
@@ -187,7 +189,7 @@ def generator_send(interpreter: Any, generator: GeneratorValue, sent: Value) -> 
 
 @handles(_GENERATOR.throw)
 def generator_throw(
-    interpreter: Any, generator: GeneratorValue, raised: Value, *rest: Value
+    interpreter: Interpreter, generator: GeneratorValue, raised: Value, *rest: Value
 ) -> Value:
     value = rest[0] if rest and isinstance(raised, ClassValue) else raised
     if isinstance(value, ClassValue):
@@ -199,43 +201,43 @@ def generator_throw(
 
 
 @handles(_GENERATOR.close)
-def generator_close(interpreter: Any, generator: GeneratorValue) -> None:
+def generator_close(interpreter: Interpreter, generator: GeneratorValue) -> None:
     generator.frame.finished = True
 
 
 @handles(itertools.chain)
-def chain(interpreter: Any, *iterables: Value) -> Value:
+def chain(interpreter: Interpreter, *iterables: Value) -> Value:
     return _chained(IteratorValue.over(iterables))
 
 
 @handles(vars(itertools.chain)["from_iterable"])
-def chain_from_iterable(interpreter: Any, cls: Value, iterables: Value) -> Value:
+def chain_from_iterable(interpreter: Interpreter, cls: Value, iterables: Value) -> Value:
     return _chained(interpreter.iterate(iterables))
 
 
 def _chained(outer: Value) -> Value:
-    inner: list[Value | None] = [None]
+    inner: list[Value] = []
 
-    def advance(interpreter: Any) -> Value | None:
+    def advance(interpreter: Interpreter) -> Value | None:
         while True:
-            if inner[0] is None:
+            if not inner:
                 iterable = interpreter.next(outer)
                 if iterable is None:
                     return None
-                inner[0] = interpreter.iterate(iterable)
+                inner.append(interpreter.iterate(iterable))
             item = interpreter.next(inner[0])
             if item is not None:
                 return item
-            inner[0] = None
+            inner.clear()
 
     return IteratorValue(advance, itertools.chain)
 
 
 @handles(itertools.repeat)
-def repeat(interpreter: Any, item: Value, times: Value | None = None) -> Value:
+def repeat(interpreter: Interpreter, item: Value, times: Value | None = None) -> Value:
     left = [None if times is None else times.constant()]
 
-    def advance(interpreter: Any) -> Value | None:
+    def advance(interpreter: Interpreter) -> Value | None:
         if left[0] is not None:
             if left[0] <= 0:
                 return None
@@ -246,7 +248,7 @@ def repeat(interpreter: Any, item: Value, times: Value | None = None) -> Value:
 
 
 @handles(itertools.count)
-def count(interpreter: Any, start: Value | None = None, step: Value | None = None) -> Value:
+def count(interpreter: Interpreter, start: Value | None = None, step: Value | None = None) -> Value:
     numbers = itertools.count(
         0 if start is None else start.constant(), 1 if step is None else step.constant()
     )
@@ -256,7 +258,7 @@ def count(interpreter: Any, start: Value | None = None, step: Value | None = Non
 def _combinations(function: Any) -> Any:
     """An itertools function that only rearranges items."""
 
-    def rearrange(interpreter: Any, *arguments: Value, **keywords: Value) -> Value:
+    def rearrange(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
         split = (
             1 if function in (itertools.combinations, itertools.permutations) else len(arguments)
         )
@@ -274,7 +276,7 @@ for _function in (itertools.product, itertools.combinations, itertools.permutati
 
 
 @handles(itertools.islice)
-def slice_iterator(interpreter: Any, iterable: Value, *bounds: Value) -> Value:
+def slice_iterator(interpreter: Interpreter, iterable: Value, *bounds: Value) -> Value:
     span = slice(*[bound.constant() for bound in bounds])
     wanted = iter(
         range(span.start or 0, (1 << 62) if span.stop is None else span.stop, span.step or 1)
@@ -282,7 +284,7 @@ def slice_iterator(interpreter: Any, iterable: Value, *bounds: Value) -> Value:
     iterator = interpreter.iterate(iterable)
     position = [0]
 
-    def advance(interpreter: Any) -> Value | None:
+    def advance(interpreter: Interpreter) -> Value | None:
         target = next(wanted, None)
         item = None
         while target is not None and position[0] <= target:
@@ -297,22 +299,24 @@ def slice_iterator(interpreter: Any, iterable: Value, *bounds: Value) -> Value:
 
 # -- named tuples, copy ---------------------------------------------------------------------------
 
-_TUPLE_GETTER = type(collections.namedtuple("_Example", "field").field)  # type: ignore[misc]
+_TUPLE_GETTER = type(collections.namedtuple("_Example", "field").field)  # type: ignore[attr-defined]
 
 
 @handles(_TUPLE_GETTER.__get__)
-def get_named_field(interpreter: Any, descriptor: Value, instance: Value, *owner: Value) -> Value:
+def get_named_field(
+    interpreter: Interpreter, descriptor: Value, instance: Value, *owner: Value
+) -> Value:
     position = descriptor.real().__reduce__()[1][0]
     return interpreter.items(instance)[position]  # type: ignore[no-any-return]
 
 
 @handles(copy.copy)
-def shallow_copy(interpreter: Any, value: Value) -> Any:
+def shallow_copy(interpreter: Interpreter, value: Value) -> Any:
     return _copied(interpreter, value, "__copy__", lambda part: part)
 
 
 @handles(copy.deepcopy)
-def deep_copy(interpreter: Any, value: Value, memo: Value | None = None) -> Any:
+def deep_copy(interpreter: Interpreter, value: Value, memo: Value | None = None) -> Any:
     copies: dict[int, Value] = {}
 
     def copied(part: Value) -> Value:
@@ -335,7 +339,7 @@ _COPY_METHODS = (
 
 
 def _copied(
-    interpreter: Any,
+    interpreter: Interpreter,
     value: Value,
     method: str,
     part_of: Callable[[Value], Value],

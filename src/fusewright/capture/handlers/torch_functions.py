@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from fusewright.capture.handlers.registry import DECLINED, PURE, handles
-from fusewright.capture.values.base import Value
+from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.constant import FALSE, TRUE, boolean
 from fusewright.capture.values.modules import ModuleValue
 from fusewright.capture.values.tensors import TensorValue
 
-PURE |= {
+PURE.update({
     torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast,
     torch.broadcast_shapes, torch.cuda.is_available, torch.backends.mps.is_available,
-}  # fmt: skip
+})  # fmt: skip
 
 STATE_QUERIES = (
     torch.is_grad_enabled,
@@ -40,17 +40,17 @@ STATE_QUERIES = (
 
 
 @handles(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
-def is_compiling(interpreter: Any) -> Value:
+def is_compiling(interpreter: Interpreter) -> Value:
     return TRUE
 
 
 @handles(torch.compiler.is_exporting, torch.jit.is_scripting, torch.jit.is_tracing)
-def is_exporting(interpreter: Any) -> Value:
+def is_exporting(interpreter: Interpreter) -> Value:
     return FALSE
 
 
 def _query(function: Any) -> Any:
-    def ask(interpreter: Any, *arguments: Value, **keywords: Value) -> Value:
+    def ask(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
         known = [argument.constant() for argument in arguments]
         named = {name: value.constant() for name, value in keywords.items()}
         return interpreter.new(function(*known, **named))
@@ -67,7 +67,7 @@ def _mode_setter(function: Any, current: Any) -> Any:
     the graph.
     """
 
-    def switch(interpreter: Any, *arguments: Value) -> None:
+    def switch(interpreter: Interpreter, *arguments: Value) -> None:
         known = [argument.constant() for argument in arguments]
         if current(*known[:-1]) != known[-1]:
             function(*known)
@@ -84,27 +84,29 @@ handles(torch._C._set_grad_enabled)(_mode_setter(torch._C._set_grad_enabled, tor
     torch._C._has_torch_function_unary,
     torch._C._has_torch_function_variadic,
 )
-def has_torch_function(interpreter: Any, *arguments: Value) -> Value:
+def has_torch_function(interpreter: Interpreter, *arguments: Value) -> Value:
     return FALSE
 
 
 @handles(torch.is_tensor)
-def is_tensor(interpreter: Any, value: Value) -> Value:
+def is_tensor(interpreter: Interpreter, value: Value) -> Value:
     return boolean(isinstance(value, TensorValue))
 
 
 @handles(torch.overrides.is_tensor_like)
-def is_tensor_like(interpreter: Any, value: Value) -> Value:
+def is_tensor_like(interpreter: Interpreter, value: Value) -> Value:
     return boolean(isinstance(value, TensorValue))
 
 
 @handles(torch.is_floating_point, torch.is_complex, torch.numel)
-def tensor_query(interpreter: Any, *arguments: Value) -> Any:
+def tensor_query(interpreter: Interpreter, *arguments: Value) -> Any:
     return DECLINED
 
 
 @handles(torch.nn.Module._call_impl, torch.nn.Module._wrapped_call_impl)
-def call_module(interpreter: Any, module: Value, *arguments: Value, **keywords: Value) -> Any:
+def call_module(
+    interpreter: Interpreter, module: Value, *arguments: Value, **keywords: Value
+) -> Any:
     """`module(…)`: its `forward` where no hook is registered, else all that `nn.Module` does."""
     if not isinstance(module, ModuleValue) or global_hooks_exist() or module.has_hooks(interpreter):
         return DECLINED
@@ -126,12 +128,12 @@ def global_hooks_exist() -> bool:
 
 
 @handles(torch._C._log_api_usage_once)
-def log_nothing(interpreter: Any, *arguments: Value) -> None:
+def log_nothing(interpreter: Interpreter, *arguments: Value) -> None:
     return None
 
 
 @handles(torch._assert)
-def torch_assert(interpreter: Any, condition: Value, message: Value) -> Any:
+def torch_assert(interpreter: Interpreter, condition: Value, message: Value) -> Any:
     if isinstance(condition, TensorValue):
         return DECLINED
     if not interpreter.truth(condition):
@@ -140,7 +142,7 @@ def torch_assert(interpreter: Any, condition: Value, message: Value) -> Any:
 
 
 @handles(torch._check)
-def torch_check(interpreter: Any, condition: Value, message: Value | None = None) -> None:
+def torch_check(interpreter: Interpreter, condition: Value, message: Value | None = None) -> None:
     if not interpreter.truth(condition):
         text = "Expected cond to be True" if message is None else interpreter.call(message, [])
         interpreter.raise_error(RuntimeError, text)

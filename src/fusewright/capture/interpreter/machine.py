@@ -722,7 +722,10 @@ def _module_of(dictionary: dict[str, Any]) -> str | None:
 
 def _reads_like_dict(cls: type) -> bool:
     """Whether a subclass of dict iterates and looks up as dict does."""
-    return cls.__iter__ is dict.__iter__ and cls.__getitem__ is dict.__getitem__
+    return (
+        getattr(cls, "__iter__", None) is dict.__iter__
+        and getattr(cls, "__getitem__", None) is dict.__getitem__
+    )
 
 
 def _as_node(value: Value) -> Any:

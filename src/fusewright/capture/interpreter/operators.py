@@ -10,8 +10,7 @@ from typing import Any, Final
 import torch
 
 from fusewright.capture import reasons
-from fusewright.capture.interpreter.state import MachineState
-from fusewright.capture.values.base import MISSING, NotConstant, TracedError, Value
+from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import SCALAR_TYPES, ConstantValue, boolean
 from fusewright.capture.values.iterators import GeneratorValue, IteratorValue
@@ -66,7 +65,7 @@ UNARY_METHODS: Final = {
 }
 
 
-def fold(machine: MachineState, function: Any, *operands: Any) -> Value:
+def fold(machine: Interpreter, function: Any, *operands: Any) -> Value:
     """Run a pure function for real. What it raises is raised in the traced program."""
     try:
         result = function(*operands)
@@ -84,7 +83,7 @@ def _constants(left: Value, right: Value) -> tuple[Any, Any] | None:
 
 
 def _method_result(
-    machine: MachineState, owner: Value, name: str, arguments: list[Value]
+    machine: Interpreter, owner: Value, name: str, arguments: list[Value]
 ) -> Value | None:
     """The result of a special method, or None when there is none or it returns NotImplemented."""
     method = machine.special(owner, name)
@@ -106,7 +105,7 @@ def _is_plain(value: Value) -> bool:
     return True
 
 
-def binary(machine: MachineState, name: str, left: Value, right: Value) -> Value:
+def binary(machine: Interpreter, name: str, left: Value, right: Value) -> Value:
     """`left operator right`, by the operator's name in module `operator`."""
     constants = _constants(left, right)
     if constants is not None:
@@ -141,7 +140,7 @@ def binary(machine: MachineState, name: str, left: Value, right: Value) -> Value
     )
 
 
-def unary(machine: MachineState, name: str, operand: Value) -> Value:
+def unary(machine: Interpreter, name: str, operand: Value) -> Value:
     """`operator operand`, by the operator's name in module `operator`."""
     if isinstance(operand, ConstantValue):
         return fold(machine, getattr(operator, name), operand.value)
@@ -150,7 +149,7 @@ def unary(machine: MachineState, name: str, operand: Value) -> Value:
     return machine.call_special(operand, UNARY_METHODS[name], [])
 
 
-def compare(machine: MachineState, symbol: str, left: Value, right: Value) -> Value:
+def compare(machine: Interpreter, symbol: str, left: Value, right: Value) -> Value:
     """`left symbol right`."""
     function, method, reflected = COMPARISONS[symbol]
     constants = _constants(left, right)
@@ -180,7 +179,7 @@ def compare(machine: MachineState, symbol: str, left: Value, right: Value) -> Va
     )
 
 
-def _defines(machine: MachineState, value: Value, name: str) -> bool:
+def _defines(machine: Interpreter, value: Value, name: str) -> bool:
     """Whether the class has a method of its own, not the one of `object`."""
     raw, _ = machine.class_attribute(value.python_type(), name)
     return raw is not MISSING and raw is not getattr(object, name, None)
@@ -202,12 +201,12 @@ def identical(left: Value, right: Value) -> bool:
     return real is not MISSING and real is right.real()
 
 
-def equal(machine: MachineState, left: Value, right: Value) -> bool:
+def equal(machine: Interpreter, left: Value, right: Value) -> bool:
     """`left is right or left == right`."""
     return identical(left, right) or machine.truth(compare(machine, "==", left, right))
 
 
-def truth(machine: MachineState, value: Value) -> bool:
+def truth(machine: Interpreter, value: Value) -> bool:
     """`bool(value)`."""
     match value:
         case ConstantValue():
@@ -229,7 +228,7 @@ def truth(machine: MachineState, value: Value) -> bool:
     return True
 
 
-def _tensor_truth(machine: MachineState, value: TensorValue) -> bool:
+def _tensor_truth(machine: Interpreter, value: TensorValue) -> bool:
     known = getattr(value.fake, "constant", None)
     if known is not None:
         return bool(fold(machine, bool, known).constant())
@@ -240,7 +239,7 @@ def _tensor_truth(machine: MachineState, value: TensorValue) -> bool:
     raise machine.unsupported(reasons.BRANCH_ON_TENSOR)
 
 
-def iterate(machine: MachineState, value: Value) -> Value:
+def iterate(machine: Interpreter, value: Value) -> Value:
     """`iter(value)`."""
     match value:
         case IteratorValue() | GeneratorValue():
@@ -282,7 +281,7 @@ def _next_constant(machine: Any, iterator: Any) -> Value | None:
     return None if item is MISSING else machine.new(item)
 
 
-def next_item(machine: MachineState, iterator: Value) -> Value | None:
+def next_item(machine: Interpreter, iterator: Value) -> Value | None:
     """`next(iterator)`; None at its end."""
     if isinstance(iterator, IteratorValue | GeneratorValue):
         return iterator.advance(machine)
@@ -294,7 +293,7 @@ def next_item(machine: MachineState, iterator: Value) -> Value | None:
         raise
 
 
-def items(machine: MachineState, value: Value) -> list[Value]:
+def items(machine: Interpreter, value: Value) -> list[Value]:
     """`list(value)`. May be the value's own list: not to be changed."""
     if isinstance(value, SequenceValue) and _has_builtin_iteration(value.cls):
         return value.items(machine)
@@ -311,7 +310,7 @@ def _has_builtin_iteration(cls: type) -> bool:
     return getattr(cls, "__iter__", None) in (list.__iter__, tuple.__iter__)
 
 
-def length(machine: MachineState, value: Value) -> int:
+def length(machine: Interpreter, value: Value) -> int:
     """`len(value)`."""
     match value:
         case SequenceValue() if value.cls in PLAIN_SEQUENCES:
@@ -327,7 +326,7 @@ def length(machine: MachineState, value: Value) -> int:
             return int(found)
 
 
-def get_item(machine: MachineState, value: Value, key: Value) -> Value:
+def get_item(machine: Interpreter, value: Value, key: Value) -> Value:
     """`value[key]`."""
     match value:
         case TensorValue():
@@ -342,7 +341,7 @@ def get_item(machine: MachineState, value: Value, key: Value) -> Value:
             return machine.call_special(value, "__getitem__", [key])
 
 
-def sequence_item(machine: MachineState, value: SequenceValue, key: Value) -> Value:
+def sequence_item(machine: Interpreter, value: SequenceValue, key: Value) -> Value:
     """An item or a slice of a list or tuple."""
     if isinstance(key, ConstantValue):
         index = key.value
@@ -372,7 +371,7 @@ def sequence_item(machine: MachineState, value: SequenceValue, key: Value) -> Va
     return sequence_item(machine, value, machine.call(index_method, []))
 
 
-def fold_list(machine: MachineState, values: list[Value], key: slice) -> list[Value]:
+def fold_list(machine: Interpreter, values: list[Value], key: slice) -> list[Value]:
     """A slice of a Python list of values; what slicing raises is raised in the traced program."""
     try:
         return values[key]
@@ -380,7 +379,7 @@ def fold_list(machine: MachineState, values: list[Value], key: slice) -> list[Va
         machine.raise_error(type(error), *error.args)
 
 
-def contains(machine: MachineState, container: Value, item: Value) -> bool:
+def contains(machine: Interpreter, container: Value, item: Value) -> bool:
     """`item in container`."""
     constants = _constants(container, item)
     if constants is not None:

@@ -163,11 +163,11 @@ def wrap_cell(machine: MachineState, cell: Any, source: Source) -> Value:
 
 
 def wrap_slice(machine: MachineState, object: slice, source: Source) -> Value:
-    parts = [
+    start, stop, step = (
         machine.wrap(getattr(object, name), AttributeSource(source, name))
         for name in ("start", "stop", "step")
-    ]
-    return SliceValue(*parts, source=source)
+    )
+    return SliceValue(start, stop, step, source=source)
 
 
 def wrap_mapping_proxy(machine: MachineState, object: Any, source: Source) -> Value:
@@ -235,9 +235,10 @@ def new_value(machine: MachineState, object: Any) -> Value:
     if isinstance(object, IDENTITY_TYPES) or cls is types.MethodType:
         return machine.wrap(object, ConstantSource(object))
     if cls is slice:
-        return SliceValue(
-            *[new_value(machine, part) for part in (object.start, object.stop, object.step)]
+        start, stop, step = (
+            new_value(machine, part) for part in (object.start, object.stop, object.step)
         )
+        return SliceValue(start, stop, step)
     if isinstance(object, tuple):
         return TupleValue(cls, [new_value(machine, item) for item in object])
     if cls is list:

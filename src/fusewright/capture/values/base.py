@@ -10,7 +10,7 @@ and `capture.handlers` says what the ones written in C mean. Values so stay smal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 if TYPE_CHECKING:
@@ -160,6 +160,9 @@ class TracedError(Exception):
 class Interpreter(Protocol):
     """What values and handlers may ask of the interpreter."""
 
+    frames: list[Any]
+    """The calls being executed, the innermost last."""
+
     def unsupported(self, reason: Reason, **details: object) -> Unsupported:
         """The error for something that cannot be captured, at the user's current line; for the
         caller to raise.
@@ -192,7 +195,7 @@ class Interpreter(Protocol):
     def inline(self, function: Any, arguments: list[Value], keywords: dict[str, Value]) -> Value:
         """Interpret a call of a Python function (a FunctionValue)."""
 
-    def record_mutation(self, value: Value) -> None:
+    def record_mutation(self, value: Any) -> None:
         """Say that an object is about to change, so that the change is replayed after the graph."""
 
     def hash_key(self, value: Value) -> Hashable:
@@ -255,6 +258,12 @@ class Interpreter(Protocol):
         in the graph.
         """
 
+    def read_all(self, values: Iterable[Value]) -> None:
+        """Read all items of existing containers, so that `to_python` knows them."""
+
+    def add_effect(self, function: Any, arguments: Sequence[Any]) -> None:
+        """Put a call with constant arguments in the graph for what it does, not for its result."""
+
     def call_tensor_method(
         self, tensor: Any, name: str, arguments: list[Value], keywords: dict[str, Value]
     ) -> Value:
@@ -282,6 +291,15 @@ class Interpreter(Protocol):
 
     def get_item(self, value: Value, key: Value) -> Value:
         """`value[key]`."""
+
+    def contains(self, container: Value, item: Value) -> bool:
+        """`item in container`."""
+
+    def mapping_entries(self, value: Value) -> list[tuple[Value, Value]]:
+        """The items of a mapping, as `**` and `dict()` read them."""
+
+    def unary(self, name: str, operand: Value) -> Value:
+        """A unary operator by its name in module `operator`."""
 
     def binary(self, name: str, left: Value, right: Value) -> Value:
         """A binary operator by its name in module `operator`."""

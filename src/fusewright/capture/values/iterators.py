@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fusewright.capture.values.base import Interpreter, Rebuilder, Value
 
-LIST_ITERATOR: Final = type(iter([]))
+LIST_ITERATOR: Final[type] = type(iter([]))
 
 
 class IteratorValue(Value):

@@ -168,7 +168,7 @@ class SliceValue(Value):
     __slots__ = ("start", "step", "stop")
 
     def __init__(
-        self, start: Value, stop: Value, step: Value, source: Source | None = None
+        self, start: Value, stop: Value, step: Value, *, source: Source | None = None
     ) -> None:
         super().__init__(source)
         self.start = start
