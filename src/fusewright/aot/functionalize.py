@@ -6,11 +6,11 @@ the new value.
     copy_ = aten.copy_(view, add)                  mul = aten.mul(x_1, 2)
     mul = aten.mul(x, 2)
 
-Why not torch's own C++ functionalisation: measured on ResNet-50 and ViT it adds 3 to 8 % to tracing,
-so speed does not decide. It is reached by private names alone, wraps every tensor once more, and
-hides what it did; while the tracer already turns every write into one `copy_`, after which
-functionalising is this one pass over a graph that can be printed before and after. A graph without
-`copy_` never comes here.
+Why not torch's own C++ functionalisation: measured on ResNet-50 and ViT it adds 3 to 8 % to
+tracing, so speed does not decide. It is reached by private names alone, wraps every tensor once
+more, and hides what it did; while the tracer already turns every write into one `copy_`, after
+which functionalising is this one pass over a graph that can be printed before and after. A graph
+without `copy_` never comes here.
 
 A view is a node whose operator aliases its first argument; following first arguments leads to the
 *root*, which owns the storage. Each write gives the root a new version; a view read at a later

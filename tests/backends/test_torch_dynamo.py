@@ -1,0 +1,91 @@
+"""The entry point of torch.compile: results, dynamic sizes, and what happens to graphs that cannot
+be compiled.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import fx, nn
+
+from fusewright.backends.aot_eager import aot_eager
+from fusewright.backends.torch_dynamo import fusewright
+from fusewright.errors import BackendCompilerFailed
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)).eval()
+
+
+STRICT = {"strict": True}
+
+
+@pytest.mark.parametrize("backend", [fusewright, aot_eager], ids=lambda one: one.__name__)
+def test_a_model(backend: Callable[..., Any]) -> None:
+    model, x = perceptron(), torch.randn(5, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(model, backend=backend)(x), model(x))
+
+
+def test_dynamic_sizes_compile_once() -> None:
+    compiled = []
+
+    def counting(module: fx.GraphModule, examples: list[Any]) -> Any:
+        compiled.append(module)
+        return fusewright(module, examples, options=STRICT)
+
+    model = perceptron()
+    call = torch.compile(model, backend=counting, dynamic=True)
+    with torch.no_grad():
+        for rows in (3, 5, 17):
+            x = torch.randn(rows, 8)
+            torch.testing.assert_close(call(x), model(x))
+    assert len(compiled) == 1
+
+
+def test_written_inputs_and_views_of_them() -> None:
+    def program(x: torch.Tensor) -> Any:
+        x.add_(1)
+        return x[0], x.sum()
+
+    ours, eager = torch.zeros(3, 4), torch.zeros(3, 4)
+    with torch.no_grad():
+        row, total = torch.compile(program, backend=fusewright, options=STRICT)(ours)
+        program(eager)
+    assert torch.equal(ours, eager) and total.item() == 12
+    row.zero_()
+    assert ours[0].sum() == 0  # still a view of the input
+
+
+def test_gradients_run_eagerly_with_one_warning() -> None:
+    model, x = perceptron(), torch.randn(5, 8)
+    with pytest.warns(RuntimeWarning, match="gradients") as caught:
+        torch.compile(model, backend=fusewright)(x).sum().backward()
+    assert len([one for one in caught if "fusewright" in str(one.message)]) == 1
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_gradients_are_an_error_under_strict() -> None:
+    with pytest.raises(Exception, match="gradients") as caught:
+        torch.compile(perceptron(), backend=fusewright, options=STRICT)(torch.randn(5, 8))
+    assert BackendCompilerFailed.__name__ in str(caught.value) or "fusewright" in str(caught.value)
+
+
+def test_no_warning_when_all_is_well() -> None:
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        torch.compile(perceptron(), backend=fusewright)(torch.randn(5, 8))
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(Exception, match="unknown option colour"):
+        torch.compile(perceptron(), backend=fusewright, options={"colour": 1})(torch.randn(5, 8))
