@@ -1,4 +1,4 @@
-"""`python -m tests.bless [PATH ...]`: write what the golden tests now give into their case files."""
+"""`python -m tests.bless [PATH ...]`: write what the golden tests now give into their files."""
 
 from __future__ import annotations
 

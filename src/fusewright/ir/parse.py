@@ -290,6 +290,9 @@ def _extern(cursor: Cursor, reader: Reader, outputs: tuple[Buffer, ...]) -> Exte
     mutates: tuple[str, ...] = ()
     if cursor.accept("mutates"):
         mutates = between(cursor, "[", "]", lambda: cursor.take("name"))
+    aliases: tuple[tuple[str, str], ...] = ()
+    if cursor.accept("aliases"):
+        aliases = between(cursor, "[", "]", lambda: _alias(cursor))
     out_operator = cursor.take("name") if cursor.accept("out") else ""
     cursor.finish()
     return ExternKernel(
@@ -299,8 +302,15 @@ def _extern(cursor: Cursor, reader: Reader, outputs: tuple[Buffer, ...]) -> Exte
         keywords=keywords,
         results=results,
         mutates=mutates,
+        aliases=aliases,
         out_operator=out_operator,
     )
+
+
+def _alias(cursor: Cursor) -> tuple[str, str]:
+    output = cursor.take("name")
+    cursor.expect("of")
+    return output, cursor.take("name")
 
 
 def _body(cursor: Cursor, reader: Reader, rows: list[Line]) -> Body:

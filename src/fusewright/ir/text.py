@@ -269,6 +269,9 @@ def _extern(call: ExternKernel) -> str:
         suffix += f" results [{', '.join(map(str, call.results))}]"
     if call.mutates:
         suffix += f" mutates [{', '.join(call.mutates)}]"
+    if call.aliases:
+        pairs = ", ".join(f"{output} of {argument}" for output, argument in call.aliases)
+        suffix += f" aliases [{pairs}]"
     if call.out_operator:
         suffix += f" out {call.out_operator}"
     called = print_call(call.operator, call.arguments, call.keywords)

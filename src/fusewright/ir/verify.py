@@ -11,7 +11,8 @@ Invariants of a program, each checked here:
 5.  A maximum or minimum is not taken of nothing.
 6.  A scatter's base has its result's layout, and is not read after it.
 7.  Operands name defined buffers; a view stays within the memory and keeps the element's width.
-8.  An extern call's `results` place each of its outputs once; an out-variant has one output.
+8.  An extern call's `results` place each of its outputs once; an out-variant has one output;
+    `aliases` pair outputs with defined buffers.
 9.  A copy's target is an input.
 10. Values are legal (the table in `verify_values`), every access not proved out of bounds.
 
@@ -298,6 +299,10 @@ def _extern(call: ExternKernel, defined: dict[str, Buffer], sizes: frozenset[Sym
     for name in call.mutates:
         if name not in defined:
             return f"{name} is not defined here"
+    outputs = {buffer.name for buffer in call.outputs}
+    for output, argument in call.aliases:
+        if output not in outputs or argument not in defined:
+            return f"{output} cannot share the memory of {argument}"
     places = [place for place in call.results if place is not None]
     if call.results and sorted(places) != list(range(len(call.outputs))):
         return (

@@ -344,12 +344,11 @@ class _KernelWriter:
         value = self.values.typed(action.value)
         if action.kind == "welford":
             parts = [f"{name}_{part}" for part in ("mean", "deviation", "weight")]
-            one = self.masked(f"{name}_weight * 0 + 1", axis, "0.0")
-            self.body.add(f"one = {one}")
-            given = f"{', '.join(parts)}, {value}, one * 0, one"
-            if axis.is_masked:
-                given = given.replace(f" {value},", f" {self.masked(value, axis, '0.0')},")
-            self.body.add(f"{', '.join(parts)} = functions.welford({given})")
+            dtype = action.value.dtype
+            none, one = (filled(self.shape(axis), number, dtype) for number in ("0.0", "1.0"))
+            new = [self.masked(value, axis, "0.0"), none, self.masked(one, axis, "0.0")]
+            together = f"functions.welford({', '.join([*parts, *new])})"
+            self.body.add(f"{', '.join(parts)} = {together}")
         elif action.kind in ARGUMENT:
             least = identity_text(ARGUMENT[action.kind], action.value.dtype)
             pair = f"{name}_value, {name}_place"
