@@ -300,3 +300,75 @@ def state_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
             readers.append((f"the autocast dtype of {device}", dtype))
         readers.append(("the autocast cache", torch.is_autocast_cache_enabled))
     return tuple(readers)
+
+
+# -- what capture has to know by identity --------------------------------------------------------
+
+STATE_QUERIES: tuple[Callable[..., Any], ...] = (
+    torch._C._get_tracing_state,
+    torch._C._is_tracing,
+    torch._C._len_torch_dispatch_stack,
+    torch._C._len_torch_function_stack,
+    torch._C._is_torch_function_enabled,  # type: ignore[attr-defined]
+    torch._C._is_autocast_available,  # type: ignore[attr-defined]
+)
+"""Functions that ask for a state which guards on the global state cover."""
+
+set_grad_enabled = torch._C._set_grad_enabled
+"""What `torch.no_grad` and its kin call in the end."""
+
+TORCH_FUNCTION_QUERIES: tuple[Callable[..., bool], ...] = (
+    torch._C._has_torch_function,  # type: ignore[attr-defined]
+    torch._C._has_torch_function_unary,  # type: ignore[attr-defined]
+    torch._C._has_torch_function_variadic,  # type: ignore[attr-defined]
+)
+"""Functions that ask whether an argument overrides torch functions; plain tensors do not."""
+
+MODULE_CALLS: tuple[Callable[..., Any], ...] = (
+    torch.nn.Module._call_impl,
+    torch.nn.Module._wrapped_call_impl,
+)
+"""What a call of an nn.Module runs."""
+
+GLOBAL_HOOK_TABLES = (
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+)
+"""Variables of `torch.nn.modules.module` with the hooks that every module runs."""
+
+MODULE_HOOK_TABLES = (
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_forward_hooks",
+    "_forward_pre_hooks",
+)
+"""Attributes of an nn.Module with its own hooks."""
+
+log_api_usage = torch._C._log_api_usage_once
+assert_true = torch._assert
+check = torch._check
+
+GRAPH_MODULES = frozenset(
+    {
+        "torch.nn.functional",
+        "torch.functional",
+        "torch._tensor",
+        "torch._lowrank",
+        "torch._linalg_utils",
+    }
+)
+"""Modules of torch whose Python functions compute tensors from tensors."""
+
+_OPERATOR_MODULES = frozenset(
+    f"torch._C._{name}" for name in ("nn", "fft", "linalg", "special", "sparse", "nested")
+)
+
+
+def is_operator_in_c(function: Any) -> bool:
+    """Whether a function written in C is an operator of torch: `torch.add`, `torch._C._nn.gelu`."""
+    owner = function.__self__
+    if owner is None:  # a static method of the class that holds most of them
+        return str(function.__qualname__).startswith("_VariableFunctionsClass.")
+    return getattr(owner, "__name__", None) in _OPERATOR_MODULES

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import copy
 import gc
+import pickle
 import types
 import weakref
 from collections.abc import Callable
@@ -238,6 +240,19 @@ def test_modules() -> None:
     assert_same(compiled(X), net(X))
 
 
+def test_hooks_of_every_module_are_noticed() -> None:
+    net = Net().eval()
+    compiled = api.compile(net, backend="eager", fullgraph=True)
+    assert_same(compiled(X), net(X))
+    hook = lambda module, args, output: output * 2  # noqa: E731
+    handle = nn.modules.module.register_module_forward_hook(hook)
+    try:
+        assert_same(compiled(X), net(X))
+    finally:
+        handle.remove()
+    assert_same(compiled(X), net(X))
+
+
 def test_a_compiled_module_is_the_module() -> None:
     net = Net()
     compiled = api.compile(net, backend="eager")
@@ -306,6 +321,24 @@ def test_threads_compile_and_call_at_once() -> None:
         found = list(pool.map(lambda n: (n, compiled(torch.ones(n, 3))), [1, 2, 3, 4] * 5))
     for n, result in found:
         assert_same(result, expected[n])
+
+
+def test_gradients_flow_through_the_eager_backend() -> None:
+    mine, theirs = Net().eval(), Net().eval()
+    theirs.load_state_dict(mine.state_dict())
+    api.compile(mine, backend="eager", fullgraph=True)(X).sum().backward()
+    theirs(X).sum().backward()
+    for one, other in zip(mine.parameters(), theirs.parameters(), strict=True):
+        assert_same(one.grad, other.grad)
+
+
+def test_copying_and_pickling_a_compiled_module() -> None:
+    net = Net().eval()
+    compiled = api.compile(net, backend="eager")
+    for copied in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+        assert isinstance(copied, Net)
+        assert copied.layers[0].weight is not net.layers[0].weight
+        assert_same(copied(X), net(X))
 
 
 def test_reset_forgets() -> None:

@@ -11,33 +11,9 @@ from typing import Any, Final
 import torch
 from torch import fx
 
+from fusewright import torch_compat
 from fusewright.errors import DataDependent, Location, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
-
-GRAPH_MODULES: Final = frozenset(
-    {
-        "torch.nn.functional",
-        "torch.functional",
-        "torch._tensor",
-        "torch._lowrank",
-        "torch._linalg_utils",
-    }
-)
-"""Modules of torch whose Python functions are one call in the graph, not inlined."""
-
-_OPERATOR_OWNERS: Final = frozenset(
-    {
-        "torch._C._nn",
-        "torch._C._fft",
-        "torch._C._linalg",
-        "torch._C._special",
-        "torch._C._sparse",
-        "torch._C._nested",
-    }
-)
-"""Names of the modules that hold torch's functions written in C, beside the one class that holds
-most.
-"""
 
 _OPERATOR_TYPES: Final = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
 
@@ -45,12 +21,9 @@ _OPERATOR_TYPES: Final = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tens
 def is_graph_function(function: Any) -> bool:
     """Whether a callable computes tensors from tensors and belongs in the graph as one call."""
     if isinstance(function, types.BuiltinFunctionType):
-        owner = function.__self__
-        if owner is None:
-            return function.__qualname__.startswith("_VariableFunctionsClass.")
-        return getattr(owner, "__name__", None) in _OPERATOR_OWNERS
+        return torch_compat.is_operator_in_c(function)
     if isinstance(function, types.FunctionType):
-        return function.__module__ in GRAPH_MODULES
+        return function.__module__ in torch_compat.GRAPH_MODULES
     return isinstance(function, _OPERATOR_TYPES)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fusewright import torch_compat
 from fusewright.capture.handlers.registry import DECLINED, PURE, handles
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.constant import FALSE, TRUE, boolean
@@ -30,11 +31,7 @@ STATE_QUERIES = (
     torch.are_deterministic_algorithms_enabled,
     torch.is_anomaly_enabled,
     torch.cuda.is_current_stream_capturing,
-    torch._C._get_tracing_state,
-    torch._C._is_tracing,
-    torch.overrides.is_torch_function_mode_enabled
-    if hasattr(torch.overrides, "is_torch_function_mode_enabled")
-    else torch.is_grad_enabled,
+    *torch_compat.STATE_QUERIES,
 )
 """Functions whose answer the global-state guard covers: asked for real."""
 
@@ -76,14 +73,12 @@ def _mode_setter(function: Any, current: Any) -> Any:
     return switch
 
 
-handles(torch._C._set_grad_enabled)(_mode_setter(torch._C._set_grad_enabled, torch.is_grad_enabled))
-
-
-@handles(
-    torch._C._has_torch_function,
-    torch._C._has_torch_function_unary,
-    torch._C._has_torch_function_variadic,
+handles(torch_compat.set_grad_enabled)(
+    _mode_setter(torch_compat.set_grad_enabled, torch.is_grad_enabled)
 )
+
+
+@handles(*torch_compat.TORCH_FUNCTION_QUERIES)
 def has_torch_function(interpreter: Interpreter, *arguments: Value) -> Value:
     return FALSE
 
@@ -103,36 +98,23 @@ def tensor_query(interpreter: Interpreter, *arguments: Value) -> Any:
     return DECLINED
 
 
-@handles(torch.nn.Module._call_impl, torch.nn.Module._wrapped_call_impl)
+@handles(*torch_compat.MODULE_CALLS)
 def call_module(
     interpreter: Interpreter, module: Value, *arguments: Value, **keywords: Value
 ) -> Any:
     """`module(…)`: its `forward` where no hook is registered, else all that `nn.Module` does."""
-    if not isinstance(module, ModuleValue) or global_hooks_exist() or module.has_hooks(interpreter):
+    if not isinstance(module, ModuleValue) or module.has_hooks(interpreter):
         return DECLINED
     forward = interpreter.attribute(module, "forward")
     return interpreter.call(forward, list(arguments), keywords)
 
 
-def global_hooks_exist() -> bool:
-    """Whether hooks are registered for every module. (Registering one changes a guarded global
-    state.)
-    """
-    module = torch.nn.modules.module
-    return bool(
-        module._global_backward_hooks
-        or module._global_backward_pre_hooks
-        or module._global_forward_hooks
-        or module._global_forward_pre_hooks
-    )
-
-
-@handles(torch._C._log_api_usage_once)
+@handles(torch_compat.log_api_usage)
 def log_nothing(interpreter: Interpreter, *arguments: Value) -> None:
     return None
 
 
-@handles(torch._assert)
+@handles(torch_compat.assert_true)
 def torch_assert(interpreter: Interpreter, condition: Value, message: Value) -> Any:
     if isinstance(condition, TensorValue):
         return DECLINED
@@ -141,7 +123,7 @@ def torch_assert(interpreter: Interpreter, condition: Value, message: Value) -> 
     return None
 
 
-@handles(torch._check)
+@handles(torch_compat.check)
 def torch_check(interpreter: Interpreter, condition: Value, message: Value | None = None) -> None:
     if not interpreter.truth(condition):
         text = "Expected cond to be True" if message is None else interpreter.call(message, [])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from fusewright import torch_compat
 from fusewright.capture.guards import GuardKind
-from fusewright.capture.sources import DictItemSource, InstanceSource
+from fusewright.capture.sources import DictItemSource, GlobalSource, InstanceSource
 from fusewright.capture.values.base import MISSING, Interpreter, Value
 from fusewright.capture.values.objects import ObjectValue, instance_dictionary
 
 TABLES = ("_parameters", "_buffers", "_modules")
-
-HOOK_TABLES = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 
 _module_getattr = torch.nn.Module.__getattr__
 
@@ -57,10 +56,14 @@ class ModuleValue(ObjectValue):
             return True
         dictionary = instance_dictionary(self.object) or {}
         source = self.required_source(interpreter)
-        for name in HOOK_TABLES:
+        for name in torch_compat.MODULE_HOOK_TABLES:
             if name in self.known or dictionary.get(name):
                 return True
             interpreter.guard(GuardKind.LENGTH, InstanceSource(source, name), 0)
+        for name in torch_compat.GLOBAL_HOOK_TABLES:
+            if vars(torch.nn.modules.module)[name]:
+                return True
+            interpreter.guard(GuardKind.LENGTH, GlobalSource(name, "torch.nn.modules.module"), 0)
         return False
 
 
