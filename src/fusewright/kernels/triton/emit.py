@@ -352,8 +352,9 @@ class _KernelWriter:
         elif action.kind in ARGUMENT:
             least = identity_text(ARGUMENT[action.kind], action.value.dtype)
             pair = f"{name}_value, {name}_place"
-            new = f"{self.masked(value, axis, least)}, {self.masked(axis.name, axis, self.last())}"
-            self.body.add(f"{pair} = functions.{action.kind}({pair}, {new})")
+            lane = self.masked(value, axis, least)
+            place = self.masked(axis.name, axis, self.last())
+            self.body.add(f"{pair} = functions.{action.kind}({pair}, {lane}, {place})")
         else:
             plain = PLAIN[action.kind][action.value.dtype.kind]
             part = f"{name}_part"
