@@ -322,6 +322,10 @@ def test_view_operators_of_eager_alias_their_argument() -> None:
     assert view.aliases == ((view.outputs[0].name, "buf0"),)
 
 
+def test_complex_results_do_not_share_memory_with_inputs() -> None:
+    check(lambda x: x.unsafe_split(2)[1], torch.randn(4, 3, dtype=torch.complex64), externs=1)
+
+
 def test_library_calls_are_reported() -> None:
     module, tensors = graph_of(torch.linalg.inv, (torch.eye(3),), {})
     from fusewright.aot import trace_inference

@@ -211,6 +211,11 @@ class Builder:
 
     def copy(self, box: Box, stride: tuple[Index, ...] | None = None) -> Box:
         """A lazy copy of `box`, row-major unless `stride` says otherwise."""
+        if box.dtype.kind == "complex":
+            format_ = ("memory_format", "contiguous_format")
+            return self._library_copy(
+                box, self.operand(box), box.device, "aten.clone.default", format_
+            )
         storage = Storage(
             size=box.size,
             dtype=box.dtype,
@@ -242,22 +247,34 @@ class Builder:
         if value is not None and not self.costs.cost(value).loads:
             return box
         operand = self.operand(box)
+        return self.remember(
+            ("on device", operand, device),
+            lambda: self._library_copy(
+                box, operand, device, "aten._to_copy.default", ("device", device)
+            ),
+        )
 
-        def copied() -> Box:
-            stride = contiguous_strides(box.size)
-            layout = Layout(dtype=box.dtype, size=box.size, stride=stride, device=device)
-            made = self.buffer(layout)
-            call = ExternKernel(
-                outputs=(made,),
-                operator="aten._to_copy.default",
-                arguments=(operand,),
-                keywords=(("device", Enumerated("device", device)),),
-            )
-            self.statements.append(call)
-            self.origins[made.name] = box.storage.origins
-            return self.input(made)
-
-        return self.remember(("on device", operand, device), copied)
+    def _library_copy(
+        self,
+        box: Box,
+        operand: BufferReference | ViewReference,
+        device: str,
+        operator: str,
+        keyword: tuple[str, str],
+    ) -> Box:
+        """`operand`, which is `box` in memory, copied row-major by an eager operator."""
+        stride = contiguous_strides(box.size)
+        made = self.buffer(Layout(dtype=box.dtype, size=box.size, stride=stride, device=device))
+        name, value = keyword
+        call = ExternKernel(
+            outputs=(made,),
+            operator=operator,
+            arguments=(operand,),
+            keywords=((name, Enumerated(name, value)),),
+        )
+        self.statements.append(call)
+        self.origins[made.name] = box.storage.origins
+        return self.input(made)
 
     # Statements ----------------------------------------------------------------------------------
 
