@@ -326,6 +326,11 @@ def test_complex_results_do_not_share_memory_with_inputs() -> None:
     check(lambda x: x.unsafe_split(2)[1], torch.randn(4, 3, dtype=torch.complex64), externs=1)
 
 
+def test_complex_reshape_that_is_no_view() -> None:
+    x = torch.randn(4, 3, dtype=torch.complex64)
+    check(lambda x: x.t().reshape(2, 6), x, externs=None)
+
+
 def test_library_calls_are_reported() -> None:
     module, tensors = graph_of(torch.linalg.inv, (torch.eye(3),), {})
     from fusewright.aot import trace_inference

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fusewright.context import CompileContext
+from fusewright.errors import Unsupported
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import (
     Index,
@@ -212,10 +213,7 @@ class Builder:
     def copy(self, box: Box, stride: tuple[Index, ...] | None = None) -> Box:
         """A lazy copy of `box`, row-major unless `stride` says otherwise."""
         if box.dtype.kind == "complex":
-            format_ = ("memory_format", "contiguous_format")
-            return self._library_copy(
-                box, self.operand(box), box.device, "aten.clone.default", format_
-            )
+            return self._complex_copy(box)
         storage = Storage(
             size=box.size,
             dtype=box.dtype,
@@ -237,6 +235,25 @@ class Builder:
                 for value in postorder((storage.value,))
             ):
                 self.realise(Box(storage, storage.size))
+
+    def _complex_copy(self, box: Box) -> Box:
+        """A row-major copy by eager: bodies hold real numbers.
+
+        Raises: Unsupported, where not even the storage in row-major order lets sizes and strides
+        express `box`.
+        """
+        self.realise(box)
+        form = ("memory_format", "contiguous_format")
+        if self.layout(box) is not None:
+            operand = self.operand(box)
+            return self._library_copy(box, operand, box.device, "aten.clone.default", form)
+        whole = Box(box.storage, box.storage.size)
+        operand = self.operand(whole)
+        plain = self._library_copy(whole, operand, box.device, "aten.clone.default", form)
+        moved = Box(plain.storage, box.size, box.position)
+        if self.layout(moved) is None:
+            raise Unsupported("a view of a complex tensor that sizes and strides do not express")
+        return moved
 
     def on_device(self, box: Box, device: str) -> Box:
         """`box` where a kernel of `device` can read it: eager allows single numbers from elsewhere.
