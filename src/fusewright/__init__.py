@@ -6,11 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fusewright.api import compile, disable, reset
+    from fusewright.api import compilations, compile, disable, reset
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "compile", "disable", "reset"]
+__all__ = ["__version__", "compilations", "compile", "disable", "reset"]
 
 
 def __getattr__(name: str) -> Any:

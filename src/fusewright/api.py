@@ -8,17 +8,19 @@ import copy
 import functools
 import gc
 import threading
+import time
 import types
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import fx
 
 from fusewright.backends.torch_dynamo import fusewright as fusewright_backend
-from fusewright.capture import NotCaptured, capture_call
+from fusewright.capture import Capture, NotCaptured, capture_call
 from fusewright.capture.guard_set import GuardSet, build_guards
 from fusewright.capture.guards import Guard
 from fusewright.capture.handlers import handles
@@ -115,6 +117,32 @@ def run_graph(
     return graph_module.forward
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compilation:
+    """What one capture and compilation made, for reports."""
+
+    capture_seconds: float
+    """Time to trace the frame to a graph."""
+
+    backend_seconds: float
+    """Time that the backend took."""
+
+    finish_seconds: float
+    """Time to write the new function and its guards."""
+
+    node_count: int
+    """Nodes of the captured graph, inputs and output included."""
+
+    input_count: int
+    """Tensors that the graph reads: arguments, parameters, buffers."""
+
+    guards: GuardSet
+    """The guards under which the result is used; `guards.table()` prints them."""
+
+    compiled: Callable[..., Any]
+    """What the backend returned."""
+
+
 class Compiler:
     """Compiles the frames of one compiled function or module, and keeps what it made."""
 
@@ -125,6 +153,7 @@ class Compiler:
         """Whether what cannot be captured is an error."""
         self.capture_count = 0
         """How many times a frame was captured: 1, and 1 for each recompilation."""
+        self.compilations: list[Compilation] = []
         self.frames = FrameCompiler(self._compile_frame, root_only=True)
         self._warned: set[str] = set()
         _COMPILERS.add(self)
@@ -139,6 +168,7 @@ class Compiler:
         """Forget everything compiled."""
         self.frames.reset()
         self._warned.clear()
+        self.compilations.clear()
 
     def _compile_frame(self, frame: Frame) -> Entry | None:
         """What to run in place of a frame, and the guards under which to run it."""
@@ -147,23 +177,41 @@ class Compiler:
             return self._compile(frame)
 
     def _compile(self, frame: Frame) -> Entry:
+        start = time.perf_counter()
         try:
             capture = capture_call(cast(types.FunctionType, frame.function), frame.locals)
         except NotCaptured as failure:
             return self._uncaptured(frame, failure.guards, failure.error)
+        captured = time.perf_counter()
+        compiled = self._run_backend(capture)
+        ready = time.perf_counter()
         try:
-            compiled = self.backend(capture.graph_module, capture.inputs)
+            function = capture.finish(compiled)
+        except Unsupported as error:
+            return self._uncaptured(frame, capture.guards, error)
+        guards = build_guards(capture.guards, frame.code)
+        self.compilations.append(
+            Compilation(
+                capture_seconds=captured - start,
+                backend_seconds=ready - captured,
+                finish_seconds=time.perf_counter() - ready,
+                node_count=len(capture.graph_module.graph.nodes),
+                input_count=len(capture.inputs),
+                guards=guards,
+                compiled=compiled,
+            )
+        )
+        return _entry(function, guards)
+
+    def _run_backend(self, capture: Capture) -> Callable[..., Any]:
+        try:
+            return self.backend(capture.graph_module, capture.inputs)
         except FusewrightError:
             raise
         except Exception as error:
             raise BackendCompilerFailed(
                 self.name, "backend", None, f"{type(error).__name__}: {error}"
             ) from error
-        try:
-            function = capture.finish(compiled)
-        except Unsupported as error:
-            return self._uncaptured(frame, capture.guards, error)
-        return _entry(function, build_guards(capture.guards, frame.code))
 
     def _uncaptured(
         self, frame: Frame, guards: Sequence[Guard], error: Unsupported | None
@@ -221,6 +269,20 @@ _COLLECTOR_PAUSE = _CollectorPause()
 
 def _entry(function: types.FunctionType, guards: GuardSet) -> Entry:
     return Entry(function, guards.program, guards)
+
+
+def compilations(target: Any) -> tuple[Compilation, ...]:
+    """What was compiled so far for a compiled function or module, oldest first.
+
+    Raises: TypeError when `target` did not come from `compile`.
+    """
+    match target:
+        case CompiledFunction():
+            return tuple(target.compiler.compilations)
+        case CompiledModule():
+            return tuple(_MODULES[target][1].compilations)
+        case _:
+            raise TypeError(f"{target!r} is not compiled")
 
 
 _COMPILERS: weakref.WeakSet[Compiler] = weakref.WeakSet()
@@ -310,4 +372,13 @@ def _inline_compiled_module(interpreter: Any, compiled: Any, *args: Any, **kwarg
     return interpreter.call(bound, list(args), kwargs)
 
 
-__all__ = ["CompiledFunction", "CompiledModule", "Compiler", "compile", "disable", "reset"]
+__all__ = [
+    "Compilation",
+    "CompiledFunction",
+    "CompiledModule",
+    "Compiler",
+    "compilations",
+    "compile",
+    "disable",
+    "reset",
+]

@@ -146,6 +146,20 @@ def test_decorator_forms() -> None:
     assert api.compile(f, disable=True) is f
 
 
+def test_compilations_are_told() -> None:
+    compiled = api.compile(lambda x: x + 1, backend="eager")
+    compiled(X)
+    compiled(X.double())
+    first, _ = api.compilations(compiled)
+    assert (first.node_count, first.input_count) == (3, 1)
+    assert "x" in first.guards.table() and first.capture_seconds > 0
+    net = api.compile(torch.nn.Linear(3, 3), backend="eager")
+    net(X)
+    assert len(api.compilations(net)) == 1
+    with pytest.raises(TypeError):
+        api.compilations(torch.add)
+
+
 def test_is_compiling_is_answered() -> None:
     assert api.compile(lambda x: torch.compiler.is_compiling(), backend="eager")(X) is True
     assert torch.compiler.is_compiling() is False
