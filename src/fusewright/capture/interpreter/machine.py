@@ -27,7 +27,7 @@ from fusewright.capture import reasons
 from fusewright.capture.graph import FAKE_FAILURES, GraphBuilder, contains_tensor, is_graph_function
 from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, POLYFILLS, PURE, find
-from fusewright.capture.interpreter import operators
+from fusewright.capture.interpreter import operators, patterns
 from fusewright.capture.interpreter.arguments import bind_arguments
 from fusewright.capture.interpreter.attributes import (
     bind,
@@ -56,6 +56,8 @@ from fusewright.capture.values.objects import ExceptionValue, ObjectValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.errors import Location, Unsupported
+
+assert patterns, "importing the patterns fills their rows of the opcode table"
 
 DEPTH_LIMIT: Final = 200
 """Calls that may nest; each takes about ten frames of the Python that interprets it."""
