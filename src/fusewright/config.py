@@ -9,7 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user may choose about one compile; passed down explicitly, never read from ambient state."""
+    """What the user may choose about one compile; passed down explicitly, never read from ambient
+    state.
+    """
 
     strict: bool = False
     """Turn quiet fall-backs to eager into errors. Also set by `FUSEWRIGHT_STRICT=1`."""
@@ -28,7 +30,9 @@ class Options:
 
     @classmethod
     def from_user(cls, given: dict[str, Any] | None) -> Options:
-        """Build options from a user's dictionary; an unknown name is an error that lists the names."""
+        """Build options from a user's dictionary; an unknown name is an error that lists the
+        names.
+        """
         given = dict(given or {})
         names = {field.name for field in fields(cls)}
         unknown = sorted(set(given) - names)

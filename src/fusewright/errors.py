@@ -24,7 +24,9 @@ class FusewrightError(Exception):
 
 
 class Unsupported(FusewrightError):
-    """The program does something that cannot be captured; the text says what, where and what to change."""
+    """The program does something that cannot be captured; the text says what, where and what to
+    change.
+    """
 
     def __init__(
         self, what: str, location: Location | None = None, remedy: str = "", reason: str = ""
@@ -58,7 +60,9 @@ class InvalidBytecode(FusewrightError):
 
 
 class DataDependent(FusewrightError):
-    """A result that depends on the values of a tensor was needed while only its geometry is known."""
+    """A result that depends on the values of a tensor was needed while only its geometry is
+    known.
+    """
 
 
 class UnsupportedOperator(FusewrightError):

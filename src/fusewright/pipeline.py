@@ -26,13 +26,17 @@ from fusewright.wrapper import emit_python, generate_lines, peak_bytes, plan_mem
 def compile_graph(
     graph_module: fx.GraphModule, example_inputs: Sequence[Any], context: CompileContext
 ) -> CompiledGraph:
-    """Compile a torch-level graph for inference; the result takes the graph's inputs and returns a tuple."""
+    """Compile a torch-level graph for inference; the result takes the graph's inputs and returns a
+    tuple.
+    """
     check = context.options.verify
 
     with context.stage("aot"):  # Torch calls become functional ATen operators.
         graph = trace_inference(graph_module, example_inputs, context)
 
-    with context.stage("lower"):  # Operators become loop bodies; what has no rule stays a library call.
+    with context.stage(
+        "lower"
+    ):  # Operators become loop bodies; what has no rule stays a library call.
         program = lower(graph, context)
         if check:
             verify_program(program)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fusewright.ir.parse_lines import parse_lines
 from fusewright.ir.text_lines import print_lines
 from fusewright.wrapper import emit_python, plan_memory
-
 from tests.golden import golden
 
 

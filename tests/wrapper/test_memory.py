@@ -10,7 +10,9 @@ from fusewright.wrapper import peak_bytes, plan_memory
 
 
 def buffer(name: str, *size: object, dtype: DType = DType.F32) -> Buffer:
-    sizes = tuple(s.index if hasattr(s, "index") and not isinstance(s, int) else integer(s) for s in size)
+    sizes = tuple(
+        s.index if hasattr(s, "index") and not isinstance(s, int) else integer(s) for s in size
+    )
     return Buffer(
         name=name, layout=Layout(dtype=dtype, size=sizes, stride=contiguous_strides(sizes))
     )

@@ -178,7 +178,9 @@ class Index(_Hashed):
         if self == 1:
             return other
         if not other.terms or not self.terms:
-            return _scaled(self, other.constant) if not other.terms else _scaled(other, self.constant)
+            return (
+                _scaled(self, other.constant) if not other.terms else _scaled(other, self.constant)
+            )
         terms = [
             (a * b, tuple(sorted((*left, *right), key=_text)))
             for a, left in self._all_terms()

@@ -227,7 +227,9 @@ class Expressions:
         return self.rewrite(value, replacements, lambda load: None)
 
     def substitute_index(self, index: Index, replacements: Mapping[Symbol, Index]) -> Index:
-        """`index.substitute(replacements)`, remembered: the layers of a network ask it over and over."""
+        """`index.substitute(replacements)`, remembered: the layers of a network ask it over and
+        over.
+        """
         key = (index, *((s, replacements[s]) for s in index.free() if s in replacements))
         known = self._substituted.get(key)
         if known is None:

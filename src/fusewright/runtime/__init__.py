@@ -1,1 +1,3 @@
-"""What is alive when compiled code runs: launchers, machine code, the generated modules' support, the module loader."""
+"""What is alive when compiled code runs: launchers, machine code, the generated modules' support,
+the module loader.
+"""

@@ -1,4 +1,6 @@
-"""From a captured graph's arguments, in their own order, to what generated code takes: sizes first, then tensors."""
+"""From a captured graph's arguments, in their own order, to what generated code takes: sizes first,
+then tensors.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ Call = Callable[[list[Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class SizeSource:
-    """Where a size symbol is found: the argument at `position`, or dimension `dimension` of the tensor there."""
+    """Where a size symbol is found: the argument at `position`, or dimension `dimension` of the
+    tensor there.
+    """
 
     position: int
     dimension: int | None = None

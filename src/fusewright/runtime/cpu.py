@@ -33,7 +33,9 @@ _LOADING = threading.Lock()
 
 
 def load_kernels(sources: Mapping[str, KernelSource]) -> tuple[CpuKernel | CheckedKernel, ...]:
-    """Compile what this process has not compiled yet, in one batch, and return the kernels in order."""
+    """Compile what this process has not compiled yet, in one batch, and return the kernels in
+    order.
+    """
     with _LOADING:
         missing = {
             name: source for name, source in sources.items() if (name, source.key) not in _LOADED

@@ -11,14 +11,22 @@ import torch
 from fusewright.runtime.cpu import KernelSource, load_kernels
 
 __all__ = [
-    "Input", "KernelSource", "Size", "assert_layout", "constant", "debug_print", "load_kernels", "measure",
+    "Input",
+    "KernelSource",
+    "Size",
+    "assert_layout",
+    "constant",
+    "debug_print",
+    "load_kernels",
+    "measure",
     "reinterpret",
-]  # fmt: skip
+]
 
 Compiled = Callable[[list[object]], tuple[object, ...]]
 
 _CONSTANTS: dict[str, Mapping[str, torch.Tensor]] = {}
-"""Tensors known at compile time, by module name; filled by the loader while a module is executed."""
+"""Tensors known at compile time, by module name; filled by the loader while a module is
+executed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,9 @@ def reinterpret(
 
 
 def assert_layout(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> None:
-    """Check that an operator returned the layout it was compiled for; dimensions of size 1 may have any stride."""
+    """Check that an operator returned the layout it was compiled for; dimensions of size 1 may have
+    any stride.
+    """
     if tensor.stride() == stride and tensor.shape == size:
         return
     same = tuple(tensor.shape) == size and (
@@ -75,7 +85,7 @@ def assert_layout(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int
     )
     if not same:
         raise RuntimeError(
-            f"a library call returned size {tuple(tensor.shape)} and stride {tensor.stride()} where "
+            f"a library call returned size {tuple(tensor.shape)}, stride {tensor.stride()} where "
             f"size {size} and stride {stride} were compiled for; please report this"
         )
 
@@ -95,7 +105,9 @@ def debug_print(kernel: str, when: str, name: str, tensor: torch.Tensor) -> None
 
 
 def measure(call: Compiled, inputs: list[Size | Input], size: int = 8, repeats: int = 50) -> None:
-    """Run a module on random inputs and print the median time a call; symbolic sizes are taken as `size`."""
+    """Run a module on random inputs and print the median time a call; symbolic sizes are taken as
+    `size`.
+    """
     sizes = {spec.name: size for spec in inputs if isinstance(spec, Size)}
     made = [size if isinstance(spec, Size) else _random_input(spec, sizes) for spec in inputs]
     times = []
@@ -111,7 +123,9 @@ def _random_input(spec: Input, sizes: dict[str, int]) -> torch.Tensor:
     """Normal numbers, or zeros and ones for integers, which are valid indices nearly everywhere."""
 
     def number(value: int | str) -> int:
-        return value if isinstance(value, int) else int(eval(value, {"min": min, "max": max}, sizes))
+        return (
+            value if isinstance(value, int) else int(eval(value, {"min": min, "max": max}, sizes))
+        )
 
     size = [number(value) for value in spec.size]
     stride = [number(value) for value in spec.stride]

@@ -1,4 +1,6 @@
-"""From a Schedule and its kernels to wrapper lines: every allocation, launch, call and last use, in order."""
+"""From a Schedule and its kernels to wrapper lines: every allocation, launch, call and last use, in
+order.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ Step = Group | ExternKernel | CopyBack
 def generate_lines(
     schedule: Schedule, kernels: Iterable[Kernel], launches: Mapping[int, Launch]
 ) -> tuple[Line, ...]:
-    """Write out `schedule` as lines; `launches` holds the launch of each group by its place among the steps.
+    """Write out `schedule` as lines; `launches` holds the launch of each group by its place among
+    the steps.
 
     before                                 after
     ------                                 -----
@@ -91,7 +94,9 @@ def _launch(
     owned: set[str],
     existing: set[str],
 ) -> list[Line]:
-    """Allocate what the group writes first, in the memory of a buffer that dies here where that is allowed."""
+    """Allocate what the group writes first, in the memory of a buffer that dies here where that is
+    allowed.
+    """
     lines: list[Line] = []
     renamed: dict[str, str] = {}
     written = {buffer.name for buffer in group.writes}
@@ -138,7 +143,7 @@ def _call(step: ExternKernel) -> list[Line]:
     return [call, *(AssertSizeStride(buffer=buffer) for buffer in step.outputs)]
 
 
-# Uses and lifetimes ------------------------------------------------------------------------------------
+# Uses and lifetimes -------------------------------------------------------------------------------
 
 
 def operand_buffers(operand: Operand) -> tuple[str, ...]:
@@ -166,7 +171,9 @@ def used_buffers(step: Step) -> tuple[str, ...]:
 
 
 def _last_uses(schedule: Schedule) -> dict[int, tuple[Buffer, ...]]:
-    """By position of a step, the buffers that nothing uses after it; a buffer lives as long as its aliases."""
+    """By position of a step, the buffers that nothing uses after it; a buffer lives as long as its
+    aliases.
+    """
     program = schedule.program
     buffers = program.buffers()
     for step in schedule.steps:
@@ -193,7 +200,9 @@ def _last_uses(schedule: Schedule) -> dict[int, tuple[Buffer, ...]]:
 
 
 def _owned_buffers(schedule: Schedule) -> set[str]:
-    """Buffers whose memory the wrapper itself allocates: only these may be overwritten by another."""
+    """Buffers whose memory the wrapper itself allocates: only these may be overwritten by
+    another.
+    """
     owned = {b.name for step in schedule.steps if isinstance(step, Group) for b in step.writes}
     for step in schedule.steps:
         if isinstance(step, ExternKernel) and step.out_operator:

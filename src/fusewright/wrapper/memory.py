@@ -1,4 +1,5 @@
-"""The memory pass: turns allocate and last-use lines into reuse, free or nothing, and adds up the plan's peak.
+"""The memory pass: turns allocate and last-use lines into reuse, free or nothing, and adds up the
+plan's peak.
 
 before                    after
 ------                    -----
@@ -20,10 +21,11 @@ PoolKey = tuple[DType, str, Index]
 
 
 def plan_memory(lines: tuple[Line, ...]) -> tuple[Line, ...]:
-    """Give each allocation the memory of a dead buffer of the same type, device and span, where there is one.
+    """Give each allocation the memory of a dead buffer of the same type, device and span, where
+    there is one.
 
-    Only memory that the wrapper allocated itself is given away: graph inputs, constants and results of library
-    calls are dropped, and outputs have no last use.
+    Only memory that the wrapper allocated itself is given away: graph inputs, constants and results
+    of library calls are dropped, and outputs have no last use.
     """
     result = list(lines)
     pool: dict[PoolKey, list[tuple[int, str]]] = {}
