@@ -1,8 +1,13 @@
-"""What all tests share: re-blessing of golden cases."""
+"""What all tests share: Triton's interpreter, and re-blessing of golden cases."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+# Triton reads this once, when it is first imported, which torch's own front end may do in any test.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

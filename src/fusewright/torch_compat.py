@@ -70,6 +70,12 @@ def negative_view(tensor: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(tensor)
 
 
+def copy_math_bits(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Give `target`, whose memory nobody reads, the conjugate and the negative bit of `source`."""
+    torch._C._set_conj(target, source.is_conj())  # type: ignore[attr-defined]
+    torch._C._set_neg(target, source.is_neg())  # type: ignore[attr-defined]
+
+
 def convolution_memory_format(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -347,6 +353,7 @@ MODULE_HOOK_TABLES = (
 """Attributes of an nn.Module with its own hooks."""
 
 log_api_usage = torch._C._log_api_usage_once
+
 assert_true = torch._assert
 check = torch._check
 
@@ -372,3 +379,14 @@ def is_operator_in_c(function: Any) -> bool:
     if owner is None:  # a static method of the class that holds most of them
         return str(function.__qualname__).startswith("_VariableFunctionsClass.")
     return getattr(owner, "__name__", None) in _OPERATOR_MODULES
+
+
+def is_module_bookkeeping(function: object) -> bool:
+    """Whether `function` only marks a module as just created (torch 2.11 to 2.13).
+
+    Once torch's own front end was used in a process, every `nn.Module.__init__` calls it. It has no
+    meaning for the program.
+    """
+    return getattr(function, "__qualname__", "") == "GenerationTracker.tag" and getattr(
+        function, "__module__", ""
+    ).endswith(".mutation_guard")

@@ -23,6 +23,7 @@ from typing import Any, Final, NoReturn
 import torch
 from torch import fx
 
+from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.graph import FAKE_FAILURES, GraphBuilder, contains_tensor, is_graph_function
 from fusewright.capture.guards import Guard, GuardKind
@@ -428,6 +429,8 @@ class Machine:
         self, function: FunctionValue, arguments: list[Value], keywords: dict[str, Value]
     ) -> Value:
         if function.object is not MISSING:
+            if torch_compat.is_module_bookkeeping(function.object):
+                return NONE
             handler = HANDLERS.get(function.object)
             if handler is not None:
                 result = handler(self, *arguments, **keywords)
