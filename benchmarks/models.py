@@ -125,10 +125,10 @@ MODELS: dict[str, BenchmarkModel] = {
     "BertForMaskedLM": BenchmarkModel(bert, own_front_end=True),
     "GPT2LMHeadModel": BenchmarkModel(gpt2, own_front_end=True),
     "ResNetModel": BenchmarkModel(resnet, own_front_end=True),
-    "LlamaForCausalLM": BenchmarkModel(llama, own_front_end=False),
-    "T5ForConditionalGeneration": BenchmarkModel(t5, own_front_end=False),
-    "ViTModel": BenchmarkModel(vit, own_front_end=False),
-    "ConvNextModel": BenchmarkModel(convnext, own_front_end=False),
+    "LlamaForCausalLM": BenchmarkModel(llama, own_front_end=True),
+    "T5ForConditionalGeneration": BenchmarkModel(t5, own_front_end=True),
+    "ViTModel": BenchmarkModel(vit, own_front_end=True),
+    "ConvNextModel": BenchmarkModel(convnext, own_front_end=True),
 }
 
 
