@@ -12,7 +12,7 @@ from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.compiler import ASTSource, CompiledKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,35 @@ def compile_cubin(
     warps: int,
     debug: bool = False,
 ) -> Cubin:
+    """The machine code of a kernel; arguments as `compile_kernel` takes them."""
+    compiled = compile_kernel(
+        source, signature, blocks, folder, architecture=architecture, warps=warps, debug=debug
+    )
+    return Cubin(
+        binary=compiled.asm["cubin"],
+        name=compiled.metadata.name,
+        shared_memory=compiled.metadata.shared,
+        warps=warps,
+    )
+
+
+def compile_kernel(
+    source: str,
+    signature: Mapping[str, str],
+    blocks: Mapping[str, int],
+    folder: Path,
+    *,
+    architecture: int,
+    warps: int,
+    debug: bool = False,
+) -> CompiledKernel:
     """Compile for CUDA compute capability `architecture` (90: H100 and H200).
 
     signature: types of the arguments, block sizes as `constexpr`. debug: keep assertions.
     """
     function = load_kernel(source, folder)
     constants = {(function.arg_names.index(name),): size for name, size in blocks.items()}
-    compiled = triton.compile(
+    return triton.compile(
         ASTSource(fn=function, signature=dict(signature), constexprs=constants),
         target=GPUTarget("cuda", architecture, 32),
         # Integers wrap around by design: only our own assertions are wanted.
@@ -74,10 +96,4 @@ def compile_cubin(
             "sanitize_overflow": False,
             "enable_fp_fusion": True,
         },
-    )
-    return Cubin(
-        binary=compiled.asm["cubin"],
-        name=compiled.metadata.name,
-        shared_memory=compiled.metadata.shared,
-        warps=warps,
     )
