@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,10 @@ class CompiledModel:
 
 
 def compile_model(name: str) -> CompiledModel:
-    """Capture and compile a model of the benchmark, and call it once."""
+    """Capture and compile a model of the benchmark, and call it once; under `torch.no_grad`."""
     module, inputs = build(name)
-    with torch.no_grad():
-        captured, arguments = capture(module, inputs, own=MODELS[name].own_front_end)
-        return compile_captured(captured, arguments)
+    captured, arguments = capture(module, inputs, own=MODELS[name].own_front_end)
+    return compile_captured(captured, arguments)
 
 
 def capture(
@@ -220,7 +220,7 @@ def replaced_nodes(graph: fx.Graph, names: frozenset[str]) -> list[fx.Node]:
 
 def eager_function(
     nodes: Sequence[fx.Node], values: dict[fx.Node, Any]
-) -> tuple[fx.GraphModule, tuple[Any, ...]]:
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """`nodes` as a function that runs eager operators, and its arguments."""
     graph = fx.Graph()
     made: dict[fx.Node, fx.Node] = {}
@@ -232,7 +232,7 @@ def eager_function(
     for node in nodes:
         made[node] = graph.node_copy(node, made.__getitem__)
     graph.output(tuple(made[n] for n in nodes if not any(user in made for user in n.users)))
-    return fx.GraphModule({}, graph), tuple(values[source] for source in outside)
+    return fx.GraphModule({}, graph).forward, tuple(values[source] for source in outside)
 
 
 # Measuring ----------------------------------------------------------------------------------------
@@ -257,10 +257,7 @@ def measure(name: str, model: CompiledModel) -> Iterator[KernelRow]:
         nodes = replaced_nodes(model.graph.graph, names)
         function, arguments = eager_function(nodes, values)
         launch = launcher(model, kernel)
-        with torch.no_grad():
-            samples = take_turns(
-                {"kernel": launch, "eager": lambda f=function, a=arguments: f.forward(*a)}, SECONDS
-            )
+        samples = take_turns({"kernel": launch, "eager": partial(function, *arguments)}, SECONDS)
         yield KernelRow(
             model=name,
             kernel=kernel.name,
@@ -323,7 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     rows: list[KernelRow] = []
     for model in options.models:
-        with console.status(model):
+        with console.status(model), torch.no_grad():
             rows += measure(model, compile_model(model))
     console.print(table(rows))
     if options.json is not None:
