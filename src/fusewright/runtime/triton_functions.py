@@ -146,7 +146,7 @@ def digamma(x):
     series = w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (1 / 240 - w * (1 / 132)))))
     value = libdevice.log(z) - 0.5 * reciprocal(z) - series + shifted
     value = tl.where(x < 0, value + reflected, value)
-    infinite = libdevice.copysign(tl.full([], float("inf"), x.dtype) + x * 0, -x)
+    infinite = libdevice.copysign(tl.full([], float("inf"), x.dtype) + x * 0, x * -1)
     nothing = tl.where(x == 0, infinite, tl.full([], float("nan"), x.dtype))
     return tl.where(pole, nothing, value)
 

@@ -12,9 +12,12 @@ ROOT = Path(__file__).parents[3]
 
 def run_module(*arguments: str, cache: Path, seconds: float) -> subprocess.CompletedProcess[str]:
     """`python -m` with the arguments, from the root of the tree."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["TRITON_CACHE_DIR"] = str(cache)
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    environment = {
+        **os.environ,
+        "TRITON_INTERPRET": "0",
+        "TRITON_CACHE_DIR": str(cache),
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+    }
     return subprocess.run(
         [sys.executable, "-m", *arguments],
         cwd=ROOT,

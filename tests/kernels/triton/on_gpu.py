@@ -1,7 +1,9 @@
-"""`python -m pytest tests/kernels/triton/on_gpu.py`: every kind of kernel on a GPU.
+"""Every kind of Triton kernel on a GPU.
 
-Its name keeps it out of the whole suite, where other modules have Triton interpret: `test_gpu` runs
-it in a process of its own.
+    TRITON_INTERPRET=0 python -m pytest tests/kernels/triton/on_gpu.py
+
+Its name keeps it out of the whole suite, where Triton interprets: `test_gpu` runs it in a process
+of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import triton
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +32,7 @@ GIBIBYTE = 1 << 30
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-    pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="Triton interprets here"),
+    pytest.mark.skipif(triton.knobs.runtime.interpret, reason="Triton interprets here"),
 ]
 
 

@@ -31,7 +31,8 @@ TEMPLATES: dict[str, dict[str, str]] = {
     "reciprocal": {"float": "functions.reciprocal({0})"},
     "sigmoid": {"float": "functions.sigmoid({0})"},
     "digamma": {"float": "functions.digamma({0})"},
-    "neg": _same("float", "signed", text="-{0}") | {"unsigned": "0 - {0}"},
+    # Triton before 3.7 takes -x for 0 - x, which loses the sign of zero.
+    "neg": {"float": "{0} * -1.0", "signed": "-{0}", "unsigned": "0 - {0}"},
     "abs": _same("float", "signed", text="tl.abs({0})") | {"unsigned": "{0}"},
     "sign": _same("float", "signed", text="functions.sign({0})")
     | {"unsigned": "({0} != 0).to({dtype})"},
