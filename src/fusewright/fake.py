@@ -58,6 +58,8 @@ class FakeTensor(torch.Tensor):
             with torch.inference_mode(False):
                 return cls.__new__(cls, meta_tensor, device, mode, requires_grad)
         self = torch_compat.make_wrapper(cls, meta_tensor, device, requires_grad)
+        if meta_tensor.is_conj() or meta_tensor.is_neg():
+            torch_compat.set_math_bits(self, like=meta_tensor)
         self.meta_tensor = meta_tensor
         self.fake_mode = mode
         self.constant = None

@@ -70,10 +70,17 @@ def negative_view(tensor: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(tensor)
 
 
-def copy_math_bits(source: torch.Tensor, target: torch.Tensor) -> None:
-    """Give `target`, whose memory nobody reads, the conjugate and the negative bit of `source`."""
-    torch._C._set_conj(target, source.is_conj())  # type: ignore[attr-defined]
-    torch._C._set_neg(target, source.is_neg())  # type: ignore[attr-defined]
+def without_math_bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of `tensor` as it is: a view with neither the conjugate nor the negative bit."""
+    if tensor.is_conj():
+        tensor = conjugate_view(tensor)
+    return negative_view(tensor) if tensor.is_neg() else tensor
+
+
+def set_math_bits(tensor: torch.Tensor, like: torch.Tensor) -> None:
+    """Give `tensor` itself the conjugate and the negative bit of `like`."""
+    torch._C._set_conj(tensor, like.is_conj())  # type: ignore[attr-defined]
+    torch._C._set_neg(tensor, like.is_neg())  # type: ignore[attr-defined]
 
 
 def convolution_memory_format(

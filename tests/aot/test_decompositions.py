@@ -10,7 +10,7 @@ import torch
 from torch import fx
 from torch.testing._internal.common_methods_invocations import op_db
 
-from fusewright.aot import interpreter, trace_inference
+from fusewright.aot import interpreter, trace_inference, with_results
 from fusewright.context import CompileContext
 
 SAMPLED = [
@@ -94,7 +94,7 @@ def test_equals_eager(name: str, dtype: torch.dtype) -> None:
         module, tensors = _module_calling(operator.op, sample)
         expected = _leaves(operator.op(sample.input, *sample.args, **sample.kwargs))
         graph = trace_inference(module, tensors, CompileContext())
-        given = graph.calling_convention(interpreter(graph))(list(tensors))
+        given = with_results(graph, interpreter(graph))(list(tensors))
         assert not {node.target for node in graph.graph.nodes} & UNCONDITIONAL
         for one, other in zip(_leaves(given), expected, strict=True):
             torch.testing.assert_close(one, other, rtol=DIFFERENCE[dtype], atol=DIFFERENCE[dtype])

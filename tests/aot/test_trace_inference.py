@@ -11,7 +11,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
-from fusewright.aot import AtenGraph, interpreter, trace_inference
+from fusewright.aot import AtenGraph, interpreter, trace_inference, with_results
 from fusewright.context import CompileContext
 from fusewright.errors import Location, Unsupported
 from fusewright.fake import FakeMode
@@ -65,7 +65,7 @@ def check(function: Callable[..., Any], *examples: Any, views: Any = None) -> At
     eager, compiled = inputs(), inputs()
     module = fx.symbolic_trace(function)
     graph = trace_inference(module, inputs(), CompileContext())
-    call = graph.calling_convention(interpreter(graph))
+    call = with_results(graph, interpreter(graph))
     for _ in range(2):  # written inputs carry over
         expected = module(*eager)
         given = call(list(compiled))
@@ -102,7 +102,7 @@ def test_nothing_to_do_around_the_compiled_graph_costs_nothing() -> None:
     def compiled(inputs: list[Any]) -> tuple[Any, ...]:
         return ()
 
-    assert graph.calling_convention(compiled) is compiled
+    assert with_results(graph, compiled) is compiled
 
 
 def test_nested_results() -> None:
@@ -160,6 +160,10 @@ def test_unread_work_is_dropped() -> None:
     assert operators(check(program, torch.randn(3))) == ["add"]
 
 
+def test_views_of_equal_results_have_memory_of_their_own() -> None:
+    check(lambda x: (x.exp().view(-1), x.exp()), torch.randn(3, 2))
+
+
 # -- results that alias ---------------------------------------------------------------------------
 
 
@@ -180,7 +184,7 @@ def test_one_view_of_an_intermediate() -> None:
 
 def test_the_same_tensor_twice() -> None:
     graph = graph_of(lambda x: (lambda y: (y, y))(x + 1), torch.randn(3))
-    one, other = graph.calling_convention(interpreter(graph))([torch.randn(3)])
+    one, other = with_results(graph, interpreter(graph))([torch.randn(3)])
     assert one is other
 
 
@@ -189,7 +193,7 @@ def test_a_view_of_an_input_that_begins_elsewhere() -> None:
     base = torch.randn(10)
     graph = graph_of(lambda x: x[1:], base[:4])
     given = base[3:7]
-    (result,) = tensors(graph.calling_convention(interpreter(graph))([given]))
+    (result,) = tensors(with_results(graph, interpreter(graph))([given]))
     assert torch.equal(result, given[1:]) and result.storage_offset() == 4
 
 
@@ -356,7 +360,7 @@ def test_symbolic_sizes_are_computed_from_size_inputs() -> None:
         fakes = [node.meta["example_value"] for node in module.graph.find_nodes(op="placeholder")]
         graph = trace_inference(module, fakes, CompileContext())
         graphs.append(graph)
-        run = graph.calling_convention(sizes_first(graph))
+        run = with_results(graph, interpreter(graph))
         return lambda *inputs: run(list(inputs))
 
     @torch.compile(backend=backend, dynamic=True, fullgraph=True)
@@ -376,19 +380,3 @@ def test_symbolic_sizes_are_computed_from_size_inputs() -> None:
     assert len(graphs) == 1
     placeholders = graphs[0].placeholders
     assert any(isinstance(node.meta["val"], torch.SymInt) for node in placeholders)
-
-
-def sizes_first(graph: AtenGraph) -> Callable[[list[Any]], Any]:
-    """The interpreter as a compiled graph: symbolic sizes come first."""
-    run = interpreter(graph)
-    values = [node.meta["val"] for node in graph.placeholders]
-    order = sorted(range(len(values)), key=lambda i: not isinstance(values[i], torch.SymInt))
-
-    def compiled(inputs: list[Any]) -> Any:
-        arguments = [None] * len(order)
-        for index, value in zip(order, inputs, strict=True):
-            arguments[index] = value
-        inputs.clear()
-        return run(arguments)
-
-    return compiled

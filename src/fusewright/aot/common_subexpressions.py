@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from fusewright.aot.functionalize import memory_owner
 from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
@@ -37,18 +38,18 @@ def merge_common_subexpressions(graph: fx.Graph) -> int:
     replaced.
     """
     known: dict[Hashable, fx.Node] = {}
-    outputs = set(graph.output_node().all_input_nodes)
+    returned = {memory_owner(node) for node in graph.output_node().all_input_nodes}
     merged = 0
     for node in list(graph.nodes):
         if node.op != "call_function" or not _is_repeatable(node.target):
             continue
         key = (node.target, _key(node.args), _key(node.kwargs), _layout(node))
         earlier = known.setdefault(key, node)
-        # Two results of a program have memory of their own, so two outputs stay two nodes.
-        if earlier is node or (node in outputs and earlier in outputs):
+        # Two results of a program have memory of their own, so what holds them stays two nodes.
+        if earlier is node or (node in returned and earlier in returned):
             continue
-        if node in outputs:
-            outputs.add(earlier)
+        if node in returned:
+            returned.add(earlier)
         node.replace_all_uses_with(earlier)
         graph.erase_node(node)
         merged += 1

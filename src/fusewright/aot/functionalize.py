@@ -44,6 +44,13 @@ def view_source(node: fx.Node) -> fx.Node | None:
     return source if isinstance(source, fx.Node) else None
 
 
+def memory_owner(node: fx.Node) -> fx.Node:
+    """The node whose storage `node` shows: itself, unless it is a view."""
+    while (source := view_source(node)) is not None:
+        node = source
+    return node
+
+
 class Functionalizer:
     """Rewrites one graph in place; `current(root)` is then the last value of a storage."""
 
@@ -181,6 +188,10 @@ def _permute_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
     return aten.permute.default, (value, [dims.index(dim) for dim in range(len(dims))]), {}
 
 
+def _apply_again(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
+    return view.target, (value,), {}
+
+
 RESHAPES = frozenset({aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default})
 
 INVERSES: dict[Any, Callable[[fx.Node, fx.Node, fx.Node], Call]] = {
@@ -194,6 +205,8 @@ INVERSES: dict[Any, Callable[[fx.Node, fx.Node, fx.Node], Call]] = {
     aten.t.default: _transpose_back,
     aten.transpose.int: _transpose_back,
     aten.permute.default: _permute_back,
+    aten._conj.default: _apply_again,
+    aten._neg_view.default: _apply_again,
     aten.slice.Tensor: _scatter(aten.slice_scatter.default),
     aten.select.int: _scatter(aten.select_scatter.default),
     aten.diagonal.default: _scatter(aten.diagonal_scatter.default),

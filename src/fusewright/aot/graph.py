@@ -4,14 +4,12 @@ user's program.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
 
-from fusewright.aot.runtime import Compiled, by_kind, with_results
 from fusewright.aot.specs import ResultSpec, StorageBase
 
 
@@ -44,6 +42,11 @@ class AtenGraph:
     bases: tuple[StorageBase, ...] = ()
     """Inputs that follow the program's own, made before each call."""
 
+    inputs_with_bits: tuple[int, ...] = ()
+    """Indices of the inputs that have their conjugate or negative bit set; the graph takes their
+    memory as it is, without the bits.
+    """
+
     results: tuple[ResultSpec, ...] = ()
     """How each leaf of the program's result is obtained, in order."""
 
@@ -62,17 +65,6 @@ class AtenGraph:
         """What the graph returns: nodes, in order."""
         return tuple(self.graph.output_node().args[0])  # type: ignore[arg-type]
 
-    def calling_convention(self, compiled: Compiled) -> Callable[[list[Any]], Any]:
-        """`compiled` as a function of one list: the inputs of the captured graph, in order; it
-        gives their results.
-
-        `compiled` takes one list, which it clears: the symbolic sizes among the inputs, then the
-        tensors, each in the order of the placeholders, then the tensors of `bases`; numbers that
-        are not symbolic are left out. It gives the graph's outputs. Where there is nothing to do,
-        the function returned is `compiled` itself.
-        """
-        return with_results(self, by_kind(self, compiled))
-
     def graph_module(self) -> fx.GraphModule:
         """The graph as a module that can be called: one flat tuple out."""
         return fx.GraphModule(dict(self.constants), self.graph)
@@ -89,3 +81,4 @@ class TracedProgram:
 
     structure: Any
     has_mutations: bool
+    inputs_with_bits: tuple[int, ...] = ()

@@ -15,8 +15,9 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
-from fusewright.aot.functionalize import Functionalizer, view_source
+from fusewright.aot.functionalize import Functionalizer, memory_owner
 from fusewright.aot.graph import AtenGraph, TracedProgram
+from fusewright.aot.math_bits import compute_math_bits
 from fusewright.aot.specs import FromGraph, FromInput, Literal, ResultSpec, StorageBase, ViewOf
 from fusewright.aot.tracer import Fakes, same_sizes
 from fusewright.errors import Unsupported
@@ -40,11 +41,13 @@ def finish_graph(program: TracedProgram, fakes: Fakes) -> AtenGraph:
         outputs.add(functional.current(placeholders[index]), placeholders[index].meta["val"])
     results = tuple(outputs.results(program.results))
     program.graph.output(tuple(outputs.nodes))
+    compute_math_bits(program.graph, fakes)
     return AtenGraph(
         graph=program.graph,
         constants=program.constants,
         mutated_inputs=mutated,
         bases=bases,
+        inputs_with_bits=program.inputs_with_bits,
         results=results,
         structure=program.structure,
     )
@@ -109,7 +112,7 @@ class _Outputs:
 
     def _view(self, leaf: fx.Node, root: fx.Node, base: FromInput | FromGraph) -> ViewOf:
         view, whole = leaf.meta["val"], root.meta["val"]
-        if view.dtype != whole.dtype or view.is_conj() != whole.is_conj():
+        if view.dtype != whole.dtype:
             raise Unsupported(
                 "a result that is an input (or another result) seen as another type",
                 leaf.meta.get("location"),
@@ -121,6 +124,8 @@ class _Outputs:
             tuple(self._number(size) for size in view.shape),
             tuple(self._number(stride) for stride in view.stride()),
             self._number(offset),
+            conjugate=view.is_conj() != whole.is_conj(),
+            negative=view.is_neg() != whole.is_neg(),
         )
 
     def _number(self, value: Any) -> int | FromGraph:
@@ -134,9 +139,7 @@ class _Outputs:
         """Whether `node`, in the functional graph, shows the memory of an input, a constant or an
         output.
         """
-        root = node
-        while (source := view_source(root)) is not None:
-            root = source
+        root = memory_owner(node)
         return root.op in ("placeholder", "get_attr") or (root is not node and root in self.nodes)
 
 

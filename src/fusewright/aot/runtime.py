@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fusewright import torch_compat
 from fusewright.aot.specs import (
     FromGraph,
     FromInput,
@@ -35,13 +36,16 @@ def with_results(graph: AtenGraph, compiled: Compiled) -> Callable[[list[Any]], 
     """
     plain = tuple(FromGraph(position) for position in range(len(graph.results)))
     whole = len(graph.results) == len(graph.outputs)
-    if graph.results == plain and whole and graph.structure is None and not graph.bases:
+    nested = graph.structure is not None
+    if graph.results == plain and whole and not (nested or graph.bases or graph.inputs_with_bits):
         return compiled
     kept_indices = _inputs_needed_afterwards(graph)
     bases, mutated, structure = graph.bases, graph.mutated_inputs, graph.structure
-    results = graph.results
+    results, with_bits = graph.results, graph.inputs_with_bits
 
     def run(inputs: list[Any]) -> Any:
+        for index in with_bits:
+            inputs[index] = torch_compat.without_math_bits(inputs[index])
         inputs.extend([_storage_base(base, inputs) for base in bases])
         kept = {index: inputs[index] for index in kept_indices}
         outputs = compiled(inputs)
@@ -53,25 +57,6 @@ def with_results(graph: AtenGraph, compiled: Compiled) -> Callable[[list[Any]], 
         return tuple(leaves) if structure is None else _rebuilt(structure, leaves)
 
     return run
-
-
-def by_kind(graph: AtenGraph, compiled: Compiled) -> Compiled:
-    """`compiled`, which takes symbolic sizes first and no other numbers, as a function of all
-    inputs in order.
-    """
-    values = [node.meta["val"] for node in graph.placeholders]
-    sizes = [i for i, value in enumerate(values) if isinstance(value, torch.SymInt)]
-    tensors = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]
-    order = sizes + tensors
-    if order == list(range(len(values))):
-        return compiled
-
-    def reordered(inputs: list[Any]) -> Sequence[Any]:
-        arguments = [inputs[index] for index in order]
-        inputs.clear()
-        return compiled(arguments)
-
-    return reordered
 
 
 def _inputs_needed_afterwards(graph: AtenGraph) -> tuple[int, ...]:
@@ -100,16 +85,21 @@ def _result(
             return kept[index]
         case Literal(value):
             return value
-        case ViewOf(base, size, stride, offset):
+        case ViewOf(base):
             if spec not in made:  # one view however often it is returned
-                whole = _result(base, kept, outputs, made)
-                start = whole.storage_offset() + _number(offset, outputs)
-                made[spec] = whole.as_strided(
-                    [_number(one, outputs) for one in size],
-                    [_number(one, outputs) for one in stride],
-                    start,
-                )
+                made[spec] = _view(spec, _result(base, kept, outputs, made), outputs)
             return made[spec]
+
+
+def _view(spec: ViewOf, base: torch.Tensor, outputs: Sequence[Any]) -> torch.Tensor:
+    view = base.as_strided(
+        [_number(one, outputs) for one in spec.size],
+        [_number(one, outputs) for one in spec.stride],
+        base.storage_offset() + _number(spec.offset, outputs),
+    )
+    if spec.conjugate:
+        view = torch_compat.conjugate_view(view)
+    return torch_compat.negative_view(view) if spec.negative else view
 
 
 def _number(value: int | FromGraph, outputs: Sequence[Any]) -> int:

@@ -35,6 +35,11 @@ class ViewOf:
     size: tuple[int | FromGraph, ...]
     stride: tuple[int | FromGraph, ...]
     offset: int | FromGraph
+    conjugate: bool = False
+    """The view shows the complex conjugates of the base's elements."""
+
+    negative: bool = False
+    """The view shows the negatives of the base's elements."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,22 @@ class Recorder(TorchDispatchMode):
         self._nodes[id(result)] = node
         return result
 
+    def record_math_bits(self, value: torch.Tensor, node: fx.Node) -> bool:
+        """Where an input has its conjugate or negative bit set, let its placeholder stand for the
+        memory, and the input for a view of that. Whether that was so.
+        """
+        plain = value
+        flips = [aten._conj.default] if value.is_conj() else []
+        flips += [aten._neg_view.default] if value.is_neg() else []
+        for flip in flips:
+            plain = self.fakes.dispatch(flip, (plain,), {})
+        self.bind(plain, node)
+        node.meta["val"] = plain
+        for flip in flips:
+            plain = self.record(flip, (plain,), {})
+        self.bind(value, self.argument(plain))
+        return bool(flips)
+
     # -- values and nodes -------------------------------------------------------------------------
 
     def bind(self, value: Any, node: fx.Node | tuple[fx.Node, int]) -> None:
@@ -231,6 +247,8 @@ class Recorder(TorchDispatchMode):
         known = self._constant_nodes.get(id(tensor))
         if known is not None:
             return known
+        if tensor.is_conj() or tensor.is_neg():
+            raise UnsupportedOperator("a constant tensor whose conjugate or negative bit is set")
         name = f"constant{len(self.constants)}"
         self.constants[name] = tensor
         node = self.graph.create_node("get_attr", name, name=name)
@@ -252,7 +270,7 @@ def is_same_view(op: Any, args: tuple[Any, ...], result: torch.Tensor) -> bool:
         and same_sizes(source.shape, result.shape)
         and same_sizes(source.stride(), result.stride())
         and op is not aten.view.dtype
-        and source.is_conj() == result.is_conj()
+        and (source.is_conj(), source.is_neg()) == (result.is_conj(), result.is_neg())
         and same_sizes((source.storage_offset(),), (result.storage_offset(),))
     )
 
@@ -291,7 +309,7 @@ def trace(
     """
     recorder = Recorder(fakes, decompositions)
     environment: dict[fx.Node, Any] = {}
-    _record_inputs(recorder, module, inputs, environment)
+    inputs_with_bits = _record_inputs(recorder, module, inputs, environment)
     result: Any = None
     grad_enabled = torch.is_grad_enabled()
     try:
@@ -317,6 +335,7 @@ def trace(
         results=leaves,
         structure=None if flat else structure,
         has_mutations=recorder.has_mutations,
+        inputs_with_bits=inputs_with_bits,
     )
 
 
@@ -325,7 +344,10 @@ def _record_inputs(
     module: fx.GraphModule,
     inputs: Sequence[Any],
     environment: dict[fx.Node, Any],
-) -> None:
+) -> tuple[int, ...]:
+    """Make the placeholders; gives the indices of those that stand for their inputs' memory without
+    the conjugate or negative bit.
+    """
     sources = list(module.graph.find_nodes(op="placeholder"))
     if len(sources) != len(inputs):
         raise FusewrightError(f"the graph has {len(sources)} inputs but was given {len(inputs)}")
@@ -342,6 +364,11 @@ def _record_inputs(
     for value, node in zip(inputs, placeholders, strict=True):
         if isinstance(value, torch.Tensor):
             recorder.symbols.define_sizes(value, node)
+    return tuple(
+        index
+        for index, (value, node) in enumerate(zip(inputs, placeholders, strict=True))
+        if isinstance(value, torch.Tensor) and recorder.record_math_bits(value, node)
+    )
 
 
 SKIPPED_FUNCTIONS = frozenset({torch_compat.set_grad_enabled})

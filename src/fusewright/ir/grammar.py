@@ -218,6 +218,8 @@ def read_operand(cursor: Cursor, reader: Reader) -> Operand:
         return Literal(ast.literal_eval(cursor.next().text))
     if _at_float(cursor):
         return Literal(read_number(cursor))
+    if cursor.at("complex") and cursor.peek(1).text == "(":
+        return Literal(_read_complex(cursor))
     if cursor.at("view") and cursor.peek(1).text == "(":
         return read_view(cursor, reader)
     if token.kind != "name" or token.text in reader.symbols or cursor.at("min", "max"):
@@ -247,6 +249,17 @@ def read_view(cursor: Cursor, reader: Reader) -> ViewReference:
 def _at_float(cursor: Cursor) -> bool:
     token = cursor.peek(1) if cursor.at("-") else cursor.peek()
     return token.kind == "float" or (token.kind == "name" and token.text in ("inf", "nan"))
+
+
+def _read_complex(cursor: Cursor) -> complex:
+    """`complex(1.0, -inf)`: real and imaginary part."""
+    cursor.expect("complex")
+    cursor.expect("(")
+    real = read_number(cursor)
+    cursor.expect(",")
+    imaginary = read_number(cursor)
+    cursor.expect(")")
+    return complex(real, imaginary)
 
 
 def read_number(cursor: Cursor) -> Number:

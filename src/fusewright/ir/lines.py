@@ -33,8 +33,8 @@ class TakeInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssertSizeStride:
-    """Check that an input or an extern result is laid out as compiled for."""
+class EnsureLayout:
+    """See to it that the result of a library call is laid out as was compiled for."""
 
     buffer: Buffer
 
@@ -157,7 +157,7 @@ class Return:
 Line = (
     DefineSymbol
     | TakeInput
-    | AssertSizeStride
+    | EnsureLayout
     | Constant
     | Allocate
     | Reuse

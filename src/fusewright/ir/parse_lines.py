@@ -52,8 +52,8 @@ def _line(reader: Reader) -> wrapper.Line:
 # Lines that begin with a word of their own --------------------------------------------------------
 
 
-def _assert(cursor: Cursor, reader: Reader) -> wrapper.Line:
-    return wrapper.AssertSizeStride(buffer=read_buffer(cursor, reader))
+def _ensure(cursor: Cursor, reader: Reader) -> wrapper.Line:
+    return wrapper.EnsureLayout(buffer=read_buffer(cursor, reader))
 
 
 def _release(cursor: Cursor, reader: Reader) -> wrapper.Line:
@@ -105,7 +105,7 @@ def _return(cursor: Cursor, reader: Reader) -> wrapper.Line:
 
 
 _BY_FIRST_WORD: dict[str, Callable[[Cursor, Reader], wrapper.Line]] = {
-    "assert": _assert,
+    "ensure": _ensure,
     "release": _release,
     "free": _free,
     "pass": _pass,

@@ -134,9 +134,9 @@ class ViewReference:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A Python constant: None, bool, int, float or str."""
+    """A Python constant: None, bool, int, float, complex or str."""
 
-    value: bool | int | float | str | None
+    value: bool | int | float | complex | str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,21 +192,18 @@ class _Evaluation:
         for place, tensor in zip(results, returned, strict=True) if results else ():
             if place is not None:
                 buffer = kernel.outputs[place]
-                self._check_layout(kernel.operator, buffer, tensor)
-                self.adopt(buffer, tensor)
+                self.adopt(buffer, self._with_layout(kernel.operator, buffer, tensor))
 
-    def _check_layout(self, operator: str, buffer: Buffer, tensor: Tensor) -> None:
+    def _with_layout(self, operator: str, buffer: Buffer, tensor: Tensor) -> Tensor:
+        """What `operator` returned, laid out as planned for `buffer`."""
         layout = buffer.layout
         size, stride = self.numbers(layout.size), self.numbers(layout.stride)
-        same = list(tensor.shape) == size and (
-            tensor.numel() == 0
-            or all(s == 1 or a == b for s, a, b in zip(size, tensor.stride(), stride, strict=True))
-        )
-        assert same, (
-            f"{operator} gave {tuple(tensor.shape)} with strides {tensor.stride()}, "
-            f"not {tuple(size)} with {tuple(stride)}"
-        )
+        assert list(tensor.shape) == size, f"{operator} gave {tuple(tensor.shape)}, not {size}"
         assert tensor.dtype == self.torch_type(layout.dtype), f"{operator} gave {tensor.dtype}"
+        pairs = zip(size, tensor.stride(), stride, strict=True)
+        if tensor.numel() == 0 or all(extent == 1 or a == b for extent, a, b in pairs):
+            return tensor
+        return torch.empty_strided(size, stride, dtype=tensor.dtype).copy_(tensor)
 
     def operand(self, operand: Operand) -> Any:
         match operand:

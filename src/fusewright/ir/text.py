@@ -117,6 +117,8 @@ def print_operand(operand: Operand, names: Names = OWN) -> str:
             return names.buffer(name)
         case ViewReference(name=name, layout=layout):
             return f"view({names.buffer(name)}, {print_layout(layout, names)})"
+        case Literal(value=complex() as value):
+            return f"complex({value.real!r}, {value.imag!r})"
         case Literal(value=value):
             return repr(value)
         case Enumerated(kind=kind, name=name):

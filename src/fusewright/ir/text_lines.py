@@ -67,8 +67,8 @@ def _print_memory(line: wrapper.Line) -> str:
     match line:
         case wrapper.TakeInput(buffer=buffer, position=position):
             return f"{print_buffer(buffer)} = input {position}"
-        case wrapper.AssertSizeStride(buffer=buffer):
-            return f"assert {print_buffer(buffer)}"
+        case wrapper.EnsureLayout(buffer=buffer):
+            return f"ensure {print_buffer(buffer)}"
         case wrapper.Constant(buffer=buffer):
             return f"{print_buffer(buffer)} = constant"
         case wrapper.Allocate(buffer=buffer):
@@ -116,7 +116,7 @@ def line_indices(lines: Iterable[wrapper.Line]) -> list[Index]:
         match line:
             case (
                 wrapper.TakeInput(buffer=buffer)
-                | wrapper.AssertSizeStride(buffer=buffer)
+                | wrapper.EnsureLayout(buffer=buffer)
                 | wrapper.Constant(buffer=buffer)
                 | wrapper.Allocate(buffer=buffer)
                 | wrapper.Reuse(buffer=buffer)

@@ -97,7 +97,7 @@ def _used(line: wrapper.Line) -> list[str]:
             return [source]
         case wrapper.Free(name=name) | wrapper.DebugPrint(buffer=name):
             return [name]
-        case wrapper.FreeIfNotReused(buffer=buffer) | wrapper.AssertSizeStride(buffer=buffer):
+        case wrapper.FreeIfNotReused(buffer=buffer) | wrapper.EnsureLayout(buffer=buffer):
             return [buffer.name]
         case wrapper.CallKernel(launch=launch):
             return list(launch.buffers)

@@ -113,7 +113,7 @@ def operand(builder: Builder, argument: Any) -> Operand:
             return argument
         case list():
             return ListOf(tuple(operand(builder, item) for item in argument))
-        case None | bool() | int() | float() | str():
+        case None | bool() | int() | float() | complex() | str():
             return Literal(argument)
     kind = _ENUMERATED.get(type(argument))
     if kind is None:

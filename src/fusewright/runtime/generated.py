@@ -14,12 +14,12 @@ __all__ = [
     "Input",
     "KernelSource",
     "Size",
-    "assert_layout",
     "constant",
     "debug_print",
     "load_kernels",
     "measure",
     "reinterpret",
+    "with_layout",
 ]
 
 Compiled = Callable[[list[object]], tuple[object, ...]]
@@ -73,21 +73,26 @@ def reinterpret(
     return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
 
 
-def assert_layout(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> None:
-    """Check that an operator returned the layout it was compiled for; dimensions of size 1 may have
-    any stride.
+def with_layout(
+    tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]
+) -> torch.Tensor:
+    """`tensor`, the result of a library call, laid out as was compiled for: itself, or a copy where
+    the operator chose other strides. Dimensions of one element may have any stride.
+
+    Raises: RuntimeError, where the operator returned another size.
     """
-    if tensor.stride() == stride and tensor.shape == size:
-        return
-    same = tuple(tensor.shape) == size and (
-        0 in size
-        or all(n == 1 or a == b for n, a, b in zip(size, tensor.stride(), stride, strict=True))
-    )
-    if not same:
+    found = tensor.stride()
+    if found == stride and tensor.shape == size:
+        return tensor
+    if tuple(tensor.shape) != size:
         raise RuntimeError(
-            f"a library call returned size {tuple(tensor.shape)}, stride {tensor.stride()} where "
-            f"size {size} and stride {stride} were compiled for; please report this"
+            f"a library call returned size {tuple(tensor.shape)} where size {size} was compiled "
+            "for; please report this"
         )
+    if 0 in size or all(n == 1 or a == b for n, a, b in zip(size, found, stride, strict=True)):
+        return tensor
+    planned = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
+    return planned.copy_(tensor)
 
 
 def debug_print(kernel: str, when: str, name: str, tensor: torch.Tensor) -> None:

@@ -12,7 +12,6 @@ from fusewright.ir.index import Index
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.lines import (
     Allocate,
-    AssertSizeStride,
     CallExtern,
     CallExternOut,
     CallKernel,
@@ -20,6 +19,7 @@ from fusewright.ir.lines import (
     CopyInto,
     DefineKernel,
     DefineSymbol,
+    EnsureLayout,
     FreeIfNotReused,
     Line,
     Return,
@@ -140,7 +140,7 @@ def _call(step: ExternKernel) -> list[Line]:
         results=names,
         is_tuple=bool(step.results),
     )
-    return [call, *(AssertSizeStride(buffer=buffer) for buffer in step.outputs)]
+    return [call, *(EnsureLayout(buffer=buffer) for buffer in step.outputs)]
 
 
 # Uses and lifetimes -------------------------------------------------------------------------------

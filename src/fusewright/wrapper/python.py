@@ -11,7 +11,6 @@ from typing import Any
 from fusewright.ir.index import Index
 from fusewright.ir.lines import (
     Allocate,
-    AssertSizeStride,
     CallExtern,
     CallExternOut,
     CallKernel,
@@ -21,6 +20,7 @@ from fusewright.ir.lines import (
     DebugPrint,
     DefineKernel,
     DefineSymbol,
+    EnsureLayout,
     Free,
     FreeIfNotReused,
     Line,
@@ -141,10 +141,11 @@ class _PythonEmitter:
     def constant(self, line: Constant) -> None:
         self.constants.append(_identifier(line.buffer.name))
 
-    def assert_size_stride(self, line: AssertSizeStride) -> None:
+    def ensure_layout(self, line: EnsureLayout) -> None:
         layout = line.buffer.layout
         size, stride = _sizes(layout.size), _sizes(layout.stride)
-        self.write(f"runtime.assert_layout({line.buffer.name}, {size}, {stride})")
+        name = line.buffer.name
+        self.write(f"{name} = runtime.with_layout({name}, {size}, {stride})")
 
     def allocate(self, line: Allocate) -> None:
         layout = line.buffer.layout
@@ -257,8 +258,10 @@ class _PythonEmitter:
         return f"runtime.reinterpret({arguments})"
 
 
-def _literal(value: bool | int | float | str | None) -> str:
+def _literal(value: bool | int | float | complex | str | None) -> str:
     """`repr`, with infinities and NaN as Python can read them back."""
+    if isinstance(value, complex):
+        return f"complex({_literal(value.real)}, {_literal(value.imag)})"
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return f"float({str(value)!r})"
     return repr(value)
@@ -294,7 +297,7 @@ _METHODS: dict[type, Callable[[_PythonEmitter, Any], None]] = {
     DefineSymbol: _PythonEmitter.define_symbol,
     TakeInput: _PythonEmitter.take_input,
     Constant: _PythonEmitter.constant,
-    AssertSizeStride: _PythonEmitter.assert_size_stride,
+    EnsureLayout: _PythonEmitter.ensure_layout,
     Allocate: _PythonEmitter.allocate,
     Reuse: _PythonEmitter.reuse,
     FreeIfNotReused: _PythonEmitter.free,

@@ -1,0 +1,47 @@
+"""Computes conjugates and negations that torch would only note in a bit of the tensor.
+
+    conj = aten._conj(x)
+    clone = aten.clone(conj)          ->     clone = aten.conj_physical(x)
+    mul = aten.mul(clone, y)                 mul = aten.mul(clone, y)
+
+Eager's `x.conj()` is a view of `x` with its conjugate bit set (and `x.conj().imag` one with its
+negative bit); generated code reads memory, where the bits do not show. Until here the two operators
+are views like others, so that writes are seen through them; fakes carry the bits, so that torch
+itself clones what an operator cannot take.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright.aot.tracer import Fakes, same_sizes
+
+aten = torch.ops.aten
+
+COMPUTED: dict[Any, Any] = {
+    aten._conj.default: aten.conj_physical.default,
+    aten._neg_view.default: aten.neg.default,
+}
+"""By operator that flips a bit, the operator that computes new elements."""
+
+
+def compute_math_bits(graph: fx.Graph, fakes: Fakes) -> None:
+    """Replace the operators of `COMPUTED` in a functional graph, and copies of what they gave."""
+    for target, computing in COMPUTED.items():
+        for node in graph.find_nodes(op="call_function", target=target):
+            node.target = computing
+            node.meta["val"] = fakes.dispatch(computing, (node.args[0].meta["val"],), {})
+            for user in list(node.users):
+                if is_clone_of(user, node):
+                    user.target, user.kwargs = computing, {}
+                    user.args = node.args
+
+
+def is_clone_of(user: fx.Node, node: fx.Node) -> bool:
+    """Whether `user` copies `node` and lays the copy out alike."""
+    return user.target is aten.clone.default and same_sizes(
+        user.meta["val"].stride(), node.meta["val"].stride()
+    )
