@@ -314,6 +314,20 @@ class Builder:
             result = self.fused(result, x, x.like(coefficient))
         return result
 
+    def can_look_up(self, x: Register) -> bool:
+        """Whether `look_up` is one instruction for each of x's lanes (AVX-512)."""
+        return self.has_scalef and x.type == VectorType("float", 16)
+
+    def look_up(self, row: Sequence[float], index: Register) -> Register:
+        """In each of 16 lanes the element of `row` that the index's low four bits name."""
+        kind = VectorType("float", 16)
+        elements = ", ".join(f"float {kind.element_constant(value)}" for value in row)
+        return self.emit(
+            kind,
+            f"call {kind} @llvm.x86.avx512.permvar.sf.512({kind} <{elements}>, "
+            f"{index.type} {index.text})",
+        )
+
     def call(self, function: str, result: VectorType, *operands: Register) -> Register:
         """A function of this module, recorded as required."""
         self.required.setdefault(function)

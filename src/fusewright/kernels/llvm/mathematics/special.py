@@ -20,6 +20,8 @@ from fusewright.kernels.llvm.mathematics.registry import vector_function
 @vector_function("erf", "float")
 def erf(b: Builder, x: Register) -> Register:
     """An odd polynomial up to 0.9; beyond, 1 - 2^P, where P fits the binary logarithm of erfc."""
+    if b.can_look_up(x):
+        return _erf_by_rows(b, x)
     magnitude = b.absolute(x)
     small = b.fused(magnitude, b.polynomial(x * x, table.ERF), magnitude)
     limited = b.select(magnitude > 4.0, x.like(4.0), magnitude)
@@ -28,6 +30,28 @@ def erf(b: Builder, x: Register) -> Register:
     r = exponent - (shifted - ROUNDER)
     power = scale_near(b.polynomial(r, (1.0, *table.EXP2_SHORT)), shifted.bits())
     return b.copy_sign(b.select(magnitude >= 0.9, 1.0 - power, small), x)
+
+
+ERF_LIMIT = 3.9921875
+"""erf is 1 from here on; the last of the sixteen intervals reaches a little further."""
+
+
+def _erf_by_rows(b: Builder, x: Register) -> Register:
+    """One of sixteen polynomials a lane, about the nearest multiple of ERF_STEP.
+
+    Their coefficients stand in registers, from which one instruction picks each lane's own. That is
+    half the instructions of the form above.
+    """
+    magnitude = b.absolute(x)
+    limited = b.select(magnitude > ERF_LIMIT, x.like(ERF_LIMIT), magnitude)
+    shifted = b.fused(limited, x.like(1 / table.ERF_STEP), x.like(ROUNDER))
+    distance = b.fused(shifted - ROUNDER, x.like(-table.ERF_STEP), limited)
+    first, *rest = (b.look_up(row, shifted.bits()) for row in table.ERF_ROWS)
+    first = b.select(magnitude < table.ERF_STEP / 2, distance, first)
+    value = rest.pop()
+    for coefficient in (*reversed(rest), first):
+        value = b.fused(value, distance, coefficient)
+    return b.copy_sign(value, x)
 
 
 @vector_function("erfc", "float")
