@@ -245,7 +245,7 @@ ERFINV_TAIL = (
     6.793362817335859e-06,
 )
 
-# erf(k ERF_STEP + d) = sum of ERF_ROWS[n][k] d^n, |d| <= ERF_STEP / 2; d more at k = 0
+# erf(k ERF_STEP + d) = sum of ERF_ROWS[n][k] d^n; d more at k = 0
 ERF_STEP = 0.2578125
 ERF_ROWS = (
     (
