@@ -401,9 +401,7 @@ def main() -> None:
         print(")", flush=True)
         print(f"{fit.name} {mp.nstr(error, 3)}", file=sys.stderr, flush=True)
     if not names or "ERF_ROWS" in names:
-        print(
-            "\n# erf(k ERF_STEP + d) = sum of ERF_ROWS[n][k] d^n, |d| <= ERF_STEP / 2; d more at k = 0"
-        )
+        print("\n# erf(k ERF_STEP + d) = sum of ERF_ROWS[n][k] d^n; d more at k = 0")
         print(f"ERF_STEP = {ERF_STEP!r}")
         print("ERF_ROWS = (")
         for row in erf_rows():
