@@ -172,15 +172,15 @@ class Scope:
                 yield current
             return
         b = self.b
-        some = b.compare("lt", start, stop)
         inside, after = b.name("some"), b.name("none")
+        with self.level(is_floor=True) as guarded:
+            b.block = inside
+            with self._certain_loop(symbols, start, stop, step) as current:
+                yield current
+        # The test is written last, so that what the loop moved further out stands before it.
+        some = b.compare("lt", start, stop)
         b.line(f"br i1 {some.text}, label %{inside}, label %{after}")
         b.label(inside)
-        with (
-            self.level(is_floor=True) as guarded,
-            self._certain_loop(symbols, start, stop, step) as current,
-        ):
-            yield current
         b.lines += guarded.lines
         b.line(f"br label %{after}")
         b.label(after)
