@@ -7,8 +7,10 @@
 TensorAccess tensor_access;
 
 /* An implementation object is at least this long in every supported torch, so that the probe reads
-   only inside it. */
+   only inside it. Where the key set is not among these, it is behind them: 2.11's is longer by a
+   word. */
 #define IMPLEMENTATION_BYTES 176
+#define LONGEST_IMPLEMENTATION_BYTES 184
 
 static bool object_matches(PyObject *sample, Py_ssize_t offset)
 {
@@ -128,6 +130,10 @@ PyObject *tensor_access_attach(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     }
     found.key_set_offset = find_offset(samples, 0, IMPLEMENTATION_BYTES, implementation_matches);
+    if (found.key_set_offset < 0) {
+        found.key_set_offset = find_offset(samples, IMPLEMENTATION_BYTES,
+                                           LONGEST_IMPLEMENTATION_BYTES, implementation_matches);
+    }
     if (find_requires_grad(tensor_type, &found) < 0) {
         return NULL;
     }
