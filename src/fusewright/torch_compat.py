@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -241,7 +242,7 @@ set_grad_enabled = torch._C._set_grad_enabled  # type: ignore[attr-defined]
 
 class TorchFakes:
     """Torch's `FakeTensorMode` behind the two methods of `fusewright.fake.FakeMode` that tracing
-    uses.
+    uses, and what else symbolic sizes need.
     """
 
     def __init__(self, mode: Any) -> None:
@@ -251,6 +252,12 @@ class TorchFakes:
         """Run `op` on fakes; sizes may be symbolic."""
         with self._mode:
             return op(*args, **kwargs)
+
+    def composites(self) -> AbstractContextManager[None]:
+        """Context in which composite operators with a Python implementation in torch use that: the
+        C++ one of `matmul` takes no symbolic sizes in torch 2.11.
+        """
+        return torch._dispatch.python.enable_python_dispatcher()  # type: ignore[no-any-return]
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
         """The fake of a real tensor, its sizes taken as they are."""

@@ -206,7 +206,13 @@ SPECIAL = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -2.5])
         F.softshrink,
         F.hardshrink,
         lambda x: x.clamp(-1, 1),
-        lambda x: x.clamp(min=math.nan),
+        pytest.param(
+            lambda x: x.clamp(min=math.nan),
+            marks=pytest.mark.skipif(
+                not torch.ones(1).clamp(min=math.nan).isnan().item(),
+                reason="eager ignores a NaN among the limits, as torch 2.11 does",
+            ),
+        ),
         lambda x: torch.maximum(x, x.flip(0)),
         lambda x: torch.fmax(x, x.flip(0)),
         lambda x: x.max(),

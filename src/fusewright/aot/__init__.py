@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -41,7 +42,8 @@ def trace_inference(
     user's line, for what cannot be traced.
     """
     fakes, inputs = _fake_inputs(example_inputs)
-    with context.stage("trace"):
+    composites = fakes.composites() if isinstance(fakes, TorchFakes) else nullcontext()
+    with context.stage("trace"), composites:
         program = trace(module, inputs, fakes, DECOMPOSITIONS)
     with context.stage("functionalize"):
         graph = finish_graph(program, fakes)
