@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from fusewright.capture import handlers
+from fusewright.capture import handlers, reasons
 from fusewright.capture.guards import Guard
 from fusewright.capture.interpreter.machine import Machine
 from fusewright.capture.rebuild import FunctionWriter, Write, pending_writes, reachable_tensors
@@ -36,6 +36,10 @@ assert handlers, "importing the handlers fills their table"
 
 RECURSION_LIMIT = 10_000
 """While tracing, each call of the traced program takes about ten calls of the interpreter's own."""
+
+
+INTERPRETED_VERSIONS = ((3, 11),)
+"""The versions of CPython whose bytecode the interpreter understands."""
 
 
 class NotCaptured(Exception):
@@ -106,6 +110,8 @@ def capture_call(function: types.FunctionType, arguments: Mapping[str, Any]) -> 
 
     Raises NotCaptured.
     """
+    if sys.version_info[:2] not in INTERPRETED_VERSIONS:
+        raise NotCaptured((), _unknown_python())
     machine = Machine(function.__globals__)
     with _tracing():
         root = _root_function(machine, function)
@@ -130,6 +136,13 @@ def capture_call(function: types.FunctionType, arguments: Mapping[str, Any]) -> 
         function=function,
         root=root,
     )
+
+
+def _unknown_python() -> Unsupported:
+    reason = reasons.UNKNOWN_PYTHON
+    known = " and ".join(f"{major}.{minor}" for major, minor in INTERPRETED_VERSIONS)
+    text = reason.text(version=".".join(map(str, sys.version_info[:2])), known=known)
+    return Unsupported(text, None, reason.remedy, reason.name)
 
 
 @contextmanager

@@ -62,6 +62,12 @@ TENSOR_TO_UNKNOWN: Final = Reason(
     why="capture knows its result only for arguments that are known when compiling",
     remedy="call it outside the compiled function",
 )
+UNKNOWN_PYTHON: Final = Reason(
+    name="unknown-python",
+    what="this is Python {version}",
+    why="capture interprets the bytecode of Python {known} only, so far",
+    remedy='use torch.compile(model, backend="fusewright"), which captures with torch\'s front end',
+)
 UNKNOWN_OPCODE: Final = Reason(
     name="unknown-opcode",
     what="the bytecode instruction {opcode}",
