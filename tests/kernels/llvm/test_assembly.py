@@ -1,12 +1,29 @@
-"""The machine code of kernels for AVX2: vector arithmetic in every one, calls only where needed."""
+"""The machine code of kernels for AVX2: vector arithmetic in every one, those of whole models
+included; calls only where needed.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
+import torch
+from torch import fx, nn
 
-from fusewright.runtime.llvm_engine import cpu_target
+from fusewright import api
+from fusewright.aot import trace_inference
+from fusewright.config import Options
+from fusewright.context import CompileContext
+from fusewright.ir.group import Group, Reduce
+from fusewright.ir.value import Apply
+from fusewright.kernels import define_kernels
+from fusewright.kernels.analysis import stage_values
+from fusewright.lower import lower
+from fusewright.runtime.llvm_engine import Compiler, cpu_target
+from fusewright.schedule import schedule
+from tests.capture import test_models as models
 from tests.kernels.llvm.harness import assembly
 from tests.kernels.llvm.test_groups import EMBEDDING, reduce_columns, reduce_rows, softmax
 
@@ -60,3 +77,64 @@ def test_common_functions_are_inlined(name: str) -> None:
 
 def test_wide_vectors_where_the_processor_has_them() -> None:
     assert "%zmm" in assembly(KERNELS["softmax"], cpu_target("avx512"))
+
+
+# Whole models ------------------------------------------------------------------------------------
+
+
+def perceptron() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """Blocks as in the benchmark, of a width that leaves a tail."""
+    layers = (nn.Linear(36, 72), nn.GELU(), nn.Linear(72, 36), nn.LayerNorm(36))
+    return nn.Sequential(*layers), {"input": torch.randn(12, 36)}
+
+
+MODELS: dict[str, Callable[[], tuple[nn.Module, dict[str, torch.Tensor]]]] = {
+    "perceptron": perceptron,
+    "BertForMaskedLM": models.bert,
+    "GPT2LMHeadModel": models.gpt2,
+    "ResNetModel": models.resnet,
+    "LlamaForCausalLM": models.llama,
+    "T5ForConditionalGeneration": models.t5,
+    "ViTModel": models.vit,
+    "ConvNextModel": models.convnext,
+}
+"""Small versions of the models that are benchmarked."""
+
+
+def kernels_of(module: nn.Module, inputs: dict[str, torch.Tensor]) -> Iterator[tuple[Group, str]]:
+    """Each group of a model whose structure is new, and its LLVM IR for AVX2."""
+    found: list[tuple[Group, str]] = []
+
+    def backend(graph_module: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        context = CompileContext(options=Options(kernel_target="avx2"))
+        plan = schedule(lower(trace_inference(graph_module, examples, context), context), context)
+        kernels = define_kernels(plan, context)
+        sources = {kernel.name: kernel.source for kernel in kernels.definitions}
+        for position, launch in kernels.launches.items():
+            group = plan.steps[position]
+            if isinstance(group, Group) and launch.kernel in sources:
+                found.append((group, sources.pop(launch.kernel)))
+        return graph_module.forward
+
+    with torch.no_grad():
+        api.compile(module.eval(), backend=backend, fullgraph=True)(**inputs)
+    return iter(found)
+
+
+def computes(group: Group) -> bool:
+    """Whether a group does more than move elements."""
+    return any(
+        isinstance(value, Apply) for stage in group.stages for value in stage_values(stage)
+    ) or any(isinstance(action, Reduce) for stage in group.stages for action in stage.actions)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_kernels_of_models_are_on_vectors(name: str) -> None:
+    compiler = Compiler(cpu_target("avx2"))
+    checked = 0
+    for group, source in kernels_of(*MODELS[name]()):
+        text = compiler.assembly({"kernel": source})
+        wanted = ARITHMETIC if computes(group) else MOVES
+        assert wanted.search(text), f"{group.name}\n{source}\n{text}"
+        checked += 1
+    assert checked
