@@ -282,6 +282,8 @@ def launcher(model: CompiledModel, kernel: Kernel) -> Callable[[], None]:
         for place, size, stride, dtype in fresh:
             arguments[place] = torch.empty_strided(size, stride, dtype=dtype)
         run(*arguments)
+        for place, *_ in fresh:
+            arguments[place] = None  # Freed before the next call allocates, as eager's results are.
 
     return launch
 
