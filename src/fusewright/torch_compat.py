@@ -264,12 +264,20 @@ class TorchFakes:
         return self._mode.from_tensor(tensor, static_shapes=True)  # type: ignore[no-any-return]
 
 
-def torch_fake_mode(tensor: object) -> Any:
-    """The `FakeTensorMode` of one of torch's own fake tensors; None for any other object."""
+def torch_fake_mode(values: Iterable[object]) -> Any:
+    """The `FakeTensorMode` of the first of torch's own fake tensors among `values`; where symbolic
+    numbers stand alone, a new one that knows their symbols; None without either.
+    """
     module = sys.modules.get("torch._subclasses.fake_tensor")
-    if module is not None and isinstance(tensor, module.FakeTensor):
-        return tensor.fake_mode
-    return None
+    if module is None:
+        return None
+    environment = None
+    for value in values:
+        if isinstance(value, module.FakeTensor):
+            return value.fake_mode
+        if isinstance(value, torch.SymInt):
+            environment = value.node.shape_env
+    return None if environment is None else module.FakeTensorMode(shape_env=environment)
 
 
 # -- tensor layout and global state, for the native floor and for guards --------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import fx, nn
+from torch import nn
 
 from fusewright.backends.aot_eager import aot_eager
 from fusewright.backends.torch_dynamo import fusewright
@@ -34,22 +34,6 @@ def test_a_model(backend: Callable[..., Any]) -> None:
     model, x = perceptron(), torch.randn(5, 8)
     with torch.no_grad():
         torch.testing.assert_close(torch.compile(model, backend=backend)(x), model(x))
-
-
-def test_dynamic_sizes_compile_once() -> None:
-    compiled = []
-
-    def counting(module: fx.GraphModule, examples: list[Any]) -> Any:
-        compiled.append(module)
-        return fusewright(module, examples, options=STRICT)
-
-    model = perceptron()
-    call = torch.compile(model, backend=counting, dynamic=True)
-    with torch.no_grad():
-        for rows in (3, 5, 17):
-            x = torch.randn(rows, 8)
-            torch.testing.assert_close(call(x), model(x))
-    assert len(compiled) == 1
 
 
 def test_written_inputs_and_views_of_them() -> None:

@@ -63,10 +63,10 @@ def _fake_inputs(example_inputs: Sequence[Any]) -> tuple[Fakes, list[Any]]:
     for value in example_inputs:
         if isinstance(value, FakeTensor):
             return value.fake_mode, list(example_inputs)
-    torch_modes = [torch_fake_mode(value) for value in example_inputs if has_symbols(value)]
-    torch_modes = [mode for mode in torch_modes if mode is not None]
-    if torch_modes:
-        return TorchFakes(torch_modes[0]), list(example_inputs)
+    if any(has_symbols(value) for value in example_inputs):
+        torch_mode = torch_fake_mode(example_inputs)
+        if torch_mode is not None:
+            return TorchFakes(torch_mode), list(example_inputs)
     mode = FakeMode()
     return mode, [
         mode.fake_distinct(value) if isinstance(value, torch.Tensor) else value

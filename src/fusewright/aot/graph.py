@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from fusewright.aot.specs import ResultSpec, StorageBase
+from fusewright.aot.symbols import SymbolNodes
 
 
 @dataclass(frozen=True)
@@ -80,5 +81,6 @@ class TracedProgram:
     """Leaves of the result: nodes, or literal values."""
 
     structure: Any
+    symbols: SymbolNodes
     has_mutations: bool
     inputs_with_bits: tuple[int, ...] = ()

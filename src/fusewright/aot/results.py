@@ -35,7 +35,7 @@ def finish_graph(program: TracedProgram, fakes: Fakes) -> AtenGraph:
     functional = Functionalizer(program.graph, fakes)
     if program.has_mutations:
         functional.run()
-    outputs = _Outputs(program.graph, placeholders, functional)
+    outputs = _Outputs(program, placeholders, functional)
     mutated = tuple(index for index, node in enumerate(placeholders) if functional.is_written(node))
     for index in mutated:
         outputs.add(functional.current(placeholders[index]), placeholders[index].meta["val"])
@@ -57,10 +57,11 @@ class _Outputs:
     """The graph's outputs as they are collected."""
 
     def __init__(
-        self, graph: fx.Graph, placeholders: list[fx.Node], functional: Functionalizer
+        self, program: TracedProgram, placeholders: list[fx.Node], functional: Functionalizer
     ) -> None:
         self.nodes: list[fx.Node] = []
-        self._graph = graph
+        self._graph = program.graph
+        self._symbols = program.symbols
         self._inputs = {node: index for index, node in enumerate(placeholders)}
         self._functional = functional
         self._positions: dict[fx.Node, FromGraph] = {}
@@ -129,11 +130,8 @@ class _Outputs:
         )
 
     def _number(self, value: Any) -> int | FromGraph:
-        if isinstance(value, int):
-            return value
-        raise Unsupported(
-            "a result that is a view, of symbolic size, of an input or another result"
-        )
+        number = value if isinstance(value, int) else self._symbols.node_for(value)
+        return self._once(number) if isinstance(number, fx.Node) else number
 
     def _shares_memory(self, node: fx.Node) -> bool:
         """Whether `node`, in the functional graph, shows the memory of an input, a constant or an
@@ -185,6 +183,8 @@ def _share_base(
         raise Unsupported("inputs of different types that share memory, one of which is written to")
     start = min(value.storage_offset() for value in values)
     end = max(_end(value) for value in values)
+    if any(isinstance(bound, torch.SymInt) for bound in (start, end)):
+        raise Unsupported("inputs of symbolic sizes that share memory, one of which is written to")
     strided = aten.as_strided.default
     with graph.inserting_after(last):
         base = graph.placeholder(f"base{members[0]}")

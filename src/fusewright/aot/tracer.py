@@ -85,6 +85,8 @@ class Recorder(TorchDispatchMode):
             raise UnsupportedOperator(f"{op} cannot be traced yet")
         if op.namespace == "prim":  # asks for a field of a fake
             return self.fakes.dispatch(op, args, kwargs)
+        if op is aten.size.default:  # from C++ that takes plain sizes alone; guarded on
+            return [int(size) for size in args[0].shape]
         decomposition = self._decompositions.get(op)
         if decomposition is not None:
             with self:
@@ -334,6 +336,7 @@ def trace(
         constants=recorder.constants,
         results=leaves,
         structure=None if flat else structure,
+        symbols=recorder.symbols,
         has_mutations=recorder.has_mutations,
         inputs_with_bits=inputs_with_bits,
     )

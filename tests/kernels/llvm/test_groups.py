@@ -182,6 +182,26 @@ def test_one_kernel_serves_every_size(width: str) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_what_two_loops_share_stands_before_the_test_of_either(width: str) -> None:
+    """The whole vectors of a symbolic row and its tail both read the row's number, spread."""
+    text = """group causal [i0<s0, i1<s0]
+  size s0 in [2, 100000]
+  write y: f32[s0, s0]
+  stage
+    t0 = index i1: i64
+    t1 = index i0: i64
+    t2 = le t0, t1
+    t3 = where t2, f32(1.0), f32(0.0)
+    store y[s0*i0 + i1] = t3
+"""
+    kernel = build(text, cpu_target(width))
+    for length in (2, 16, 35):
+        y = torch.full((length, length), 7.0)
+        kernel({"y": y}, s0=length)
+        close(y, torch.ones(length, length).tril())
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (16, 16), (33, 45), (100, 17), (64, 256)])
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i64", "bf16", "bool"])
 def test_transposed_read(rows: int, columns: int, dtype: str, width: str) -> None:
