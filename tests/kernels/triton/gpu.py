@@ -13,15 +13,8 @@ from fusewright.runtime.triton_compiler import compile_kernel
 from tests.kernels.triton import launching
 
 
-def run_program(
-    text: str,
-    inputs: Sequence[torch.Tensor],
-    folder: Path,
-    *,
-    sizes: dict[str, int] | None = None,
-    persistent: bool | None = None,
-) -> list[torch.Tensor]:
-    """The outputs of a program, on the GPU; `folder` is for the sources of its kernels."""
+def launcher(folder: Path) -> launching.Launcher:
+    """Compiles kernels for this GPU and launches them; `folder` is for their sources."""
     major, minor = torch.cuda.get_device_capability()
 
     def launch(kernel: TritonKernel, count: int, arguments: Sequence[Any]) -> None:
@@ -36,8 +29,20 @@ def run_program(
         )
         compiled[(count, 1, 1)](*arguments)
 
+    return launch
+
+
+def run_program(
+    text: str,
+    inputs: Sequence[torch.Tensor],
+    folder: Path,
+    *,
+    sizes: dict[str, int] | None = None,
+    persistent: bool | None = None,
+) -> list[torch.Tensor]:
+    """The outputs of a program, on the GPU; `folder` is for the sources of its kernels."""
     made = launching.run_program(
-        text, inputs, launch, device="cuda", sizes=sizes, persistent=persistent
+        text, inputs, launcher(folder), device="cuda", sizes=sizes, persistent=persistent
     )
     torch.cuda.synchronize()
     return made

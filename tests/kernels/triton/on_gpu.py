@@ -19,11 +19,12 @@ import triton
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.models import MODELS
 from fusewright.ir.dtype import DType
 from fusewright.ir.ops import Operation
 from fusewright.ir.program import ExternKernel, Program
 from tests.golden import Case
-from tests.kernels.triton import agreement
+from tests.kernels.triton import agreement, gpu, model_kernels
 from tests.kernels.triton.gpu import run_program
 from tests.schedule.programs import programs
 
@@ -80,6 +81,14 @@ def test_operation(operation: Operation, dtype: DType, tmp_path: Path) -> None:
 def test_random_programs(tmp_path: Path, program: Program, walked: bool) -> None:
     assume(not any(isinstance(statement, ExternKernel) for statement in program.statements))
     agreement.check_random_program(run_program, program, tmp_path, walked)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_kernels_of_models(name: str, tmp_path: Path) -> None:
+    groups = model_kernels.groups_of(name)
+    assert groups
+    for group in groups:
+        model_kernels.check_group(group, gpu.launcher(tmp_path), "cuda")
 
 
 def test_an_index_out_of_range_stops_the_kernel(tmp_path: Path) -> None:
