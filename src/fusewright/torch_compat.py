@@ -257,7 +257,8 @@ class TorchFakes:
         """Context in which composite operators with a Python implementation in torch use that: the
         C++ one of `matmul` takes no symbolic sizes in torch 2.11.
         """
-        return torch._dispatch.python.enable_python_dispatcher()  # type: ignore[no-any-return]
+        dispatch = torch._dispatch.python  # type: ignore[attr-defined]
+        return dispatch.enable_python_dispatcher()  # type: ignore[no-any-return]
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
         """The fake of a real tensor, its sizes taken as they are."""
