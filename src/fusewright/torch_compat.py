@@ -159,6 +159,16 @@ def is_composite(op: OpOverload) -> bool:
     )
 
 
+@functools.cache
+def has_effect(op: OpOverload) -> bool:
+    """True for an operator that does more than give results: one without any (an assert), or one
+    that draws random numbers, since the next draw depends on how many there were.
+    """
+    if op is torch.ops.aten._assert_tensor_metadata.default:
+        return False  # looks only at what is known while tracing
+    return not operator_returns(op) or torch.Tag.nondeterministic_seeded in op.tags
+
+
 def overload_by_name(namespace: str, name: str, overload: str) -> OpOverload | None:
     """The operator `namespace::name.overload`, or None where this torch has none of that name."""
     packet = getattr(getattr(torch.ops, namespace), name, None)

@@ -35,6 +35,13 @@ def test_form(writing: object, functional: object) -> None:
     assert functional_form(writing).operator is functional
 
 
+def test_arguments_that_only_the_writing_operator_lets_one_leave_out() -> None:
+    form, x = functional_form(aten.bernoulli_.float), torch.zeros(1)
+    assert form.operator is aten.bernoulli.p
+    assert form.split((x,), {})[1:] == ((x,), {"p": 0.5})
+    assert form.split((x, 0.25), {})[1:] == ((x, 0.25), {})
+
+
 def test_an_operator_without_one_is_refused() -> None:
     with pytest.raises(UnsupportedOperator, match="resize_"):
         functional_form(aten.resize_.default)

@@ -9,6 +9,7 @@ transpose_(x, …)    x becomes transpose(x, …): nothing is written, the tenso
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ aten = torch.ops.aten
 
 RENAMED: dict[Any, Any] = {
     aten.normal_.default: aten.normal_functional.default,
+    aten.rrelu_with_noise.default: aten.rrelu_with_noise_functional.default,
     aten.native_batch_norm.out: None,
     aten.resize_.default: None,
     aten.resize_as_.default: None,
@@ -43,12 +45,17 @@ class FunctionalForm:
     keeps_written: bool
     """In-place operators read what they write; `out=` operators do not."""
 
+    defaults: Mapping[str, Any]
+    """Arguments that only the writing operator lets one leave out, with what they then are."""
+
     def split(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], tuple[Any, ...], dict[str, Any]]:
         """The tensors written to, and the arguments of the functional operator."""
         bound = {**dict(zip(self.names, args, strict=False)), **kwargs}
         targets = [bound[name] for name in self.written]
+        missing = {name: value for name, value in self.defaults.items() if name not in bound}
+        kwargs = {**kwargs, **missing}
         if self.keeps_written:
             return targets, args, kwargs
         kept = tuple(
@@ -72,7 +79,15 @@ def functional_form(op: OpOverload) -> FunctionalForm:
         found = _overload_taking(op.namespace, packet_name.removesuffix("_"), op, wanted)
     if found is None:
         raise UnsupportedOperator(f"{op} writes to its arguments and has no functional form")
-    return FunctionalForm(found, names, written, keeps_written=in_place)
+    taken = torch_compat.operator_arguments(found)
+    required = {argument.name for argument in taken if not argument.has_default_value()}
+    defaults = {
+        argument.name: argument.default_value
+        for argument in arguments
+        if argument.name in required and argument.has_default_value()
+    }
+    keeps_written = names == tuple(argument.name for argument in taken)
+    return FunctionalForm(found, names, written, keeps_written, defaults)
 
 
 def _overload_taking(

@@ -104,6 +104,10 @@ class Recorder(TorchDispatchMode):
                 return op.decompose(*args, **kwargs)
         result = self.fakes.dispatch(op, args, kwargs)
         if not isinstance(result, (torch.Tensor, tuple, list)):
+            if torch_compat.has_effect(op) and any(
+                isinstance(value, torch.Tensor) for value in args
+            ):
+                self._record_call(op, args, kwargs, result)
             return result
         if isinstance(result, torch.Tensor) and is_same_view(op, args, result):
             self.bind(result, self.argument(args[0]))
@@ -120,11 +124,12 @@ class Recorder(TorchDispatchMode):
             name=op.overloadpacket.__name__,
         )
         node.meta.update(self.origin, val=result)
-        if isinstance(result, torch.Tensor):
-            self.bind(result, node)
-        else:
-            for index, one in enumerate(result):
-                self.bind(one, (node, index))
+        match result:
+            case torch.Tensor():
+                self.bind(result, node)
+            case tuple() | list():
+                for index, one in enumerate(result):
+                    self.bind(one, (node, index))
         return node
 
     def _record_no_operation(self, op: Any, args: tuple[Any, ...]) -> Any:

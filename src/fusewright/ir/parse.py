@@ -294,6 +294,7 @@ def _extern(cursor: Cursor, reader: Reader, outputs: tuple[Buffer, ...]) -> Exte
     if cursor.accept("aliases"):
         aliases = between(cursor, "[", "]", lambda: _alias(cursor))
     out_operator = cursor.take("name") if cursor.accept("out") else ""
+    has_effect = cursor.accept("effect")
     cursor.finish()
     return ExternKernel(
         outputs=outputs,
@@ -304,6 +305,7 @@ def _extern(cursor: Cursor, reader: Reader, outputs: tuple[Buffer, ...]) -> Exte
         mutates=mutates,
         aliases=aliases,
         out_operator=out_operator,
+        has_effect=has_effect,
     )
 
 

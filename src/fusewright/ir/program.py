@@ -198,6 +198,9 @@ class ExternKernel:
     out_operator: str = ""
     """The out-variant that writes `outputs[0]` in place (`aten.addmm.out`), or empty."""
 
+    has_effect: bool = False
+    """It draws random numbers or checks something: such calls are all kept, in their order."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyBack:

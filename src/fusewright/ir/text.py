@@ -276,6 +276,8 @@ def _extern(call: ExternKernel) -> str:
         suffix += f" aliases [{pairs}]"
     if call.out_operator:
         suffix += f" out {call.out_operator}"
+    if call.has_effect:
+        suffix += " effect"
     called = print_call(call.operator, call.arguments, call.keywords)
     return f"{outputs}{equals}extern {called}{suffix}"
 

@@ -27,6 +27,7 @@ from fusewright.lower.builder import Builder, Call
 from fusewright.lower.rules import words
 from fusewright.torch_compat import (
     OpOverload,
+    has_effect,
     operator_arguments,
     operator_returns,
     overload_by_name,
@@ -96,6 +97,7 @@ def call_extern(
         mutates=written,
         aliases=tuple(_aliases(target, outputs, operands, named)),
         out_operator="" if is_list or not outputs else out_variant(target),
+        has_effect=has_effect(target),
     )
     builder.statements.append(kernel)
     if outputs:

@@ -6,8 +6,8 @@ a: f32[4] = pointwise …                     b: f32[4] = pointwise …
 b: f32[4] = pointwise …                     return b
 return b
 ```
-A library call stays when it changes memory or draws random numbers, since the next draw depends on
-it.
+A library call stays when it changes memory or has another effect: an assert, or a random draw, since
+the next draw depends on it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from fusewright.ir.program import (
 )
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import output_buffers, statement_effects
-
-RANDOM_OPERATORS = ("rand", "dropout", "bernoulli", "normal", "uniform", "multinomial", "poisson")
-"""Fragments of the names of operators that draw random numbers."""
 
 
 def remove_dead_code(program: Program, analysis: Analysis) -> Program:
@@ -65,7 +62,7 @@ def _has_effect(statement: Statement) -> bool:
     match statement:
         case CopyBack():
             return True
-        case ExternKernel(operator=operator, mutates=mutates):
-            return bool(mutates) or any(fragment in operator for fragment in RANDOM_OPERATORS)
+        case ExternKernel(mutates=mutates, has_effect=has_effect):
+            return bool(mutates) or has_effect
         case _:
             return False

@@ -3,7 +3,7 @@ reachability.
 
 Edges run from the writer of a buffer to its readers, from readers of memory to a later step that
 overwrites it, and from that step to whoever reads the memory after it (in the program's order). A
-scatter overwrites its base.
+scatter overwrites its base. Steps with effects outside of memory come in the program's order.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Dependencies:
         made: dict[str, int] = {}
         changed: dict[str, int] = {}
         readers: dict[str, list[int]] = {}
+        ordered: set[int] = set()
         for number, effect in enumerate(steps):
             direct: set[int] = set()
             for name in (*effect.reads, *effect.overwrites):
@@ -35,6 +36,9 @@ class Dependencies:
                 direct.update(step for step in earlier if step is not None)
             for name in effect.overwrites:
                 direct.update(readers.pop(memory(name), ()))
+            if effect.is_ordered:
+                direct.update(ordered)
+                ordered = {number}
             direct.discard(number)
             for name in (*effect.reads, *effect.overwrites):
                 readers.setdefault(memory(name), []).append(number)

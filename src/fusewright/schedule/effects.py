@@ -25,6 +25,9 @@ class Effects:
     overwrites: tuple[str, ...] = ()
     """Buffers that exist already and whose memory is changed."""
 
+    is_ordered: bool = False
+    """Whether it keeps its place among the steps of which this is true."""
+
 
 def operand_buffers(operand: Operand) -> Iterator[str]:
     """Names of the buffers in an operand, views and lists looked through."""
@@ -48,7 +51,7 @@ def statement_effects(statement: ExternKernel | CopyBack) -> Effects:
             operands = (*statement.arguments, *keywords)
             reads = dict.fromkeys(name for o in operands for name in operand_buffers(o))
             writes = tuple(buffer.name for buffer in statement.outputs)
-            return Effects(tuple(reads), writes, statement.mutates)
+            return Effects(tuple(reads), writes, statement.mutates, statement.has_effect)
 
 
 def output_buffers(program: Program) -> frozenset[str]:

@@ -228,7 +228,7 @@ class _PythonEmitter:
         arguments: tuple[Operand, ...],
         keywords: tuple[tuple[str, Operand], ...],
     ) -> str:
-        path = FAST_NAMES.get(operator, f"torch.ops.{operator}")
+        path = FAST_NAMES.get(operator) or _operator_path(operator)
         local = self.operators.setdefault(path, operator.replace(".", "_").replace("::", "_"))
         texts = [self._operand(argument) for argument in arguments]
         texts += [f"{name}={self._operand(value)}" for name, value in keywords]
@@ -256,6 +256,14 @@ class _PythonEmitter:
         if source in self.owned:
             return f"torch.as_strided({arguments})"
         return f"runtime.reinterpret({arguments})"
+
+
+def _operator_path(operator: str) -> str:
+    """How generated Python names an operator; an overload may be called by a word of Python's."""
+    packet, _, overload = operator.rpartition(".")
+    if iskeyword(overload):
+        return f"getattr(torch.ops.{packet}, {overload!r})"
+    return f"torch.ops.{operator}"
 
 
 def _literal(value: bool | int | float | complex | str | None) -> str:

@@ -1,0 +1,81 @@
+"""The whole compiler on small programs: what they do beside computing their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import fx
+
+from fusewright.config import Options
+from fusewright.context import CompileContext
+from fusewright.pipeline import compile_graph
+from fusewright.runtime.compiled import CompiledGraph
+
+OPTIONS = Options(verify=True, strict=True)
+
+
+def compiled(function: Callable[..., Any], *examples: Any) -> CompiledGraph:
+    module = fx.symbolic_trace(function)
+    return compile_graph(module, list(examples), CompileContext(options=OPTIONS))
+
+
+# -- random numbers -------------------------------------------------------------------------------
+
+
+def unread(x: torch.Tensor) -> Any:
+    torch.rand_like(x)
+    return (torch.rand_like(x) + x,)
+
+
+def late_and_early(x: torch.Tensor) -> Any:
+    """What is drawn first is needed last, and large: reason enough to draw it later."""
+    large = torch.rand_like(x.expand(64, 4, 8))
+    small = torch.rand_like(x).sum()
+    return small, (large * x).sum()
+
+
+RANDOM: dict[str, Callable[[torch.Tensor], Any]] = {
+    "dropout": lambda x: (F.dropout(x * 2, 0.3).exp(), F.dropout(x, 0.1).sum()),
+    "other dropouts": lambda x: (F.dropout2d(x[None, None]), F.alpha_dropout(x, 0.2, True)),
+    "attention": lambda x: (F.scaled_dot_product_attention(x[None], x[None], x[None], None, 0.3),),
+    "draws like x": lambda x: (torch.rand_like(x), torch.randn_like(x), torch.randint_like(x, 5)),
+    "bernoulli": lambda x: (torch.bernoulli(x.sigmoid()), x.clone().bernoulli_(), x.bernoulli(0.3)),
+    "in place": lambda x: (x.clone().normal_(), x.clone().uniform_(), x.clone().random_(0, 9)),
+    "more in place": lambda x: (x.clone().exponential_(), x.clone().geometric_(0.4)),
+    "distributions": lambda x: (torch.multinomial(x.softmax(-1), 2), torch.poisson(x.abs())),
+    "rrelu": lambda x: (F.rrelu(x, training=True), torch.normal(x, x.abs())),
+    "unread": unread,
+    "in the program's order": late_and_early,
+}
+
+
+@pytest.mark.parametrize("program", RANDOM.values(), ids=RANDOM)
+def test_random_numbers_are_those_of_eager(program: Callable[[torch.Tensor], Any]) -> None:
+    x = torch.randn(4, 8)
+    graph = compiled(program, x)
+    for seed in range(2):
+        torch.manual_seed(seed)
+        expected, following = program(x), torch.rand(())
+        torch.manual_seed(seed)
+        given = graph(x)
+        assert torch.rand(()) == following, "as many numbers are drawn"
+        for one, other in zip(given, expected, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+# -- asserts --------------------------------------------------------------------------------------
+
+
+def test_asserts_are_kept() -> None:
+    def program(x: torch.Tensor) -> Any:
+        torch._assert_async(x.sum() > 0, "the sum is not positive")
+        return (x + 1,)
+
+    graph = compiled(program, torch.ones(3))
+    assert torch.equal(graph(torch.ones(3))[0], torch.full((3,), 2.0))
+    with pytest.raises(RuntimeError, match="the sum is not positive"):
+        graph(-torch.ones(3))
