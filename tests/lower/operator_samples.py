@@ -72,9 +72,12 @@ def name_of(info: Any) -> str:
 def samples(
     info: Any, dtype: torch.dtype, count: int
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """The first `count` samples: arguments and keywords."""
+    """The first `count` samples: arguments and keywords. Those with dropout are left out: the
+    database seeds eager's call alone.
+    """
     torch.manual_seed(0)
-    for number, sample in enumerate(info.sample_inputs("cpu", dtype)):
+    repeatable = (s for s in info.sample_inputs("cpu", dtype) if not s.kwargs.get("dropout_p"))
+    for number, sample in enumerate(repeatable):
         if number == count:
             return
         yield (sample.input, *sample.args), sample.kwargs

@@ -430,7 +430,9 @@ def _action(
     if isinstance(action, Store) and name in locals_:
         return _store_local(action, stage, scope, target)
     if isinstance(action, Store):
-        missing = [s for s in group.outer if s.extent != 1 and s not in action.index.free()]
+        missing = [
+            s for s in group.outer if s.extent not in (0, 1) and s not in action.index.free()
+        ]
         if missing:
             return f"points that differ in {missing[0]} store to the same element of {name}"
     scope.memory = {**scope.memory, name: target}

@@ -1,0 +1,100 @@
+"""Every operator of torch's own sample database, compiled to machine code and compared with eager.
+
+    python -m tests.end_to_end.operators [--samples N] [--dtype float32] [--from NAME] [NAME ...]
+
+prints one row an operator that fails, and the totals. A run that was stopped goes on with `--from`,
+at the last operator it named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from fusewright.config import Options
+from fusewright.context import CompileContext
+from fusewright.errors import Unsupported
+from fusewright.pipeline import compile_graph
+from tests.lower.operator_samples import compare, database, name_of, samples
+from tests.lower.support import graph_of, leaves
+
+
+@dataclass
+class Outcome:
+    """What became of the samples of one operator."""
+
+    launches: int = 0
+    library_calls: int = 0
+    refused: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def status(self) -> str:
+        if self.failures:
+            return "fails"
+        if self.launches or self.library_calls:
+            return "compiled" if self.launches else "library"
+        return "refused" if self.refused else "nothing to do"
+
+
+def try_operator(info: Any, dtype: torch.dtype, count: int) -> Outcome:
+    """Compile each sample as a graph of its own, and run it."""
+    outcome = Outcome()
+    for args, kwargs in samples(info, dtype, count):
+        try:
+            wanted = info.op(*args, **kwargs)
+        except Exception:  # The database holds a few samples that eager itself refuses.
+            continue
+        if not all(isinstance(leaf, (torch.Tensor, int, float, bool)) for leaf in leaves(wanted)):
+            continue
+        module, tensors = graph_of(info.op, args, kwargs)
+        try:
+            compiled = compile_graph(module, tensors, CompileContext(Options(verify=True)))
+        except Unsupported as error:
+            outcome.refused.append(str(error))
+            continue
+        except Exception as error:
+            outcome.failures.append(f"{type(error).__name__}: {error}")
+            continue
+        outcome.launches += len(compiled.record.launches)
+        outcome.library_calls += len(compiled.record.extern_calls)
+        try:
+            compare(compiled(*tensors), wanted, info.op, args, kwargs, dtype)
+        except Exception as error:
+            outcome.failures.append(f"{type(error).__name__}: {str(error)[:300]}")
+    return outcome
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--samples", type=int, default=4)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--from", dest="first", default="")
+    options = parser.parse_args()
+    dtype = getattr(torch, options.dtype)
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    statuses: Counter[str] = Counter()
+    waiting = bool(options.first)
+    for info in database():
+        waiting = waiting and name_of(info) != options.first
+        wanted = not options.names or info.name in options.names
+        if waiting or not wanted or dtype not in info.dtypes:
+            continue
+        with torch.no_grad():
+            outcome = try_operator(info, dtype, options.samples)
+        statuses[outcome.status] += 1
+        if outcome.failures or outcome.refused:
+            reason = (outcome.failures or outcome.refused)[0].replace("\n", " ")
+            print(f"{outcome.status.upper()} {name_of(info)}: {reason[:240]}", flush=True)
+    print(dict(statuses))
+
+
+if __name__ == "__main__":
+    main()
