@@ -12,6 +12,7 @@ from torch import fx
 
 from fusewright.config import Options
 from fusewright.context import CompileContext
+from fusewright.errors import Location, Unsupported
 from fusewright.pipeline import compile_graph
 from fusewright.runtime.compiled import CompiledGraph
 
@@ -79,3 +80,51 @@ def test_asserts_are_kept() -> None:
     assert torch.equal(graph(torch.ones(3))[0], torch.full((3,), 2.0))
     with pytest.raises(RuntimeError, match="the sum is not positive"):
         graph(-torch.ones(3))
+
+
+# -- library calls --------------------------------------------------------------------------------
+
+
+def test_results_laid_out_otherwise_than_planned() -> None:
+    """Eager's strides of these are not those that torch's meta kernels tell."""
+
+    def program(x: torch.Tensor) -> Any:
+        values, vectors = torch.linalg.eig(x)
+        restored = vectors @ torch.diag(values) @ torch.linalg.inv(vectors)
+        return torch.view_as_real(restored), torch.fft.rfft2(x[None]).abs(), vectors.t() * 2
+
+    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(0)) + torch.diag(torch.arange(4))
+    for one, other in zip(compiled(program, x)(x), program(x), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_complex_numbers_as_arguments() -> None:
+    def program(x: torch.Tensor) -> Any:
+        return x * 1j, torch.where(x.real > 0, x, complex("nan")), x + complex(0, float("inf"))
+
+    x = torch.tensor([1 + 1j, -2.0, 3j])
+    for one, other in zip(compiled(program, x)(x), program(x), strict=True):
+        torch.testing.assert_close(one, other, equal_nan=True)
+
+
+@pytest.mark.parametrize("statistic", [torch.masked.var, torch.masked.std])
+def test_masked_statistics_of_complex_numbers(statistic: Callable[..., torch.Tensor]) -> None:
+    x = torch.randn(4, 3, dtype=torch.complex64)
+    keep = torch.tensor([[True], [False], [True], [True]])
+    graph = fx.Graph()
+    values, mask = graph.placeholder("values"), graph.placeholder("mask")
+    options = {"unbiased": True, "mask": mask}
+    graph.output((graph.call_function(statistic, (values, 0), options),))
+    module = fx.GraphModule({}, graph)
+    (given,) = compile_graph(module, [x, keep], CompileContext(options=OPTIONS))(x, keep)
+    torch.testing.assert_close(given, statistic(x, 0, unbiased=True, mask=keep))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64, torch.complex32])
+def test_types_without_kernels_are_refused_with_the_line(dtype: torch.dtype) -> None:
+    module = fx.symbolic_trace(lambda x: (x.to(dtype) * 1.0,))
+    for node in module.graph.nodes:
+        node.meta["location"] = Location("model.py", 12, "x.to(…)")
+    name = str(dtype).removeprefix("torch.")
+    with pytest.raises(Unsupported, match=rf"model\.py:12(.|\n)*{name}"):
+        compile_graph(module, [torch.ones(3)], CompileContext(options=OPTIONS))

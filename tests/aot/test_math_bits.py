@@ -45,6 +45,7 @@ def check(function: Callable[..., Any], make: Callable[[], torch.Tensor] = grid)
 @pytest.mark.parametrize(
     "program",
     [
+        lambda x: (x.conj().imag, x.imag.conj(), x.real),
         lambda x: (x.conj() * 2, x.mH @ x, x.conj().mT.contiguous()),
         lambda x: (x.conj().imag + 1, x.conj().real + 1, x.conj().imag.exp()),
         lambda x: (torch.view_as_real(x.conj().resolve_conj()) + 1,),

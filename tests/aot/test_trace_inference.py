@@ -174,6 +174,11 @@ def test_results_that_are_inputs_or_views_of_them() -> None:
     assert not graph.outputs
 
 
+def test_results_that_show_an_input_as_another_type() -> None:
+    check(lambda x: (x.real, x[1:].imag, torch.view_as_real(x)), torch.randn(3, 2) + 1j)
+    check(lambda x: (x[1:].view(torch.int32), torch.view_as_complex(x[1:])), torch.randn(3, 2))
+
+
 def test_results_that_view_one_another() -> None:
     check(lambda x: (x + 1).chunk(2), torch.randn(4, 2))
 

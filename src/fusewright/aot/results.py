@@ -113,18 +113,13 @@ class _Outputs:
 
     def _view(self, leaf: fx.Node, root: fx.Node, base: FromInput | FromGraph) -> ViewOf:
         view, whole = leaf.meta["val"], root.meta["val"]
-        if view.dtype != whole.dtype:
-            raise Unsupported(
-                "a result that is an input (or another result) seen as another type",
-                leaf.meta.get("location"),
-                "return a copy of it: .clone()",
-            )
-        offset = view.storage_offset() - whole.storage_offset()
+        begin = whole.storage_offset() * whole.itemsize // view.itemsize
         return ViewOf(
             base,
             tuple(self._number(size) for size in view.shape),
             tuple(self._number(stride) for stride in view.stride()),
-            self._number(offset),
+            self._number(view.storage_offset() - begin),
+            dtype=view.dtype,
             conjugate=view.is_conj() != whole.is_conj(),
             negative=view.is_neg() != whole.is_neg(),
         )

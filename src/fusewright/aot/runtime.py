@@ -92,11 +92,15 @@ def _result(
 
 
 def _view(spec: ViewOf, base: torch.Tensor, outputs: Sequence[Any]) -> torch.Tensor:
-    view = base.as_strided(
-        [_number(one, outputs) for one in spec.size],
-        [_number(one, outputs) for one in spec.stride],
-        base.storage_offset() + _number(spec.offset, outputs),
-    )
+    size = [_number(one, outputs) for one in spec.size]
+    stride = [_number(one, outputs) for one in spec.stride]
+    begin = base.storage_offset() * base.itemsize // spec.dtype.itemsize
+    offset = begin + _number(spec.offset, outputs)
+    if spec.dtype is base.dtype:
+        view = base.as_strided(size, stride, offset)
+    else:
+        view = torch.empty(0, dtype=spec.dtype, device=base.device)
+        view.set_(base.untyped_storage(), offset, size, stride)
     if spec.conjugate:
         view = torch_compat.conjugate_view(view)
     return torch_compat.negative_view(view) if spec.negative else view

@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 
 @dataclass(frozen=True, slots=True)
 class FromGraph:
@@ -27,14 +29,16 @@ class ViewOf:
     """A view, made anew after each call, of an input or of a graph output; so that it aliases as in
     eager.
 
-    `size`, `stride` and `offset` are in elements, the offset counted from the first element of the
-    base; an entry is an int, or for a symbolic size the graph output that holds it.
+    `size`, `stride` and `offset` are in elements of `dtype`, which may be another than the base's,
+    the offset counted from the first element of the base; an entry is an int, or for a symbolic
+    size the graph output that holds it.
     """
 
     base: FromGraph | FromInput
     size: tuple[int | FromGraph, ...]
     stride: tuple[int | FromGraph, ...]
     offset: int | FromGraph
+    dtype: torch.dtype
     conjugate: bool = False
     """The view shows the complex conjugates of the base's elements."""
 

@@ -104,9 +104,8 @@ class Recorder(TorchDispatchMode):
                 return op.decompose(*args, **kwargs)
         result = self.fakes.dispatch(op, args, kwargs)
         if not isinstance(result, (torch.Tensor, tuple, list)):
-            if torch_compat.has_effect(op) and any(
-                isinstance(value, torch.Tensor) for value in args
-            ):
+            reads = any(isinstance(value, torch.Tensor) for value in args)
+            if reads and torch_compat.has_effect(op):
                 self._record_call(op, args, kwargs, result)
             return result
         if isinstance(result, torch.Tensor) and is_same_view(op, args, result):

@@ -50,9 +50,8 @@ WRITES_ITS_OUT = frozenset(
         """
     )
 )
-"""Operators whose out-variant computes right into its result. Others compute elsewhere and copy,
-use the result for intermediate values of other sizes, or (the out-variant of a complex FFT of real
-numbers) give wrong values.
+"""Operators whose out-variant computes right into its result. The others are called as they are:
+many out-variants compute elsewhere and copy, which gains nothing.
 """
 
 

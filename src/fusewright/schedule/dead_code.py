@@ -6,8 +6,8 @@ a: f32[4] = pointwise …                     b: f32[4] = pointwise …
 b: f32[4] = pointwise …                     return b
 return b
 ```
-A library call stays when it changes memory or has another effect: an assert, or a random draw, since
-the next draw depends on it.
+A library call stays when it changes memory or has another effect: an assert, or a random draw,
+since the next draw depends on it.
 """
 
 from __future__ import annotations
