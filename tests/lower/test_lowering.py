@@ -378,3 +378,9 @@ def test_every_reduction_is_a_statement_of_its_own() -> None:
     result = check(lambda x: x.var(0), torch.randn(5, 3))
     kinds = [s.body.kind for s in result.program.statements if isinstance(s.body, Reduction)]
     assert kinds == ["sum", "sum"]
+
+
+def test_complex_results_are_laid_out_as_in_eager() -> None:
+    x = torch.randn(5, 10, 5, dtype=torch.complex64)
+    check(lambda x: torch.unsafe_chunk(x, 2, 1), x, externs=None)
+    check(lambda x: (x * 2).transpose(0, 2)[:, 1:].contiguous(), x, externs=None)

@@ -142,6 +142,16 @@ def convolution(
     return channels_last(x.dtype, sizes)
 
 
+def eigenvectors(x: Tensor) -> tuple[Geometry, Geometry] | None:
+    """Complex eigenvalues, and eigenvectors whose columns lie together, as LAPACK leaves them."""
+    if x.dim() < 2 or x.shape[-1] != x.shape[-2] or not (x.is_floating_point() or x.is_complex()):
+        return None
+    dtype = x.dtype.to_complex()
+    rows = contiguous(dtype, x.shape)
+    columns = Geometry(dtype, rows.size, (*rows.stride[:-2], rows.stride[-1], rows.stride[-2]))
+    return contiguous(dtype, x.shape[:-1]), columns
+
+
 RULES: dict[Any, Rule] = {
     **named(mm, "mm"),
     **named(bmm, "bmm"),
@@ -150,4 +160,5 @@ RULES: dict[Any, Rule] = {
     **named(attention, "_scaled_dot_product_flash_attention_for_cpu"),
     **named(max_pool, "max_pool2d_with_indices"),
     **named(convolution, "convolution"),
+    **named(eigenvectors, "linalg_eig"),
 }

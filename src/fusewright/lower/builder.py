@@ -213,7 +213,7 @@ class Builder:
     def copy(self, box: Box, stride: tuple[Index, ...] | None = None) -> Box:
         """A lazy copy of `box`, row-major unless `stride` says otherwise."""
         if box.dtype.kind == "complex":
-            return self._complex_copy(box)
+            return self._complex_copy(box, stride)
         storage = Storage(
             size=box.size,
             dtype=box.dtype,
@@ -236,24 +236,21 @@ class Builder:
             ):
                 self.realise(Box(storage, storage.size))
 
-    def _complex_copy(self, box: Box) -> Box:
-        """A row-major copy by eager: bodies hold real numbers.
+    def _complex_copy(self, box: Box, stride: tuple[Index, ...] | None) -> Box:
+        """A copy by eager: bodies hold real numbers.
 
         Raises: Unsupported, where not even the storage in row-major order lets sizes and strides
         express `box`.
         """
         self.realise(box)
         form = ("memory_format", "contiguous_format")
-        if self.layout(box) is not None:
-            operand = self.operand(box)
-            return self._library_copy(box, operand, box.device, "aten.clone.default", form)
-        whole = Box(box.storage, box.storage.size)
-        operand = self.operand(whole)
-        plain = self._library_copy(whole, operand, box.device, "aten.clone.default", form)
-        moved = Box(plain.storage, box.size, box.position)
-        if self.layout(moved) is None:
+        if self.layout(box) is None:
+            whole = Box(box.storage, box.storage.size)
+            plain = self._library_copy(whole, box.device, "aten.clone.default", form)
+            box = Box(plain.storage, box.size, box.position)
+        if self.layout(box) is None:
             raise Unsupported("a view of a complex tensor that sizes and strides do not express")
-        return moved
+        return self._library_copy(box, box.device, "aten.clone.default", form, stride)
 
     def on_device(self, box: Box, device: str) -> Box:
         """`box` where a kernel of `device` can read it: eager allows single numbers from elsewhere.
@@ -266,21 +263,20 @@ class Builder:
         operand = self.operand(box)
         return self.remember(
             ("on device", operand, device),
-            lambda: self._library_copy(
-                box, operand, device, "aten._to_copy.default", ("device", device)
-            ),
+            lambda: self._library_copy(box, device, "aten._to_copy.default", ("device", device)),
         )
 
     def _library_copy(
         self,
         box: Box,
-        operand: BufferReference | ViewReference,
         device: str,
         operator: str,
         keyword: tuple[str, str],
+        stride: tuple[Index, ...] | None = None,
     ) -> Box:
-        """`operand`, which is `box` in memory, copied row-major by an eager operator."""
-        stride = contiguous_strides(box.size)
+        """A copy of `box` by an eager operator, row-major unless `stride` says otherwise."""
+        operand = self.operand(box)
+        stride = contiguous_strides(box.size) if stride is None else stride
         made = self.buffer(Layout(dtype=box.dtype, size=box.size, stride=stride, device=device))
         name, value = keyword
         call = ExternKernel(
