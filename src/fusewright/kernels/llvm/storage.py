@@ -9,7 +9,7 @@ MEMORY: dict[DType, str] = {
     DType.F64: "double",
     DType.F32: "float",
     DType.F16: "half",
-    DType.BF16: "bfloat",
+    DType.BF16: "i16",
     DType.I64: "i64",
     DType.I32: "i32",
     DType.I16: "i16",
@@ -17,9 +17,11 @@ MEMORY: dict[DType, str] = {
     DType.U8: "i8",
     DType.BOOL: "i8",
 }
-"""LLVM's element type of each type in memory."""
+"""LLVM's element type of each type in memory. A bfloat16 is moved as an integer: on a `bfloat` that was
+loaded and whose sign is copied, LLVM's code generator aborts.
+"""
 
-REGISTER: dict[DType, str] = {**MEMORY, DType.BOOL: "i1"}
+REGISTER: dict[DType, str] = {**MEMORY, DType.BF16: "bfloat", DType.BOOL: "i1"}
 """And in registers, where a bool is one bit."""
 
 
@@ -30,11 +32,15 @@ def constant(b: Builder, value: float | int | bool, dtype: DType, lanes: int = 1
 
 def from_memory(b: Builder, loaded: Register, dtype: DType) -> Register:
     """A loaded element as a register value: a byte of a bool becomes a bit."""
+    if dtype is DType.BF16:
+        return b.cast("bitcast", loaded, "bfloat")
     return loaded.unequal(0) if dtype is DType.BOOL else loaded
 
 
 def to_memory(b: Builder, value: Register, dtype: DType) -> Register:
     """The reverse of `from_memory`."""
+    if dtype is DType.BF16:
+        return value.bits()
     return b.cast("zext", value, "i8") if dtype is DType.BOOL else value
 
 
