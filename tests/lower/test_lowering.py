@@ -384,3 +384,8 @@ def test_complex_results_are_laid_out_as_in_eager() -> None:
     x = torch.randn(5, 10, 5, dtype=torch.complex64)
     check(lambda x: torch.unsafe_chunk(x, 2, 1), x, externs=None)
     check(lambda x: (x * 2).transpose(0, 2)[:, 1:].contiguous(), x, externs=None)
+
+
+def test_results_with_gaps_are_laid_out_as_in_eager() -> None:
+    check(lambda x: torch.unsafe_chunk(x * 2, 2, 1), torch.randn(5, 10, 5), externs=2)
+    check(lambda x: torch.unsafe_chunk(x.t() * 2, 2, 1)[0], torch.randn(6, 4), externs=1)

@@ -212,8 +212,11 @@ class Builder:
 
     def copy(self, box: Box, stride: tuple[Index, ...] | None = None) -> Box:
         """A lazy copy of `box`, row-major unless `stride` says otherwise."""
-        if box.dtype.kind == "complex":
-            return self._complex_copy(box, stride)
+        has_gaps = (
+            stride is not None and 0 not in stride and memory_strides(box.size, stride) != stride
+        )
+        if box.dtype.kind == "complex" or has_gaps:
+            return self._eager_copy(box, stride)
         storage = Storage(
             size=box.size,
             dtype=box.dtype,
@@ -236,8 +239,8 @@ class Builder:
             ):
                 self.realise(Box(storage, storage.size))
 
-    def _complex_copy(self, box: Box, stride: tuple[Index, ...] | None) -> Box:
-        """A copy by eager: bodies hold real numbers.
+    def _eager_copy(self, box: Box, stride: tuple[Index, ...] | None) -> Box:
+        """A copy by eager, where loops cannot make it: they hold real numbers and leave no gaps.
 
         Raises: Unsupported, where not even the storage in row-major order lets sizes and strides
         express `box`.
@@ -249,7 +252,7 @@ class Builder:
             plain = self._library_copy(whole, box.device, "aten.clone.default", form)
             box = Box(plain.storage, box.size, box.position)
         if self.layout(box) is None:
-            raise Unsupported("a view of a complex tensor that sizes and strides do not express")
+            raise Unsupported("a view of a tensor that sizes and strides do not express")
         return self._library_copy(box, box.device, "aten.clone.default", form, stride)
 
     def on_device(self, box: Box, device: str) -> Box:
