@@ -13,8 +13,8 @@ from tests.lower.operator_samples import database
 
 NAMES = words(
     """
-    add addcmul amax argmax cat clamp copysign cumsum div embedding exp floor_divide gather index_select
-    logsumexp masked_fill matmul max mean nn.functional.batch_norm nn.functional.conv2d
+    add addcmul amax argmax cat clamp copysign cumsum div embedding exp floor_divide gather
+    index_select logsumexp masked_fill matmul max mean nn.functional.batch_norm nn.functional.conv2d
     nn.functional.embedding nn.functional.gelu nn.functional.group_norm nn.functional.layer_norm
     nn.functional.pad nn.functional.softplus pow prod remainder roll softmax std tanh tril unfold
     var_mean where

@@ -1,0 +1,1 @@
+"""The symbolic interpreter: `machine` runs frames, `frame` one of them, `opcodes` each instruction."""

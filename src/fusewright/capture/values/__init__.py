@@ -1,0 +1,1 @@
+"""What stands on the symbolic stack: one file a kind of Python value; `base` is the protocol."""

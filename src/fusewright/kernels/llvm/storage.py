@@ -17,8 +17,8 @@ MEMORY: dict[DType, str] = {
     DType.U8: "i8",
     DType.BOOL: "i8",
 }
-"""LLVM's element type of each type in memory. A bfloat16 is moved as an integer: on a `bfloat` that was
-loaded and whose sign is copied, LLVM's code generator aborts.
+"""LLVM's element type of each type in memory. A bfloat16 is moved as an integer: LLVM's code
+generator aborts where the sign of a loaded `bfloat` is copied.
 """
 
 REGISTER: dict[DType, str] = {**MEMORY, DType.BF16: "bfloat", DType.BOOL: "i1"}
