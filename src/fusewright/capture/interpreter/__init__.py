@@ -1,1 +1,1 @@
-"""The symbolic interpreter: `machine` runs frames, `frame` one of them, `opcodes` each instruction."""
+"""The symbolic interpreter: `machine` runs frames, `frame` is one, `opcodes` each instruction."""
