@@ -23,7 +23,6 @@ from benchmarks.compilers import (
     EAGER,
     OURS,
     PEER,
-    compiled_records,
     compiler,
     peer_is_available,
 )
@@ -32,8 +31,8 @@ from benchmarks.models import tensors_of
 
 BATCH, LENGTH = 2, 128
 
-STAGES = ("capture", "aot", "lower", "schedule", "kernels", "wrapper", "load")
-"""In the order in which they run; a record also has the times of steps inside them."""
+STAGES = ("aot", "lower", "schedule", "kernels", "wrapper", "load")
+"""After capture, in the order in which they run; a record also has the times of steps inside."""
 
 
 def main() -> None:
@@ -42,6 +41,7 @@ def main() -> None:
     console = Console()
     columns = [EAGER, OURS, *([PEER] if peer_is_available() else [])]
     first_calls: dict[str, float] = {}
+    models: dict[str, Any] = {}
     calls: dict[str, Callable[[], Any]] = {}
     outputs: dict[str, list[torch.Tensor]] = {}
 
@@ -57,7 +57,7 @@ def main() -> None:
         for column in columns:
             progress.update(task, advance=1, description=f"first call: {column}")
             start = time.perf_counter()
-            compiled = compiler(column, "own")(model)
+            models[column] = compiled = compiler(column, "own")(model)
             calls[column] = lambda compiled=compiled: compiled(input_ids=token_ids)
             outputs[column] = tensors_of(calls[column]())
             first_calls[column] = time.perf_counter() - start
@@ -70,8 +70,9 @@ def main() -> None:
         f"\nBertForMaskedLM, {options.layers} layers, {parameters / 1e6:.0f} million parameters, "
         f"batch {BATCH}, length {LENGTH}, float32, {torch.get_num_threads()} threads\n"
     )
-    for record in compiled_records():
-        console.print(_stage_table(record))
+    for compilation in _compilations(models[OURS]):
+        record = compilation.compiled.record
+        console.print(_stage_table(compilation, record))
         console.print(_kernel_table(record))
         console.print(_extern_table(record))
     console.print(_comparison(first_calls, samples))
@@ -97,14 +98,34 @@ def _bert(layers: int) -> tuple[torch.nn.Module, torch.Tensor]:
     return BertForMaskedLM(configuration).eval(), token_ids
 
 
-def _stage_table(record: Any) -> Table:
-    """Seconds that each stage of the compile took."""
+def _compilations(model: Any) -> tuple[Any, ...]:
+    """What was compiled for a model. Imported late: the first call pays for the import."""
+    from fusewright.api import compilations
+
+    return compilations(model)
+
+
+def _stage_table(compilation: Any, record: Any) -> Table:
+    """Seconds that each stage of the compile took, and what it made."""
+    made = {
+        "capture": f"1 graph, {compilation.node_count} nodes, {compilation.input_count} inputs",
+        "lower": f"{len(record.program.statements)} loop bodies and library calls",
+        "schedule": f"{len(record.launches)} kernel launches, "
+        f"{len(record.extern_calls)} library calls, peak {record.peak_bytes / 1e6:.1f} MB",
+        "kernels": f"{len(record.kernels)} distinct",
+        "guards": f"{len(compilation.guards.checks)} tests",
+    }
+    times = {
+        "capture": compilation.capture_seconds,
+        **{stage: record.timings[stage] for stage in STAGES},
+        "guards": compilation.finish_seconds,
+    }
     table = Table(title="stages", title_justify="left")
     table.add_column("stage")
     table.add_column("time", justify="right")
-    times = {stage: record.timings[stage] for stage in STAGES if stage in record.timings}
+    table.add_column("made")
     for stage, seconds in times.items():
-        table.add_row(stage, f"{1e3 * seconds:.0f} ms")
+        table.add_row(stage, f"{1e3 * seconds:.0f} ms", made.get(stage, ""))
     table.add_section()
     table.add_row("together", f"{1e3 * sum(times.values()):.0f} ms")
     return table
