@@ -19,6 +19,7 @@ from fusewright.lower import calling_order, lower
 from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record
 from fusewright.runtime.loader import load_module
 from fusewright.schedule import schedule as fuse
+from fusewright.schedule.lifetimes import last_uses
 from fusewright.schedule.traffic import group_traffic
 from fusewright.wrapper import emit_python, generate_lines, peak_bytes, plan_memory
 
@@ -34,9 +35,7 @@ def compile_graph(
     with context.stage("aot"):  # Torch calls become functional ATen operators.
         graph = trace_inference(graph_module, example_inputs, context)
 
-    with context.stage(
-        "lower"
-    ):  # Operators become loop bodies; what has no rule stays a library call.
+    with context.stage("lower"):  # Operators become loop bodies, or library calls.
         program = lower(graph, context)
         if check:
             verify_program(program)
@@ -50,7 +49,8 @@ def compile_graph(
         kernels = define_kernels(schedule, context)
 
     with context.stage("wrapper"):  # Allocations, launches and frees around the kernels.
-        lines = plan_memory(generate_lines(schedule, kernels.definitions, kernels.launches))
+        lines = generate_lines(schedule, last_uses(schedule), kernels.definitions, kernels.launches)
+        lines = plan_memory(lines)
         if check:
             verify_lines(lines)
         text = emit_python(program.name, lines)

@@ -18,6 +18,25 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
+OLDEST, NEWEST = (2, 11), (2, 13)
+"""Versions of torch that all names here were seen in."""
+
+
+def unsupported_version(version: str) -> str | None:
+    """One sentence for a version of torch that fusewright does not run on; None where it does."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    if OLDEST <= (major, minor) <= NEWEST:
+        return None
+    (a, b), (c, d) = OLDEST, NEWEST
+    return (
+        f"fusewright needs torch {a}.{b} to {c}.{d}, and this is torch {version}: "
+        f"pip install 'torch>={a}.{b},<{c}.{d + 1}'"
+    )
+
+
+if _refusal := unsupported_version(torch.__version__):
+    raise ImportError(_refusal)
+
 # Public in all but name: the type of `torch.ops.aten.add.Tensor`, and of a graph operator such as
 # `cond`.
 OpOverload = torch._ops.OpOverload

@@ -4,7 +4,7 @@ order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fusewright.ir.group import Group, Schedule
@@ -31,20 +31,20 @@ from fusewright.ir.program import (
     BufferReference,
     CopyBack,
     ExternKernel,
-    ListOf,
-    Operand,
     Program,
-    ViewReference,
 )
-
-Step = Group | ExternKernel | CopyBack
 
 
 def generate_lines(
-    schedule: Schedule, kernels: Iterable[Kernel], launches: Mapping[int, Launch]
+    schedule: Schedule,
+    last_uses: Sequence[Sequence[str]],
+    kernels: Iterable[Kernel],
+    launches: Mapping[int, Launch],
 ) -> tuple[Line, ...]:
-    """Write out `schedule` as lines; `launches` holds the launch of each group by its place among
-    the steps.
+    """Write out `schedule` as lines.
+
+    `last_uses` names, for each step, the buffers that nothing uses after it; `launches` holds the
+    launch of each group by its place among the steps.
 
     before                                 after
     ------                                 -----
@@ -55,21 +55,20 @@ def generate_lines(
     program = schedule.program
     lines: list[Line] = [DefineKernel(kernel=kernel) for kernel in kernels]
     lines += _take_inputs(program)
-    last_uses = _last_uses(schedule)
     owned = _owned_buffers(schedule)
-    existing = {buffer.name for buffer in (*program.inputs, *program.constants)}
-    for position, step in enumerate(schedule.steps):
-        dying = last_uses.get(position, ())
+    buffers = _buffers(schedule)
+    constants = {buffer.name for buffer in program.constants}
+    for position, (step, names) in enumerate(zip(schedule.steps, last_uses, strict=True)):
+        dying = tuple(buffers[name] for name in names if name not in constants)
         match step:
             case Group():
-                made = _launch(step, launches[position], dying, owned, existing)
+                made = _launch(step, launches[position], dying, owned)
             case ExternKernel():
                 made = _call(step)
             case CopyBack(target=target, source=source):
                 made = [CopyInto(target=target, source=source)]
         taken = {line.source for line in made if isinstance(line, Reuse)}
         lines += made
-        existing.update(used_buffers(step))
         lines += [FreeIfNotReused(buffer=buffer) for buffer in dying if buffer.name not in taken]
     lines.append(Return(outputs=program.outputs))
     return tuple(lines)
@@ -87,14 +86,8 @@ def _take_inputs(program: Program) -> list[Line]:
     return sizes + tensors + [Constant(buffer=buffer) for buffer in program.constants]
 
 
-def _launch(
-    group: Group,
-    launch: Launch,
-    dying: tuple[Buffer, ...],
-    owned: set[str],
-    existing: set[str],
-) -> list[Line]:
-    """Allocate what the group writes first, in the memory of a buffer that dies here where that is
+def _launch(group: Group, launch: Launch, dying: tuple[Buffer, ...], owned: set[str]) -> list[Line]:
+    """Allocate what the group writes, in the memory of a buffer that dies here where that is
     allowed.
     """
     lines: list[Line] = []
@@ -112,7 +105,7 @@ def _launch(
         elif buffer.name in taken_over:
             base = BufferReference(taken_over[buffer.name])
             lines += [Allocate(buffer=buffer), CopyInto(target=buffer.name, source=base)]
-        elif buffer.name not in existing:
+        else:
             lines.append(Allocate(buffer=buffer))
     names = tuple(renamed.get(name, name) for name in launch.buffers)
     lines.append(CallKernel(launch=replace(launch, buffers=names)))
@@ -143,60 +136,16 @@ def _call(step: ExternKernel) -> list[Line]:
     return [call, *(EnsureLayout(buffer=buffer) for buffer in step.outputs)]
 
 
-# Uses and lifetimes -------------------------------------------------------------------------------
+# Memory -------------------------------------------------------------------------------
 
 
-def operand_buffers(operand: Operand) -> tuple[str, ...]:
-    """Names of the buffers whose memory an operand reads."""
-    match operand:
-        case BufferReference(name=name) | ViewReference(name=name):
-            return (name,)
-        case ListOf(items=items):
-            return tuple(name for item in items for name in operand_buffers(item))
-    return ()
-
-
-def used_buffers(step: Step) -> tuple[str, ...]:
-    """Names of all buffers that a step reads or writes, without repetition, in a fixed order."""
-    match step:
-        case Group(reads=reads, writes=writes):
-            names = [buffer.name for buffer in (*reads, *writes)]
-        case ExternKernel(arguments=arguments, keywords=keywords, outputs=outputs):
-            operands = (*arguments, *(value for _, value in keywords))
-            names = [name for operand in operands for name in operand_buffers(operand)]
-            names += [buffer.name for buffer in outputs]
-        case CopyBack(target=target, source=source):
-            names = [target, *operand_buffers(source)]
-    return tuple(dict.fromkeys(names))
-
-
-def _last_uses(schedule: Schedule) -> dict[int, tuple[Buffer, ...]]:
-    """By position of a step, the buffers that nothing uses after it; a buffer lives as long as its
-    aliases.
-    """
-    program = schedule.program
-    buffers = program.buffers()
+def _buffers(schedule: Schedule) -> dict[str, Buffer]:
+    """Every buffer by name, those that scheduling added among them."""
+    buffers = schedule.program.buffers()
     for step in schedule.steps:
         if isinstance(step, Group):
             buffers.update((buffer.name, buffer) for buffer in step.writes)
-    alive_to: dict[str, int] = {}
-    for position, step in enumerate(schedule.steps):
-        for name in used_buffers(step):
-            alive_to[name] = position
-    end = len(schedule.steps)
-    for operand in program.outputs:
-        for name in operand_buffers(operand):
-            alive_to[name] = end
-    for step in reversed(schedule.steps):
-        if isinstance(step, ExternKernel):
-            for output, argument in step.aliases:
-                alive_to[argument] = max(alive_to.get(argument, 0), alive_to.get(output, 0))
-    constants = {buffer.name for buffer in program.constants}
-    dying: dict[int, list[Buffer]] = {}
-    for name, position in alive_to.items():
-        if position < end and name not in constants:
-            dying.setdefault(position, []).append(buffers[name])
-    return {position: tuple(found) for position, found in dying.items()}
+    return buffers
 
 
 def _owned_buffers(schedule: Schedule) -> set[str]:
