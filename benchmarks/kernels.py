@@ -49,6 +49,7 @@ from fusewright.lower import calling_order, lower
 from fusewright.lower.families import VIEWS
 from fusewright.runtime.loader import LoadedModule, load_module
 from fusewright.schedule import schedule as fuse
+from fusewright.schedule.lifetimes import last_uses
 from fusewright.wrapper import emit_python, generate_lines, plan_memory
 
 SECONDS = 1.0
@@ -130,7 +131,9 @@ def compile_captured(captured: fx.GraphModule, arguments: Sequence[Any]) -> Comp
     program = lower(graph, context)
     schedule = fuse(program, context)
     kernels = define_kernels(schedule, context)
-    lines = plan_memory(generate_lines(schedule, kernels.definitions, kernels.launches))
+    lines = plan_memory(
+        generate_lines(schedule, last_uses(schedule), kernels.definitions, kernels.launches)
+    )
     module = load_module(emit_python(program.name, lines), graph.constants)
     call = calling_order(graph.placeholders, program).around(module.call)
 
