@@ -19,9 +19,6 @@ class Options:
     verify: bool = False
     """Run the IR verifier between stages. On in tests."""
 
-    debug: str = "off"
-    """Debug printing of kernels and their arguments: off, kernel_names or print."""
-
     expression_limit: int = 64
     """A lazy value whose expression grows past this many operations is realised into a buffer."""
 

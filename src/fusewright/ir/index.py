@@ -713,29 +713,9 @@ def _divide_by_integer(left: Index, divisor: int) -> Index | None:
     factor = _common_factor(left, divisor)
     if factor > 1:
         # floor((f*x + c) / (f*k)) = floor((x + floor(c/f)) / k): flooring twice is flooring once.
-        reduced = Index(
-            tuple((coefficient // factor, atoms) for coefficient, atoms in left.terms),
-            left.constant // factor,
-        )
-        return floor_divide(reduced, integer(divisor // factor))
-    return _divide_grouped(left, divisor)
-
-
-def _divide_grouped(left: Index, divisor: int) -> Index | None:
-    """`(768*i + r) // 1536` with `0 <= r < 768` is `i // 2`: small terms cannot carry over a common
-    step.
-    """
-    for step in sorted({abs(c) for c, _ in left.terms}, reverse=True):
-        shared = gcd(step, divisor)
-        if shared == 1:
-            continue
-        large = tuple(term for term in left.terms if term[0] % shared == 0)
-        small = tuple(term for term in left.terms if term[0] % shared)
-        whole = left.constant - left.constant % shared
-        low = _sum(small, left.constant % shared)
-        if small and large and _within(low, integer(shared)):
-            return floor_divide(_sum(large, whole), integer(divisor))
-    return None
+        return floor_divide(_reduced(left, factor), integer(divisor // factor))
+    grouped = _grouped(left, divisor)
+    return None if grouped is None else floor_divide(grouped[0], integer(divisor))
 
 
 def _remainder_by_integer(left: Index, divisor: int) -> Index | None:
@@ -744,22 +724,31 @@ def _remainder_by_integer(left: Index, divisor: int) -> Index | None:
         return remainder(modulo.left, integer(divisor))
     factor = _common_factor(left, divisor)
     if factor > 1:
-        low = left.constant % factor
-        reduced = Index(
-            tuple((coefficient // factor, atoms) for coefficient, atoms in left.terms),
-            left.constant // factor,
-        )
-        return remainder(reduced, integer(divisor // factor)) * factor + low
+        reduced = remainder(_reduced(left, factor), integer(divisor // factor))
+        return reduced * factor + left.constant % factor
+    grouped = _grouped(left, divisor)
+    return None if grouped is None else remainder(grouped[0], integer(divisor)) + grouped[1]
+
+
+def _reduced(index: Index, factor: int) -> Index:
+    """`index // factor` for a factor of all coefficients."""
+    terms = tuple((coefficient // factor, atoms) for coefficient, atoms in index.terms)
+    return Index(terms, index.constant // factor)
+
+
+def _grouped(left: Index, divisor: int) -> tuple[Index, Index] | None:
+    """`left` as large terms, which share a step with `divisor`, and a rest that is below that step
+    and so never carries: for `(768*i + r) // 1536` with `0 <= r < 768` these are `768*i` and `r`.
+    """
     for step in sorted({abs(c) for c, _ in left.terms}, reverse=True):
         shared = gcd(step, divisor)
         if shared == 1:
             continue
         large = tuple(term for term in left.terms if term[0] % shared == 0)
         small = tuple(term for term in left.terms if term[0] % shared)
-        whole = left.constant - left.constant % shared
-        low_part = _sum(small, left.constant % shared)
-        if small and large and _within(low_part, integer(shared)):
-            return remainder(_sum(large, whole), integer(divisor)) + low_part
+        rest = _sum(small, left.constant % shared)
+        if small and large and _within(rest, integer(shared)):
+            return _sum(large, left.constant - left.constant % shared), rest
     return None
 
 

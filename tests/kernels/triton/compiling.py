@@ -1,4 +1,4 @@
-"""Starts Python where Triton compiles, out of a session where tests have it interpret."""
+"""Starts Python where Triton compiles, apart from the tests, where it interprets."""
 
 from __future__ import annotations
 
