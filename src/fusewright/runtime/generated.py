@@ -22,11 +22,10 @@ __all__ = [
     "with_layout",
 ]
 
-Compiled = Callable[[list[object]], tuple[object, ...]]
+CONSTANTS = "__constants__"
+"""The global of a generated module through which its loader hands over compile-time tensors."""
 
-_CONSTANTS: dict[str, Mapping[str, torch.Tensor]] = {}
-"""Tensors known at compile time, by module name; filled by the loader while a module is
-executed."""
+Compiled = Callable[[list[object]], tuple[object, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +45,14 @@ class Input:
     device: str
 
 
-def constant(module: str, name: str) -> torch.Tensor:
-    """The compile-time tensor `name` of a generated module."""
-    try:
-        return _CONSTANTS[module][name]
-    except KeyError:
+def constant(namespace: Mapping[str, object], name: str) -> torch.Tensor:
+    """The compile-time tensor `name` of the generated module whose globals are `namespace`."""
+    constants = namespace.get(CONSTANTS)
+    if not isinstance(constants, Mapping):
         raise RuntimeError(
-            f"{module} needs the constant {name}, whose data was not stored with the source"
-        ) from None
-
-
-def provide_constants(module: str, constants: Mapping[str, torch.Tensor]) -> None:
-    """Called by the loader before it executes a module."""
-    _CONSTANTS[module] = constants
-
-
-def forget_constants(module: str) -> None:
-    """Called by the loader afterwards: the module itself now holds what it needs."""
-    _CONSTANTS.pop(module, None)
+            f"this module needs the constant {name}, whose data was not stored with the source"
+        )
+    return constants[name]
 
 
 def reinterpret(

@@ -13,7 +13,7 @@ from types import CodeType
 
 import torch
 
-from fusewright.runtime import generated
+from fusewright.runtime.generated import CONSTANTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ def load_module(text: str, constants: Mapping[str, torch.Tensor]) -> LoadedModul
     path = generated_folder() / f"{name}.py"
     _write_once(path, text)
     code: CodeType = compile(text, str(path), "exec")
-    namespace: dict[str, object] = {"__name__": name, "__file__": str(path)}
-    generated.provide_constants(name, constants)
-    try:
-        exec(code, namespace)
-    finally:
-        generated.forget_constants(name)
+    namespace: dict[str, object] = {
+        "__name__": name,
+        "__file__": str(path),
+        CONSTANTS: constants,
+    }
+    exec(code, namespace)
     call = namespace["call"]
     assert callable(call)
     return LoadedModule(call=call, path=path)

@@ -96,7 +96,7 @@ class _PythonEmitter:
             "from fusewright.runtime import generated as runtime\n",
             *(f"{local} = {path}" for path, local in sorted(self.operators.items())),
             *(
-                f"{constant} = runtime.constant(__name__, {constant!r})"
+                f"{constant} = runtime.constant(globals(), {constant!r})"
                 for constant in self.constants
             ),
             "\nKERNELS = {",
