@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass, fields
 from typing import Any
 
+from fusewright.errors import did_you_mean
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -25,18 +27,28 @@ class Options:
     kernel_target: str = "auto"
     """CPU features that kernels are compiled for: auto (this machine), avx2, avx512 or scalar."""
 
+    recompile_limit: int = 8
+    """How often one function may be compiled, for the guards that fail; then other calls of it run
+    eagerly, or fail where that is an error.
+    """
+
+    accumulated_recompile_limit: int = 256
+    """The same for all functions that one compiled function or module runs, resumed parts included.
+    """
+
     @classmethod
     def from_user(cls, given: dict[str, Any] | None) -> Options:
-        """Build options from a user's dictionary; an unknown name is an error that lists the
-        names.
+        """Build options from a user's dictionary. TypeError: a name is not known, or a value is of
+        another type than the option's.
         """
         given = dict(given or {})
-        names = {field.name for field in fields(cls)}
-        unknown = sorted(set(given) - names)
-        if unknown:
-            raise TypeError(
-                f"unknown option {', '.join(unknown)}; the options are: {', '.join(sorted(names))}"
-            )
+        defaults = {field.name: field.default for field in fields(cls)}
+        for name, value in given.items():
+            if name not in defaults:
+                raise TypeError(f"unknown option {name!r}; {did_you_mean(str(name), defaults)}")
+            wanted = type(defaults[name])
+            if type(value) is not wanted:
+                raise TypeError(f"option {name!r} is a {wanted.__name__}, not {value!r}")
         if os.environ.get("FUSEWRIGHT_STRICT") == "1":
             given.setdefault("strict", True)
         return cls(**given)

@@ -1,4 +1,4 @@
-"""What one compile carries through its stages: options, name supply, stage timings and events."""
+"""What one compile carries through its stages: options, name supply, stage timings and notes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fusewright.config import Options
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class Note:
     """Something worth telling the user about a compile: a fall-back, an extern call, a refusal."""
 
     kind: str
@@ -27,7 +27,7 @@ class CompileContext:
     timings: dict[str, float] = field(default_factory=dict)
     """Seconds spent by stage, in the order in which the stages ran."""
 
-    events: list[Event] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
 
     @contextmanager
@@ -46,5 +46,5 @@ class CompileContext:
         return f"{prefix}{number}"
 
     def note(self, kind: str, message: str, location: str = "") -> None:
-        """Record an event for `explain` and the logs."""
-        self.events.append(Event(kind, message, location))
+        """Record a note for `explain`."""
+        self.notes.append(Note(kind, message, location))

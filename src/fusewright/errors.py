@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -29,12 +31,20 @@ class Unsupported(FusewrightError):
     """
 
     def __init__(
-        self, what: str, location: Location | None = None, remedy: str = "", reason: str = ""
+        self,
+        what: str,
+        location: Location | None = None,
+        remedy: str = "",
+        reason: str = "",
+        stack: str = "",
     ) -> None:
         self.what = what
         self.location = location
         self.remedy = remedy
         self.reason = reason
+        """Its name in the catalogue, docs/graph-breaks.md."""
+        self.stack = stack
+        """The calls from the captured function to `location`, as a traceback prints them."""
         where = f"{location}\n  " if location else ""
         advice = f"\n  {remedy}" if remedy else ""
         super().__init__(f"{where}{what}{advice}")
@@ -49,6 +59,33 @@ class BackendCompilerFailed(FusewrightError):
         self.location = location
         where = f" at {location}" if location else ""
         super().__init__(f"backend {backend!r} failed in stage {stage}{where}\n  {detail}")
+
+
+class RecompileLimitExceeded(FusewrightError):
+    """A function that must not run eagerly was compiled as often as its limit allows."""
+
+    def __init__(
+        self, function: str, location: Location, option: str, limit: int, failure: str
+    ) -> None:
+        self.function = function
+        self.location = location
+        self.option = option
+        self.limit = limit
+        self.failure = failure
+        """The guard that failed most often, in words."""
+        super().__init__(
+            f"{function}, {location}, was compiled {limit} times, the {option}\n"
+            f"  the guard that kept failing: {failure}\n"
+            f"  make that value constant, or raise the limit: options={{{option!r}: …}}"
+        )
+
+
+class UnknownBackend(FusewrightError, ValueError):
+    """No backend of this name is registered or installed."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        super().__init__(f"backend {name!r} is not known; {did_you_mean(name, known)}")
 
 
 class MalformedProgram(FusewrightError):
@@ -67,3 +104,11 @@ class DataDependent(FusewrightError):
 
 class UnsupportedOperator(FusewrightError):
     """An operator, or a kind of tensor, that cannot be traced."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is not known: the nearest names, and all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(repr(one) for one in near)}? " if near else ""
+    return f"{hint}there are: {', '.join(names)}"

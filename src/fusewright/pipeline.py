@@ -12,9 +12,12 @@ from fusewright.context import CompileContext
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.lines import Line
 from fusewright.ir.program import ExternKernel
+from fusewright.ir.text import print_schedule
+from fusewright.ir.text_lines import print_kernel
 from fusewright.ir.verify import verify_program, verify_schedule
 from fusewright.ir.verify_lines import verify_lines
 from fusewright.kernels import KernelSet, define_kernels
+from fusewright.logs import log_text
 from fusewright.lower import calling_order, lower
 from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record
 from fusewright.runtime.loader import load_module
@@ -34,6 +37,7 @@ def compile_graph(
 
     with context.stage("aot"):  # Torch calls become functional ATen operators.
         graph = trace_inference(graph_module, example_inputs, context)
+        log_text("aten", lambda: str(graph.graph))
 
     with context.stage("lower"):  # Operators become loop bodies, or library calls.
         program = lower(graph, context)
@@ -44,9 +48,11 @@ def compile_graph(
         schedule = fuse(program, context)
         if check:
             verify_schedule(schedule)
+        log_text("loops", lambda: print_schedule(schedule, origins=True))
 
     with context.stage("kernels"):  # Equal groups become one kernel's source.
         kernels = define_kernels(schedule, context)
+        log_text("kernels", lambda: "\n".join(map(print_kernel, kernels.definitions)))
 
     with context.stage("wrapper"):  # Allocations, launches and frees around the kernels.
         lines = generate_lines(schedule, last_uses(schedule), kernels.definitions, kernels.launches)
@@ -54,6 +60,7 @@ def compile_graph(
         if check:
             verify_lines(lines)
         text = emit_python(program.name, lines)
+        log_text("wrapper", lambda: text)
 
     with context.stage("load"):  # Machine code, and the module that calls it.
         module = load_module(text, graph.constants)
@@ -86,5 +93,5 @@ def _record(
         extern_calls=tuple(externs),
         peak_bytes=peak_bytes(lines, hints),
         timings=dict(context.timings),
-        events=tuple(context.events),
+        notes=tuple(context.notes),
     )

@@ -343,7 +343,7 @@ def test_library_calls_are_reported() -> None:
 
     context = CompileContext()
     lower(trace_inference(module, tensors, context), context)
-    assert ("extern", "aten.linalg_inv_ex.default") in {(e.kind, e.message) for e in context.events}
+    assert ("extern", "aten.linalg_inv_ex.default") in {(e.kind, e.message) for e in context.notes}
 
 
 def test_single_numbers_from_the_cpu_are_copied_to_the_device_once() -> None:

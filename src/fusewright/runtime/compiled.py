@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fusewright.context import Event
+from fusewright.context import Note
 from fusewright.ir.group import Schedule
 from fusewright.ir.kernel import Kernel
 from fusewright.ir.lines import Line
@@ -41,7 +41,7 @@ class Record:
     timings: dict[str, float]
     """Seconds a stage."""
 
-    events: tuple[Event, ...]
+    notes: tuple[Note, ...]
 
     @property
     def bytes_moved(self) -> int:

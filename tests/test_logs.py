@@ -1,0 +1,49 @@
+"""FUSEWRIGHT_LOG prints channels; names that are not known are told."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fusewright import logs
+
+PROGRAM = """
+import torch, fusewright
+with torch.no_grad():
+    fusewright.compile(lambda x: torch.relu(x + 1), options={"strict": True})(torch.ones(3))
+"""
+
+
+def run(setting: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "FUSEWRIGHT_LOG": setting}
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_stages_are_printed() -> None:
+    text = run("loops, kernels")
+    assert "[fusewright.loops] program graph(" in text and "maximum" in text
+    assert "[fusewright.kernels] kernel cpu_add_relu" in text
+    assert "[fusewright.aten]" not in text
+
+
+def test_silence_is_the_default() -> None:
+    assert run("") == ""
+
+
+def test_a_wrong_name_is_told_with_the_nearest() -> None:
+    with pytest.warns(RuntimeWarning, match="'kernel' is not known; did you mean 'kernels'"):
+        logs.print_channels("kernel")
+
+
+def test_texts_are_made_only_where_somebody_listens(caplog: pytest.LogCaptureFixture) -> None:
+    logs.log_text("loops", lambda: pytest.fail("nobody listens"))
+    with caplog.at_level(logging.DEBUG, "fusewright.loops"):
+        logs.log_text("loops", lambda: "the loops")
+    assert caplog.messages == ["the loops"]
