@@ -7,6 +7,7 @@ As a script it needs neither torch nor this package's environment, so any CPytho
 
 from __future__ import annotations
 
+import dis
 import importlib.util
 import json
 import sys
@@ -47,6 +48,31 @@ def differences(code: CodeType) -> list[str]:
     return parts
 
 
+def wrong_effects(code: CodeType) -> set[str]:
+    """The instructions whose effect on the stack is not what `dis.stack_effect` says."""
+    from fusewright.capture.bytecode import consumed, disassemble, produced
+
+    items = [item for item in dis.get_instructions(code) if item.opname != "EXTENDED_ARG"]
+    wrong = set()
+    for raw, instruction in zip(items, disassemble(code).instructions, strict=True):
+        operand = raw.arg if raw.opcode >= dis.HAVE_ARGUMENT else None
+        for jumps in (False, True):
+            found = produced(instruction, jumps) - consumed(instruction)
+            expected = dis.stack_effect(raw.opcode, operand, jump=jumps)
+            if found != expected + corrected_effect(raw.opname, raw.arg):
+                wrong.add(f"{instruction}: {found}, not {expected}")
+    return wrong
+
+
+def corrected_effect(name: str, operand: int | None) -> int:
+    """What CPython's account is off by: see the docstring of `effects`."""
+    if sys.version_info < (3, 13) and name == "RETURN_GENERATOR":
+        return 1
+    if sys.version_info < (3, 12) and operand and name in ("PRECALL", "CALL"):
+        return operand if name == "PRECALL" else -operand
+    return 0
+
+
 def without_package_initialisers(source_folder: Path) -> None:
     """Make `fusewright.capture.bytecode` importable without what the packages above it import."""
     for name in ("fusewright", "fusewright.capture"):
@@ -56,16 +82,20 @@ def without_package_initialisers(source_folder: Path) -> None:
 
 
 def main() -> None:
-    """Print a JSON object: how many functions were compared, and the differences by name."""
+    """Print a JSON object: how many functions were compared, the differences by name, and the
+    instructions whose effect on the stack is wrong.
+    """
     without_package_initialisers(Path(sys.argv[1]))
     count = 0
     different: dict[str, list[str]] = {}
+    effects: set[str] = set()
     for module_name in sys.argv[2:]:
         for code in functions_of(module_name):
             count += 1
+            effects |= wrong_effects(code)
             if parts := differences(code):
                 different[f"{module_name}.{code.co_qualname}"] = parts
-    print(json.dumps({"count": count, "different": different}))
+    print(json.dumps({"count": count, "different": different, "effects": sorted(effects)}))
 
 
 if __name__ == "__main__":

@@ -80,6 +80,7 @@ def test_every_part_comes_back_on_another_version(python: str) -> None:
     result = json.loads(finished.stdout)
     assert result["count"] > 500
     assert result["different"] == {}
+    assert result["effects"] == []
 
 
 def reassembled(function: types.FunctionType) -> types.FunctionType:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from fusewright.capture.bytecode.assembler import assemble
 from fusewright.capture.bytecode.builder import Builder, new_unit, with_body
 from fusewright.capture.bytecode.disassembler import disassemble
+from fusewright.capture.bytecode.effects import consumed, produced, skipped_by_jump
 from fusewright.capture.bytecode.instruction import (
     LABEL,
     NO_POSITIONS,
     CodeUnit,
     ExceptionRegion,
     Instruction,
+    OffsetOf,
     Positions,
 )
 
@@ -21,9 +23,13 @@ __all__ = [
     "CodeUnit",
     "ExceptionRegion",
     "Instruction",
+    "OffsetOf",
     "Positions",
     "assemble",
+    "consumed",
     "disassemble",
     "new_unit",
+    "produced",
+    "skipped_by_jump",
     "with_body",
 ]

@@ -14,6 +14,7 @@ from fusewright.capture.bytecode.instruction import (
     CodeUnit,
     ExceptionRegion,
     Instruction,
+    OffsetOf,
     Positions,
 )
 from fusewright.capture.bytecode.stack import stack_size
@@ -47,6 +48,7 @@ def assemble(unit: CodeUnit) -> CodeType:
         for index, instruction in enumerate(unit.instructions)
     ]
     starts = _lay_out(items)
+    constants = [_resolved(unit, value, items, starts, index_of) for value in pools.constants]
     bytecode = b"".join(_encode(item) for item in items)
 
     return CodeType(
@@ -54,10 +56,10 @@ def assemble(unit: CodeUnit) -> CodeType:
         unit.positional_only_count,
         unit.keyword_only_count,
         len(pools.local_names),
-        stack_size(unit, [item.operand for item in items]),
+        stack_size(unit),
         unit.flags,
         bytecode,
-        tuple(pools.constants),
+        tuple(constants),
         tuple(pools.names),
         tuple(pools.local_names),
         unit.filename,
@@ -180,6 +182,11 @@ class _Item:
     target: int | None = None
     """Index of the instruction that a jump goes to."""
 
+    @property
+    def extended(self) -> int:
+        """How many `EXTENDED_ARG`s come before the instruction itself."""
+        return self.size - 1 - self.encoding.caches if self.encoding else 0
+
 
 def _prepare(
     unit: CodeUnit,
@@ -289,13 +296,31 @@ def _lay_out(items: list[_Item]) -> list[int]:
     return starts
 
 
+def _resolved(
+    unit: CodeUnit,
+    constant: Any,
+    items: list[_Item],
+    starts: list[int],
+    index_of: dict[Instruction, int],
+) -> Any:
+    """A constant as the code object holds it, once the layout is known."""
+    if not isinstance(constant, OffsetOf):
+        return constant
+    index = index_of.get(constant.instruction)
+    if index is None:
+        raise InvalidBytecode(
+            f"{unit.qualified_name}: the offset is asked of {constant.instruction!r}, which is not "
+            f"in this unit"
+        )
+    return starts[index] + items[index].extended
+
+
 def _encode(item: _Item) -> bytes:
     """The bytes of an instruction: `EXTENDED_ARG`s, opcode and operand, empty caches."""
     if item.encoding is None:
         return b""
-    extended = item.size - 1 - item.encoding.caches
     code = bytearray()
-    for position in range(extended, 0, -1):
+    for position in range(item.extended, 0, -1):
         code += bytes((opcode.EXTENDED_ARG, item.operand >> 8 * position & 0xFF))
     code += bytes((item.encoding.opcode, item.operand & 0xFF))
     return bytes(code) + bytes(2 * item.encoding.caches)

@@ -366,11 +366,11 @@ def with_body(
         free_names=tuple(free_names),
         constants=(None,),
         names=(),
-        instructions=[*_opening(cell_names, free_names), *body],
+        instructions=[*opening(cell_names, free_names), *body],
     )
 
 
-def _opening(cell_names: Sequence[str], free_names: Sequence[str]) -> list[Instruction]:
+def opening(cell_names: Sequence[str], free_names: Sequence[str]) -> list[Instruction]:
     """Take the closure's cells, make those of this function, and tell the interpreter to start."""
     copy_free = [Instruction("COPY_FREE_VARS")] if free_names else []
     make_cells = [Instruction("MAKE_CELL", name) for name in cell_names]

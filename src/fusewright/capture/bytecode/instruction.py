@@ -77,6 +77,14 @@ class ExceptionRegion:
     """What `dis` calls lasti: a `RERAISE` of the handler restores the place that raised first."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OffsetOf:
+    """As the operand of `LOAD_CONST`: the place of `instruction` in the assembled code, an int as
+    CPython saves it for a region with `saves_offset`, for a `RERAISE` to restore."""
+
+    instruction: Instruction
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeUnit:
     """One code object, taken apart: `assemble(disassemble(code)) == code`.

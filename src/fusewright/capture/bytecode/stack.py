@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import dis
-from collections.abc import Sequence
-
-from fusewright.capture.bytecode.instruction import (
-    CO_SUSPENDABLE,
-    LABEL,
-    CodeUnit,
-    Instruction,
-)
-from fusewright.capture.bytecode.versions import OPERATIONS, VERSION
+from fusewright.capture.bytecode.effects import consumed, produced
+from fusewright.capture.bytecode.instruction import CodeUnit, Instruction
+from fusewright.capture.bytecode.versions import VERSION
 from fusewright.errors import InvalidBytecode
 
-_ENDS = frozenset({"RAISE_VARARGS", "RERAISE", "RETURN_CONST", "RETURN_VALUE"})
-_ENDS_AND_JUMPS = _ENDS | {"JUMP", "JUMP_NO_INTERRUPT"}
+ENDS = frozenset({"RAISE_VARARGS", "RERAISE", "RETURN_CONST", "RETURN_VALUE"})
+ENDS_AND_JUMPS = ENDS | {"JUMP", "JUMP_NO_INTERRUPT"}
 """Operations after which the next instruction is not reached."""
 
 
-def stack_size(unit: CodeUnit, operands: Sequence[int]) -> int:
-    """The `co_stacksize` that `unit` needs, given each instruction's encoded operand.
+def stack_size(unit: CodeUnit) -> int:
+    """The `co_stacksize` that `unit` needs.
 
     Every place must be reached with one depth, as CPython's own compiler ensures; `InvalidBytecode`
     says where it is not so, where a value is popped that was never pushed, or where control runs
@@ -34,8 +27,6 @@ def stack_size(unit: CodeUnit, operands: Sequence[int]) -> int:
 
     def reach(index: int, depth: int) -> None:
         nonlocal deepest
-        if depth < 0:
-            raise InvalidBytecode(f"{unit.qualified_name}: more is popped than was pushed")
         if index == len(instructions):
             raise InvalidBytecode(f"{unit.qualified_name}: control runs off the end")
         if depths[index] not in (None, depth):
@@ -48,7 +39,7 @@ def stack_size(unit: CodeUnit, operands: Sequence[int]) -> int:
             depths[index] = depth
             pending.append(index)
 
-    reach(0, VERSION.generator_entry_depth if unit.flags & CO_SUSPENDABLE else 0)
+    reach(0, 0)
     while pending:
         index = pending.pop()
         instruction = instructions[index]
@@ -63,21 +54,14 @@ def stack_size(unit: CodeUnit, operands: Sequence[int]) -> int:
                     f"values on the stack, its exception handler wants {region.stack_depth}"
                 )
             reach(index_of[region.handler], region.stack_depth + region.saves_offset + 1)
+        rest = depth - consumed(instruction)
+        if rest < 0:
+            raise InvalidBytecode(f"{unit.qualified_name}: more is popped than was pushed")
         if isinstance(instruction.argument, Instruction):
-            effect = _effect(instruction, operands[index], jumps=True)
-            reach(index_of[instruction.argument], depth + effect)
+            reach(index_of[instruction.argument], rest + produced(instruction, jumps=True))
 
-        after = depth + _effect(instruction, operands[index], jumps=False)
+        after = rest + produced(instruction, jumps=False)
         deepest = max(deepest, after)
-        if instruction.name not in _ENDS_AND_JUMPS:
+        if instruction.name not in ENDS_AND_JUMPS:
             reach(index + 1, after)
     return deepest
-
-
-def _effect(instruction: Instruction, operand: int, *, jumps: bool) -> int:
-    """How many more values the stack holds after an instruction, by CPython's own account."""
-    if instruction.name == LABEL:
-        return 0
-    number = OPERATIONS.forward[instruction.name].opcode
-    argument = operand if number >= dis.HAVE_ARGUMENT else None
-    return dis.stack_effect(number, argument, jump=jumps)

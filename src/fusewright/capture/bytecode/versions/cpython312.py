@@ -57,10 +57,11 @@ VERSION = Version(
         for index, operator in enumerate(cmp_op)
     },
     merges_locations=True,
-    generator_entry_depth=1,
     minimum_stack_size=0,
     checked_local_load="LOAD_FAST_CHECK",
     null_above_callable=False,
+    effects={"END_FOR": (2, 0)},
+    skipped_at_loop_end=("END_FOR",),
     jumps_need_bool=False,
     call=call,
     make_function=make_function,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import opcode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any
 
 Emission = tuple[str, Any]
 """An instruction's name and argument."""
+
+Effect = tuple[int, int] | Callable[[Any], tuple[int, int]]
+"""How many values an instruction takes off the stack and leaves there, given its argument."""
 
 
 class Operand(Enum):
@@ -83,9 +86,6 @@ class Version:
     merges_locations: bool
     """Neighbours of the same position share an entry of the location table."""
 
-    generator_entry_depth: int
-    """Stack depth that the compiler assumes where a generator's body begins."""
-
     minimum_stack_size: int
     checked_local_load: str
     """The load of a local that raises UnboundLocalError, where `LOAD_FAST` may crash instead."""
@@ -95,6 +95,15 @@ class Version:
 
     jumps_need_bool: bool
     """Conditional jumps take True and False only, made by `TO_BOOL`."""
+
+    effects: Mapping[str, Effect] = field(default_factory=dict)
+    """Our name of an operation -> its effect on the stack, where it is this version's own."""
+
+    effects_when_jumping: Mapping[str, Effect] = field(default_factory=dict)
+    """The same for the operations that leave something else when they jump."""
+
+    skipped_at_loop_end: tuple[str, ...] = ()
+    """Instructions at the target of `FOR_ITER` that it jumps over."""
 
     call: Callable[[int, tuple[str, ...]], Sequence[Emission]]
     """Argument count, names of the last ones -> what comes after the arguments."""

@@ -1,0 +1,82 @@
+"""Which local variables may still be read, at each instruction: the classic backward analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fusewright.capture.bytecode.instruction import Instruction
+from fusewright.capture.bytecode.stack import ENDS_AND_JUMPS
+
+_READS = frozenset(
+    {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST", "MAKE_CELL"}
+)
+"""Operations that want their local variable bound."""
+
+
+def live_locals(instructions: Sequence[Instruction]) -> list[frozenset[str]]:
+    """The locals that may be read from each instruction on, before they are written again.
+
+    An exception may leave an instruction before it has written its variable, so what its handler
+    reads is live too.
+    """
+    index_of = {instruction: index for index, instruction in enumerate(instructions)}
+    successors = [list(_successors(instructions, index, index_of)) for index in index_of.values()]
+    uses = [_reads_and_writes(instruction) for instruction in instructions]
+    live: list[frozenset[str]] = [frozenset()] * len(instructions)
+    changed = True
+    while changed:
+        changed = False
+        for index in range(len(instructions) - 1, -1, -1):
+            reads, writes = uses[index]
+            after = frozenset().union(*[live[successor] for successor in successors[index]])
+            region = instructions[index].region
+            caught = live[index_of[region.handler]] if region else frozenset()
+            before = reads | (after - writes) | caught
+            if before != live[index]:
+                live[index] = before
+                changed = True
+    return live
+
+
+def reachable(instructions: Sequence[Instruction], start: int) -> frozenset[int]:
+    """The indices of the instructions that may run when control begins at `start`."""
+    index_of = {instruction: index for index, instruction in enumerate(instructions)}
+    found: set[int] = set()
+    pending = [start]
+    while pending:
+        index = pending.pop()
+        if index in found:
+            continue
+        found.add(index)
+        pending += _successors(instructions, index, index_of)
+        region = instructions[index].region
+        if region is not None:
+            pending.append(index_of[region.handler])
+    return frozenset(found)
+
+
+def _successors(
+    instructions: Sequence[Instruction], index: int, index_of: dict[Instruction, int]
+) -> Iterator[int]:
+    """Where control may go from an instruction, exceptions aside."""
+    instruction = instructions[index]
+    if isinstance(instruction.argument, Instruction):
+        yield index_of[instruction.argument]
+    if instruction.name not in ENDS_AND_JUMPS and index + 1 < len(instructions):
+        yield index + 1
+
+
+def _reads_and_writes(instruction: Instruction) -> tuple[frozenset[str], frozenset[str]]:
+    """The locals that an instruction reads and, of the others, those that it writes."""
+    match instruction.name, instruction.argument:
+        case "STORE_FAST", str(name):
+            return frozenset(), frozenset({name})
+        case "LOAD_FAST_LOAD_FAST", (first, second):
+            return frozenset({first, second}), frozenset()
+        case "STORE_FAST_STORE_FAST", (first, second):
+            return frozenset(), frozenset({first, second})
+        case "STORE_FAST_LOAD_FAST", (first, second):
+            return frozenset({second} - {first}), frozenset({first})
+        case name, str(variable) if name in _READS:
+            return frozenset({variable}), frozenset()
+    return frozenset(), frozenset()
