@@ -33,7 +33,7 @@ from fusewright.capture.values.functions import (
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.modules import ModuleValue, keeps_module_getattr
 from fusewright.capture.values.objects import ObjectValue
-from fusewright.capture.values.sequences import ListValue, SliceValue, TupleValue
+from fusewright.capture.values.sequences import ListValue, SliceValue, TupleValue, plain_length
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
 
@@ -93,13 +93,13 @@ def wrap_module(machine: MachineState, module: torch.nn.Module, source: Source) 
 
 def wrap_tuple(machine: MachineState, object: Any, source: Source) -> Value:
     machine.guard(GuardKind.TYPE, source, type(object))
-    machine.guard(GuardKind.LENGTH, source, len(object))
+    machine.guard(GuardKind.LENGTH, source, plain_length(object))
     return TupleValue(type(object), object=object, source=source)
 
 
 def wrap_list(machine: MachineState, object: Any, source: Source) -> Value:
     machine.guard(GuardKind.TYPE, source, type(object))
-    machine.guard(GuardKind.LENGTH, source, len(object))
+    machine.guard(GuardKind.LENGTH, source, plain_length(object))
     return ListValue(type(object), object=object, source=source)
 
 

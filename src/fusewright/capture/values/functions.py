@@ -191,13 +191,15 @@ class FunctionValue(ObjectValue):
             cell_source = ItemSource(base, index) if base else None
             cells.append(interpreter.cell(cell, cell_source))
 
-        def part(object: Any, *path: Source | str | int) -> Value:
-            if source is None or is_constant(object):
+        def part(object: Any, attribute: str, key: int | str) -> Value:
+            if source is None:
                 return interpreter.new(object)
-            attribute, key = path
-            origin = AttributeSource(source, str(attribute))
-            return interpreter.wrap(object, default_source(origin, key))
+            return interpreter.wrap(object, default_source(AttributeSource(source, attribute), key))
 
+        if function.__defaults__ and source is not None:
+            # A default's position is counted from the end, its source from the beginning.
+            origin = AttributeSource(source, "__defaults__")
+            interpreter.guard(GuardKind.LENGTH, origin, len(function.__defaults__))
         defaults = [
             part(default, "__defaults__", index)
             for index, default in enumerate(function.__defaults__ or ())

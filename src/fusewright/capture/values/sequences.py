@@ -14,6 +14,11 @@ from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Re
 from fusewright.capture.values.objects import ObjectValue
 
 
+def plain_length(object: Any) -> int:
+    """How many items a list or tuple holds, past an overridden `__len__`."""
+    return list.__len__(object) if isinstance(object, list) else tuple.__len__(object)
+
+
 class SequenceValue(ObjectValue):
     """What lists and tuples share: items in order. Those of an existing sequence are wrapped when
     they are read.
@@ -30,7 +35,7 @@ class SequenceValue(ObjectValue):
         source: Source | None = None,
     ) -> None:
         super().__init__(cls, object, source)
-        self._items: list[Any] = list(items) if object is MISSING else [None] * len(object)
+        self._items: list[Any] = list(items) if object is MISSING else [None] * plain_length(object)
         self._unread = object is not MISSING
 
     @property

@@ -1,0 +1,7 @@
+"""A systematic test of guards: kinds of values, ways to read them, places, and changes."""
+
+from __future__ import annotations
+
+from tests.capture.soundness import kinds
+
+KINDS = kinds.KINDS
