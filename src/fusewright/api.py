@@ -17,22 +17,16 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch import fx
 
-from fusewright.backends.torch_dynamo import fusewright as fusewright_backend
+from fusewright.backends.registry import Backend, backend_name, configured_backend
 from fusewright.capture import Capture, NotCaptured, capture_call
 from fusewright.capture.guard_set import GuardSet, build_guards
 from fusewright.capture.guards import Guard
 from fusewright.capture.handlers import handles
 from fusewright.capture.trace import CALL_MODULE, root_call
-from fusewright.config import Options
+from fusewright.config import front_end_options
 from fusewright.errors import BackendCompilerFailed, FusewrightError, Unsupported
 from fusewright.native import Entry, Frame, FrameCompiler, disable
-
-Backend = Callable[[fx.GraphModule, Sequence[torch.Tensor]], Callable[..., Any]]
-"""Compiles a captured graph: the result takes the graph's inputs, one by one, and returns a tuple
-or list of tensors.
-"""
 
 
 def compile(
@@ -81,40 +75,15 @@ def compile(
     if disable:
         return target
     compiler = Compiler(
-        backend=_find_backend(backend, mode, options),
-        name=backend if isinstance(backend, str) else getattr(backend, "__name__", repr(backend)),
+        backend=configured_backend(backend, mode, options),
+        name=backend_name(backend),
         fullgraph=fullgraph,
-        strict=Options.from_user(options).strict,
+        strict=front_end_options(options).strict,
     )
     if isinstance(target, torch.nn.Module):
         settings = {"fullgraph": fullgraph, "backend": backend, "mode": mode, "options": options}
         return _compiled_module(target, compiler, settings)
     return CompiledFunction(target, compiler)
-
-
-def _find_backend(
-    backend: str | Backend, mode: str | None, options: dict[str, Any] | None
-) -> Backend:
-    if mode not in (None, "default"):
-        raise ValueError(f"mode {mode!r} is not known to fusewright; it has 'default'")
-    match backend:
-        case "fusewright":
-            return functools.partial(fusewright_backend, options=options)
-        case "eager":
-            return run_graph
-        case str():
-            raise ValueError(
-                f"backend {backend!r} is not known; there are 'fusewright' and 'eager'"
-            )
-        case _:
-            return backend
-
-
-def run_graph(
-    graph_module: fx.GraphModule, example_inputs: Sequence[torch.Tensor]
-) -> Callable[..., Any]:
-    """The backend `eager`: run the captured graph as it stands."""
-    return graph_module.forward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +123,7 @@ class Compiler:
         self.capture_count = 0
         """How many times a frame was captured: 1, and 1 for each recompilation."""
         self.compilations: list[Compilation] = []
-        self.frames = FrameCompiler(self._compile_frame, root_only=True)
+        self.frames = FrameCompiler(self._compile_frame)
         self._warned: set[str] = set()
         _COMPILERS.add(self)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from fusewright.errors import did_you_mean
+
+FRONT_END_OPTIONS: Final = frozenset({"strict", "recompile_limit", "accumulated_recompile_limit"})
+"""Options that belong to capture, whatever the backend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +55,10 @@ class Options:
         if os.environ.get("FUSEWRIGHT_STRICT") == "1":
             given.setdefault("strict", True)
         return cls(**given)
+
+
+def front_end_options(given: dict[str, Any] | None) -> Options:
+    """Those options that belong to capture, whatever the backend; the others are left to it."""
+    return Options.from_user(
+        {name: value for name, value in (given or {}).items() if name in FRONT_END_OPTIONS}
+    )

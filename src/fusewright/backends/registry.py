@@ -1,0 +1,189 @@
+"""The registry of backends: what `backend="name"` means, here and for backends of other packages.
+
+A backend takes a captured graph and example inputs, and returns what runs in the graph's place:
+
+    @register_backend
+    def my_backend(graph_module: fx.GraphModule, example_inputs: Sequence[Tensor]):
+        return graph_module.forward
+
+    fusewright.compile(f, backend="my_backend")
+
+A package offers one to everybody who installs it by an entry point in the group
+`torch_dynamo_backends`, which torch.compile reads as well; it is imported when it is first asked
+for:
+
+    [project.entry-points.torch_dynamo_backends]
+    my_backend = "my_package.compiler:my_backend"
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import fx
+
+from fusewright.config import FRONT_END_OPTIONS, Options
+from fusewright.errors import UnknownBackend
+
+Backend = Callable[..., Callable[..., Any]]
+"""`(graph_module, example_inputs) -> callable`; the callable takes the graph's inputs, one by one,
+and returns a tuple or list of tensors. Where the user gives `options` or a `mode`, the backend
+receives them as keywords.
+"""
+
+ENTRY_POINT_GROUP: Final = "torch_dynamo_backends"
+"""The group that torch.compile reads, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredBackend:
+    """One row of the registry."""
+
+    name: str
+    tags: tuple[str, ...]
+    """`debug` for backends that serve to find faults, `experimental` for unfinished ones."""
+
+    load: Callable[[], Backend]
+    """Imports the backend."""
+
+
+def _built_in(name: str, path: str, *tags: str) -> RegisteredBackend:
+    """A row for a backend of ours, `path` being `module:function`."""
+    module, _, attribute = path.partition(":")
+    load = functools.partial(_import_backend, f"fusewright.backends.{module}", attribute)
+    return RegisteredBackend(name=name, tags=tags, load=load)
+
+
+def _import_backend(module: str, attribute: str) -> Backend:
+    return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
+
+
+_OWN_MODULE: Final = "fusewright.backends.torch_dynamo"
+"""Where backend `fusewright` stands; not imported until it is asked for."""
+
+_REGISTRY: Final[dict[str, RegisteredBackend]] = {
+    row.name: row
+    for row in (
+        _built_in("eager", "eager:eager", "debug"),
+        _built_in("aot_eager", "aot_eager:aot_eager", "debug"),
+        _built_in("loops_eager", "loops_eager:loops_eager", "debug"),
+        _built_in("fusewright", "torch_dynamo:fusewright"),
+    )
+}
+
+
+def register_backend(
+    compiler_fn: Backend | None = None, name: str | None = None, tags: Sequence[str] = ()
+) -> Any:
+    """Make a backend known by name; also a decorator, with or without arguments.
+
+    `name`: the function's own by default. `tags`: words that `list_backends` can leave out.
+    Returns `compiler_fn`. Raises: ValueError when another backend has the name, or when there is
+    none to take; TypeError when it is not callable.
+    """
+    if compiler_fn is None:
+        return functools.partial(register_backend, name=name, tags=tags)
+    if not callable(compiler_fn):
+        raise TypeError(f"a backend is a callable, not {compiler_fn!r}")
+    name = name or getattr(compiler_fn, "__name__", None)
+    if name is None:
+        raise ValueError(f"{compiler_fn!r} has no name of its own: give one, name=…")
+    known = _REGISTRY.get(name)
+    if known is not None and known.load() is not compiler_fn:
+        raise ValueError(f"there is a backend named {name!r} already")
+    _REGISTRY[name] = RegisteredBackend(name=name, tags=tuple(tags), load=lambda: compiler_fn)
+    return compiler_fn
+
+
+def list_backends(exclude_tags: Collection[str] | None = ("debug", "experimental")) -> list[str]:
+    """Names of the backends that are registered here or installed, without one of the tags; nothing
+    is imported.
+    """
+    unwanted = set(exclude_tags or ())
+    registered = {row.name for row in _REGISTRY.values() if not unwanted & set(row.tags)}
+    installed = {name for name in _entry_points() if name not in _REGISTRY}
+    return sorted(registered | installed)
+
+
+def lookup_backend(name: str) -> Backend:
+    """The backend of a name, imported if it was not yet.
+
+    Raises: UnknownBackend, with the nearest names; ImportError when an installed backend cannot be
+    imported.
+    """
+    row = _REGISTRY.get(name)
+    if row is not None:
+        return row.load()
+    point = _entry_points().get(name)
+    if point is None:
+        raise UnknownBackend(name, list_backends(exclude_tags=None))
+    try:
+        backend = point.load()
+    except Exception as error:
+        package = point.dist.name if point.dist else "?"
+        raise ImportError(
+            f"backend {name!r} of the installed package {package!r} ({point.value}) cannot be "
+            f"imported: {type(error).__name__}: {error}"
+        ) from error
+    register_backend(backend, name=name)
+    return backend  # type: ignore[no-any-return]
+
+
+def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
+    """What installed packages offer, by name; the first package wins. Read anew each time, since
+    packages come and go.
+    """
+    found: dict[str, importlib.metadata.EntryPoint] = {}
+    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+        found.setdefault(point.name, point)
+    return found
+
+
+def configured_backend(
+    backend: str | Backend, mode: str | None, options: dict[str, Any] | None
+) -> Callable[[fx.GraphModule, Sequence[torch.Tensor]], Callable[..., Any]]:
+    """A backend by name or by itself, with the user's mode and options bound.
+
+    Backend `fusewright` takes every option; another one those that do not belong to the front end,
+    as `options`. Raises: UnknownBackend; ValueError for a mode that fusewright has not; TypeError
+    for an option that nobody takes.
+    """
+    function = lookup_backend(backend) if isinstance(backend, str) else backend
+    keywords: dict[str, Any] = {}
+    if mode not in (None, "default"):
+        keywords["mode"] = mode
+    if getattr(function, "__module__", None) == _OWN_MODULE:
+        if keywords:
+            raise ValueError(f"mode {mode!r} is not known to fusewright; it has 'default'")
+        Options.from_user(options)
+        return functools.partial(function, options=options)
+    rest = {key: value for key, value in (options or {}).items() if key not in FRONT_END_OPTIONS}
+    if rest:
+        keywords["options"] = rest
+    for keyword, value in keywords.items():
+        if not _accepts(function, keyword):
+            name = backend_name(backend)
+            raise TypeError(f"backend {name!r} takes no {keyword}; it was given {value!r}")
+    return functools.partial(function, **keywords) if keywords else function
+
+
+def backend_name(backend: str | Backend) -> str:
+    """What messages call a backend."""
+    return backend if isinstance(backend, str) else getattr(backend, "__name__", repr(backend))
+
+
+def _accepts(function: Backend, keyword: str) -> bool:
+    """Whether a callable takes an argument by this name."""
+    try:
+        inspect.signature(function).bind_partial(None, None, **{keyword: None})
+    except TypeError:
+        return False
+    except ValueError:  # no signature to ask
+        return True
+    return True

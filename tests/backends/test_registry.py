@@ -1,0 +1,167 @@
+"""The registry of backends: names, tags, options, and backends that other packages ship."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fusewright
+from fusewright.backends import registry
+from fusewright.errors import UnknownBackend
+
+X = torch.arange(6.0).reshape(2, 3)
+
+
+def softmax_of_relu(x: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x - 2).softmax(-1) + x.sum(0)
+
+
+@pytest.fixture
+def own_names() -> Iterator[None]:
+    """Forget what a test registers."""
+    before = dict(registry._REGISTRY)
+    yield
+    registry._REGISTRY.clear()
+    registry._REGISTRY.update(before)
+
+
+@pytest.mark.parametrize("name", registry.list_backends(exclude_tags=None))
+def test_every_backend_agrees_with_eager(name: str) -> None:
+    compiled = fusewright.compile(softmax_of_relu, backend=name, fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(X), softmax_of_relu(X))
+
+
+def test_names_and_tags() -> None:
+    assert "fusewright" in registry.list_backends()
+    assert not {"eager", "aot_eager", "loops_eager"} & set(registry.list_backends())
+    assert {"eager", "aot_eager"} <= set(registry.list_backends(exclude_tags=None))
+    assert registry.lookup_backend("eager").__name__ == "eager"
+
+
+@pytest.mark.usefixtures("own_names")
+def test_registering_by_decorator_and_by_call() -> None:
+    @fusewright.register_backend
+    def mine(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
+        return graph_module.forward
+
+    @fusewright.register_backend(name="renamed", tags=["experimental"])
+    def other(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
+        return graph_module.forward
+
+    fusewright.register_backend(name="third", compiler_fn=lambda graph, inputs: graph.forward)
+    assert registry.lookup_backend("mine") is mine
+    assert registry.lookup_backend("renamed") is other
+    assert {"mine", "third"} <= set(fusewright.list_backends())
+    assert "renamed" not in fusewright.list_backends()
+    fusewright.register_backend(mine)  # the same again is no error
+    with pytest.raises(ValueError, match="already"):
+        fusewright.register_backend(other, name="mine")
+    with pytest.raises(TypeError, match="callable"):
+        fusewright.register_backend(3, name="number")
+    assert torch.equal(fusewright.compile(softmax_of_relu, backend="third")(X), softmax_of_relu(X))
+
+
+def test_a_wrong_name_names_the_nearest() -> None:
+    with pytest.raises(UnknownBackend, match=r"'aot_egaer' .*did you mean 'aot_eager'") as raised:
+        fusewright.compile(softmax_of_relu, backend="aot_egaer")
+    assert isinstance(raised.value, ValueError)
+
+
+def test_options_go_to_who_takes_them() -> None:
+    received: dict[str, Any] = {}
+
+    def backend(graph_module: Any, inputs: Any, *, mode: Any = None, options: Any = None) -> Any:
+        received.update(mode=mode, options=options)
+        return graph_module.forward
+
+    options = {"strict": True, "depth": 3}
+    fusewright.compile(softmax_of_relu, backend=backend, options=options, mode="quick")(X)
+    assert received == {"mode": "quick", "options": {"depth": 3}}
+    with pytest.raises(TypeError, match="'eager' takes no options"):
+        fusewright.compile(softmax_of_relu, backend="eager", options={"depth": 3})
+    with pytest.raises(TypeError, match="'eager' takes no mode"):
+        fusewright.compile(softmax_of_relu, backend="eager", mode="quick")
+    with pytest.raises(TypeError, match=r"'strickt'; did you mean 'strict'"):
+        fusewright.compile(softmax_of_relu, options={"strickt": True})
+    with pytest.raises(TypeError, match="option 'strict' is a bool, not 1"):
+        fusewright.compile(softmax_of_relu, options={"strict": 1})
+    with pytest.raises(ValueError, match="mode 'quick'"):
+        fusewright.compile(softmax_of_relu, mode="quick")
+
+
+def test_an_installed_backend_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = importlib.metadata.EntryPoint(
+        "broken", "no_such_module:backend", registry.ENTRY_POINT_GROUP
+    )
+    monkeypatch.setattr(registry, "_entry_points", lambda: {"broken": point})
+    assert "broken" in registry.list_backends()
+    with pytest.raises(ImportError, match=r"'broken'.*no_such_module"):
+        registry.lookup_backend("broken")
+
+
+def test_our_entry_point_is_what_the_name_means() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    value = project["entry-points"][registry.ENTRY_POINT_GROUP]["fusewright"]
+    point = importlib.metadata.EntryPoint("fusewright", value, registry.ENTRY_POINT_GROUP)
+    assert point.load() is registry.lookup_backend("fusewright")
+
+
+PACKAGE = {
+    "pyproject.toml": """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "counting-backend"
+version = "1.0"
+
+[project.entry-points.torch_dynamo_backends]
+counting = "counting_backend:counting"
+
+[tool.setuptools]
+py-modules = ["counting_backend"]
+""",
+    "counting_backend.py": """
+print("imported")
+
+def counting(graph_module, example_inputs):
+    calls = [node for node in graph_module.graph.nodes if node.op.startswith("call")]
+    print(len(calls), "calls on", [tuple(tensor.shape) for tensor in example_inputs])
+    graph_module.recompile()
+    return graph_module
+""",
+}
+
+PROGRAM = """
+import sys, torch, fusewright
+assert "counting" in fusewright.list_backends()
+print("listed")
+f = fusewright.compile(lambda x: x.relu() + 1, backend="counting")
+assert torch.equal(f(torch.ones(2, 3)), torch.full((2, 3), 2.0))
+"""
+
+
+def test_a_backend_of_another_package(tmp_path: Path) -> None:
+    source, installed = tmp_path / "source", tmp_path / "installed"
+    source.mkdir()
+    for name, text in PACKAGE.items():
+        (source / name).write_text(text)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    target = ["--no-build-isolation", "--disable-pip-version-check", "--target", str(installed)]
+    subprocess.run([*pip, *target, str(source)], check=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(installed)])}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == ["listed", "imported", "2 calls on [(2, 3)]"]
