@@ -18,12 +18,16 @@ SOURCES = (
     "guard_steps",
     "guard_tests",
     "guard_program",
-    "entry",
     "interpreter_frame",
+    "continuation",
+    "entry",
     "frame_compiler",
     "frame_hook",
 )
-HEADERS = tuple(name for name in SOURCES if name not in ("module", "guard_steps", "guard_tests"))
+HEADERS = (
+    *(name for name in SOURCES if name not in ("module", "guard_steps", "guard_tests")),
+    "pending_call",
+)
 
 if not (3, 11) <= sys.version_info[:2] <= (3, 13):
     sys.exit(f"fusewright needs Python 3.11, 3.12 or 3.13; this is {sys.version.split()[0]}")

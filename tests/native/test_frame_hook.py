@@ -19,11 +19,12 @@ import pytest
 
 from tests.native.extension import extension
 
-Disabled, Entry, Frame = extension.Disabled, extension.Entry, extension.Frame
+Continuation, Disabled = extension.Continuation, extension.Disabled
+Entry, Frame = extension.Entry, extension.Frame
 FrameCompiler, GuardProgram = extension.FrameCompiler, extension.GuardProgram
 is_installed = extension.is_installed
 
-Modes = pytest.mark.parametrize("root_only", [True, False])
+Modes = pytest.mark.parametrize("continues", [False, True])
 
 
 @pytest.fixture(autouse=True)
@@ -33,16 +34,18 @@ def nothing_left() -> Iterator[None]:
 
 
 def replacing(
-    original: Callable[..., Any], compiled: Callable[..., Any], **options: Any
+    original: Callable[..., Any], compiled: Callable[..., Any], continues: bool = False
 ) -> tuple[FrameCompiler, list[Frame]]:
     """A frame compiler that replaces one function, and the frames it was asked about."""
     frames: list[Frame] = []
 
     def callback(frame: Frame) -> Entry | None:
         frames.append(frame)
-        return Entry(compiled, None) if frame.code is original.__code__ else None
+        if frame.code is not original.__code__:
+            return None
+        return Entry(compiled, None, continues=continues)
 
-    return FrameCompiler(callback, **options), frames
+    return FrameCompiler(callback), frames
 
 
 def type_of_x(kind: type) -> GuardProgram:
@@ -69,8 +72,8 @@ def everything_compiled(a, b=2, /, c=3, *rest, d, e=5, **others):  # type: ignor
         ((1,), {"c": 9, "d": 4, "a": 8}, (1, 2, 9, (), 4, 5, {"a": 8})),
     ],
 )
-def test_every_kind_of_parameter(root_only: bool, args: Any, kwargs: Any, expected: Any) -> None:
-    compiler, frames = replacing(everything, everything_compiled, root_only=root_only)
+def test_every_kind_of_parameter(continues: bool, args: Any, kwargs: Any, expected: Any) -> None:
+    compiler, frames = replacing(everything, everything_compiled, continues)
     assert compiler.call(everything, args, kwargs) == expected
     names = ("a", "b", "c", "rest", "d", "e", "others")
     assert frames[0].locals == dict(zip(names, expected, strict=True))
@@ -79,8 +82,8 @@ def test_every_kind_of_parameter(root_only: bool, args: Any, kwargs: Any, expect
 
 
 @Modes
-def test_wrong_arguments_raise_as_ever(root_only: bool) -> None:
-    compiler, frames = replacing(everything, everything_compiled, root_only=root_only)
+def test_wrong_arguments_raise_as_ever(continues: bool) -> None:
+    compiler, frames = replacing(everything, everything_compiled, continues)
     with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'd'"):
         compiler.call(everything, (1,), None)
     assert frames == []
@@ -94,7 +97,7 @@ def test_methods_and_frame_fields() -> None:
     def compiled(self: Model, x: int, scale: int = 2) -> int:
         return x * scale
 
-    compiler, frames = replacing(Model.forward, compiled, root_only=True)
+    compiler, frames = replacing(Model.forward, compiled)
     model = Model()
     assert compiler.call(model.forward, (5,), None) == 10
     frame = frames[0]
@@ -105,7 +108,7 @@ def test_methods_and_frame_fields() -> None:
 
 
 @Modes
-def test_captured_parameters(root_only: bool) -> None:
+def test_captured_parameters(continues: bool) -> None:
     """A parameter that an inner function captures becomes a cell as the frame starts."""
 
     def original(x: int) -> Callable[[], int]:
@@ -114,13 +117,13 @@ def test_captured_parameters(root_only: bool) -> None:
     def compiled(x: int) -> Callable[[], int]:
         return lambda: x + 100
 
-    compiler, frames = replacing(original, compiled, root_only=root_only)
+    compiler, frames = replacing(original, compiled, continues)
     assert compiler.call(original, (5,), None)() == 105
     assert frames[0].locals == {"x": 5}
 
 
 @Modes
-def test_each_closure_is_its_own(root_only: bool) -> None:
+def test_each_closure_is_its_own(continues: bool) -> None:
     def make(value: int) -> FunctionType:
         def inner(x: int) -> Any:
             return ("original", value, x)
@@ -134,7 +137,7 @@ def test_each_closure_is_its_own(root_only: bool) -> None:
         return inner
 
     first, second = make(1), make(2)
-    compiler, frames = replacing(first, make_compiled(77), root_only=root_only)
+    compiler, frames = replacing(first, make_compiled(77), continues)
     assert compiler.call(first, (5,), None) == ("compiled", 1, 5)
     assert compiler.call(second, (6,), None) == ("compiled", 2, 6)
     assert len(frames) == 1
@@ -158,7 +161,7 @@ def test_compiled_function_must_fit() -> None:
 
 
 def test_only_functions_can_be_roots() -> None:
-    compiler = FrameCompiler(lambda frame: None, root_only=True)
+    compiler = FrameCompiler(lambda frame: None)
     with pytest.raises(TypeError, match="only a Python function or method"):
         compiler.call(len, ([],), None)
     with pytest.raises(TypeError, match="takes a function, a tuple and a dict"):
@@ -180,10 +183,9 @@ def by_type(frame: Frame) -> Entry:
     return Entry(namespace["compiled"], type_of_x(kind), kind)
 
 
-@Modes
-def test_entries_by_guard_and_limit(root_only: bool) -> None:
+def test_entries_by_guard_and_limit() -> None:
     limited: list[Frame] = []
-    compiler = FrameCompiler(by_type, 2, root_only, limited.append)
+    compiler = FrameCompiler(by_type, 2, on_limit=lambda frame, _: limited.append(frame))
     assert compiler.call(identity, (1,), None) == ("int", 1)
     assert compiler.call(identity, ("a",), None) == ("str", "a")
     assert [entry.detail for entry in compiler.entries(identity.__code__)] == [str, int]
@@ -197,6 +199,44 @@ def test_entries_by_guard_and_limit(root_only: bool) -> None:
     compiler.reset()
     assert compiler.entries(identity.__code__) == ()
     assert compiler.call(identity, (2.5,), None) == ("float", 2.5)
+
+
+def test_accumulated_limit_is_told_once_in_all() -> None:
+    limited: list[tuple[str, bool]] = []
+
+    def on_limit(frame: Frame, accumulated: bool) -> None:
+        limited.append((frame.code.co_name, accumulated))
+
+    def also(x: Any) -> Any:
+        return ("original", x)
+
+    compiler = FrameCompiler(by_type, 2, 3, on_limit)
+    for argument in (1, "a", 1.5):
+        compiler.call(identity, (argument,), None)
+    assert limited == [("identity", False)]
+    assert compiler.call(also, (1,), None) == ("int", 1)
+    for function in (also, inner, inner):
+        compiler.call(function, (1.5,), None)
+    assert limited == [("identity", False), ("also", True)]
+    assert compiler.call(also, (1,), None) == ("int", 1)
+    assert (compiler.recompile_limit, compiler.accumulated_limit) == (2, 3)
+
+
+def test_dead_entries_of_other_code_make_room_in_all() -> None:
+    def without_detail(frame: Frame) -> Entry:
+        made = by_type(frame)
+        return Entry(made.function, made.guards)
+
+    def also(x: Any) -> Any:
+        return ("original", x)
+
+    compiler = FrameCompiler(without_detail, accumulated_limit=1)
+    kind = type("Temporary", (), {})
+    compiler.call(identity, (kind(),), None)
+    del kind
+    gc.collect()
+    assert compiler.call(also, (1,), None) == ("int", 1)
+    assert compiler.entries(identity.__code__) == ()
 
 
 def test_dead_entries_make_room() -> None:
@@ -264,11 +304,38 @@ def test_inner_frames_are_offered_once_each() -> None:
     assert seen == ["outer", "inner", *comprehension, "__init__"]
 
 
-def test_root_only_offers_the_root_alone() -> None:
+def test_one_entry_goes_on_and_another_does_not() -> None:
+    """What is called below an entry that does not continue is left alone, above it is not."""
+
+    def callback(frame: Frame) -> Entry | None:
+        seen.append(frame.code.co_name)
+        if frame.code is calls_both.__code__:
+            return Entry(calls_both_compiled, None, continues=True)
+        return Entry(calls_inner_compiled, None) if frame.code is calls_inner.__code__ else None
+
     seen: list[str] = []
-    compiler = FrameCompiler(lambda frame: seen.append(frame.code.co_name), root_only=True)
-    assert compiler.call(outer, (1,), None) == (2, [1, 2], [2], 2)
-    assert seen == ["outer"]
+    compiler = FrameCompiler(callback)
+    for _ in range(2):
+        assert compiler.call(calls_both, (1,), None) == (102, 2, 2)
+    assert seen == ["calls_both", "calls_inner", "also_inner"]
+    entries = (*compiler.entries(calls_both.__code__), *compiler.entries(calls_inner.__code__))
+    assert [entry.continues for entry in entries] == [True, False]
+
+
+def calls_both(x: int) -> Any:
+    return "original"
+
+
+def calls_both_compiled(x: int) -> Any:
+    return calls_inner(x), also_inner(x), also_inner(x)
+
+
+def also_inner(x: int) -> int:
+    return x + 1
+
+
+def calls_inner_compiled(x: int) -> int:
+    return inner(x) + 100
 
 
 def asks_whether_installed(x: Any) -> bool:
@@ -277,9 +344,9 @@ def asks_whether_installed(x: Any) -> bool:
 
 
 @Modes
-def test_root_only_leaves_the_interpreter_alone_inside(root_only: bool) -> None:
-    compiler, _ = replacing(identity, asks_whether_installed, root_only=root_only)
-    assert compiler.call(identity, (1,), None) is (not root_only)
+def test_the_interpreter_is_left_alone_inside(continues: bool) -> None:
+    compiler, _ = replacing(identity, asks_whether_installed, continues)
+    assert compiler.call(identity, (1,), None) is continues
 
 
 def calls_inner(x: int) -> int:
@@ -294,7 +361,7 @@ def compiled_with_calls(x: int) -> int:
 
 
 def test_compiled_code_is_not_offered_but_what_it_calls_is() -> None:
-    compiler, frames = replacing(identity, compiled_with_calls)
+    compiler, frames = replacing(identity, compiled_with_calls, True)
     assert compiler.call(identity, (1,), None) == 4
     assert [frame.code.co_name for frame in frames] == ["identity", "inner"]
 
@@ -311,7 +378,7 @@ def test_callback_runs_unhooked() -> None:
 
 
 def test_recursion_reaches_the_hook_again() -> None:
-    compiler, frames = replacing(countdown, countdown_compiled)
+    compiler, frames = replacing(countdown, countdown_compiled, True)
     assert compiler.call(countdown, (50,), None) == ["compiled"] * 50
     assert len(frames) == 1
 
@@ -328,16 +395,16 @@ def compiled_with_compiled(x: int) -> Any:
     return inner_compiler.call(inner, (x,), None), inner(x)
 
 
-inner_compiler, inner_frames = replacing(inner, lambda x: x + 1000, root_only=True)
+inner_compiler, inner_frames = replacing(inner, lambda x: x + 1000)
 
 
 @Modes
-def test_compiled_inside_compiled(root_only: bool) -> None:
+def test_compiled_inside_compiled(continues: bool) -> None:
     inner_compiler.reset()
     inner_frames.clear()
-    compiler, frames = replacing(identity, compiled_with_compiled, root_only=root_only)
+    compiler, frames = replacing(identity, compiled_with_compiled, continues)
     assert compiler.call(identity, (1,), None) == (1001, 2)
-    assert [frame.code.co_name for frame in frames] == ["identity"] + ["inner"] * (not root_only)
+    assert [frame.code.co_name for frame in frames] == ["identity"] + ["inner"] * continues
     assert len(inner_frames) == 1
 
 
@@ -349,19 +416,19 @@ class Failure(Exception):
 
 
 @Modes
-def test_errors_reach_the_caller(root_only: bool) -> None:
+def test_errors_reach_the_caller(continues: bool) -> None:
     def failing(frame: Frame) -> Entry:
         raise Failure("while compiling")
 
     def compiled(x: Any) -> Any:
         raise Failure("while running")
 
-    compiler = FrameCompiler(failing, root_only=root_only)
+    compiler = FrameCompiler(failing)
     for _ in range(3):
         with pytest.raises(Failure, match="while compiling"):
             compiler.call(identity, (1,), None)
         assert not is_installed()
-    compiler, _ = replacing(identity, compiled, root_only=root_only)
+    compiler, _ = replacing(identity, compiled, continues)
     for _ in range(3):
         with pytest.raises(Failure, match="while running"):
             compiler.call(identity, (1,), None)
@@ -371,16 +438,17 @@ def test_errors_reach_the_caller(root_only: bool) -> None:
 
 @Modes
 @pytest.mark.parametrize("outcome", ["entry", "none", "error"])
-def test_nothing_leaks(root_only: bool, outcome: str) -> None:
+def test_nothing_leaks(continues: bool, outcome: str) -> None:
     class Argument:
         pass
 
     def callback(frame: Frame) -> Entry | None:
         if outcome == "error":
             raise Failure
-        return Entry(lambda x: x, None) if outcome == "entry" else None
+        entry = Entry(lambda x: x, None, continues=continues)
+        return entry if outcome == "entry" else None
 
-    compiler = FrameCompiler(callback, root_only=root_only)
+    compiler = FrameCompiler(callback)
     argument = Argument()
     before = sys.getrefcount(argument)
     for _ in range(100):
@@ -430,7 +498,7 @@ def test_resetting_while_compiling_and_while_guarding() -> None:
 
 def test_many_frames_on_a_new_stack_chunk() -> None:
     """Frames are popped from the data stack, the first of a chunk with its chunk."""
-    compiler, _ = replacing(deep, deep_compiled)
+    compiler, _ = replacing(deep, deep_compiled, True)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(3000)
     try:
@@ -473,7 +541,7 @@ def test_threads_are_independent() -> None:
 
 
 @Modes
-def test_under_a_tracer_and_a_profiler(root_only: bool) -> None:
+def test_under_a_tracer_and_a_profiler(continues: bool) -> None:
     events: list[str] = []
 
     def tracer(frame: Any, event: str, argument: Any) -> Any:
@@ -483,7 +551,7 @@ def test_under_a_tracer_and_a_profiler(root_only: bool) -> None:
     def compiled(x: Any) -> Any:
         return ("compiled", x)
 
-    compiler, _ = replacing(identity, compiled, root_only=root_only)
+    compiler, _ = replacing(identity, compiled, continues)
     for install in (sys.settrace, sys.setprofile):
         before = sys.gettrace() if install is sys.settrace else sys.getprofile()
         events.clear()

@@ -1,4 +1,4 @@
-"""Compiles the extension for the other CPythons found here and runs the hook's tests under each."""
+"""Compiles the extension for the other CPythons found here; runs torch-free tests under each."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "src" / "fusewright" / "native"
+TORCH_FREE = ("test_frame_hook.py", "test_continuations.py")
 VERSIONS = [version for version in ("3.11", "3.12", "3.13") if not sys.version.startswith(version)]
 
 
@@ -61,8 +62,8 @@ def test_frame_hook(version: str, tmp_path: Path) -> None:
         "-p",
         "no:cacheprovider",
     ]
-    tests = str(ROOT / "tests" / "native" / "test_frame_hook.py")
-    command += [f"--rootdir={ROOT}", tests]
+    tests = [str(ROOT / "tests" / "native" / name) for name in TORCH_FREE]
+    command += [f"--rootdir={ROOT}", *tests]
     result = subprocess.run(
         command, check=False, env=environment, cwd=ROOT, capture_output=True, text=True
     )

@@ -19,6 +19,7 @@ except ImportError as error:
     ) from error
 
 from fusewright.native._extension import (
+    Continuation,
     CpuKernel,
     Entry,
     Frame,
@@ -30,6 +31,7 @@ from fusewright.native._extension import (
 )
 
 __all__ = [
+    "Continuation",
     "CpuKernel",
     "Entry",
     "Frame",

@@ -49,9 +49,19 @@ class Entry:
     function: FunctionType
     guards: GuardProgram | None
     detail: Any
+    continues: bool
     def __init__(
-        self, function: FunctionType, guards: GuardProgram | None, detail: Any = None
+        self,
+        function: FunctionType,
+        guards: GuardProgram | None,
+        detail: Any = None,
+        continues: bool = False,
     ) -> None: ...
+
+class Continuation:
+    function: FunctionType
+    arguments: tuple[Any, ...]
+    def __init__(self, function: FunctionType, arguments: tuple[Any, ...], /) -> None: ...
 
 class Frame(NamedTuple):
     function: FunctionType
@@ -64,15 +74,15 @@ class Frame(NamedTuple):
 
 class FrameCompiler:
     callback: Callable[[Frame], Entry | None]
-    on_limit: Callable[[Frame], Any] | None
+    on_limit: Callable[[Frame, bool], Any] | None
     recompile_limit: int
-    root_only: bool
+    accumulated_limit: int
     def __init__(
         self,
         callback: Callable[[Frame], Entry | None],
         recompile_limit: int = 8,
-        root_only: bool = False,
-        on_limit: Callable[[Frame], Any] | None = None,
+        accumulated_limit: int = 256,
+        on_limit: Callable[[Frame, bool], Any] | None = None,
     ) -> None: ...
     def call(
         self,

@@ -73,7 +73,7 @@ static int resolve_guarded_locals(Entry *self)
     return 0;
 }
 
-bool entry_holds(Entry *entry, InterpreterFrame *frame)
+bool entry_holds(Entry *entry, const PendingCall *call)
 {
     if (entry->guards == NULL) {
         return true;
@@ -81,9 +81,9 @@ bool entry_holds(Entry *entry, InterpreterFrame *frame)
     PyObject *locals[GUARD_PROGRAM_LOCALS];
     Py_ssize_t count = PyTuple_GET_SIZE(entry->guards->local_names);
     for (Py_ssize_t i = 0; i < count; i++) {
-        locals[i] = frame->localsplus[entry->guarded_locals[i]];
+        locals[i] = call->locals[entry->guarded_locals[i]];
     }
-    GuardContext context = {locals, frame_function(frame)};
+    GuardContext context = {locals, call->function};
     return guard_program_check(entry->guards, &context, NULL);
 }
 
@@ -92,32 +92,25 @@ bool entry_is_dead(Entry *entry)
     return entry->guards != NULL && guard_program_is_dead(entry->guards);
 }
 
-PyObject *entry_run(Entry *entry, InterpreterFrame *frame)
+PyFunctionObject *entry_function(Entry *entry, const PendingCall *call)
 {
-    PyFunctionObject *called = frame_function(frame);
-    PyFunctionObject *flat = entry->flat;
-    size_t count = (size_t)code_parameter_count(frame_code(frame));
+    PyFunctionObject *called = call->function, *flat = entry->flat;
     if (called->func_closure == flat->func_closure && called->func_globals == flat->func_globals) {
-        return PyObject_Vectorcall((PyObject *)flat, frame->localsplus, count, NULL);
+        return (PyFunctionObject *)Py_NewRef(flat);
     }
     /* The same code under another closure: a function defined anew at each call of the one around
        it. */
-    flat = make_function(entry->flat->func_code, called);
-    if (flat == NULL) {
-        return NULL;
-    }
-    PyObject *result = PyObject_Vectorcall((PyObject *)flat, frame->localsplus, count, NULL);
-    Py_DECREF(flat);
-    return result;
+    return make_function(flat->func_code, called);
 }
 
 static PyObject *Entry_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"function", "guards", "detail", NULL};
+    static char *names[] = {"function", "guards", "detail", "continues", NULL};
     PyFunctionObject *function;
     PyObject *guards, *detail = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O|O:Entry", names, &PyFunction_Type,
-                                     &function, &guards, &detail)) {
+    int continues = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O|Op:Entry", names, &PyFunction_Type,
+                                     &function, &guards, &detail, &continues)) {
         return NULL;
     }
     if (guards != Py_None && !Py_IS_TYPE(guards, &GuardProgram_Type)) {
@@ -132,6 +125,7 @@ static PyObject *Entry_new(PyTypeObject *type, PyObject *args, PyObject *keyword
     self->function = (PyFunctionObject *)Py_NewRef(function);
     self->guards = guards == Py_None ? NULL : (GuardProgram *)Py_NewRef(guards);
     self->detail = Py_NewRef(detail);
+    self->continues = (char)continues;
     PyObject *code = flatten_code((PyCodeObject *)function->func_code);
     self->flat = code ? make_function(code, function) : NULL;
     Py_XDECREF(code);
@@ -175,18 +169,21 @@ static PyMemberDef Entry_members[] = {
      "the function that runs in place of the frame"},
     {"guards", T_OBJECT, offsetof(Entry, guards), READONLY, "the GuardProgram, or None"},
     {"detail", T_OBJECT, offsetof(Entry, detail), READONLY, "what was given beside them"},
+    {"continues", T_BOOL, offsetof(Entry, continues), READONLY,
+     "whether frames called by the function are looked up, too"},
     {NULL},
 };
 
 PyDoc_STRVAR(
     Entry_doc,
-    "Entry(function, guards, detail=None)\n--\n\n"
+    "Entry(function, guards, detail=None, continues=False)\n--\n\n"
     "A compiled function and the guards under which it runs in place of a frame.\n\n"
     "`function`: a Python function with the parameters of the frame's, in the same order\n"
     "under the same names, and the same free variables; its globals, closure and defaults are\n"
-    "those of the frame's own function at each call. `guards`: a GuardProgram, or None when\n"
-    "the entry always holds. `detail`: any object, kept for reports. ValueError: a guard\n"
-    "names no parameter of the function.");
+    "those of the frame's own function at each call. It may return a Continuation. `guards`: a\n"
+    "GuardProgram, or None when the entry always holds. `detail`: any object, kept for\n"
+    "reports. `continues`: whether the frames that `function` calls are looked up while it\n"
+    "runs; else the hook is off. ValueError: a guard names no parameter of the function.");
 
 PyTypeObject Entry_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)

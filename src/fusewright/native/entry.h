@@ -3,7 +3,7 @@
 #define FUSEWRIGHT_ENTRY_H
 
 #include "guard_program.h"
-#include "interpreter_frame.h"
+#include "pending_call.h"
 
 typedef struct {
     PyObject_HEAD
@@ -11,19 +11,20 @@ typedef struct {
     PyFunctionObject *flat; /* its parameters all positional, in the order of the frame's locals */
     GuardProgram *guards;   /* NULL: holds always */
     PyObject *detail;       /* what Python keeps beside the entry; None by default */
+    char continues;         /* whether frames called by the function are looked up, too */
     int *guarded_locals;    /* for each local that the guards name, its index in the frame */
 } Entry;
 
 extern PyTypeObject Entry_Type;
 
-/* Whether the entry's guards hold for a fresh frame. Never raises. */
-bool entry_holds(Entry *entry, InterpreterFrame *frame);
+/* Whether the entry's guards hold for a call. Never raises. */
+bool entry_holds(Entry *entry, const PendingCall *call);
 
 /* Whether an object that the guards hold weakly is gone, so that they can never hold again. */
 bool entry_is_dead(Entry *entry);
 
-/* Call the entry's function on the frame's arguments. A new reference, or NULL with an exception
-   set. */
-PyObject *entry_run(Entry *entry, InterpreterFrame *frame);
+/* The function that stands for the call, to be called on its locals as they are: the entry's, under
+   the call's own closure and globals. A new reference, or NULL with an exception set. */
+PyFunctionObject *entry_function(Entry *entry, const PendingCall *call);
 
 #endif

@@ -106,6 +106,7 @@ static void free_records(FrameCompiler *compiler)
     while (compiler->records != NULL) {
         CodeRecord *record = compiler->records;
         compiler->records = record->next_of_compiler;
+        compiler->entry_count -= record->entry_count;
         unlink_from_code(record);
         for (Py_ssize_t i = 0; i < record->entry_count; i++) {
             Py_DECREF(record->entries[i]);
@@ -118,13 +119,13 @@ static void free_records(FrameCompiler *compiler)
 
 /* Guards may run user code (an attribute with a getter), which may change the entries or free the
    record: nothing of it is used after a check without looking again. */
-Entry *frame_compiler_find_entry(FrameCompiler *compiler, InterpreterFrame *frame,
+Entry *frame_compiler_find_entry(FrameCompiler *compiler, const PendingCall *call,
                                  CodeRecord *record)
 {
     PyCodeObject *code = record->code;
     for (Py_ssize_t i = 0; record != NULL && i < record->entry_count; i++) {
         Entry *entry = (Entry *)Py_NewRef(record->entries[i]);
-        if (entry_holds(entry, frame)) {
+        if (entry_holds(entry, call)) {
             record = frame_compiler_find(compiler, code);
             if (record != NULL && i > 0 && i < record->entry_count && record->entries[i] == entry) {
                 memmove(record->entries + 1, record->entries, (size_t)i * sizeof *record->entries);
@@ -138,26 +139,40 @@ Entry *frame_compiler_find_entry(FrameCompiler *compiler, InterpreterFrame *fram
     return NULL;
 }
 
-/* The dead entries are let go last: that may run user code, which may change the record. */
-static int drop_dead_entries(CodeRecord *record)
+/* Move the entries that can never hold again to the list `dead`. */
+static int take_dead_entries(CodeRecord *record, PyObject *dead)
 {
-    PyObject *dead = PyList_New(0);
-    Py_ssize_t kept = 0;
-    for (Py_ssize_t i = 0; dead != NULL && i < record->entry_count; i++) {
+    Py_ssize_t kept = 0, taken = 0;
+    int failed = 0;
+    for (Py_ssize_t i = 0; i < record->entry_count; i++) {
         Entry *entry = record->entries[i];
-        if (entry_is_dead(entry) && PyList_Append(dead, (PyObject *)entry) == 0) {
+        if (!failed && entry_is_dead(entry) &&
+            (failed = PyList_Append(dead, (PyObject *)entry)) == 0) {
             Py_DECREF(entry);
+            taken++;
         } else {
             record->entries[kept++] = entry;
         }
     }
-    if (dead == NULL || PyErr_Occurred()) {
-        Py_XDECREF(dead);
-        return -1;
+    record->entry_count -= taken;
+    record->compiler->entry_count -= taken;
+    return failed;
+}
+
+/* Drop the dead entries of `code`, or of every code. They are let go last: that may run user code,
+   which may change the records. */
+static int drop_dead_entries(FrameCompiler *compiler, PyCodeObject *code)
+{
+    PyObject *dead = PyList_New(0);
+    int failed = dead == NULL ? -1 : 0;
+    CodeRecord *record = compiler->records;
+    for (; record != NULL && failed == 0; record = record->next_of_compiler) {
+        if (code == NULL || record->code == code) {
+            failed = take_dead_entries(record, dead);
+        }
     }
-    record->entry_count = kept;
-    Py_DECREF(dead);
-    return 0;
+    Py_XDECREF(dead);
+    return failed;
 }
 
 static PyObject *entries_tuple(CodeRecord *record)
@@ -170,26 +185,25 @@ static PyObject *entries_tuple(CodeRecord *record)
     return entries;
 }
 
-static PyObject *locals_dict(InterpreterFrame *frame)
+static PyObject *locals_dict(const PendingCall *call)
 {
-    PyCodeObject *code = frame_code(frame);
     PyObject *locals = PyDict_New();
-    int count = code_parameter_count(code);
+    int count = code_parameter_count(call->code);
     for (int i = 0; locals != NULL && i < count; i++) {
-        if (PyDict_SetItem(locals, PyTuple_GET_ITEM(code->co_localsplusnames, i),
-                           frame->localsplus[i]) < 0) {
+        PyObject *name = PyTuple_GET_ITEM(call->code->co_localsplusnames, i);
+        if (PyDict_SetItem(locals, name, call->locals[i]) < 0) {
             Py_CLEAR(locals);
         }
     }
     return locals;
 }
 
-/* The `Frame` that describes a fresh frame to the callback. */
-static PyObject *describe_frame(InterpreterFrame *frame, CodeRecord *record)
+/* The `Frame` that describes a call to the callback. */
+static PyObject *describe_call(const PendingCall *call, CodeRecord *record)
 {
-    PyFunctionObject *function = frame_function(frame);
+    PyFunctionObject *function = call->function;
     PyObject *description = PyStructSequence_New(frame_type);
-    PyObject *locals = locals_dict(frame);
+    PyObject *locals = locals_dict(call);
     PyObject *entries = entries_tuple(record);
     if (description == NULL || locals == NULL || entries == NULL) {
         Py_XDECREF(description);
@@ -200,7 +214,7 @@ static PyObject *describe_frame(InterpreterFrame *frame, CodeRecord *record)
     PyObject *closure = function->func_closure ? function->func_closure : Py_None;
     PyObject *fields[] = {
         Py_NewRef((PyObject *)function),
-        Py_NewRef((PyObject *)frame_code(frame)),
+        Py_NewRef((PyObject *)call->code),
         Py_NewRef(function->func_globals),
         Py_NewRef(function->func_builtins),
         Py_NewRef(closure),
@@ -211,17 +225,6 @@ static PyObject *describe_frame(InterpreterFrame *frame, CodeRecord *record)
         PyStructSequence_SetItem(description, (Py_ssize_t)i, fields[i]);
     }
     return description;
-}
-
-static PyObject *call_with_frame(PyObject *callback, InterpreterFrame *frame, CodeRecord *record)
-{
-    PyObject *description = describe_frame(frame, record);
-    if (description == NULL) {
-        return NULL;
-    }
-    PyObject *answer = PyObject_CallOneArg(callback, description);
-    Py_DECREF(description);
-    return answer;
 }
 
 /* The entry's code runs on the frame's locals and closure as they stand: they must agree in number.
@@ -262,37 +265,64 @@ static int keep_answer(FrameCompiler *self, PyCodeObject *code, PyObject *answer
     entries[0] = (Entry *)Py_NewRef(answer);
     record->entries = entries;
     record->entry_count++;
+    self->entry_count++;
     return 0;
 }
 
-/* From now on the code runs as it is where no entry holds, and the one who asked is told once. */
-static void reach_limit(FrameCompiler *self, InterpreterFrame *frame, CodeRecord *record)
+/* From now on the code runs as it is where no entry holds; the one who asked is told once a code,
+   and once in all of the accumulated limit. */
+static int reach_limit(FrameCompiler *self, const PendingCall *call, bool accumulated)
 {
-    record->closed = true;
-    if (self->on_limit == Py_None) {
-        return;
+    CodeRecord *record = frame_compiler_find(self, call->code);
+    if (record == NULL && (record = add_record(self, call->code)) == NULL) {
+        return -1;
     }
-    PyObject *answer = call_with_frame(self->on_limit, frame, record);
+    record->closed = true;
+    bool told = accumulated && self->told_accumulated;
+    self->told_accumulated |= accumulated;
+    if (told || self->on_limit == Py_None) {
+        return 0;
+    }
+    PyObject *description = describe_call(call, record);
+    PyObject *limit = accumulated ? Py_True : Py_False;
+    PyObject *answer =
+        description ? PyObject_CallFunctionObjArgs(self->on_limit, description, limit, NULL) : NULL;
+    Py_XDECREF(description);
     Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
 }
 
-Entry *frame_compiler_compile(FrameCompiler *self, InterpreterFrame *frame)
+/* Whether a limit is reached, told then; -1 with an exception. */
+static int check_limits(FrameCompiler *self, const PendingCall *call)
 {
-    PyCodeObject *code = frame_code(frame);
-    CodeRecord *record = frame_compiler_find(self, code);
-    if (record != NULL && drop_dead_entries(record) < 0) {
-        return NULL;
+    if (drop_dead_entries(self, call->code) < 0) {
+        return -1;
     }
-    record = frame_compiler_find(self, code);
+    CodeRecord *record = frame_compiler_find(self, call->code);
     if (record != NULL && record->entry_count >= self->recompile_limit) {
-        reach_limit(self, frame, record);
+        return reach_limit(self, call, false) < 0 ? -1 : 1;
+    }
+    if (self->entry_count >= self->accumulated_limit && drop_dead_entries(self, NULL) < 0) {
+        return -1;
+    }
+    if (self->entry_count >= self->accumulated_limit) {
+        return reach_limit(self, call, true) < 0 ? -1 : 1;
+    }
+    return 0;
+}
+
+Entry *frame_compiler_compile(FrameCompiler *self, const PendingCall *call)
+{
+    if (check_limits(self, call) != 0) {
         return NULL;
     }
-    PyObject *answer = call_with_frame(self->callback, frame, record);
+    PyObject *description = describe_call(call, frame_compiler_find(self, call->code));
+    PyObject *answer = description ? PyObject_CallOneArg(self->callback, description) : NULL;
+    Py_XDECREF(description);
     if (answer == NULL) {
         return NULL;
     }
-    if (keep_answer(self, code, answer) < 0 || answer == Py_None) {
+    if (keep_answer(self, call->code, answer) < 0 || answer == Py_None) {
         Py_DECREF(answer);
         return NULL;
     }
@@ -301,12 +331,12 @@ Entry *frame_compiler_compile(FrameCompiler *self, InterpreterFrame *frame)
 
 static int initialize(FrameCompiler *self, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"callback", "recompile_limit", "root_only", "on_limit", NULL};
+    static char *names[] = {"callback", "recompile_limit", "accumulated_limit", "on_limit", NULL};
     PyObject *callback, *on_limit = Py_None;
-    Py_ssize_t recompile_limit = 8;
-    int root_only = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|npO:FrameCompiler", names, &callback,
-                                     &recompile_limit, &root_only, &on_limit)) {
+    self->recompile_limit = 8;
+    self->accumulated_limit = 256;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|nnO:FrameCompiler", names, &callback,
+                                     &self->recompile_limit, &self->accumulated_limit, &on_limit)) {
         return -1;
     }
     if (!PyCallable_Check(callback) || (on_limit != Py_None && !PyCallable_Check(on_limit))) {
@@ -315,8 +345,6 @@ static int initialize(FrameCompiler *self, PyObject *args, PyObject *keywords)
     }
     self->callback = Py_NewRef(callback);
     self->on_limit = Py_NewRef(on_limit);
-    self->recompile_limit = recompile_limit;
-    self->root_only = (char)root_only;
     return 0;
 }
 
@@ -384,6 +412,7 @@ static PyObject *FrameCompiler_entries(PyObject *self, PyObject *code)
 static PyObject *FrameCompiler_reset(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     free_records((FrameCompiler *)self);
+    ((FrameCompiler *)self)->told_accumulated = false;
     Py_RETURN_NONE;
 }
 
@@ -391,8 +420,8 @@ PyDoc_STRVAR(
     call_doc,
     "call(function, args, kwargs, /)\n--\n\n"
     "`function(*args, **kwargs)` with this compiler's entries in place of the frames that\n"
-    "they stand for, on this thread. `function`: with `root_only`, a Python function or\n"
-    "method.");
+    "they stand for, on this thread. `function`: a Python function or method; what runs before\n"
+    "its own frame is left alone.");
 PyDoc_STRVAR(entries_doc, "entries(code, /)\n--\n\n"
                           "The tuple of entries made for a code object, last used first.");
 PyDoc_STRVAR(reset_doc, "reset()\n--\n\n"
@@ -409,25 +438,27 @@ static PyMemberDef FrameCompiler_members[] = {
     {"callback", T_OBJECT, offsetof(FrameCompiler, callback), READONLY,
      "asked about frames without an entry"},
     {"on_limit", T_OBJECT, offsetof(FrameCompiler, on_limit), READONLY,
-     "told when a code has too many entries"},
+     "told when there are too many entries"},
     {"recompile_limit", T_PYSSIZET, offsetof(FrameCompiler, recompile_limit), READONLY,
      "entries per code object"},
-    {"root_only", T_BOOL, offsetof(FrameCompiler, root_only), READONLY,
-     "whether inner frames are left alone"},
+    {"accumulated_limit", T_PYSSIZET, offsetof(FrameCompiler, accumulated_limit), READONLY,
+     "entries over all code objects"},
     {NULL},
 };
 
 PyDoc_STRVAR(
     FrameCompiler_doc,
-    "FrameCompiler(callback, recompile_limit=8, root_only=False, on_limit=None)\n--\n\n"
+    "FrameCompiler(callback, recompile_limit=8, accumulated_limit=256, on_limit=None)\n--\n\n"
     "Compiled functions in place of frames.\n\n"
-    "During `call`, each Python function called on this thread is looked up: the first of its\n"
-    "code's entries whose guards hold runs in its place; when none does, `callback(frame)`\n"
-    "returns an Entry to keep and run, or None to run this code as it is from now on. What\n"
-    "the callback raises reaches the caller. With `recompile_limit` entries a code gets no\n"
-    "more, and `on_limit(frame)` is called once. With `root_only`, only the function given to\n"
-    "`call` is looked up. The callback and the guards run unhooked. Entries are kept by code\n"
-    "object; dropping the FrameCompiler drops them.");
+    "During `call`, the function's frame is looked up: the first of its code's entries whose\n"
+    "guards hold runs in its place; when none does, `callback(frame)` returns an Entry to keep\n"
+    "and run, or None to run this code as it is from now on. So is each Continuation that an\n"
+    "entry's function returns, and so are the frames called while an entry that continues, or\n"
+    "a frame as it is, runs. What the callback raises reaches the caller. The callback and the\n"
+    "guards run unhooked.\n\n"
+    "With `recompile_limit` entries a code gets no more, nor any code once there are\n"
+    "`accumulated_limit` entries in all; `on_limit(frame, accumulated)` is called once a code,\n"
+    "and once in all. Entries are kept by code object; dropping the FrameCompiler drops them.");
 
 PyTypeObject FrameCompiler_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)

@@ -9,10 +9,12 @@ typedef struct CodeRecord CodeRecord;
 typedef struct {
     PyObject_HEAD
     PyObject *callback;
-    PyObject *on_limit; /* None: nothing is told */
-    Py_ssize_t recompile_limit;
-    char root_only;
-    CodeRecord *records; /* one for each code object met */
+    PyObject *on_limit;           /* None: nothing is told */
+    Py_ssize_t recompile_limit;   /* entries of one code object */
+    Py_ssize_t accumulated_limit; /* entries of all */
+    Py_ssize_t entry_count;
+    bool told_accumulated; /* that the second was reached */
+    CodeRecord *records;   /* one for each code object met */
     PyObject *weak_references;
 } FrameCompiler;
 
@@ -39,11 +41,11 @@ CodeRecord *frame_compiler_find(FrameCompiler *compiler, PyCodeObject *code);
 
 /* The entry of the record whose guards hold, a new reference, moved to the front; NULL when there
    is none. */
-Entry *frame_compiler_find_entry(FrameCompiler *compiler, InterpreterFrame *frame,
+Entry *frame_compiler_find_entry(FrameCompiler *compiler, const PendingCall *call,
                                  CodeRecord *record);
 
-/* Ask the callback about a fresh frame and keep its answer. A new reference to the entry to run;
-   NULL to run the frame as it is, or with an exception. */
-Entry *frame_compiler_compile(FrameCompiler *compiler, InterpreterFrame *frame);
+/* Ask the callback about a call and keep its answer. A new reference to the entry to run; NULL to
+   run the call as it is, or with an exception. */
+Entry *frame_compiler_compile(FrameCompiler *compiler, const PendingCall *call);
 
 #endif

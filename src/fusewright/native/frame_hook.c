@@ -1,26 +1,33 @@
 /* The hook proper: who is active on which thread, when the evaluation function is installed, and
-   the way of one frame.
+   the way of one call from its frame through its continuations.
 
    The evaluation function belongs to the whole interpreter, activity to a thread. The function is
-   installed while some thread has an active compiler that still waits for frames; a compiler that
-   wants its root frame only stops waiting once that frame is reached, so that compiled code then
-   runs under the plain interpreter. */
+   installed while some thread waits for frames: until the root frame of a compiled call is reached,
+   while code that may call frames to be looked up runs, and, for one frame, when the code of an
+   entry starts. Other compiled code runs under the plain interpreter. */
 #include "frame_hook.h"
 
 #include <stddef.h>
 #include <structmember.h>
 
-/* What one thread is doing. */
+/* What one thread is doing. All zero: the hook is off. */
 typedef struct {
-    FrameCompiler *active; /* NULL: the hook is off; kept alive by the `call` that set it */
-    PyCodeObject *root;    /* when set, the only code that the compiler wants */
-    PyCodeObject *passing; /* the code of an entry about to run: its own frame is not looked up */
-    InterpreterFrame *chained; /* the frame given to the evaluator that was there before */
+    FrameCompiler *active;  /* looks frames up; kept alive by the `call` that set it */
+    PyCodeObject *root;     /* when set, the only code that the compiler wants */
+    struct Start *starting; /* the next frame of its code is its own: it is not looked up */
 } Activity;
 
-static _Thread_local Activity activity;
+/* Code that is about to run for a call. */
+typedef struct Start {
+    PyCodeObject *code;
+    PendingCall *call;
+    FrameCompiler *inside; /* who looks up the frames that the code calls; NULL: nobody */
+} Start;
 
-static Py_ssize_t waiting; /* activities that hold the hook in place */
+static _Thread_local Activity activity;
+static _Thread_local InterpreterFrame *chained; /* given to the evaluator that was there before */
+
+static Py_ssize_t waiting; /* threads that hold the hook in place */
 static _PyFrameEvalFunction previous_evaluator = _PyEval_EvalFrameDefault;
 
 static PyObject *evaluate_frame(PyThreadState *thread, InterpreterFrame *frame, int throwing);
@@ -50,86 +57,173 @@ static void hook_release(void)
     }
 }
 
+static bool waits(Activity of)
+{
+    return of.active != NULL || of.starting != NULL;
+}
+
+/* Change what this thread does, and with it whether it holds the hook. */
+static void become(Activity next)
+{
+    bool before = waits(activity), after = waits(next);
+    activity = next;
+    if (after && !before) {
+        hook_hold();
+    } else if (before && !after) {
+        hook_release();
+    }
+}
+
+static const Activity off;
+
 /* Evaluate a frame as it would be without the hook. An evaluator before the hook may itself chain
    to the hook, when the two were installed in turns by several threads: the frame then comes back,
    and goes to the interpreter. */
 static PyObject *evaluate_unhooked(PyThreadState *thread, InterpreterFrame *frame, int throwing)
 {
-    if (previous_evaluator == _PyEval_EvalFrameDefault || activity.chained == frame) {
-        activity.chained = NULL;
+    if (previous_evaluator == _PyEval_EvalFrameDefault || chained == frame) {
+        chained = NULL;
         return _PyEval_EvalFrameDefault(thread, frame, throwing);
     }
-    activity.chained = frame;
+    chained = frame;
     PyObject *result = previous_evaluator(thread, frame, throwing);
-    activity.chained = NULL;
+    chained = NULL;
     return result;
 }
 
-/* Find or make the entry that stands for a fresh frame, with the hook off. NULL: run the frame as
-   it is, or an exception is set. */
-static Entry *choose_entry(FrameCompiler *compiler, InterpreterFrame *frame)
+/* Find or make the entry that stands for a call, with the hook off. NULL: run the call as it is, or
+   an exception is set. */
+static Entry *choose_entry(FrameCompiler *compiler, const PendingCall *call)
 {
-    CodeRecord *record = frame_compiler_find(compiler, frame_code(frame));
+    become(off);
+    CodeRecord *record = frame_compiler_find(compiler, call->code);
     if (record != NULL) {
-        Entry *entry = frame_compiler_find_entry(compiler, frame, record);
+        Entry *entry = frame_compiler_find_entry(compiler, call, record);
         if (entry != NULL) {
             return entry;
         }
-        record = frame_compiler_find(compiler, frame_code(frame));
+        record = frame_compiler_find(compiler, call->code);
         if (record != NULL && record->closed) {
             return NULL;
         }
     }
-    return frame_compiler_compile(compiler, frame);
+    return frame_compiler_compile(compiler, call);
 }
 
-static PyObject *run_entry(PyThreadState *thread, InterpreterFrame *frame, Entry *entry)
+/* Call a function whose parameters are the call's locals. Steals the reference to it. */
+static PyObject *run_function(PyFunctionObject *function, PendingCall *call, FrameCompiler *inside)
 {
-    if (activity.active != NULL) {
-        activity.passing = (PyCodeObject *)entry->flat->func_code;
-    }
-    PyObject *result = entry_run(entry, frame);
-    activity.passing = NULL;
-    Py_DECREF(entry);
-    frame_release(thread, frame);
+    size_t count = (size_t)code_parameter_count(call->code);
+    Start start = {(PyCodeObject *)function->func_code, call, inside};
+    become((Activity){.starting = &start});
+    PyObject *result = PyObject_Vectorcall((PyObject *)function, call->locals, count, NULL);
+    become(off);
+    Py_DECREF(function);
     return result;
 }
 
+/* The frame that `starting` announced. Its arguments are its own by now: a continuation goes, so
+   that nothing keeps what the program drops. */
+static PyObject *evaluate_start(PyThreadState *thread, InterpreterFrame *frame)
+{
+    Start *start = activity.starting;
+    become((Activity){.active = start->inside});
+    Py_CLEAR(start->call->continuation);
+    return evaluate_unhooked(thread, frame, 0);
+}
+
+/* Steals the reference to the entry. */
+static PyObject *run_entry(FrameCompiler *compiler, Entry *entry, PendingCall *call)
+{
+    PyFunctionObject *function = entry_function(entry, call);
+    FrameCompiler *inside = entry->continues ? compiler : NULL;
+    PyObject *result = function ? run_function(function, call, inside) : NULL;
+    Py_DECREF(entry);
+    return result;
+}
+
+/* Whether the continuation gives its function an argument for each parameter; else TypeError. */
+static bool is_complete(const PendingCall *call)
+{
+    Py_ssize_t given = PyTuple_GET_SIZE(call->continuation->arguments);
+    bool plain = call->code->co_argcount == code_parameter_count(call->code);
+    if (plain && given == call->code->co_argcount) {
+        return true;
+    }
+    PyErr_Format(PyExc_TypeError,
+                 "a continuation gives %zd arguments to %U, which must take just as many, "
+                 "all positional",
+                 given, call->code->co_qualname);
+    return false;
+}
+
+static PyObject *run_continuation(FrameCompiler *compiler, PendingCall *call)
+{
+    if (!is_complete(call)) {
+        return NULL;
+    }
+    Entry *entry = choose_entry(compiler, call);
+    if (entry != NULL) {
+        return run_entry(compiler, entry, call);
+    }
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    return run_function((PyFunctionObject *)Py_NewRef(call->function), call, compiler);
+}
+
+/* Run what a chain of continuations names until another result comes. Steals `result`. */
+static PyObject *follow(FrameCompiler *compiler, PyObject *result)
+{
+    while (result != NULL && Py_IS_TYPE(result, &Continuation_Type)) {
+        PendingCall call = pending_call_of_continuation((Continuation *)result);
+        result = run_continuation(compiler, &call);
+        Py_XDECREF(call.continuation);
+    }
+    return result;
+}
+
+/* Answer for a frame that the thread's compiler wants. */
 static PyObject *evaluate_wanted(PyThreadState *thread, InterpreterFrame *frame)
 {
     Activity before = activity;
     FrameCompiler *compiler = (FrameCompiler *)Py_NewRef(before.active);
-    activity = (Activity){0};
-    if (before.root != NULL) {
-        hook_release();
-    }
-    Entry *entry = choose_entry(compiler, frame);
-    Py_DECREF(compiler);
-    if (before.root == NULL) {
-        activity = before;
-    }
-    if (entry != NULL) {
-        return run_entry(thread, frame, entry);
-    }
-    if (PyErr_Occurred()) {
+    PendingCall call = pending_call_of_frame(frame);
+    Entry *entry = choose_entry(compiler, &call);
+    PyObject *result;
+    if (entry == NULL && !PyErr_Occurred()) {
+        become((Activity){.active = compiler});
+        result = evaluate_unhooked(thread, frame, 0);
+    } else {
+        result = entry ? follow(compiler, run_entry(compiler, entry, &call)) : NULL;
         frame_release(thread, frame);
-        return NULL;
     }
-    return evaluate_unhooked(thread, frame, 0);
+    become(before.root == NULL ? before : off);
+    Py_DECREF(compiler);
+    return result;
+}
+
+/* Whether the code always runs as it is: nothing but that is to be found out, quickly. */
+static bool is_left_alone(FrameCompiler *compiler, PyCodeObject *code)
+{
+    CodeRecord *record = frame_compiler_find(compiler, code);
+    return record != NULL && record->closed && record->entry_count == 0;
 }
 
 static PyObject *evaluate_frame(PyThreadState *thread, InterpreterFrame *frame, int throwing)
 {
-    if (activity.active == NULL || throwing) {
-        return evaluate_unhooked(thread, frame, throwing);
-    }
+    const Activity *now = &activity;
     PyCodeObject *code = frame_code(frame);
-    if (activity.passing == code) {
-        activity.passing = NULL;
+    if (throwing || !waits(*now)) {
         return evaluate_unhooked(thread, frame, throwing);
     }
-    if ((activity.root != NULL && activity.root != code) || !frame_is_plain_call(frame)) {
-        return evaluate_unhooked(thread, frame, throwing);
+    if (now->starting != NULL) {
+        return now->starting->code == code ? evaluate_start(thread, frame)
+                                           : evaluate_unhooked(thread, frame, 0);
+    }
+    bool wanted = now->root != NULL ? now->root == code : !is_left_alone(now->active, code);
+    if (!wanted || !frame_is_plain_call(frame)) {
+        return evaluate_unhooked(thread, frame, 0);
     }
     return evaluate_wanted(thread, frame);
 }
@@ -152,22 +246,17 @@ static PyCodeObject *root_code(PyObject *function)
 PyObject *frame_hook_call(FrameCompiler *compiler, PyObject *function, PyObject *args,
                           PyObject *keywords)
 {
-    PyCodeObject *root = NULL;
-    if (compiler->root_only && (root = root_code(function)) == NULL) {
+    PyCodeObject *root = root_code(function);
+    if (root == NULL) {
         return NULL;
     }
     Activity before = activity;
     Py_INCREF(compiler);
-    Py_XINCREF(root);
-    hook_hold();
-    activity = (Activity){.active = compiler, .root = root};
+    Py_INCREF(root);
+    become((Activity){.active = compiler, .root = root});
     PyObject *result = PyObject_Call(function, args, keywords);
-    bool still_waiting = root == NULL || activity.root == root;
-    activity = before;
-    if (still_waiting) {
-        hook_release();
-    }
-    Py_XDECREF(root);
+    become(before);
+    Py_DECREF(root);
     Py_DECREF(compiler);
     return result;
 }
@@ -188,9 +277,9 @@ typedef struct {
 static PyObject *call_disabled(PyObject *self, PyObject *const *args, size_t count, PyObject *names)
 {
     Activity before = activity;
-    activity = (Activity){0};
+    become(off);
     PyObject *result = PyObject_Vectorcall(((Disabled *)self)->function, args, count, names);
-    activity = before;
+    become(before);
     return result;
 }
 

@@ -3,6 +3,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "continuation.h"
 #include "cpu_kernel.h"
 #include "frame_hook.h"
 #include "guard_program.h"
@@ -54,7 +55,8 @@ static PyMethodDef functions[] = {
 static int execute(PyObject *module)
 {
     static PyTypeObject *const types[] = {
-        &CpuKernel_Type, &GuardProgram_Type, &Entry_Type, &FrameCompiler_Type, &Disabled_Type,
+        &CpuKernel_Type, &GuardProgram_Type,  &Entry_Type,
+        &Disabled_Type,  &FrameCompiler_Type, &Continuation_Type,
     };
     for (size_t i = 0; i < Py_ARRAY_LENGTH(types); i++) {
         if (PyModule_AddType(module, types[i]) < 0) {
