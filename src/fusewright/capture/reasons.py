@@ -134,3 +134,21 @@ GRAD_REQUIRED: Final = Reason(
     why="gradients inside a compiled function are not captured yet",
     remedy="compute gradients outside the compiled function",
 )
+USER_BREAK: Final = Reason(
+    name="user-break",
+    what="fusewright.graph_break() was called",
+    why="{message}",
+    remedy="remove the call to keep one graph",
+)
+DISABLED: Final = Reason(
+    name="disabled",
+    what="`{function}` is not to be compiled",
+    why="{why}",
+    remedy="call it outside the compiled function, or take `disable` from it",
+)
+DISALLOWED: Final = Reason(
+    name="disallowed",
+    what="`{function}` is not to stand in a graph",
+    why="disallow_in_graph was called for it",
+    remedy="call it outside the compiled function",
+)

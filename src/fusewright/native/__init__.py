@@ -21,6 +21,7 @@ except ImportError as error:
 from fusewright.native._extension import (
     Continuation,
     CpuKernel,
+    Disabled,
     Entry,
     Frame,
     FrameCompiler,
@@ -33,6 +34,7 @@ from fusewright.native._extension import (
 __all__ = [
     "Continuation",
     "CpuKernel",
+    "Disabled",
     "Entry",
     "Frame",
     "FrameCompiler",
@@ -50,7 +52,7 @@ _Result = TypeVar("_Result")
 
 def disable(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """`function`, run with the frame hook off: what it calls is neither compiled nor replaced."""
-    disabled = _extension.Disabled(function)
+    disabled = Disabled(function)
     functools.update_wrapper(disabled, function)
     return disabled
 

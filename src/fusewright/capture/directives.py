@@ -1,0 +1,184 @@
+"""What a program may say to capture: run this as it is, put that in the graph as one call, break
+here. Without capture each of these does nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, Final, NoReturn, TypeVar
+
+from fusewright import native
+from fusewright.capture import reasons
+from fusewright.capture.handlers.registry import HANDLERS, handles
+from fusewright.capture.sources import ConstantSource
+from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value
+from fusewright.capture.values.constant import TRUE
+from fusewright.capture.values.functions import function_name
+from fusewright.errors import Unsupported
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+DISABLE_REASON: Final = "_fusewright_disable_reason"
+"""Attribute of functions that `disable` made: why."""
+
+TORCH_DISABLED: Final = "_torchdynamo_disable"
+"""Attribute by which torch's own `disable` marks functions; with `_msg`, why."""
+
+_NOT_COMPILED: Final = "fusewright: this code is not compiled"
+"""The last constant of code objects that run as they are, though not what they call."""
+
+
+def graph_break(message: str = "") -> None:
+    """End the graph here: what comes before and what comes after are captured apart.
+
+    `message`: why, for `explain`. Under `fullgraph=True` it is an error.
+    """
+
+
+@handles(graph_break)
+def _break(interpreter: Interpreter, message: Value | None = None) -> NoReturn:
+    text = message.constant() if message is not None else ""
+    raise interpreter.unsupported(reasons.USER_BREAK, message=text or "the program asked for it")
+
+
+def is_compiling() -> bool:
+    """True while the program is captured, so that compiled code may differ from eager code."""
+    return False
+
+
+handles(is_compiling)(lambda interpreter: TRUE)
+
+
+def disable(function: Any = None, *, recursive: bool = True, reason: str = "") -> Any:
+    """`function`, run as it is; also a decorator, with or without arguments.
+
+    `recursive`: what it calls is not compiled either. Else only the function itself is left alone:
+    the result is a copy of it. `reason`: why, for `explain`. TypeError: it is not callable, or with
+    `recursive=False` not written in Python.
+    """
+    if function is None:
+        return functools.partial(disable, recursive=recursive, reason=reason)
+    if not callable(function):
+        raise TypeError(f"fusewright.disable takes a callable, not {function!r}")
+    if recursive:
+        disabled = native.disable(function)
+        disabled.__dict__[DISABLE_REASON] = reason
+        return disabled
+    if not isinstance(function, types.FunctionType):
+        raise TypeError(f"disable(recursive=False) takes a Python function, not {function!r}")
+    return _unchanged_copy(function, reason)
+
+
+def _unchanged_copy(function: types.FunctionType, reason: str) -> types.FunctionType:
+    """A function that does the same, whose code says that it is not to be compiled."""
+    code = function.__code__
+    marked = code.replace(co_consts=(*code.co_consts, _NOT_COMPILED))
+    copy = types.FunctionType(
+        marked,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    functools.update_wrapper(copy, function)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__dict__[DISABLE_REASON] = reason
+    return copy
+
+
+def runs_as_written(code: types.CodeType) -> bool:
+    """Whether frames of this code run as they are: `disable(…, recursive=False)`."""
+    return code.co_consts[-1:] == (_NOT_COMPILED,)
+
+
+def why_disabled(function: Any) -> str | None:
+    """The reason given for a function that must not be captured, "" where none was given; None for
+    other functions. Torch's own `disable` counts.
+    """
+    if getattr(function, TORCH_DISABLED, False):
+        return getattr(function, f"{TORCH_DISABLED}_msg", None) or ""
+    return getattr(function, DISABLE_REASON, None)
+
+
+@handles(native.Disabled.__call__)
+def _call_disabled(
+    interpreter: Interpreter, disabled: Value, *args: Value, **kw: Value
+) -> NoReturn:
+    raise disabled_error(interpreter, disabled.real())
+
+
+def disabled_error(interpreter: Interpreter, function: Any) -> Unsupported:
+    """The break at a call of a function that must not be captured."""
+    why = why_disabled(function) or "the program says so"
+    return interpreter.unsupported(reasons.DISABLED, function=function_name(function), why=why)
+
+
+def allow_in_graph(function: Function) -> Function:
+    """Let calls of `function` stand in the graph as they are: its body is not looked into, so it
+    must depend on its arguments alone and change nothing but tensors. Say so before compiling.
+
+    Returns `function`, so that it serves as a decorator. TypeError: it is not callable.
+    """
+
+    def handler(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
+        try:
+            return interpreter.call_graph(function, list(arguments), keywords)
+        except NotConstant as error:
+            raise interpreter.unsupported(
+                reasons.TENSOR_TO_UNKNOWN,
+                function=function_name(function),
+                argument=error.args[0].describe(),
+            ) from None
+
+    return _enter(function, handler)
+
+
+def disallow_in_graph(function: Function) -> Function:
+    """Break the graph at calls of `function`, a torch function for example. Say so before
+    compiling. Returns `function`. TypeError: it is not callable.
+    """
+
+    def handler(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> NoReturn:
+        raise interpreter.unsupported(reasons.DISALLOWED, function=function_name(function))
+
+    return _enter(function, handler)
+
+
+def assume_constant_result(function: Function) -> Function:
+    """Call `function` once, when a call of it is captured, and take its result for the result of
+    every later call with the compiled code. Its arguments must be known when compiling: no tensors
+    made inside. Returns `function`. TypeError: it is not callable.
+    """
+
+    def handler(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+        known = [_known(interpreter, function, argument) for argument in arguments]
+        named = {name: _known(interpreter, function, kw) for name, kw in keywords.items()}
+        result = function(*known, **named)
+        return interpreter.wrap(result, ConstantSource(result))
+
+    return _enter(function, handler)
+
+
+def _known(interpreter: Interpreter, function: Any, argument: Value) -> Any:
+    """The object that an argument is, made for real where the program made it of known parts."""
+    real = argument.real()
+    if real is not MISSING:
+        return real
+    try:
+        interpreter.read_all([argument])
+        return argument.to_python()
+    except NotConstant:
+        raise interpreter.unsupported(
+            reasons.TENSOR_TO_UNKNOWN,
+            function=function_name(function),
+            argument=argument.describe(),
+        ) from None
+
+
+def _enter(function: Function, handler: Callable[..., Any]) -> Function:
+    if not callable(function):
+        raise TypeError(f"{function!r} is not callable")
+    HANDLERS[function] = handler
+    return function
