@@ -16,6 +16,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 OLDEST, NEWEST = (2, 11), (2, 13)
@@ -349,9 +350,7 @@ def state_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
         ("the number of function modes", torch._C._len_torch_function_stack),
     ]
     for i in range(torch._C._len_torch_function_stack()):
-        readers.append(
-            (f"function mode {i}", functools.partial(torch._C._get_function_stack_at, i))
-        )
+        readers.append((f"function mode {i}", functools.partial(_function_mode, i)))
     if torch._C._is_any_autocast_enabled():  # type: ignore[attr-defined]
         for device in ("cpu", "cuda"):
             dtype = functools.partial(torch.get_autocast_dtype, device)
@@ -369,11 +368,59 @@ STATE_QUERIES: tuple[Callable[..., Any], ...] = (
     torch._C._len_torch_function_stack,
     torch._C._is_torch_function_enabled,  # type: ignore[attr-defined]
     torch._C._is_autocast_available,  # type: ignore[attr-defined]
+    torch._C._is_torch_function_mode_enabled,
+    torch._C._get_privateuse1_backend_name,
 )
 """Functions that ask for a state which guards on the global state cover."""
 
 set_grad_enabled = torch._C._set_grad_enabled
 """What `torch.no_grad` and its kin call in the end."""
+
+set_default_dtype = torch._C._set_default_dtype  # type: ignore[attr-defined]
+"""What `torch.set_default_dtype` calls."""
+
+
+enter_inference_mode = torch.autograd.grad_mode._enter_inference_mode
+leave_inference_mode = torch.autograd.grad_mode._exit_inference_mode
+"""What captured graphs call to enter and to leave inference mode."""
+
+
+def function_modes() -> list[Any]:
+    """The torch function modes of the thread, innermost last; `with torch.device(…)` is one."""
+    count = torch._C._len_torch_function_stack()
+    return [torch._C._get_function_stack_at(i) for i in range(count)]
+
+
+def set_function_modes(modes: Iterable[Any]) -> None:
+    """Put other torch function modes in place of the thread's own."""
+    for _ in range(torch._C._len_torch_function_stack()):
+        torch._C._pop_torch_function_stack()
+    for mode in modes:
+        torch._C._push_on_torch_function_stack(mode)  # type: ignore[attr-defined]
+
+
+def has_foreign_modes() -> bool:
+    """Whether a torch function or dispatch mode is active that may change what functions do: any
+    but a default device.
+    """
+    if torch._C._len_torch_dispatch_stack():
+        return True
+    return any(not isinstance(mode, DeviceContext) for mode in function_modes())
+
+
+@functools.cache
+def device_constructors() -> frozenset[Callable[..., Any]]:
+    """The functions that make tensors on the default device."""
+    return frozenset(torch.utils._device._device_constructors())
+
+
+def _function_mode(index: int) -> Any:
+    """A function mode of the thread for comparison: its device for a default device, which is a
+    new object each time it is entered.
+    """
+    mode = torch._C._get_function_stack_at(index)
+    return mode.device if isinstance(mode, DeviceContext) else mode
+
 
 TORCH_FUNCTION_QUERIES: tuple[Callable[..., bool], ...] = (
     torch._C._has_torch_function,  # type: ignore[attr-defined]
@@ -442,3 +489,30 @@ def is_module_bookkeeping(function: object) -> bool:
     return getattr(function, "__qualname__", "") == "GenerationTracker.tag" and getattr(
         function, "__module__", ""
     ).endswith(".mutation_guard")
+
+
+# -- the autograd engine --------------------------------------------------------------------------
+
+
+def latest_autograd_number() -> int:
+    """The sequence number of the autograd node that this thread made last."""
+    return torch._C._autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+
+
+def running_backward_number() -> int | None:
+    """The sequence number of the autograd node that the engine runs in this thread; None outside
+    backward.
+    """
+    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+    return None if node is None else node._sequence_nr()
+
+
+without_autocast = torch._C._DisableAutocast  # type: ignore[attr-defined]
+"""Context in which operators run in the types of their arguments."""
+
+
+def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
+    """`function.apply(*args)` without the look at functorch's levels, which costs some 100 ns an
+    argument. Not for use inside functorch transforms.
+    """
+    return super(torch.autograd.Function, function).apply(*args)  # type: ignore[misc]

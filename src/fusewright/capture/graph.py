@@ -17,6 +17,8 @@ from fusewright.fake import FakeMode, FakeTensor
 
 _OPERATOR_TYPES: Final = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
 
+_DEVICE_CONSTRUCTORS: Final = torch_compat.device_constructors()
+
 
 def is_graph_function(function: Any) -> bool:
     """Whether a callable computes tensors from tensors and belongs in the graph as one call."""
@@ -69,7 +71,14 @@ class GraphBuilder:
         value: Any,
         describe: Callable[[fx.Node], None],
     ) -> fx.Node:
-        """A node for a call whose result on fakes is `value`; `describe` says its origin."""
+        """A node for a call whose result on fakes is `value`; `describe` says its origin.
+
+        A tensor made on the default device is made on that device by name, whatever the default is
+        when the graph runs.
+        """
+        if function in _DEVICE_CONSTRUCTORS and keywords.get("device") is None:
+            if torch_compat.function_modes():
+                keywords = {**keywords, "device": value.device}
         kind = "call_method" if isinstance(function, str) else "call_function"
         node = self.graph.create_node(kind, function, tuple(arguments), keywords)
         node.meta["val"] = value

@@ -296,7 +296,11 @@ def _place_global_state(tree: _TreeBuilder, guard: Guard, state: GlobalState) ->
         name = "inference mode, autocast, dispatch modes and functorch levels"
         tree.add(thread, guard, "dispatch_state", state.dispatch_state, name)
     for name, read, value in state.readings:
-        test = "equals" if isinstance(value, (int, str, torch.dtype, type(None))) else "is"
+        test = (
+            "equals"
+            if isinstance(value, (int, str, torch.dtype, torch.device, type(None)))
+            else "is"
+        )
         tree.add(tree.root.child(("call", read)), guard, test, value, name)
 
 

@@ -134,6 +134,18 @@ GRAD_REQUIRED: Final = Reason(
     why="gradients inside a compiled function are not captured yet",
     remedy="compute gradients outside the compiled function",
 )
+RANDOM_STATE: Final = Reason(
+    name="random-state",
+    what="`{operation}`",
+    why="it reads or sets the state of a random generator, which a graph does not carry",
+    remedy="seed outside the compiled function, or draw from the default generator",
+)
+TENSOR_KIND: Final = Reason(
+    name="tensor-kind",
+    what="`{operation}` on {tensor}",
+    why="a graph holds plain tensors: strided, not quantised, of torch.Tensor's own class",
+    remedy="convert it outside the compiled function",
+)
 USER_BREAK: Final = Reason(
     name="user-break",
     what="fusewright.graph_break() was called",

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from fusewright.capture.handlers import builtins, containers, library, polyfills, torch_functions
+from fusewright.capture.handlers import (
+    builtins,
+    containers,
+    library,
+    polyfills,
+    torch_functions,
+    torch_modes,
+)
 from fusewright.capture.handlers.registry import handles, polyfill
 
 __all__ = [
@@ -13,4 +20,5 @@ __all__ = [
     "polyfill",
     "polyfills",
     "torch_functions",
+    "torch_modes",
 ]

@@ -20,21 +20,6 @@ PURE.update({
     torch.broadcast_shapes, torch.cuda.is_available, torch.backends.mps.is_available,
 })  # fmt: skip
 
-STATE_QUERIES = (
-    torch.is_grad_enabled,
-    torch.is_inference_mode_enabled,
-    torch.is_autocast_enabled,
-    torch.is_autocast_cache_enabled,
-    torch.get_autocast_dtype,
-    torch.get_default_dtype,
-    torch.get_default_device,
-    torch.are_deterministic_algorithms_enabled,
-    torch.is_anomaly_enabled,
-    torch.cuda.is_current_stream_capturing,
-    *torch_compat.STATE_QUERIES,
-)
-"""Functions whose answer the global-state guard covers: asked for real."""
-
 
 @handles(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
 def is_compiling(interpreter: Interpreter) -> Value:
@@ -44,38 +29,6 @@ def is_compiling(interpreter: Interpreter) -> Value:
 @handles(torch.compiler.is_exporting, torch.jit.is_scripting, torch.jit.is_tracing)
 def is_exporting(interpreter: Interpreter) -> Value:
     return FALSE
-
-
-def _query(function: Any) -> Any:
-    def ask(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-        known = [argument.constant() for argument in arguments]
-        named = {name: value.constant() for name, value in keywords.items()}
-        return interpreter.new(function(*known, **named))
-
-    return ask
-
-
-for _function in STATE_QUERIES:
-    handles(_function)(_query(_function))
-
-
-def _mode_setter(function: Any, current: Any) -> Any:
-    """A switch of a global mode: made for real while tracing (undone at its end), and by a node of
-    the graph.
-    """
-
-    def switch(interpreter: Interpreter, *arguments: Value) -> None:
-        known = [argument.constant() for argument in arguments]
-        if current(*known[:-1]) != known[-1]:
-            function(*known)
-            interpreter.add_effect(function, known)
-
-    return switch
-
-
-handles(torch_compat.set_grad_enabled)(
-    _mode_setter(torch_compat.set_grad_enabled, torch.is_grad_enabled)
-)
 
 
 @handles(*torch_compat.TORCH_FUNCTION_QUERIES)

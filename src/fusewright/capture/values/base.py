@@ -261,8 +261,8 @@ class Interpreter(Protocol):
     def read_all(self, values: Iterable[Value]) -> None:
         """Read all items of existing containers, so that `to_python` knows them."""
 
-    def add_effect(self, function: Any, arguments: Sequence[Any]) -> None:
-        """Put a call with constant arguments in the graph for what it does, not for its result."""
+    def add_effect(self, function: Any, arguments: Sequence[Any]) -> Any:
+        """Put a call with constant arguments in the graph for what it does; its node."""
 
     def call_tensor_method(
         self, tensor: Any, name: str, arguments: list[Value], keywords: dict[str, Value]

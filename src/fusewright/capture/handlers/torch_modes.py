@@ -1,0 +1,137 @@
+"""Torch's modes under capture: gradients, autocast, defaults, inference mode, random state.
+
+A mode is changed for real while tracing, so that fakes behave under it (capture puts it back), and
+by a node of the graph, so that whoever runs or traces the graph behaves alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.capture import reasons
+from fusewright.capture.handlers.registry import handles
+from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.regions import InferenceRegionValue
+from fusewright.modes import SETTERS
+
+STATE_QUERIES = (
+    torch.is_grad_enabled,
+    torch.is_inference_mode_enabled,
+    torch.is_autocast_enabled,
+    torch.is_autocast_cache_enabled,
+    torch.get_autocast_dtype,
+    torch.get_default_dtype,
+    torch.get_default_device,
+    torch.are_deterministic_algorithms_enabled,
+    torch.is_anomaly_enabled,
+    torch.cuda.is_current_stream_capturing,
+    *torch_compat.STATE_QUERIES,
+)
+"""Functions whose answer the global-state guard covers: asked for real."""
+
+
+def _query(function: Callable[..., Any]) -> Any:
+    def ask(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+        known = [argument.constant() for argument in arguments]
+        named = {name: value.constant() for name, value in keywords.items()}
+        return interpreter.new(function(*known, **named))
+
+    return ask
+
+
+for _function in STATE_QUERIES:
+    handles(_function)(_query(_function))
+
+
+def _setter(function: Callable[..., Any], current: Callable[..., Any]) -> Any:
+    def switch(interpreter: Interpreter, *arguments: Value) -> None:
+        known = [argument.constant() for argument in arguments]
+        if current(*known[:-1]) != known[-1]:
+            function(*known)
+            interpreter.add_effect(function, known)
+
+    return switch
+
+
+for _function, _current in SETTERS.items():
+    handles(_function)(_setter(_function, _current))
+
+
+# -- autocast -------------------------------------------------------------------------------------
+
+
+@handles(torch.autocast_increment_nesting)
+def increment_nesting(interpreter: Interpreter) -> Value:
+    return interpreter.new(torch.autocast_increment_nesting())
+
+
+@handles(torch.autocast_decrement_nesting)
+def decrement_nesting(interpreter: Interpreter) -> Value:
+    return interpreter.new(torch.autocast_decrement_nesting())
+
+
+@handles(torch.clear_autocast_cache)
+def clear_autocast_cache(interpreter: Interpreter) -> None:
+    torch.clear_autocast_cache()
+    interpreter.add_effect(torch.clear_autocast_cache, [])
+
+
+# -- default devices ------------------------------------------------------------------------------
+
+
+@handles(torch.device.__enter__)
+def enter_device(interpreter: Interpreter, device: Value) -> Value:
+    """`with torch.device(…)`: the graph's factory calls name their device, so that it needs no
+    node.
+    """
+    torch.device.__enter__(device.constant())
+    return device
+
+
+@handles(torch.device.__exit__)
+def leave_device(interpreter: Interpreter, device: Value, *exception: Value) -> None:
+    torch.device.__exit__(device.constant(), None, None, None)
+
+
+# -- inference mode -------------------------------------------------------------------------------
+
+
+_REGION = "_inference_mode_context"
+"""The attribute of a `torch.inference_mode` object that keeps what it entered."""
+
+
+@handles(torch.inference_mode.__enter__)
+def enter_inference_mode(interpreter: Interpreter, owner: Value) -> None:
+    mode = interpreter.attribute(owner, "mode").constant()
+    entered = torch_compat.enter_inference_mode(mode)
+    node = interpreter.add_effect(torch_compat.enter_inference_mode, [mode])
+    interpreter.set_attribute(owner, _REGION, InferenceRegionValue(entered, node))
+
+
+@handles(torch.inference_mode.__exit__)
+def leave_inference_mode(interpreter: Interpreter, owner: Value, *exception: Value) -> None:
+    region = interpreter.attribute(owner, _REGION)
+    assert isinstance(region, InferenceRegionValue), "a region outlives no graph break"
+    torch_compat.leave_inference_mode(region.entered)
+    interpreter.add_effect(torch_compat.leave_inference_mode, [region.node])
+
+
+# -- random state ---------------------------------------------------------------------------------
+
+
+def _refusal(name: str) -> Any:
+    def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+        raise interpreter.unsupported(reasons.RANDOM_STATE, operation=name)
+
+    return refuse
+
+
+for _name in ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"):
+    handles(getattr(torch, _name))(_refusal(f"torch.{_name}"))
+for _name in ("__new__", "manual_seed", "seed", "initial_seed", "get_state", "set_state"):
+    handles(getattr(torch.Generator, _name))(_refusal(f"torch.Generator.{_name}"))
+handles(torch.random.fork_rng)(_refusal("torch.random.fork_rng"))

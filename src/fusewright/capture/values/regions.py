@@ -1,0 +1,27 @@
+"""Objects that stand for a region of code in which a mode of torch's thread is on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusewright.capture.values.base import Value
+
+
+class InferenceRegionValue(Value):
+    """What `torch.inference_mode` enters and leaves.
+
+    It cannot be made again in generated code, where it would have to be left by the frame that
+    entered it; a graph break inside leaves the frame to run as it is.
+    """
+
+    __slots__ = ("entered", "node")
+
+    def __init__(self, entered: Any, node: Any) -> None:
+        super().__init__(None)
+        self.entered = entered
+        """Torch's own object, entered for tracing."""
+        self.node = node
+        """The graph's node that enters the region."""
+
+    def python_type(self) -> type:
+        return type(self.entered)

@@ -1,0 +1,335 @@
+"""Torch's global modes under capture: gradients, autocast, defaults, random state, is_compiling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tests.capture.torch_cases import Cases
+
+X = torch.arange(12.0).reshape(3, 4) / 5 - 1
+G = X.clone().requires_grad_()
+W = torch.eye(4)
+
+cases = Cases()
+
+# -- gradients ------------------------------------------------------------------------------------
+
+
+@cases(G)
+def no_grad_context(x: Any) -> Any:
+    with torch.no_grad():
+        y = x * 2
+        inside = torch.is_grad_enabled()
+        with torch.enable_grad():
+            z = x * 3
+    return y, z, inside, torch.is_grad_enabled(), x * 4
+
+
+@cases(G)
+def no_grad_decorator(x: Any) -> Any:
+    @torch.no_grad()
+    def frozen(v: Any) -> Any:
+        return v * 2
+
+    @torch.enable_grad()
+    def live(v: Any) -> Any:
+        return v * 2
+
+    @torch.set_grad_enabled(False)
+    def other(v: Any) -> Any:
+        return v * 3
+
+    return frozen(x), live(x), other(x), x + 1
+
+
+@torch.no_grad()
+def _frozen(x: Any) -> Any:
+    return x * 2
+
+
+@torch.no_grad
+def _frozen_plainly(x: Any) -> Any:
+    return x * 2
+
+
+@cases(G)
+def decorated_outside(x: Any) -> Any:
+    return _frozen(x) + x, _frozen(x), _frozen_plainly(x)
+
+
+@cases(G)
+def set_grad_context(x: Any) -> Any:
+    with torch.set_grad_enabled(False):
+        y = x * 2
+    with torch.set_grad_enabled(mode=True):
+        z = x * 2
+    return y, z
+
+
+@cases(G)
+def set_grad_call(x: Any) -> Any:
+    torch.set_grad_enabled(False)
+    y = x * 2
+    torch.set_grad_enabled(True)
+    return y, x * 3
+
+
+@cases(G)
+def leave_grad_mode_changed(x: Any) -> Any:
+    y = x * 2
+    torch.set_grad_enabled(False)
+    return y, x * 3
+
+
+@cases(G)
+def grad_mode_restored_by_exception(x: Any) -> Any:
+    try:
+        with torch.no_grad():
+            y = x * 2
+            raise ValueError("left early")
+    except ValueError:
+        return y, x * 3, torch.is_grad_enabled()
+
+
+@cases(X)
+def inference_mode(x: Any) -> Any:
+    with torch.inference_mode():
+        y = x * 2
+        inside = torch.is_inference_mode_enabled()
+    return y.sum().is_inference(), inside, torch.is_inference_mode_enabled()
+
+
+@cases(G)
+def inference_mode_off(x: Any) -> Any:
+    with torch.inference_mode(False):
+        return x * 2
+
+
+@cases(G, breaks="grad-required")
+def backward(x: Any) -> Any:
+    y = (x * 2).sum()
+    y.backward()
+    return y.detach(), x.grad * 2
+
+
+@cases(G, breaks="grad-required")
+def autograd_grad(x: Any) -> Any:
+    y = (x * x).sum()
+    (g,) = torch.autograd.grad(y, x)
+    return g * 2
+
+
+@cases(G, breaks="grad-required")
+def retain_gradient(x: Any) -> Any:
+    y = x * 2
+    y.retain_grad()
+    return y * 3
+
+
+@cases(G, breaks="grad-required")
+def tensor_hook(x: Any) -> Any:
+    y = x * 2
+    y.register_hook(lambda g: g * 2)
+    return y * 3
+
+
+@cases(lambda: (_with_gradient(),))
+def read_gradient(x: Any) -> Any:
+    return x.grad * 2 if x.grad is not None else x
+
+
+@cases(lambda: (_with_gradient(),))
+def clear_gradient(x: Any) -> Any:
+    x.grad = None
+    return x * 2, x.grad is None
+
+
+def _with_gradient() -> Any:
+    x = X.clone().requires_grad_()
+    (x * x).sum().backward()
+    return x
+
+
+@cases(X)
+def no_gradient_yet(x: Any) -> Any:
+    return x.grad, x * 2
+
+
+@cases(G)
+def anomaly_queries(x: Any) -> Any:
+    return x * 2, torch.is_anomaly_enabled(), torch.is_grad_enabled()
+
+
+# -- autocast -------------------------------------------------------------------------------------
+
+
+@cases(X, W)
+def autocast_context(x: Any, w: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ w
+        inside = torch.is_autocast_enabled("cpu")
+        with torch.autocast("cpu", enabled=False):
+            z = y.float() @ w
+    return y, z, inside, torch.is_autocast_enabled("cpu"), x @ w
+
+
+@cases(X, W)
+def autocast_for_another_device(x: Any, w: Any) -> Any:
+    with torch.autocast("cuda", enabled=False):
+        return x @ w
+
+
+@cases(X, W)
+def autocast_older_names(x: Any, w: Any) -> Any:
+    with torch.amp.autocast("cpu", torch.float16):
+        return x @ w, torch.get_autocast_dtype("cpu")
+
+
+@cases(X, W)
+def autocast_decorator(x: Any, w: Any) -> Any:
+    @torch.autocast("cpu", dtype=torch.bfloat16)
+    def product(a: Any, b: Any) -> Any:
+        return a @ b
+
+    return product(x, w), x @ w
+
+
+@cases(X, W)
+def autocast_with_gradients(x: Any, w: Any) -> Any:
+    w = w * 1
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        y = torch.nn.functional.linear(x, w)
+    return y
+
+
+@cases(G, W.clone().requires_grad_())
+def autocast_gradients(x: Any, w: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.nn.functional.linear(x, w).float().sum()
+
+
+@cases(torch.tensor(1.0), X, W, breaks="branch-on-tensor")
+def break_inside_autocast(s: Any, x: Any, w: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ w
+        if s > 0:
+            y = y @ w
+        return y @ w
+
+
+@cases(torch.tensor(1.0), G, breaks="branch-on-tensor")
+def break_inside_no_grad(s: Any, x: Any) -> Any:
+    with torch.no_grad():
+        y = x * 2
+        y = y + 1 if s > 0 else y - 1
+        z = x * 3
+    return y, z, x * 4
+
+
+# -- defaults -------------------------------------------------------------------------------------
+
+
+@cases(X)
+def default_dtype(x: Any) -> Any:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    y = torch.ones(4)
+    torch.set_default_dtype(before)
+    return x + y, y, torch.get_default_dtype(), torch.tensor(1.5)
+
+
+@cases(X)
+def leave_default_dtype_changed(x: Any) -> Any:
+    torch.set_default_dtype(torch.float64)
+    return x + torch.ones(4), torch.tensor(0.5)
+
+
+@cases(X)
+def device_context(x: Any) -> Any:
+    with torch.device("cpu"):
+        y = torch.ones(4)
+    with torch.device("meta"):
+        z = torch.ones(4)
+    return x + y, z.device
+
+
+@cases(X)
+def deterministic(x: Any) -> Any:
+    return x * (2 if torch.are_deterministic_algorithms_enabled() else 3)
+
+
+# -- random state ---------------------------------------------------------------------------------
+
+
+@cases(X)
+def draws(x: Any) -> Any:
+    return (
+        torch.rand(3), torch.randn_like(x), torch.randint(0, 5, (4,)), torch.randperm(5),
+        torch.nn.functional.dropout(x, 0.5), torch.bernoulli(x.sigmoid()), torch.normal(x, 1.0),
+        torch.empty(3).uniform_(), torch.empty(3).normal_(), torch.multinomial(x.sigmoid(), 2),
+    )  # fmt: skip
+
+
+@cases(X, breaks="random-state")
+def seed_inside(x: Any) -> Any:
+    torch.manual_seed(7)
+    return x + torch.rand(4)
+
+
+@cases(lambda: (X, torch.Generator().manual_seed(3)), breaks="tensor-to-unknown")
+def generator_argument(x: Any, generator: Any) -> Any:
+    return x + torch.rand(4, generator=generator)
+
+
+@cases(X, breaks="random-state")
+def generator_made_inside(x: Any) -> Any:
+    generator = torch.Generator()
+    generator.manual_seed(5)
+    return x + torch.rand(4, generator=generator)
+
+
+@cases(X, breaks="random-state")
+def save_and_restore(x: Any) -> Any:
+    state = torch.get_rng_state()
+    a = torch.rand(4)
+    torch.set_rng_state(state)
+    return x + a, torch.rand(4)
+
+
+@cases(X, breaks="random-state")
+def forked_random_state(x: Any) -> Any:
+    with torch.random.fork_rng():
+        a = torch.rand(4)
+    return x + a, torch.rand(4)
+
+
+@cases(X, breaks="random-state")
+def initial_seed(x: Any) -> Any:
+    return x + (torch.initial_seed() % 3)
+
+
+# -- what code asks about where it runs -----------------------------------------------------------
+
+
+@cases(X)
+def scripting_queries(x: Any) -> Any:
+    return (
+        torch.jit.is_scripting(), torch.jit.is_tracing(), torch.compiler.is_exporting(),
+        torch.cuda.is_available(), torch.backends.mps.is_available(), x,
+    )  # fmt: skip
+
+
+def test_is_compiling_is_answered_truthfully() -> None:
+    from fusewright import api
+
+    def ask(x: Any) -> Any:
+        return x + 1, torch.compiler.is_compiling()
+
+    assert ask(X)[1] is False
+    assert api.compile(ask, backend="eager", fullgraph=True)(X)[1] is True
+    assert torch.compiler.is_compiling() is False
+
+
+test_program = cases.test()
