@@ -245,6 +245,8 @@ _PLAIN_TESTS = {
     GuardKind.DICT_CONTAINS: "contains",
     GuardKind.DICT_ABSENT: "lacks",
     GuardKind.SET_EQUALS: "members",
+    GuardKind.ATTRIBUTE_ABSENT: "lacks_attribute",
+    GuardKind.PRESENT: "present",
     GuardKind.CLASS_ABSENT: "type_lacks",
 }
 """The kinds that are one test of the object itself."""

@@ -51,6 +51,12 @@ class GuardKind(enum.Enum):
     ABSENT = "absent"
     """`expected not in x.__dict__`."""
 
+    ATTRIBUTE_ABSENT = "attribute absent"
+    """`x` has no attribute named `expected`; only where asking runs no user code."""
+
+    PRESENT = "present"
+    """There is something at the source: it may be handed on, whatever it is."""
+
     CLASS_ABSENT = "class absent"
     """No class in the method resolution order of class `x` has an attribute named `expected`."""
 

@@ -166,6 +166,13 @@ static bool check_lacks_attribute(GuardTest *test, PyObject *value, MetObjects *
     return attribute == NULL && PyErr_ExceptionMatches(PyExc_AttributeError);
 }
 
+/* An object that is not there fails before its tests are run. */
+static bool check_present(GuardTest *Py_UNUSED(test), PyObject *Py_UNUSED(value),
+                          MetObjects *Py_UNUSED(met))
+{
+    return true;
+}
+
 static bool check_type_lacks(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
     return PyType_Check(value) && _PyType_Lookup((PyTypeObject *)value, test->expected) == NULL;
@@ -403,6 +410,7 @@ static const TestKind test_kinds[] = {
     {"members", check_members, build_members},
     {"has_attribute", check_has_attribute, build_object},
     {"lacks_attribute", check_lacks_attribute, build_object},
+    {"present", check_present, build_object},
     {"type_lacks", check_type_lacks, build_object},
     {"code", check_code, build_identity},
     {"tensor", check_tensor, build_tensor},
@@ -430,7 +438,7 @@ int guard_test_build(GuardTest *test, PyObject *description)
 
 bool guard_test_is_settled(const GuardTest *test)
 {
-    if (test->check == check_is) {
+    if (test->check == check_is || test->check == check_present) {
         return true;
     }
     if (test->check == check_type) { /* instances of other classes may change their class */

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.capture.soundness import kinds
+from tests.capture.soundness import callables, kinds, objects, tensors
 
-KINDS = kinds.KINDS
+KINDS = (*kinds.KINDS, *objects.KINDS, *callables.KINDS, *tensors.KINDS)

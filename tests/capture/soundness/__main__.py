@@ -25,7 +25,7 @@ def main() -> int:
     start = time.perf_counter()
     counts: collections.Counter[str] = collections.Counter()
     for case in (all_cases if arguments.all else chosen_cases)(KINDS):
-        if not all(word in case.name for word in arguments.words):
+        if not all(word in f" {case.name} " for word in arguments.words):
             continue
         counts["cases"] += 1
         try:

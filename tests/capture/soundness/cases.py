@@ -133,7 +133,7 @@ class Report:
 
 
 def check(case: Case) -> Report:
-    """Run a case; AssertionError where a call of the compiled function disagrees with the function."""
+    """Run a case; AssertionError where the compiled function disagrees with the function."""
     value = case.kind.make()
     with SITES[case.site](case.kind.reads[case.read], value) as site:
         compiled = api.compile(site.function, backend="eager")

@@ -87,7 +87,7 @@ TEXT = Kind(
         "startswith": lambda v, x: x + 1 if v.startswith("r") else x - 1,
         "truth": lambda v, x: x + 1 if v else x - 1,
         "as a key": lambda v, x: {"relu": x, "sin": -x}[v],
-        "iterated": lambda v, x: [c for c in v],
+        "iterated": lambda v, x: [c + "." for c in v],
         "hasattr": lambda v, x: x + 1 if hasattr(v, "upper") else x - 1,
     },
     others={
@@ -146,7 +146,7 @@ SEQUENCE_READS = {
     "star call": lambda v, x: (lambda *a: x + len(a) + a[0])(*v),
     "isinstance": lambda v, x: x + 1 if isinstance(v, (list, tuple)) else x - 1,
     "enumerate": lambda v, x: [(i, item * x) for i, item in enumerate(v)],
-    "zip": lambda v, x: [(a, b) for a, b in zip(v, v[1:])],
+    "zip": lambda v, x: [(a, b) for a, b in zip(v, [5, 6], strict=False)],
     "max": lambda v, x: x + max(v),
     "view": lambda v, x: x.new_zeros(v),
     "iterator": lambda v, x: x + next(iter(v)),

@@ -1,4 +1,4 @@
-"""The places from which a compiled function may get a value; in each, another value can replace it."""
+"""The places from which a compiled function may get a value, and how to put another one there."""
 
 from __future__ import annotations
 

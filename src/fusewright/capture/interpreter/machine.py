@@ -39,7 +39,14 @@ from fusewright.capture.interpreter.frame import Frame, Program, load_program
 from fusewright.capture.interpreter.opcodes import OPCODES, unknown_opcode
 from fusewright.capture.interpreter.wrapping import IDENTITY_TYPES, new_value, wrap_object
 from fusewright.capture.reasons import Reason
-from fusewright.capture.sources import ConstantSource, DictItemSource, ModuleSource, Source
+from fusewright.capture.sources import (
+    AttributeSource,
+    ConstantSource,
+    DictItemSource,
+    ItemSource,
+    ModuleSource,
+    Source,
+)
 from fusewright.capture.values.base import MISSING, NotConstant, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import CONSTANT_TYPES, NONE, ConstantValue, is_constant
@@ -53,7 +60,7 @@ from fusewright.capture.values.functions import (
 from fusewright.capture.values.iterators import GeneratorValue
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.modules import ModuleValue
-from fusewright.capture.values.objects import ExceptionValue, ObjectValue
+from fusewright.capture.values.objects import IMMUTABLE_TYPE, ExceptionValue, ObjectValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.errors import Location, Unsupported
@@ -138,6 +145,8 @@ class Machine:
         self._programs: dict[int, Program] = {}
         self._tensors: dict[int, TensorValue] = {}
         """Tensors of the graph by the identity of their fakes."""
+        self._constants: list[ConstantValue] = []
+        """Constants that have a source, and no guard until they are looked at."""
         self._locations: dict[tuple[str, int], Location] = {}
         self.guard(GuardKind.GLOBAL_STATE, None)
 
@@ -190,6 +199,9 @@ class Machine:
         """Guard that objects which are different now stay so, where it matters: tensors, and what
         the program changes.
         """
+        for constant in self._constants:
+            if constant.is_unread:
+                self.guard(GuardKind.PRESENT, constant.source)
         changed = {value.cls for value in self.mutated.values() if isinstance(value, ObjectValue)}
         groups: dict[type, list[Source]] = {}
         for value in self._values.values():
@@ -230,7 +242,9 @@ class Machine:
                 self.guard(GuardKind.EQUALS, source, object)
                 return new_value(self, object)
             pending = lambda: self.guard(GuardKind.EQUALS, source, object)  # noqa: E731
-            return ConstantValue(object, source, pending)
+            constant = ConstantValue(object, source, pending)
+            self._constants.append(constant)
+            return constant
         found = self._values.get(id(object))
         if found is None:
             found = wrap_object(self, object, source)
@@ -297,18 +311,31 @@ class Machine:
         found = self._class_attributes.get(key)
         if found is None:
             raw = find_class_attribute(cls, name)
-            source = None if raw is MISSING else class_attribute_source(cls, name)
-            if source is not None and not is_constant(raw):
+            source = class_attribute_source(cls, name)
+            if raw is MISSING:
+                source = None
+                if not cls.__flags__ & IMMUTABLE_TYPE:
+                    self.guard(GuardKind.CLASS_ABSENT, ConstantSource(cls), name)
+            elif source is not None and not is_constant(raw):
                 self.guard(GuardKind.IDENTITY, source, raw)
             found = self._class_attributes[key] = (raw, source)
         return found
 
-    def own_attribute(self, cls: type, name: str) -> tuple[Any, Source | None]:
-        raw = cls.__dict__[name]
-        source = class_attribute_source(cls, name)
-        if source is not None and not is_constant(raw):
-            self.guard(GuardKind.IDENTITY, source, raw)
-        return raw, source
+    def attribute_after(self, cls: type, after: type, name: str) -> tuple[Any, Source | None]:
+        order = cls.__mro__
+        order_source = AttributeSource(ConstantSource(cls), "__mro__")
+        for index in range(order.index(after) + 1, len(order)):
+            owner = order[index]
+            if not owner.__flags__ & IMMUTABLE_TYPE:
+                self.guard(GuardKind.IDENTITY, ItemSource(order_source, index), owner)
+                if name not in owner.__dict__:
+                    self.guard(GuardKind.ABSENT, ConstantSource(owner), name)
+            if name in owner.__dict__:
+                raw, source = owner.__dict__[name], class_attribute_source(owner, name)
+                if source is not None and not is_constant(raw):
+                    self.guard(GuardKind.IDENTITY, source, raw)
+                return raw, source
+        return MISSING, None
 
     def bind(self, raw: Any, source: Source | None, instance: Value | None, cls: type) -> Value:
         return bind(self, raw, source, instance, cls)

@@ -203,8 +203,10 @@ class Interpreter(Protocol):
         has no hash.
         """
 
-    def own_attribute(self, cls: type, name: str) -> tuple[Any, Source | None]:
-        """What a class itself holds for a name it has, unbound, and where; guarded."""
+    def attribute_after(self, cls: type, after: type, name: str) -> tuple[Any, Source | None]:
+        """What the first class behind `after` in the method resolution order of `cls` holds for a
+        name, unbound (or MISSING), and where; guarded.
+        """
 
     def class_attribute(self, cls: type, name: str) -> tuple[Any, Source | None]:
         """What the class or a base holds for a name, unbound (or MISSING), and where; guarded."""

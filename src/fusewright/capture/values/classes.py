@@ -8,10 +8,10 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from fusewright.capture import reasons
-from fusewright.capture.sources import AttributeSource, Source
+from fusewright.capture.sources import AttributeSource, ConstantSource, Source
 from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
 from fusewright.capture.values.functions import Namespace
-from fusewright.capture.values.objects import is_data_descriptor
+from fusewright.capture.values.objects import IMMUTABLE_TYPE, is_data_descriptor
 
 
 class ClassValue(Value):
@@ -72,7 +72,10 @@ class ClassValue(Value):
             interpreter.raise_error(AttributeError, *error.args)
         if name == "__dict__" and self.source is not None:
             return interpreter.wrap(dict(part), AttributeSource(self.source, name))
-        return interpreter.new(part)
+        if self.cls.__flags__ & IMMUTABLE_TYPE:
+            return interpreter.new(part)
+        source = AttributeSource(ConstantSource(self.cls), name)
+        return interpreter.wrap(part, source)
 
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
         raise interpreter.unsupported(
@@ -105,14 +108,10 @@ class SuperValue(Value):
             case _:
                 start = self.instance.python_type()
                 bound_to = self.instance
-        order = start.__mro__
-        for cls in order[order.index(self.after) + 1 :]:
-            if name in cls.__dict__:
-                raw, source = interpreter.own_attribute(cls, name)
-                if bound_to is None and isinstance(raw, classmethod):
-                    return interpreter.bind(raw, source, None, start)
-                return interpreter.bind(raw, source, bound_to, start)
-        interpreter.raise_error(AttributeError, f"'super' object has no attribute {name!r}")
+        raw, source = interpreter.attribute_after(start, self.after, name)
+        if raw is MISSING:
+            interpreter.raise_error(AttributeError, f"'super' object has no attribute {name!r}")
+        return interpreter.bind(raw, source, bound_to, start)
 
     def parts(self) -> Sequence[Value]:
         return (self.instance,)

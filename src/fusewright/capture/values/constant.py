@@ -78,6 +78,11 @@ class ConstantValue(Value):
             pending()
         return self._value
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether nobody looked at the object, so that nothing guards it."""
+        return self._pending is not None
+
     def python_type(self) -> type:
         return type(self.value)
 

@@ -26,7 +26,7 @@ from fusewright.capture.sources import (
     Source,
 )
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, Value
-from fusewright.capture.values.constant import ConstantValue, is_constant
+from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.objects import ObjectValue
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
-from fusewright.capture.sources import AttributeSource, ConstantSource, InstanceSource, Source
+from fusewright.capture.sources import AttributeSource, InstanceSource, Source
 from fusewright.capture.values.base import (
     MISSING,
     Interpreter,
@@ -128,6 +128,8 @@ class ObjectValue(Value):
         try:
             part = getattr(self.object, name)
         except AttributeError as error:
+            if self.source is not None:
+                interpreter.guard(GuardKind.ATTRIBUTE_ABSENT, self.source, name)
             interpreter.raise_error(AttributeError, *error.args)
         if self.source is None:
             return interpreter.new(part)
@@ -175,8 +177,6 @@ class ObjectValue(Value):
             return value
         if raw is not MISSING:
             return interpreter.bind(raw, source, self, self.cls)
-        if not self.cls.__flags__ & IMMUTABLE_TYPE:
-            interpreter.guard(GuardKind.CLASS_ABSENT, ConstantSource(self.cls), name)
         interpreter.raise_error(
             AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}"
         )
