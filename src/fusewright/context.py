@@ -25,19 +25,27 @@ class CompileContext:
 
     options: Options = field(default_factory=Options)
     timings: dict[str, float] = field(default_factory=dict)
-    """Seconds spent by stage, in the order in which the stages ran."""
+    """Seconds spent by stage, in the order in which the stages began; what ran inside another one
+    is `outer.inner`, and counts in both.
+    """
 
     notes: list[Note] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
+    _open: list[str] = field(default_factory=list)
+    """The stages that are running."""
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Add the time of the enclosed block to stage `name`."""
+        self._open.append(name)
+        full_name = ".".join(self._open)
         start = time.perf_counter()
+        self.timings.setdefault(full_name, 0.0)
         try:
             yield
         finally:
-            self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - start
+            self.timings[full_name] += time.perf_counter() - start
+            self._open.pop()
 
     def fresh(self, prefix: str) -> str:
         """A name not given out before in this compile: `prefix0`, `prefix1`, …"""

@@ -97,9 +97,14 @@ def why_disabled(function: Any) -> str | None:
     """The reason given for a function that must not be captured, "" where none was given; None for
     other functions. Torch's own `disable` counts.
     """
-    if getattr(function, TORCH_DISABLED, False):
+    if torch_disabled(function):
         return getattr(function, f"{TORCH_DISABLED}_msg", None) or ""
     return getattr(function, DISABLE_REASON, None)
+
+
+def torch_disabled(function: Any) -> bool:
+    """Whether torch's own `disable` made a function: what it calls is not to be compiled."""
+    return bool(getattr(function, TORCH_DISABLED, False))
 
 
 @handles(native.Disabled.__call__)

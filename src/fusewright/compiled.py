@@ -1,0 +1,195 @@
+"""What `compile` returns: a function or a module that is compiled when it is called, and otherwise
+is what it was.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import inspect
+import types
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from fusewright.capture.handlers import handles
+from fusewright.capture.trace import CALL_MODULE, root_call
+from fusewright.compiler import Compiler
+
+Recompile = Callable[[Any], Any]
+"""Compiles another target with the settings of this one: `compile` with its keywords bound."""
+
+
+class CompiledFunction:
+    """A callable that is compiled when it is called. Attributes are those of the original, which
+    is `__wrapped__`.
+    """
+
+    def __init__(self, function: Callable[..., Any], compiler: Compiler, again: Recompile) -> None:
+        functools.update_wrapper(self, function)
+        self.__wrapped__ = function
+        self.compiler = compiler
+        self._again = again
+        self._root, self._bound, _ = root_call(function, (), {})
+        compiler.root = self._root.__code__
+        # By these names torch.compile finds what to compile in place of a wrapper.
+        self._torchdynamo_orig_callable = function
+        self._torchdynamo_wrapper_id = id(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.compiler.call(self._root, (*self._bound, *args), kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
+        """A function is its own copy, as in Python; a method or an object with state is not."""
+        copied = copy.deepcopy(self.__wrapped__, memo)
+        return self if copied is self.__wrapped__ else self._again(copied)  # type: ignore[no-any-return]
+
+    def __reduce__(self) -> Any:
+        """By name where the name leads here, as for a decorated function; else the original and how
+        it was compiled.
+        """
+        if _named_object(self) is self:
+            return self.__qualname__
+        return self._again, (self.__wrapped__,)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.__wrapped__!r}>"
+
+
+def _named_object(function: Any) -> Any:
+    """What a function's module and qualified name lead to; None where they lead nowhere."""
+    try:
+        found: Any = importlib.import_module(function.__module__)
+        for name in function.__qualname__.split("."):
+            found = getattr(found, name)
+    except (AttributeError, ImportError, TypeError, ValueError):
+        return None
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Behind:
+    """What stands behind a compiled module, whose `__dict__` is the module's."""
+
+    module: torch.nn.Module
+    compiler: Compiler
+    again: Recompile
+
+
+_MODULES: Final[weakref.WeakKeyDictionary[Any, _Behind]] = weakref.WeakKeyDictionary()
+
+
+class CompiledModule:
+    """What a compiled module's class adds to the module's class."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        behind = _MODULES[self]
+        return behind.compiler.call(CALL_MODULE, (behind.module, *args), kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        behind = _MODULES[self]
+        return behind.again(copy.deepcopy(behind.module, memo))
+
+    def __copy__(self) -> Any:
+        behind = _MODULES[self]
+        return behind.again(copy.copy(behind.module))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        behind = _MODULES[self]
+        return behind.again, (behind.module,)
+
+
+def compiled_module(
+    module: torch.nn.Module, compiler: Compiler, again: Recompile
+) -> torch.nn.Module:
+    """A second face of `module`: an object that shares its `__dict__` and is called compiled.
+
+    Sharing the dictionary makes every attribute, parameter, buffer, hook and mode the same in
+    both, with the module's own keys in `state_dict`.
+    """
+    cls = type(module)
+    namespace = {"__slots__": (), "__module__": cls.__module__, "__doc__": cls.__doc__}
+    face: Any = type(cls.__name__, (CompiledModule, cls), namespace)
+    compiled = object.__new__(face)
+    object.__setattr__(compiled, "__dict__", module.__dict__)
+    _MODULES[compiled] = _Behind(module, compiler, again)
+    return compiled  # type: ignore[no-any-return]
+
+
+def compiler_of(target: Any) -> Compiler:
+    """The compiler behind a compiled function, method or module. TypeError: it is none of these."""
+    match target:
+        case CompiledFunction():
+            return target.compiler
+        case CompiledModule():
+            return _MODULES[target].compiler
+        case types.MethodType(__func__=CompiledFunction(compiler=compiler)):
+            return compiler
+        case _:
+            raise TypeError(f"{target!r} is not compiled")
+
+
+def recompile_of(target: Any) -> Recompile:
+    """Compiles another target as this one was. TypeError: it is not compiled."""
+    if isinstance(target, CompiledModule):
+        return _MODULES[target].again
+    compiler_of(target)
+    return getattr(target, "__func__", target)._again  # type: ignore[no-any-return]
+
+
+def is_compiled(target: Any) -> bool:
+    """Whether `compiler_of` knows a target."""
+    return isinstance(getattr(target, "__func__", target), CompiledFunction | CompiledModule)
+
+
+def original_of(target: Any) -> Any:
+    """What was compiled, by us or by torch.compile; the target itself when it was not."""
+    match target:
+        case CompiledFunction():
+            return target.__wrapped__
+        case CompiledModule():
+            return _MODULES[target].module
+        case types.MethodType(__func__=CompiledFunction() as compiled):
+            return types.MethodType(compiled.__wrapped__, target.__self__)
+        case torch.nn.Module():
+            return getattr(target, "_orig_mod", target)
+        case _ if getattr(target, "_torchdynamo_wrapper_id", None) == id(target):
+            return target._torchdynamo_orig_callable
+        case _:
+            return target
+
+
+def suspended_kind(function: Callable[..., Any]) -> str | None:
+    """What a function is called whose frame its caller resumes piece by piece, which cannot be
+    compiled; None for others.
+    """
+    flags: Mapping[int, str] = {
+        inspect.CO_GENERATOR: "a generator",
+        inspect.CO_COROUTINE: "a coroutine",
+        inspect.CO_ASYNC_GENERATOR: "an asynchronous generator",
+    }
+    root, _, _ = root_call(function, (), {})
+    return next((kind for flag, kind in flags.items() if root.__code__.co_flags & flag), None)
+
+
+@handles(CompiledFunction.__call__)
+def _inline_compiled_function(interpreter: Any, compiled: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compiled code met while capturing belongs to the capture: its original is inlined."""
+    original = interpreter.attribute(compiled, "__wrapped__")
+    return interpreter.call(original, list(args), kwargs)
+
+
+@handles(CompiledModule.__call__)
+def _inline_compiled_module(interpreter: Any, compiled: Any, *args: Any, **kwargs: Any) -> Any:
+    call, source = interpreter.class_attribute(torch.nn.Module, "__call__")
+    bound = interpreter.bind(call, source, compiled, compiled.python_type())
+    return interpreter.call(bound, list(args), kwargs)

@@ -1,0 +1,463 @@
+"""Compiles the frames of one compiled function or module: captures each, hands its graph to the
+backend, keeps what was made, and tells what happened.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import types
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from torch import fx
+
+from fusewright.backends.registry import Backend
+from fusewright.capture import Capture, NotCaptured, capture_call
+from fusewright.capture.directives import runs_as_written, torch_disabled
+from fusewright.capture.guard_set import GuardFailure, GuardSet, build_guards
+from fusewright.capture.guards import Guard
+from fusewright.capture.left_alone import is_left_alone
+from fusewright.capture.resume import ResumeTable
+from fusewright.capture.trace import CALL_MODULE
+from fusewright.config import Options
+from fusewright.errors import (
+    BackendCompilerFailed,
+    FusewrightError,
+    Location,
+    RecompileLimitExceeded,
+    Unsupported,
+)
+from fusewright.events import (
+    BackendFailed,
+    CaptureFinished,
+    CaptureStarted,
+    EventLog,
+    FailedGuard,
+    GraphBreak,
+    GraphCompiled,
+    LimitReached,
+    RanEagerly,
+    Recompiled,
+)
+from fusewright.logs import log_text
+from fusewright.native import Entry, Frame, FrameCompiler
+
+GUARD_ROUNDS: Final = 20
+"""How often guards are run to measure what a call pays for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How one function or module is compiled."""
+
+    backend: Backend
+    """With the user's mode and options bound."""
+
+    backend_name: str
+    fullgraph: bool = False
+    options: Options = field(default_factory=Options)
+    """Those of the front end."""
+
+    name: str | None = None
+    """What reports call it; None: by its own name."""
+
+    @property
+    def refuses(self) -> bool:
+        """Whether what cannot be captured is an error."""
+        return self.fullgraph or self.options.strict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compilation:
+    """What one capture and compilation made, for reports."""
+
+    function: str
+    """Qualified name of the captured function."""
+
+    place: Location
+    """Where it is defined, or for the rest of a function after a graph break, where that begins."""
+
+    capture_seconds: float
+    """Time to trace the frame to a graph."""
+
+    backend_seconds: float
+    """Time that the backend took."""
+
+    finish_seconds: float
+    """Time to write the new function and its guards."""
+
+    stage_seconds: Mapping[str, float]
+    """The backend's time by stage; empty where the backend does not tell."""
+
+    operators: Mapping[str, int]
+    """How often the graph calls each torch function or method, by name."""
+
+    node_count: int
+    """Nodes of the captured graph, inputs and output included."""
+
+    input_count: int
+    """Tensors that the graph reads: arguments, parameters, buffers."""
+
+    guards: GuardSet
+    """The guards under which the result is used; `guards.table()` prints them."""
+
+    guard_seconds: float | None
+    """Time that the guards take in one call, where it was measured."""
+
+    compiled: Callable[..., Any] | None
+    """What the backend returned; None where there was nothing to compile."""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Time by stage, in order."""
+        backend = self.stage_seconds or {"backend": self.backend_seconds}
+        return {"capture": self.capture_seconds, **backend, "guards": self.finish_seconds}
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most that planned buffers hold at one time; None where the backend does not tell."""
+        return getattr(getattr(self.compiled, "record", None), "peak_bytes", None)
+
+
+class Compiler:
+    """Compiles the frames of one compiled function or module, and keeps what it made."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.capture_count = 0
+        """How many times a frame was captured: 1, and 1 for each recompilation."""
+        self.compilations: list[Compilation] = []
+        self.events = EventLog()
+        self.measures_guards = False
+        """Whether the cost of guards is measured when they are made."""
+        self.resumes = ResumeTable()
+        self.root: types.CodeType = CALL_MODULE.__code__
+        """The code of the function that is compiled, wherever it stands."""
+        options = settings.options
+        self.frames = FrameCompiler(
+            self._compile_frame,
+            options.recompile_limit + settings.refuses,  # The error is raised at each call.
+            options.accumulated_recompile_limit,
+            self._limit_reached,
+        )
+        self._warned: set[str] = set()
+        _COMPILERS.add(self)
+
+    def call(
+        self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """`function(*args, **kwargs)`, compiled."""
+        return self.frames.call(function, args, kwargs)
+
+    def reset(self) -> None:
+        """Forget everything compiled."""
+        self.frames.reset()
+        self._warned.clear()
+        self.compilations.clear()
+        self.events.clear()
+
+    # -- one frame -------------------------------------------------------------------------------
+
+    def _compile_frame(self, frame: Frame) -> Entry | None:
+        """What to run in place of a frame, and the guards under which to run it. None: run it as
+        it is.
+        """
+        if torch_disabled(frame.function):
+            return Entry(frame.function, None)
+        if runs_as_written(frame.code):
+            return None
+        if is_left_alone(frame.code) and frame.code is not self.root:
+            return None
+        about = _About.frame(frame, self.resumes)
+        self._tell_recompilation(frame, about)
+        self.capture_count += 1
+        with _COLLECTOR_PAUSE:
+            return self._compile(frame, about)
+
+    def _compile(self, frame: Frame, about: _About) -> Entry:
+        self.events.add(CaptureStarted(**about.fields))
+        start = time.perf_counter()
+        try:
+            capture = capture_call(
+                cast(types.FunctionType, frame.function),
+                frame.locals,
+                None if self.settings.refuses else self.resumes,
+            )
+        except NotCaptured as failure:
+            return self._uncaptured(frame, about, failure.guards, failure.error)
+        captured = time.perf_counter()
+        operators = _operator_counts(capture.graph_module.graph)
+        count = sum(operators.values())
+        self.events.add(CaptureFinished(**about.fields, seconds=captured - start, operators=count))
+        node_count = len(capture.graph_module.graph.nodes)
+        compiled = None if capture.is_empty else self._run_backend(capture, about)
+        ready = time.perf_counter()
+        try:
+            function = capture.finish(compiled)
+        except Unsupported as error:
+            return self._uncaptured(frame, about, capture.guards, error)
+        guards = build_guards(capture.guards, frame.code)
+        compilation = Compilation(
+            function=about.name,
+            place=about.place,
+            capture_seconds=captured - start,
+            backend_seconds=ready - captured,
+            finish_seconds=time.perf_counter() - ready,
+            stage_seconds=_stage_seconds(compiled),
+            operators=operators,
+            node_count=node_count,
+            input_count=len(capture.inputs),
+            guards=guards,
+            guard_seconds=_guard_seconds(guards, frame) if self.measures_guards else None,
+            compiled=compiled,
+        )
+        self._tell_result(capture, compilation, about)
+        return Entry(function, guards.program, guards, capture.graph_break is not None)
+
+    def _run_backend(self, capture: Capture, about: _About) -> Callable[..., Any]:
+        """What the backend makes of a captured graph. Raises BackendCompilerFailed."""
+        try:
+            compiled = self.settings.backend(capture.graph_module, capture.inputs)
+            if not callable(compiled):
+                raise TypeError(f"it returned {compiled!r}, which cannot be called")
+        except Exception as error:
+            raised = self._backend_failure(error, about)
+            raise raised from (error.__cause__ if raised is error else error)
+        return compiled
+
+    def _backend_failure(self, error: Exception, about: _About) -> FusewrightError:
+        """The error to raise for what a backend raised; it is told."""
+        location = getattr(error, "location", None)
+        message = f"{type(error).__name__}: {error}"
+        self.events.add(
+            BackendFailed(
+                **about.fields,
+                backend=self.settings.backend_name,
+                stage=getattr(error, "stage", "backend"),
+                location=location,
+                message=message,
+            )
+        )
+        if isinstance(error, FusewrightError):
+            return error
+        at = location or about.place
+        return BackendCompilerFailed(self.settings.backend_name, "backend", at, message)
+
+    def _uncaptured(
+        self, frame: Frame, about: _About, guards: Sequence[Guard], error: Unsupported | None
+    ) -> Entry:
+        """Run the program as it is whenever these guards hold: it raises, or it does what cannot
+        be captured.
+        """
+        if error is not None:
+            if self.settings.refuses:
+                raise error from None
+            self._run_eagerly(about, error.what, error.location)
+        function = cast(types.FunctionType, frame.function)
+        kept = build_guards(guards, frame.code)
+        return Entry(function, kept.program, kept, True)
+
+    # -- what happened ---------------------------------------------------------------------------
+
+    def _tell_result(self, capture: Capture, compilation: Compilation, about: _About) -> None:
+        """Keep what was made, and tell of it."""
+        self.compilations.append(compilation)
+        operators = sum(compilation.operators.values())
+        if compilation.compiled is not None:
+            self.events.add(
+                GraphCompiled(
+                    **about.fields,
+                    backend=self.settings.backend_name,
+                    operators=operators,
+                    inputs=compilation.input_count,
+                    guards=len(compilation.guards.checks),
+                    stages=compilation.seconds,
+                    peak_bytes=compilation.peak_bytes,
+                )
+            )
+        log_text("guards", lambda: f"{about.title}\n{compilation.guards.table()}")
+        if capture.graph_break is not None:
+            error = capture.graph_break.error
+            self.events.add(
+                GraphBreak(
+                    **about.fields,
+                    reason=error.reason,
+                    what=error.what,
+                    remedy=error.remedy,
+                    location=error.location,
+                    stack=error.stack,
+                    operators_before=operators,
+                )
+            )
+
+    def _tell_recompilation(self, frame: Frame, about: _About) -> None:
+        """Say why none of the entries could be used. RecompileLimitExceeded: there are too many,
+        and running eagerly is not allowed.
+        """
+        if not frame.entries:
+            return
+        failures = _failures(frame)
+        limit = self.settings.options.recompile_limit
+        if self.settings.refuses and len(frame.entries) >= limit:
+            failing = str(_most_frequent(failures) or "unknown")
+            raise RecompileLimitExceeded(about.name, about.place, "recompile_limit", limit, failing)
+        self.events.add(Recompiled(**about.fields, failures=failures))
+
+    def _limit_reached(self, frame: Frame, accumulated: bool) -> None:
+        """Told by the frame hook, once a code: it gets no more entries."""
+        about = _About.frame(frame, self.resumes)
+        option = "accumulated_recompile_limit" if accumulated else "recompile_limit"
+        limit = getattr(self.settings.options, option)
+        event = LimitReached(
+            **about.fields,
+            limit=limit,
+            option=option,
+            failure=_most_frequent(_failures(frame)),
+        )
+        self.events.add(event)
+        self._warn(
+            f"{event}\n  other calls run eagerly; options={{{option!r}: …}} raises the limit"
+        )
+
+    def _run_eagerly(self, about: _About, what: str, location: Location | None) -> None:
+        event = RanEagerly(**about.fields, what=what, location=location)
+        self.events.add(event)
+        self._warn(
+            f"{event}\n  what is called from there may still be compiled. "
+            "fullgraph=True or FUSEWRIGHT_STRICT=1 makes this an error"
+        )
+
+    def _warn(self, text: str) -> None:
+        """Warn, once a compiler."""
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(f"fusewright: {text}", RuntimeWarning, stacklevel=4)
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """The function that a frame belongs to, as users know it."""
+
+    name: str
+    place: Location
+
+    @classmethod
+    def frame(cls, frame: Frame, resumes: ResumeTable) -> _About:
+        """The captured function; for a call of a module, or of another callable, that one."""
+        code = frame.code
+        if code is not CALL_MODULE.__code__:
+            return cls(code.co_qualname, Location(code.co_filename, _first_line(code, resumes)))
+        target = frame.locals["self"]
+        name = getattr(target, "__qualname__", None) or type(target).__qualname__
+        method = getattr(type(target), "forward", None) or type(target).__call__
+        code = getattr(method, "__code__", code)
+        return cls(name, Location(code.co_filename, code.co_firstlineno))
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What every event begins with."""
+        return {"function": self.name, "place": self.place}
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}  {self.place.file}:{self.place.line}"
+
+
+def _first_line(code: types.CodeType, resumes: ResumeTable) -> int:
+    """Where a function begins, or goes on after a graph break."""
+    first = code.co_firstlineno
+    original, _ = resumes.locate(code, 0)
+    if original is code:
+        return first
+    lines = (line for _, _, line in code.co_lines() if line is not None)
+    return next((line for line in lines if line != first), first)
+
+
+def _operator_counts(graph: fx.Graph) -> Counter[str]:
+    """How often a graph calls each torch function or method, by name."""
+    calls = (node.target for node in graph.nodes if node.op.startswith("call_"))
+    return Counter(getattr(target, "__name__", str(target)) for target in calls)
+
+
+def _failures(frame: Frame) -> tuple[FailedGuard, ...]:
+    """Why no entry of a frame's code holds, last used first; those without a reason left out."""
+    found = (entry.detail.explain(frame.locals, frame.function) for entry in frame.entries)
+    return tuple(_in_words(failure) for failure in found if failure is not None)
+
+
+def _in_words(failure: GuardFailure) -> FailedGuard:
+    return FailedGuard(
+        expression=failure.expression,
+        expected=failure.expected,
+        found=failure.found,
+        location=failure.location,
+    )
+
+
+def _most_frequent(failures: Sequence[FailedGuard]) -> FailedGuard | None:
+    """A failure of the expression that fails most often."""
+    if not failures:
+        return None
+    (expression, _), *_ = Counter(failure.expression for failure in failures).most_common()
+    return next(failure for failure in failures if failure.expression == expression)
+
+
+def _stage_seconds(compiled: Any) -> Mapping[str, float]:
+    """The backend's time by stage, where what it returned has a record; inner stages left out."""
+    timings = getattr(getattr(compiled, "record", None), "timings", {})
+    return {name: spent for name, spent in timings.items() if "." not in name}
+
+
+def _guard_seconds(guards: GuardSet, frame: Frame) -> float | None:
+    """Seconds that the guards take for this frame; the least of several rounds."""
+    times = []
+    for _ in range(GUARD_ROUNDS):
+        start = time.perf_counter()
+        holds = guards.check(frame.locals, frame.function)
+        times.append(time.perf_counter() - start)
+        if not holds:
+            return None
+    return min(times)
+
+
+class _CollectorPause:
+    """Keeps the garbage collector from scanning the whole process while any thread compiles.
+
+    Compiling makes objects by the ten thousands, few of them garbage; a full collection beside a
+    large library takes longer than capturing a model.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._was_enabled = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._was_enabled = gc.isenabled()
+                gc.disable()
+            self._users += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._was_enabled:
+                gc.enable()
+
+
+_COLLECTOR_PAUSE = _CollectorPause()
+
+_COMPILERS: weakref.WeakSet[Compiler] = weakref.WeakSet()
+
+
+def reset() -> None:
+    """Forget all compiled code of this process; the next calls compile again."""
+    for compiler in list(_COMPILERS):
+        compiler.reset()

@@ -1,0 +1,285 @@
+"""What a compiler did, as an object with fields whose `str()` is for a person in a hurry."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from fusewright.capture.guard_set import Check, GuardSet
+from fusewright.capture.guard_words import expected_in_words
+from fusewright.capture.guards import GuardKind
+from fusewright.compiler import Compilation, Compiler
+from fusewright.errors import Location
+from fusewright.events import (
+    BackendFailed,
+    Event,
+    GraphBreak,
+    LimitReached,
+    RanEagerly,
+    Recompiled,
+)
+
+_Event = TypeVar("_Event", bound=Event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardReport:
+    """One fact that must hold for a graph to be used again."""
+
+    kind: str
+    """What is compared: `tensor`, `type`, `equals`, …"""
+
+    group: str
+    """What it is about: `tensors`, `modes`, `globals` or `objects`."""
+
+    expression: str
+    """What is read, as the user would write it."""
+
+    expected: str
+    location: Location | None
+    """The user's line that made it matter."""
+
+    def __str__(self) -> str:
+        because = f"   because of {self.location}" if self.location else ""
+        return f"{self.expression}: {self.expected}{because}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphReport:
+    """One graph: a function, or the rest of one after a graph break."""
+
+    function: str
+    place: Location
+    """Where it begins."""
+
+    operators: Mapping[str, int]
+    """How often it calls each torch function or method."""
+
+    inputs: int
+    """Tensors that it reads."""
+
+    guards: tuple[GuardReport, ...]
+    guard_seconds: float | None
+    """What running the guards costs a call; None where it was not measured."""
+
+    stage_seconds: Mapping[str, float]
+    """Time to make it, by stage."""
+
+    peak_bytes: int | None
+    """The most that planned buffers hold at one time; None where the backend does not tell."""
+
+    @property
+    def operator_count(self) -> int:
+        """Calls in the graph."""
+        return sum(self.operators.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """All that happened since compiling began."""
+
+    function: str
+    """Qualified name of the function, or the class of the module."""
+
+    place: Location | None
+    """Where it is defined; None before the first call."""
+
+    graphs: tuple[GraphReport, ...]
+    breaks: tuple[GraphBreak, ...]
+    recompiles: tuple[Recompiled, ...]
+    limits: tuple[LimitReached, ...]
+    fallbacks: tuple[RanEagerly, ...]
+    failures: tuple[BackendFailed, ...]
+    stage_seconds: Mapping[str, float]
+    """Time to compile, by stage, all graphs together."""
+
+    peak_bytes: int | None
+    """The most that the buffers of any one graph hold."""
+
+    result: Any = field(default=None, repr=False)
+    """What the call returned."""
+
+    @property
+    def guards(self) -> tuple[GuardReport, ...]:
+        """Those of all graphs, in order."""
+        return tuple(guard for graph in self.graphs for guard in graph.guards)
+
+    @property
+    def guard_seconds(self) -> float | None:
+        """What running the guards of all graphs costs; None where it was not measured."""
+        measured = [graph.guard_seconds for graph in self.graphs]
+        return sum(measured) if measured and None not in measured else None  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        breaks, recompiles = _merged(self.breaks), _merged(self.recompiles)
+        events = (*self.limits, *self.fallbacks, *self.failures)
+        sections = (
+            [self._headline(len(breaks))],
+            _columns([_graph_row(number, graph) for number, graph in enumerate(self.graphs, 1)]),
+            *(_break_lines(n, found, times) for n, (found, times) in enumerate(breaks, 1)),
+            *(_recompile_lines(n, found) for n, (found, _) in enumerate(recompiles, 1)),
+            *([shorten_paths(str(event))] for event in events),
+            self._guard_lines(),
+            self._time_lines(),
+        )
+        return "\n\n".join("\n".join(lines) for lines in sections if lines)
+
+    def _headline(self, breaks: int) -> str:
+        where = f"  {_place(self.place)}" if self.place else ""
+        if self.place is None:
+            return f"{self.function}        nothing is compiled yet"
+        counts = (
+            _count(len(self.graphs), "graph"),
+            _count(breaks, "break"),
+            _count(len(self.recompiles), "recompile"),
+        )
+        return f"{self.function}{where}        {', '.join(counts)}"
+
+    def _guard_lines(self) -> list[str]:
+        guards = self.guards
+        if not guards:
+            return []
+        groups = Counter(guard.group for guard in guards)
+        parts = ", ".join(_count(n, group.removesuffix("s")) for group, n in groups.most_common())
+        cost = f", {1e6 * self.guard_seconds:.1f} µs a call" if self.guard_seconds else ""
+        return [f"guards {len(guards)}{cost}: {parts}      (.guards lists them with their lines)"]
+
+    def _time_lines(self) -> list[str]:
+        if not self.stage_seconds:
+            return []
+        total = sum(self.stage_seconds.values())
+        parts = (f"{name} {_duration(spent)}" for name, spent in self.stage_seconds.items())
+        memory = f"; buffers {self.peak_bytes / 2**20:.1f} MiB" if self.peak_bytes else ""
+        return [f"compiled in {_duration(total)}: {', '.join(parts)}{memory}"]
+
+
+def explain_compiler(compiler: Compiler, function: str, result: Any = None) -> Explanation:
+    """What a compiler has done so far, for the function of this name."""
+    events = tuple(compiler.events)
+    compilations = tuple(compiler.compilations)
+    graphs = tuple(_graph_report(one) for one in compilations if one.compiled is not None)
+    seconds: Counter[str] = Counter()
+    for compilation in compilations:
+        seconds.update(compilation.seconds)
+    peaks = [graph.peak_bytes for graph in graphs if graph.peak_bytes is not None]
+    return Explanation(
+        function=function,
+        place=events[0].place if events else None,
+        graphs=graphs,
+        breaks=_of_kind(events, GraphBreak),
+        recompiles=_of_kind(events, Recompiled),
+        limits=_of_kind(events, LimitReached),
+        fallbacks=_of_kind(events, RanEagerly),
+        failures=_of_kind(events, BackendFailed),
+        stage_seconds=seconds,
+        peak_bytes=max(peaks, default=None),
+        result=result,
+    )
+
+
+def _of_kind(events: Sequence[Event], kind: type[_Event]) -> tuple[_Event, ...]:
+    return tuple(event for event in events if isinstance(event, kind))
+
+
+def _graph_report(compilation: Compilation) -> GraphReport:
+    return GraphReport(
+        function=compilation.function,
+        place=compilation.place,
+        operators=compilation.operators,
+        inputs=compilation.input_count,
+        guards=_guard_reports(compilation.guards),
+        guard_seconds=compilation.guard_seconds,
+        stage_seconds=compilation.seconds,
+        peak_bytes=compilation.peak_bytes,
+    )
+
+
+def _guard_reports(guards: GuardSet) -> tuple[GuardReport, ...]:
+    """One for each fact: a tensor's class, which is tested apart, belongs to the tensor's own."""
+    return tuple(
+        GuardReport(
+            kind=check.kind.value,
+            group=_group(check),
+            expression=check.expression,
+            expected=expected_in_words(check.test, check.value),
+            location=check.location,
+        )
+        for check in guards.checks
+        if check.kind is not GuardKind.TENSOR or check.test == "tensor"
+    )
+
+
+def _group(check: Check) -> str:
+    if isinstance(check.subject, str):
+        return "modes"
+    if check.kind is GuardKind.TENSOR:
+        return "tensors"
+    source = check.subject
+    while source.base is not None:
+        source = source.base
+    return "objects" if source.step[0] in ("local", "cell") else "globals"
+
+
+def _merged(events: Sequence[_Event]) -> list[tuple[_Event, int]]:
+    """Events that say the same, once each, with their number."""
+    counts = Counter(str(event) for event in events)
+    first = {str(event): event for event in reversed(events)}
+    return [(first[text], times) for text, times in counts.items()]
+
+
+def _graph_row(number: int, graph: GraphReport) -> tuple[str, ...]:
+    operators, inputs = _count(graph.operator_count, "operator"), _count(graph.inputs, "input")
+    return (f"graph {number}", graph.function, _place(graph.place), f"{operators}, {inputs}")
+
+
+def _break_lines(number: int, found: GraphBreak, times: int) -> list[str]:
+    place = found.location or found.place
+    repeated = f"   ({times} times)" if times > 1 else ""
+    return [
+        f"break {number}  {_place(place)}  {place.text}".rstrip(),
+        f"  {found.what}   [{found.reason}]{repeated}",
+        f"  graph before: {_count(found.operators_before, 'operator')}",
+        *([f"  to keep one graph: {found.remedy}"] if found.remedy else []),
+    ]
+
+
+def _recompile_lines(number: int, found: Recompiled) -> list[str]:
+    if not found.failures:
+        return [f"recompile {number}  {found.function}: each guard holds now"]
+    first, *others = (shorten_paths(str(failure)) for failure in found.failures)
+    return [f"recompile {number}  {first}", *(f"  and for an older version, {o}" for o in others)]
+
+
+def _place(location: Location) -> str:
+    return shorten_paths(f"{location.file}:{location.line}")
+
+
+def shorten_paths(text: str) -> str:
+    """`text` with files below the working directory, or below a place that Python imports from,
+    told from there.
+    """
+    folders = sorted({os.getcwd(), *filter(os.path.isabs, sys.path)}, key=len, reverse=True)
+    for folder in folders:
+        text = text.replace(os.path.join(folder, ""), "")
+    return text
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1e3 * seconds:.1f} ms"
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Rows with their cells aligned, the last one as it comes."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)] if rows else []
+    return [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    ]
