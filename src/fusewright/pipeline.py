@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import fx
 
-from fusewright.aot import trace_inference, with_results
+from fusewright.aot import (
+    AtenGraph,
+    default_partition,
+    interpreter,
+    needs_gradients,
+    trace_inference,
+    trace_training,
+    with_gradients,
+    with_results,
+)
 from fusewright.context import CompileContext
+from fusewright.errors import BackendCompilerFailed
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.lines import Line
 from fusewright.ir.program import ExternKernel
@@ -19,7 +31,7 @@ from fusewright.ir.verify_lines import verify_lines
 from fusewright.kernels import KernelSet, define_kernels
 from fusewright.logs import log_text
 from fusewright.lower import calling_order, lower
-from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record
+from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record, Training
 from fusewright.runtime.loader import load_module
 from fusewright.schedule import schedule as fuse
 from fusewright.schedule.lifetimes import last_uses
@@ -30,14 +42,54 @@ from fusewright.wrapper import emit_python, generate_lines, peak_bytes, plan_mem
 def compile_graph(
     graph_module: fx.GraphModule, example_inputs: Sequence[Any], context: CompileContext
 ) -> CompiledGraph:
-    """Compile a torch-level graph for inference; the result takes the graph's inputs and returns a
-    tuple.
+    """Compile a torch-level graph; the result takes the graph's inputs and returns a tuple.
+
+    Where an input requires grad, and gradients are on, the results have a history as in eager,
+    whose backward is compiled when it is first run.
     """
-    check = context.options.verify
+    if needs_gradients(example_inputs):
+        return _compile_training(graph_module, example_inputs, context)
 
     with context.stage("aot"):  # Torch calls become functional ATen operators.
         graph = trace_inference(graph_module, example_inputs, context)
-        log_text("aten", lambda: str(graph.graph))
+
+    compiled = compile_aten(graph, context)
+    return replace(compiled, run=with_results(graph, compiled.run))
+
+
+def _compile_training(
+    graph_module: fx.GraphModule, example_inputs: Sequence[Any], context: CompileContext
+) -> CompiledGraph:
+    """Compile the forward half of a graph now, the backward half when it is first run."""
+    with context.stage("aot"):
+        joint = trace_training(graph_module, example_inputs, context)
+        with context.stage("partition"):
+            partition = default_partition(joint)
+
+    training = Training(saved_bytes=partition.saved_bytes)
+
+    def compile_backward() -> Callable[[list[Any]], Sequence[Any]]:
+        backward_context = CompileContext(options=context.options)
+        try:
+            training.backward = compile_aten(partition.backward, backward_context)
+        except Exception as error:
+            if context.options.strict:
+                raise stage_failure(error, backward_context) from error
+            warn_of_eager(error, "the backward half of a graph")
+            return interpreter(partition.backward)
+        return training.backward.run
+
+    compiled = compile_aten(partition.forward, context)
+    run = with_gradients(partition, compiled.run, compile_backward)
+    return replace(compiled, run=run, training=training)
+
+
+def compile_aten(graph: AtenGraph, context: CompileContext) -> CompiledGraph:
+    """Compile a functional ATen graph; the result takes a list of its inputs, and gives its
+    outputs.
+    """
+    check = context.options.verify
+    log_text("aten", lambda: str(graph.graph))
 
     with context.stage("lower"):  # Operators become loop bodies, or library calls.
         program = lower(graph, context)
@@ -67,7 +119,27 @@ def compile_graph(
 
     call = calling_order(graph.placeholders, program).around(module.call)
     record = _record(schedule, kernels, lines, context)
-    return CompiledGraph(run=with_results(graph, call), path=module.path, record=record)
+    return CompiledGraph(run=call, path=module.path, record=record)
+
+
+def stage_failure(error: Exception, context: CompileContext) -> BackendCompilerFailed:
+    """The error that names the stage in which `error` was raised."""
+    stage = list(context.timings)[-1] if context.timings else "start"
+    location = getattr(error, "location", None)
+    return BackendCompilerFailed("fusewright", stage, location, str(error))
+
+
+def warn_of_eager(error: Exception, what: str) -> None:
+    """Warn that `what` runs eagerly because of `error`."""
+    location = getattr(error, "location", None)
+    text = f"{type(error).__name__}: {error}".strip()
+    at = "" if location is None or str(location) in text else f" (at {location})"
+    warnings.warn(
+        f"fusewright runs {what} eagerly, since it cannot compile it{at}: {text}\n"
+        "FUSEWRIGHT_STRICT=1 makes this an error.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def _record(

@@ -460,7 +460,6 @@ GRAPH_MODULES = frozenset(
     {
         "torch.nn.functional",
         "torch.functional",
-        "torch._tensor",
         "torch._lowrank",
         "torch._linalg_utils",
     }
@@ -478,6 +477,13 @@ def is_operator_in_c(function: Any) -> bool:
     if owner is None:  # a static method of the class that holds most of them
         return str(function.__qualname__).startswith("_VariableFunctionsClass.")
     return getattr(owner, "__name__", None) in _OPERATOR_MODULES
+
+
+def is_access_to_absent_data(error: RuntimeError) -> bool:
+    """Whether `error` is what C++ raises when it is given a tensor without data, where it looks for
+    the data.
+    """
+    return "data is not allocated yet" in str(error) or "Cannot access data pointer" in str(error)
 
 
 def is_module_bookkeeping(function: object) -> bool:

@@ -2,14 +2,15 @@
 compiled from it.
 
 Read in this order: `graph` (what comes out), `tracer`, `mutations`, `decompositions`,
-`functionalize`, `results`, the clean-up passes, `runtime`.
+`functionalize`, `results`, the clean-up passes, `runtime`; then for training `joint`, `partition`,
+`training`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -20,15 +21,34 @@ from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.decompositions import DECOMPOSITIONS
 from fusewright.aot.graph import AtenGraph as AtenGraph
 from fusewright.aot.interpret import interpreter as interpreter
+from fusewright.aot.joint import JointGraph as JointGraph
+from fusewright.aot.joint import trace_joint
+from fusewright.aot.partition import Partition as Partition
+from fusewright.aot.partition import PartitionFunction as PartitionFunction
+from fusewright.aot.partition import default_partition as default_partition
 from fusewright.aot.results import finish_graph
 from fusewright.aot.runtime import with_results as with_results
 from fusewright.aot.symbols import SYMBOLIC
 from fusewright.aot.tracer import Fakes, trace
+from fusewright.aot.training import with_gradients as with_gradients
 from fusewright.context import CompileContext
 from fusewright.fake import FakeMode, FakeTensor
 from fusewright.torch_compat import TorchFakes, torch_fake_mode
 
-__all__ = ["AtenGraph", "interpreter", "trace_inference", "with_results"]
+__all__ = [
+    "AtenGraph",
+    "JointGraph",
+    "Partition",
+    "PartitionFunction",
+    "default_partition",
+    "has_symbols",
+    "interpreter",
+    "needs_gradients",
+    "trace_inference",
+    "trace_training",
+    "with_gradients",
+    "with_results",
+]
 
 
 def trace_inference(
@@ -42,17 +62,51 @@ def trace_inference(
     user's line, for what cannot be traced.
     """
     fakes, inputs = _fake_inputs(example_inputs)
-    composites = fakes.composites() if isinstance(fakes, TorchFakes) else nullcontext()
-    with context.stage("trace"), composites:
+    with context.stage("trace"), _composites(fakes):
         program = trace(module, inputs, fakes, DECOMPOSITIONS)
     with context.stage("functionalize"):
-        graph = finish_graph(program, fakes)
+        graph = finish_graph(program, inputs, fakes)
     with context.stage("clean up"):
-        merge_common_subexpressions(graph.graph)
-        remove_dead_code(graph.graph)
-        used = {str(node.target) for node in graph.graph.find_nodes(op="get_attr")}
-        constants = {name: value for name, value in graph.constants.items() if name in used}
-    return dataclasses.replace(graph, constants=constants)
+        return dataclasses.replace(graph, constants=_clean_up(graph))
+
+
+def trace_training(
+    module: fx.GraphModule, example_inputs: Sequence[Any], context: CompileContext
+) -> JointGraph:
+    """The functional ATen graph of `module` and of its gradient with respect to those of
+    `example_inputs` that require grad.
+
+    `example_inputs`: as for `trace_inference`. Raises `Unsupported`, naming the user's line, for
+    what cannot be traced or differentiated.
+    """
+    interior = [
+        isinstance(value, torch.Tensor) and value.requires_grad and not value.is_leaf
+        for value in example_inputs
+    ]
+    fakes, inputs = _fake_inputs(example_inputs)
+    with context.stage("trace"), _composites(fakes):
+        graph = trace_joint(module, inputs, interior, fakes)
+    with context.stage("clean up"):
+        return dataclasses.replace(graph, constants=_clean_up(graph))
+
+
+def _composites(fakes: Fakes) -> AbstractContextManager[None]:
+    return fakes.composites() if isinstance(fakes, TorchFakes) else nullcontext()
+
+
+def _clean_up(graph: AtenGraph | JointGraph) -> dict[str, torch.Tensor]:
+    """Merge equal calls and drop dead ones; gives the constants that are still read."""
+    merge_common_subexpressions(graph.graph)
+    remove_dead_code(graph.graph)
+    used = {str(node.target) for node in graph.graph.find_nodes(op="get_attr")}
+    return {name: value for name, value in graph.constants.items() if name in used}
+
+
+def needs_gradients(example_inputs: Sequence[Any]) -> bool:
+    """Whether a call with these inputs has results that eager would give a history."""
+    return torch.is_grad_enabled() and any(
+        isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
+    )
 
 
 def _fake_inputs(example_inputs: Sequence[Any]) -> tuple[Fakes, list[Any]]:
@@ -60,13 +114,16 @@ def _fake_inputs(example_inputs: Sequence[Any]) -> tuple[Fakes, list[Any]]:
 
     Torch's own mode is used only where a size is symbolic; it takes several times as long.
     """
+    example_inputs = [
+        float(value) if isinstance(value, torch.SymFloat) else value for value in example_inputs
+    ]
     for value in example_inputs:
         if isinstance(value, FakeTensor):
-            return value.fake_mode, list(example_inputs)
+            return value.fake_mode, example_inputs
     if any(has_symbols(value) for value in example_inputs):
         torch_mode = torch_fake_mode(example_inputs)
         if torch_mode is not None:
-            return TorchFakes(torch_mode), list(example_inputs)
+            return TorchFakes(torch_mode), example_inputs
     mode = FakeMode()
     return mode, [
         mode.fake_distinct(value) if isinstance(value, torch.Tensor) else value

@@ -80,6 +80,9 @@ class TracedProgram:
     results: list[Any]
     """Leaves of the result: nodes, or literal values."""
 
+    values: list[Any]
+    """The same leaves as the program sees them: fakes with their autograd history."""
+
     structure: Any
     symbols: SymbolNodes
     has_mutations: bool

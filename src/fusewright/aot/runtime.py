@@ -14,6 +14,7 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.aot.specs import (
+    Detached,
     FromGraph,
     FromInput,
     Leaf,
@@ -34,11 +35,24 @@ def with_results(graph: AtenGraph, compiled: Compiled) -> Callable[[list[Any]], 
     """`compiled`, which computes `graph`, as a function from the program's inputs (one list) to its
     results.
     """
-    plain = tuple(FromGraph(position) for position in range(len(graph.results)))
-    whole = len(graph.results) == len(graph.outputs)
-    nested = graph.structure is not None
-    if graph.results == plain and whole and not (nested or graph.bases or graph.inputs_with_bits):
+    if returns_results(graph, len(graph.outputs)):
         return compiled
+    return arranged(graph, compiled)
+
+
+def returns_results(graph: AtenGraph, count: int) -> bool:
+    """Whether the first `count` outputs of `graph` are the program's results as they stand."""
+    plain = tuple(FromGraph(position) for position in range(count))
+    nested = graph.structure is not None
+    return graph.results == plain and not (nested or graph.bases or graph.inputs_with_bits)
+
+
+def arranged(
+    graph: AtenGraph, compiled: Compiled, tracked: frozenset[int] = frozenset()
+) -> Callable[[list[Any]], Any]:
+    """`with_results` where there is something to do; mutations of the inputs `tracked` are copied
+    back with gradients on, as part of the autograd history.
+    """
     kept_indices = _inputs_needed_afterwards(graph)
     bases, mutated, structure = graph.bases, graph.mutated_inputs, graph.structure
     results, with_bits = graph.results, graph.inputs_with_bits
@@ -49,9 +63,12 @@ def with_results(graph: AtenGraph, compiled: Compiled) -> Callable[[list[Any]], 
         inputs.extend([_storage_base(base, inputs) for base in bases])
         kept = {index: inputs[index] for index in kept_indices}
         outputs = compiled(inputs)
-        with torch.no_grad():
-            for index, value in zip(mutated, outputs, strict=False):
+        for index, value in zip(mutated, outputs, strict=False):
+            if index in tracked and torch.is_grad_enabled():
                 kept[index].copy_(value)
+            else:
+                with torch.no_grad():
+                    kept[index].copy_(value)
         made: dict[ResultSpec, Any] = {}
         leaves = [_result(spec, kept, outputs, made) for spec in results]
         return tuple(leaves) if structure is None else _rebuilt(structure, leaves)
@@ -63,7 +80,11 @@ def _inputs_needed_afterwards(graph: AtenGraph) -> tuple[int, ...]:
     needed = set(graph.mutated_inputs)
     for spec in graph.results:
         match spec:
-            case FromInput(index) | ViewOf(base=FromInput(index)):
+            case (
+                FromInput(index)
+                | ViewOf(base=FromInput(index))
+                | Detached(base=FromInput(index) | ViewOf(base=FromInput(index)))
+            ):
                 needed.add(index)
             case _:
                 pass
@@ -89,6 +110,8 @@ def _result(
             if spec not in made:  # one view however often it is returned
                 made[spec] = _view(spec, _result(base, kept, outputs, made), outputs)
             return made[spec]
+        case Detached(base):
+            return _result(base, kept, outputs, made).detach()
 
 
 def _view(spec: ViewOf, base: torch.Tensor, outputs: Sequence[Any]) -> torch.Tensor:

@@ -53,7 +53,14 @@ class Literal:
     value: Any
 
 
-ResultSpec = FromGraph | FromInput | ViewOf | Literal
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """What `base` is, without its autograd history: the program detached it."""
+
+    base: FromGraph | FromInput | ViewOf
+
+
+ResultSpec = FromGraph | FromInput | ViewOf | Detached | Literal
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ functionaliser small.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -64,6 +64,14 @@ class Recorder(TorchDispatchMode):
         self.origin: dict[str, Any] = {}
         """`meta` entries of the nodes recorded next: location, stack_trace, module_path."""
 
+        self.follows_autograd = False
+        """Whether operators that the autograd engine calls get the origin of the operator that they
+        differentiate.
+        """
+
+        self._origins: dict[int, dict[str, Any]] = {}
+        """By sequence number of an autograd node: the origin of the operator that made it."""
+
         self._decompositions = decompositions
         self._nodes: dict[int, fx.Node | tuple[fx.Node, int]] = {}
         self._alive: list[Any] = []
@@ -77,7 +85,16 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if self.follows_autograd:
+            self._follow_autograd()
         return self.record(op, args, kwargs or {})
+
+    def _follow_autograd(self) -> None:
+        number = torch_compat.running_backward_number()
+        if number is None:
+            self._origins.setdefault(torch_compat.latest_autograd_number(), self.origin)
+        else:
+            self.origin = self._origins.get(number, {})
 
     def record(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run `op` on fakes, note it in the graph, give the fake results."""
@@ -314,14 +331,26 @@ def trace(
     of torch itself (sizes that do not fit) come through as they are, with the line added as a note.
     """
     recorder = Recorder(fakes, decompositions)
-    environment: dict[fx.Node, Any] = {}
-    inputs_with_bits = _record_inputs(recorder, module, inputs, environment)
+    with_bits = record_inputs(recorder, module, inputs)
+    with torch.no_grad():
+        result = run_module(recorder, module, inputs, SKIPPED_IN_INFERENCE)
+    return traced_program(recorder, result, with_bits)
+
+
+def run_module(
+    recorder: Recorder, module: fx.GraphModule, inputs: Sequence[Any], skipped: Container[Any] = ()
+) -> Any:
+    """Run `module` with each operator recorded, in the grad mode of the caller; gives its result.
+
+    Calls of the functions `skipped` are left out.
+    """
+    environment = dict(zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True))
     result: Any = None
     grad_enabled = torch.is_grad_enabled()
     try:
-        with recorder, torch.no_grad():
+        with recorder:
             for node in module.graph.nodes:
-                if node.op == "placeholder":
+                if node.op == "placeholder" or node.target in skipped:
                     continue
                 if node.op == "output":
                     result = _lookup(environment, node.args[0])
@@ -330,15 +359,23 @@ def trace(
                 environment[node] = _run_node(recorder, module, node, environment)
     finally:
         torch.set_grad_enabled(grad_enabled)
+    recorder.origin = {}
+    return result
+
+
+def traced_program(
+    recorder: Recorder, result: Any, inputs_with_bits: tuple[int, ...]
+) -> TracedProgram:
+    """What `recorder` has noted of a program that gives `result`."""
     leaves: list[Any] = []
     structure = _flatten(result, leaves)
-    recorder.origin = {}
-    leaves = [recorder.argument(leaf) for leaf in leaves]
+    nodes = [recorder.argument(leaf) for leaf in leaves]
     flat = isinstance(structure, tuple) and all(isinstance(entry, Leaf) for entry in structure)
     return TracedProgram(
         graph=recorder.graph,
         constants=recorder.constants,
-        results=leaves,
+        results=nodes,
+        values=leaves,
         structure=None if flat else structure,
         symbols=recorder.symbols,
         has_mutations=recorder.has_mutations,
@@ -346,11 +383,8 @@ def trace(
     )
 
 
-def _record_inputs(
-    recorder: Recorder,
-    module: fx.GraphModule,
-    inputs: Sequence[Any],
-    environment: dict[fx.Node, Any],
+def record_inputs(
+    recorder: Recorder, module: fx.GraphModule, inputs: Sequence[Any]
 ) -> tuple[int, ...]:
     """Make the placeholders; gives the indices of those that stand for their inputs' memory without
     the conjugate or negative bit.
@@ -359,12 +393,10 @@ def _record_inputs(
     if len(sources) != len(inputs):
         raise FusewrightError(f"the graph has {len(sources)} inputs but was given {len(inputs)}")
     placeholders = []
-    inputs = [value if not isinstance(value, torch.SymFloat) else float(value) for value in inputs]
     for source, value in zip(sources, inputs, strict=True):
         node = recorder.graph.create_node("placeholder", source.target, name=source.name)
         node.meta.update(origin_of(source), val=value)
         placeholders.append(node)
-        environment[source] = value
         recorder.bind(value, node)
         if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
             recorder.symbols.define(value, node)
@@ -378,7 +410,7 @@ def _record_inputs(
     )
 
 
-SKIPPED_FUNCTIONS = frozenset({torch_compat.set_grad_enabled})
+SKIPPED_IN_INFERENCE = frozenset({torch_compat.set_grad_enabled})
 """Functions in captured graphs that mean nothing in inference."""
 
 
@@ -392,7 +424,7 @@ def _run_node(
     try:
         match node.op:
             case "call_function":
-                return None if node.target in SKIPPED_FUNCTIONS else node.target(*args, **kwargs)  # type: ignore[operator]
+                return node.target(*args, **kwargs)  # type: ignore[operator]
             case "call_method":
                 return getattr(args[0], str(node.target))(*args[1:], **kwargs)
             case "call_module":

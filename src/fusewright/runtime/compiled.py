@@ -49,6 +49,17 @@ class Record:
         return sum(launch.bytes_read + launch.bytes_written for launch in self.launches)
 
 
+@dataclass(slots=True, kw_only=True)
+class Training:
+    """What a graph with gradients has beside its forward half."""
+
+    saved_bytes: int
+    """Bytes that the forward call keeps for backward, beside its inputs."""
+
+    backward: CompiledGraph | None = None
+    """The backward half; None until backward is first run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledGraph:
     """Call it with the graph's inputs, or hand `run` a list, which is cleared."""
@@ -58,6 +69,8 @@ class CompiledGraph:
     """The generated module's file."""
 
     record: Record = field(repr=False)
+    training: Training | None = field(default=None, repr=False)
+    """None for inference."""
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return self.run(list(inputs))

@@ -1,0 +1,249 @@
+"""Traces a program and its gradient together: one graph of forward and backward operators.
+
+    y = torch.sin(x) (captured)   ->   x, tangent0: inputs
+                                       sin = aten.sin(x)
+                                       cos = aten.cos(x)
+                                       mul = aten.mul(tangent0, cos)
+                                       return (sin, mul)
+
+The forward half runs with gradients on, so that torch's own autograd engine notes the history of
+the fakes; the engine then runs backward from the outputs, and the recorder notes what it calls.
+Every rule of eager's autograd thus holds here: no-grad regions, detached values, in-place
+operators, custom autograd functions, hooks on tensors inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from fusewright.aot.decompositions import DECOMPOSITIONS
+from fusewright.aot.graph import TracedProgram
+from fusewright.aot.math_bits import compute_math_bits
+from fusewright.aot.results import ResultPlan, finish_outputs, plan_results
+from fusewright.aot.specs import FromGraph, FromInput, ResultSpec, StorageBase
+from fusewright.aot.tracer import Fakes, Recorder, record_inputs, run_module, traced_program
+from fusewright.errors import Unsupported
+from fusewright.fake import FakeTensor
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointGraph:
+    """A functional graph of ATen operators that computes results and gradients.
+
+    Its placeholders are the program's inputs, the inputs that `bases` make, and one tangent (the
+    gradient of the loss with respect to an output) for each output that has a gradient. It returns
+    one flat tuple: the outputs of the forward half, then gradients.
+    """
+
+    graph: fx.Graph
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    output_count: int
+    """How many of the values returned are the forward half's."""
+
+    tangents: tuple[int, ...]
+    """By tangent, in order: the position of its output."""
+
+    gradients: tuple[FromInput | FromGraph | None, ...]
+    """By input of the program: its gradient, one that the backward half returns, or a tangent as it
+    is (`FromInput`, counted among the tangents); None where there is none.
+    """
+
+    mutated_inputs: tuple[int, ...]
+    """Indices of the inputs written to; their new values are the first outputs."""
+
+    tracked_mutations: frozenset[int]
+    """Those of them that were written to with gradients on: the copy back is part of the history.
+    """
+
+    bases: tuple[StorageBase, ...] = ()
+    inputs_with_bits: tuple[int, ...] = ()
+    results: tuple[ResultSpec, ...] = ()
+    structure: Any = None
+
+    @property
+    def tangent_nodes(self) -> list[fx.Node]:
+        """The placeholders of the tangents."""
+        placeholders = list(self.graph.find_nodes(op="placeholder"))
+        return placeholders[len(placeholders) - len(self.tangents) :]
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """Nodes of the outputs and of the gradients, in order."""
+        return tuple(self.graph.output_node().args[0])  # type: ignore[arg-type]
+
+
+def trace_joint(
+    module: fx.GraphModule, inputs: Sequence[Any], interior: Sequence[bool], fakes: Fakes
+) -> JointGraph:
+    """Trace `module` on `inputs` (fakes; those that require grad are differentiated) and its
+    gradient.
+
+    `interior`: which inputs have an autograd history already, so that the program may write to
+    them. Raises: `Unsupported`, for what cannot be traced or differentiated.
+    """
+    recorder = Recorder(fakes, DECOMPOSITIONS)
+    recorder.follows_autograd = True
+    with_bits = record_inputs(recorder, module, inputs)
+    given = [
+        _with_history(recorder, value) if inside else value
+        for value, inside in zip(inputs, interior, strict=True)
+    ]
+    edges = [get_gradient_edge(value) if _is_tracked(value) else None for value in given]
+    with torch.enable_grad():
+        result = run_module(recorder, module, given)
+    _refuse_tracked_constants(recorder)
+    program = traced_program(recorder, result, with_bits)
+    plan = plan_results(program, given, fakes)
+    if plan.bases and any(edge is not None for edge in edges):
+        raise Unsupported("inputs that share memory, one of which is written to, and gradients")
+    tangents = [position for position, value in enumerate(plan.values) if _is_tracked(value)]
+    gradients = _trace_backward(recorder, plan, tangents, edges)
+    specs = _plan_gradients(recorder, plan, gradients, inputs, len(tangents))
+    program.has_mutations |= recorder.has_mutations
+    return _finished(program, plan, tangents, specs, edges, fakes)
+
+
+def _is_tracked(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+class _History(torch.autograd.Function):
+    """Gives a fake a history, so that it is no leaf, as a tensor that another program computed."""
+
+    @staticmethod
+    def forward(ctx: Any, fake: FakeTensor) -> FakeTensor:
+        return FakeTensor(fake.meta_tensor, fake.device, fake.fake_mode)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+        return gradient
+
+
+def _with_history(recorder: Recorder, value: Any) -> Any:
+    if not isinstance(value, FakeTensor) or not value.requires_grad:
+        return value
+    node = recorder.argument(value)
+    with torch.enable_grad():
+        inside = _History.apply(value)
+    recorder.bind(inside, node)
+    return inside
+
+
+def _refuse_tracked_constants(recorder: Recorder) -> None:
+    """A parameter that the graph holds on to, instead of taking it, would get no gradient."""
+    for name, value in recorder.constants.items():
+        if value.requires_grad:
+            (node,) = recorder.graph.find_nodes(op="get_attr", target=name)
+            raise Unsupported(
+                "the graph holds a tensor that requires grad, which gets no gradient",
+                node.meta.get("location"),
+                "make it an input of the graph, as `aot_module` does with parameters",
+            )
+
+
+def _trace_backward(
+    recorder: Recorder,
+    plan: ResultPlan,
+    tangents: Sequence[int],
+    edges: Sequence[GradientEdge | None],
+) -> list[Any]:
+    """Run the engine from the tracked outputs to `edges`; a gradient, or None, for each edge."""
+    outputs = [plan.values[position] for position in tangents]
+    fakes = []
+    with torch.no_grad():
+        for index, output in enumerate(outputs):
+            node = recorder.graph.placeholder(f"tangent{index}")
+            node.meta["val"] = _dense_like(output, recorder.fakes)
+            recorder.bind(node.meta["val"], node)
+            fakes.append(node.meta["val"])
+    wanted = [edge for edge in edges if edge is not None]
+    if not outputs or not wanted:
+        return [None] * len(edges)
+    with recorder, torch.autograd.set_multithreading_enabled(False):
+        found = iter(torch.autograd.grad(outputs, wanted, fakes, allow_unused=True))
+    recorder.origin = {}
+    return [None if edge is None else next(found) for edge in edges]
+
+
+def _dense_like(value: torch.Tensor, fakes: Fakes) -> Any:
+    """A fake like `value`, with its strides where that fills its memory, else dense ones."""
+    return fakes.dispatch(aten.empty_like.default, (value,), {})
+
+
+def _plan_gradients(
+    recorder: Recorder,
+    plan: ResultPlan,
+    gradients: Sequence[Any],
+    inputs: Sequence[Any],
+    tangent_count: int,
+) -> list[FromInput | FromGraph | None]:
+    """Add the gradients to the outputs of `plan`; gives where each input's gradient is found."""
+    placeholders = list(recorder.graph.find_nodes(op="placeholder"))
+    tangents = placeholders[len(placeholders) - tangent_count :]
+    known: dict[tuple[fx.Node, Any], FromGraph] = {}
+    specs: list[FromInput | FromGraph | None] = []
+    first = len(plan.nodes)
+    for gradient, value in zip(gradients, inputs, strict=True):
+        if gradient is None:
+            specs.append(None)
+            continue
+        node = recorder.argument(gradient)
+        if node in tangents:
+            specs.append(FromInput(tangents.index(node)))
+            continue
+        like = _dense_like(value, recorder.fakes)
+        key = (node, tuple(map(str, like.stride())))
+        if key not in known:
+            known[key] = FromGraph(len(plan.nodes) - first)
+            plan.nodes.append(node)
+            plan.values.append(like)
+        specs.append(known[key])
+    return specs
+
+
+def _finished(
+    program: TracedProgram,
+    plan: ResultPlan,
+    tangents: Sequence[int],
+    gradients: Sequence[FromInput | FromGraph | None],
+    edges: Sequence[GradientEdge | None],
+    fakes: Fakes,
+) -> JointGraph:
+    returned = {spec.position for spec in gradients if isinstance(spec, FromGraph)}
+    output_count = len(plan.nodes) - len(returned)
+    likes = [node.meta["val"] for node in plan.nodes[:output_count]] + plan.values[output_count:]
+    outputs = finish_outputs(program, plan.nodes, likes, fakes)
+    program.graph.output(tuple(outputs))
+    compute_math_bits(program.graph, fakes)
+    tracked = {
+        index
+        for position, index in enumerate(plan.mutated)
+        if _is_tracked(plan.values[position]) and not _has_edge(plan.values[position], edges, index)
+    }
+    return JointGraph(
+        graph=program.graph,
+        constants=program.constants,
+        output_count=output_count,
+        tangents=tuple(tangents),
+        gradients=tuple(gradients),
+        mutated_inputs=plan.mutated,
+        tracked_mutations=frozenset(tracked),
+        bases=plan.bases,
+        inputs_with_bits=program.inputs_with_bits,
+        results=plan.results,
+        structure=program.structure,
+    )
+
+
+def _has_edge(value: torch.Tensor, edges: Sequence[GradientEdge | None], index: int) -> bool:
+    """Whether `value` still has the history that input `index` came with."""
+    edge = edges[index] if index < len(edges) else None
+    return edge is not None and get_gradient_edge(value) == edge

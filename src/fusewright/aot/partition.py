@@ -1,0 +1,256 @@
+"""Cuts a joint graph into a forward and a backward graph.
+
+    x, tangent0: inputs              x: input                  sin, tangent0: inputs
+    sin = aten.sin(x)                sin = aten.sin(x)         cos = aten.cos(sin)
+    sin_1 = aten.sin(sin)      ->    sin_1 = aten.sin(sin)     mul = aten.mul(tangent0, cos)
+    cos = aten.cos(sin)              return (sin_1, sin)       return (mul,)
+    mul = aten.mul(tangent0, cos)
+    return (sin_1, mul)
+
+A partition function chooses the values to save, `sin` above; `split` does the rest. What backward
+needs and is not saved is computed again from what is.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright import torch_compat
+from fusewright.aot.functionalize import memory_owner, view_source
+from fusewright.aot.graph import AtenGraph
+from fusewright.aot.joint import JointGraph
+from fusewright.aot.specs import FromGraph, FromInput
+from fusewright.torch_compat import OpOverload
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """A forward and a backward graph, and what goes from the one to the other."""
+
+    forward: AtenGraph
+    """Returns the program's outputs, then what is saved and is neither an input nor one of those.
+    """
+
+    backward: AtenGraph
+    """Takes the saved values, then the tangents; returns the gradients."""
+
+    saved: tuple[FromInput | FromGraph, ...]
+    """Where the forward call finds each saved value."""
+
+    saved_bytes: int
+    """Bytes of the saved tensors that are no inputs of the program."""
+
+    joint: JointGraph
+
+
+PartitionFunction = Callable[[JointGraph], Partition]
+
+
+def default_partition(joint: JointGraph) -> Partition:
+    """Save every value of the forward half that the backward half reads; nothing is computed twice
+    but views.
+    """
+    halves = find_halves(joint)
+    saved = [
+        value
+        for node in halves.backward
+        for value in node.all_input_nodes
+        if value in halves.forward
+    ]
+    returned = [node for node in joint.outputs[joint.output_count :] if node in halves.forward]
+    return split(joint, halves, [saved_in_place_of(node) for node in (*saved, *returned)])
+
+
+@dataclass(frozen=True)
+class Halves:
+    """The nodes of a joint graph, by when they have to be computed; ordered as in the graph."""
+
+    forward: dict[fx.Node, None]
+    """What the program's outputs need, and what has effects."""
+
+    backward: dict[fx.Node, None]
+    """What else the gradients need; only part of it depends on the tangents."""
+
+
+def find_halves(joint: JointGraph) -> Halves:
+    """Tell the forward from the backward half of `joint`."""
+    after_tangents = set(joint.tangent_nodes)
+    effects = []
+    for node in joint.graph.nodes:
+        if any(value in after_tangents for value in node.all_input_nodes):
+            after_tangents.add(node)
+        elif isinstance(node.target, OpOverload) and torch_compat.has_effect(node.target):
+            effects.append(node)
+    forward = ancestors((*joint.outputs[: joint.output_count], *effects))
+    forward.update((node, None) for node in joint.graph.find_nodes(op="placeholder"))
+    forward = {node: None for node in forward if node not in after_tangents}
+    for node in list(forward):
+        forward.update((user, None) for user in node.users if user.target is operator.getitem)
+    needed = ancestors(joint.outputs[joint.output_count :])
+    backward = {node: None for node in joint.graph.nodes if node in needed and node not in forward}
+    for node in joint.tangent_nodes:
+        backward.pop(node, None)
+    return Halves({node: None for node in joint.graph.nodes if node in forward}, backward)
+
+
+def ancestors(nodes: Iterable[Any], known: Iterable[fx.Node] = ()) -> dict[fx.Node, None]:
+    """`nodes` and all that they are computed from, as far as `known` values."""
+    found: dict[fx.Node, None] = {}
+    boundary = set(known)
+    stack = [node for node in nodes if isinstance(node, fx.Node)]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found[node] = None
+            if node not in boundary:
+                stack.extend(node.all_input_nodes)
+    return found
+
+
+def saved_in_place_of(node: fx.Node) -> fx.Node:
+    """What to save where `node` is needed: for a view of no fewer bytes, or of an input, what it is
+    a view of.
+    """
+    while (source := view_source(node)) is not None:
+        held = memory_owner(node).op in ("placeholder", "get_attr")
+        if not held and byte_count(node.meta["val"]) < byte_count(source.meta["val"]):
+            break
+        node = source
+    return node
+
+
+def byte_count(value: Any) -> int:
+    """Bytes of a fake; of a tensor of symbolic sizes, for the sizes seen when compiling."""
+    if not isinstance(value, torch.Tensor):
+        return 0
+    sizes = (size.node.hint if isinstance(size, torch.SymInt) else size for size in value.shape)
+    return math.prod(sizes) * value.itemsize
+
+
+# -- making the two graphs ------------------------------------------------------------------------
+
+
+def split(joint: JointGraph, halves: Halves, saved: Iterable[fx.Node]) -> Partition:
+    """The partition of `joint` that saves `saved`, nodes of the forward half, and computes again
+    from those what else backward needs.
+    """
+    gradients = joint.outputs[joint.output_count :]
+    wanted = set(saved)
+    reached = ancestors(gradients, wanted)
+    boundary = [
+        node
+        for node in halves.forward
+        if node in reached and (node in wanted or node.op == "placeholder") and not _is_held(node)
+    ]
+    forward, places = _forward_graph(joint, halves, boundary)
+    nodes = [node for node in joint.graph.nodes if node in reached]
+    backward = _subgraph(nodes, [*boundary, *joint.tangent_nodes], gradients)
+    return Partition(
+        forward=forward,
+        backward=AtenGraph(graph=backward, constants=_constants(backward, joint.constants)),
+        saved=tuple(places),
+        saved_bytes=sum(
+            byte_count(node.meta["val"])
+            for node, place in zip(boundary, places, strict=True)
+            if isinstance(place, FromGraph)
+        ),
+        joint=joint,
+    )
+
+
+def _is_held(node: fx.Node) -> bool:
+    """Constants are there in both graphs."""
+    return node.op == "get_attr"
+
+
+def _forward_graph(
+    joint: JointGraph, halves: Halves, boundary: Sequence[fx.Node]
+) -> tuple[AtenGraph, list[FromInput | FromGraph]]:
+    """The forward graph, and where in its call each node of `boundary` is found."""
+    tangents = set(joint.tangent_nodes)
+    inputs = [node for node in joint.graph.find_nodes(op="placeholder") if node not in tangents]
+    outputs = list(joint.outputs[: joint.output_count])
+    owners = {shown_memory(node): node for node in outputs if isinstance(node, fx.Node)}
+    written = {inputs[index] for index in joint.mutated_inputs}
+    copied: list[fx.Node] = []
+    places: list[FromInput | FromGraph] = []
+    for node in boundary:
+        if node in inputs and node not in written:
+            places.append(FromInput(inputs.index(node)))
+        elif node in outputs:
+            places.append(FromGraph(outputs.index(node)))
+        else:
+            places.append(FromGraph(len(outputs)))
+            outputs.append(node)
+            owner = shown_memory(node)
+            if owner is not node or owner in owners or node in written:
+                copied.append(node)
+    needed = ancestors(outputs)
+    nodes = [node for node in halves.forward if node in needed or _has_effect(node)]
+    graph = _subgraph(nodes, inputs, outputs, frozenset(copied))
+    forward = AtenGraph(
+        graph=graph,
+        constants=_constants(graph, joint.constants),
+        mutated_inputs=joint.mutated_inputs,
+        bases=joint.bases,
+        inputs_with_bits=joint.inputs_with_bits,
+        results=joint.results,
+        structure=joint.structure,
+    )
+    return forward, places
+
+
+def shown_memory(node: fx.Node) -> fx.Node:
+    """`memory_owner`, seen through reshapes that are no views by their schema but may share memory
+    in compiled code.
+    """
+    node = memory_owner(node)
+    while node.target is aten._unsafe_view.default:
+        node = memory_owner(node.args[0])  # type: ignore[arg-type]
+    return node
+
+
+def _has_effect(node: fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and torch_compat.has_effect(node.target)
+
+
+def _subgraph(
+    nodes: Sequence[fx.Node],
+    inputs: Sequence[fx.Node],
+    outputs: Sequence[Any],
+    copied: frozenset[fx.Node] = frozenset(),
+) -> fx.Graph:
+    """A graph that computes `outputs` from `inputs` by copies of `nodes`; of the outputs `copied`
+    it returns clones.
+    """
+    graph = fx.Graph()
+    values: dict[fx.Node, fx.Node] = {}
+    for node in inputs:
+        values[node] = graph.create_node("placeholder", node.name, name=node.name)
+        values[node].meta = dict(node.meta)
+    for node in nodes:
+        if node not in values:
+            values[node] = graph.node_copy(node, values.__getitem__)
+    returned = []
+    for node in outputs:
+        value = values[node] if isinstance(node, fx.Node) else node
+        if node in copied:
+            value = graph.call_function(aten.clone.default, (value,))
+            value.meta = dict(node.meta)
+        returned.append(value)
+    graph.output(tuple(returned))
+    return graph
+
+
+def _constants(graph: fx.Graph, constants: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    names = {str(node.target) for node in graph.find_nodes(op="get_attr")}
+    return {name: value for name, value in constants.items() if name in names}

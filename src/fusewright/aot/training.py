@@ -1,0 +1,243 @@
+"""A compiled forward and backward graph at run time, joined by one `torch.autograd.Function`.
+
+The forward call hands to autograd what it has to keep: tensors through `save_for_backward`, which
+checks that nobody wrote to them meanwhile, frees them after backward, and heeds `retain_graph` and
+saved-tensor hooks. Gradients that eager execution would not compute are None.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.aot.partition import Partition, ancestors
+from fusewright.aot.runtime import Compiled, arranged, returns_results
+from fusewright.aot.specs import FromGraph, FromInput
+from fusewright.errors import FusewrightError
+
+NO_SECOND_DERIVATIVE = (
+    "fusewright does not compile second derivatives: these gradients were computed by compiled "
+    "code, with create_graph=True, and cannot be differentiated again; run the model uncompiled "
+    "where you need that (a gradient penalty, say)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the backward graph was traced for: how a tangent lies in memory."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, value: torch.Tensor) -> Layout:
+        """The layout of `value`."""
+        return cls(tuple(value.shape), value.stride(), value.dtype, value.device)
+
+    def numbers(self) -> tuple[int, ...]:
+        """Sizes and strides."""
+        return (*self.size, *self.stride)
+
+    def empty(self) -> torch.Tensor:
+        """Memory laid out so, not filled."""
+        return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device=self.device)
+
+
+class TrainingPlan:
+    """How to call the two compiled graphs of a `Partition`.
+
+    `forward` computes the forward graph. `compile_backward` gives the function that computes the
+    backward graph; it is called at the first backward, so that calls that are never differentiated
+    (validation with gradients left on) do not pay for it.
+    """
+
+    def __init__(
+        self, partition: Partition, forward: Compiled, compile_backward: Callable[[], Compiled]
+    ) -> None:
+        joint = partition.joint
+        self.forward = forward
+        self.output_count = joint.output_count
+        self.untracked = tuple(set(range(joint.output_count)) - set(joint.tangents))
+        self.saved_tensors, self.saved_numbers = _by_kind(partition)
+        self.number_positions = tuple(
+            position for position, node in enumerate(_saved_nodes(partition)) if _is_number(node)
+        )
+        self.gradients = joint.gradients
+        self.tangents = joint.tangents
+        self.layouts = tuple(Layout.of(node.meta["val"]) for node in joint.tangent_nodes)
+        self.is_dynamic = any(
+            isinstance(number, torch.SymInt) for one in self.layouts for number in one.numbers()
+        )
+        self.dependencies = _dependencies(partition)
+        self._compile_backward = compile_backward
+        self._backward: Compiled | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def backward(self) -> Compiled:
+        """The compiled backward graph, compiled when first asked for."""
+        if self._backward is None:
+            with self._lock:
+                if self._backward is None:
+                    self._backward = self._compile_backward()
+        return self._backward
+
+
+def _saved_nodes(partition: Partition) -> list[Any]:
+    return partition.backward.placeholders[: len(partition.saved)]
+
+
+def _is_number(node: Any) -> bool:
+    return not isinstance(node.meta["val"], torch.Tensor)
+
+
+def _by_kind(
+    partition: Partition,
+) -> tuple[tuple[FromInput | FromGraph, ...], tuple[FromInput | FromGraph, ...]]:
+    """Where saved tensors, and where saved sizes, are found."""
+    pairs = list(zip(partition.saved, _saved_nodes(partition), strict=True))
+    tensors = tuple(place for place, node in pairs if not _is_number(node))
+    return tensors, tuple(place for place, node in pairs if _is_number(node))
+
+
+def _dependencies(partition: Partition) -> tuple[frozenset[int], ...]:
+    """By value that the backward graph returns: indices of the tangents that it depends on."""
+    tangents = partition.backward.placeholders[len(partition.saved) :]
+    found = []
+    for node in partition.backward.outputs:
+        above = ancestors((node,))
+        found.append(frozenset(i for i, tangent in enumerate(tangents) if tangent in above))
+    return tuple(found)
+
+
+class CompiledFunction(torch.autograd.Function):
+    """One call of a compiled graph in the history of its outputs."""
+
+    @staticmethod
+    def forward(ctx: Any, plan: TrainingPlan, *inputs: Any) -> Any:  # type: ignore[override]
+        with torch_compat.without_autocast():
+            outputs = plan.forward(list(inputs))
+        found = [
+            inputs[place.index] if isinstance(place, FromInput) else outputs[place.position]
+            for place in plan.saved_tensors
+        ]
+        ctx.save_for_backward(*found)
+        ctx.numbers = [_found(place, inputs, outputs) for place in plan.saved_numbers]
+        ctx.plan = plan
+        ctx.layouts = plan.layouts
+        if plan.is_dynamic:
+            ctx.layouts = [Layout.of(torch.empty_like(outputs[i])) for i in plan.tangents]
+        ctx.set_materialize_grads(False)
+        results = tuple(outputs[: plan.output_count])
+        if plan.untracked:
+            ctx.mark_non_differentiable(
+                *[one for i in plan.untracked if isinstance(one := results[i], torch.Tensor)]
+            )
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        saved = list(ctx.saved_tensors)
+        if torch.is_grad_enabled():
+            given = [one for one in gradients if one is not None]
+            with torch.no_grad():
+                computed = _run_backward(ctx, saved, gradients)
+            return _NoSecondDerivative.apply(len(computed), *computed, *saved, *given)
+        return _run_backward(ctx, saved, gradients)
+
+
+def _found(place: FromInput | FromGraph, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    return inputs[place.index] if isinstance(place, FromInput) else outputs[place.position]
+
+
+def _run_backward(ctx: Any, saved: list[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """The gradient of each input of `CompiledFunction.forward`, from those of its outputs."""
+    plan: TrainingPlan = ctx.plan
+    for position, number in zip(plan.number_positions, ctx.numbers, strict=True):
+        saved.insert(position, number)
+    defined = [index for index, out in enumerate(plan.tangents) if gradients[out] is not None]
+    tangents = [
+        _tangent(gradients[out], layout)
+        for out, layout in zip(plan.tangents, ctx.layouts, strict=True)
+    ]
+    saved += tangents
+    with torch_compat.without_autocast():
+        computed = list(plan.backward(saved))
+    if len(defined) < len(tangents):
+        _forget_undefined(plan, computed, frozenset(defined), tangents)
+    return (
+        None,
+        *[
+            None
+            if place is None
+            else tangents[place.index]
+            if isinstance(place, FromInput)
+            else computed[place.position]
+            for place in plan.gradients
+        ],
+    )
+
+
+def _tangent(gradient: torch.Tensor | None, layout: Layout) -> torch.Tensor:
+    """`gradient` laid out as the backward graph was traced for; zeros where there is none."""
+    if gradient is None:
+        return layout.empty().zero_()
+    if type(gradient) is not torch.Tensor:
+        raise FusewrightError(f"a gradient of type {type(gradient).__name__} reached compiled code")
+    if gradient.stride() == layout.stride:
+        return gradient
+    return layout.empty().copy_(gradient)
+
+
+def _forget_undefined(
+    plan: TrainingPlan, computed: list[Any], defined: frozenset[int], tangents: list[Any]
+) -> None:
+    """Drop gradients that come from undefined tangents alone: eager would not compute them."""
+    for index, needed in enumerate(plan.dependencies):
+        if needed and not needed & defined:
+            computed[index] = None
+    for index in range(len(tangents)):
+        if index not in defined:
+            tangents[index] = None
+
+
+class _NoSecondDerivative(torch.autograd.Function):
+    """Gradients whose own differentiation is an error that says why."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *values: Any) -> Any:  # type: ignore[override]
+        return tuple(None if one is None else one.view_as(one) for one in values[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise FusewrightError(NO_SECOND_DERIVATIVE)
+
+
+def with_gradients(
+    partition: Partition, forward: Compiled, compile_backward: Callable[[], Compiled]
+) -> Callable[[list[Any]], Any]:
+    """A function from the program's inputs (one list) to its results, differentiable by autograd.
+
+    `forward` computes the partition's forward graph; `compile_backward`, called once, gives what
+    computes the backward graph.
+    """
+    plan = TrainingPlan(partition, forward, compile_backward)
+
+    def call(inputs: list[Any]) -> Any:
+        if not torch.is_grad_enabled():  # the same graph, without a history
+            arguments = list(inputs)
+            inputs.clear()
+            with torch_compat.without_autocast():
+                return plan.forward(arguments)[: plan.output_count]
+        return torch_compat.apply_function(CompiledFunction, plan, *inputs)
+
+    if returns_results(partition.forward, plan.output_count):
+        return call
+    return arranged(partition.forward, call, partition.joint.tracked_mutations)
