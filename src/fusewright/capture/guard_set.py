@@ -223,7 +223,7 @@ class _TreeBuilder:
         node.tests.insert(position, ((test, operand), check))
 
 
-_WEAK_TESTS = frozenset({"is", "type"})
+_WEAK_TESTS = frozenset({"is", "type", "code"})
 
 
 def _hold(test: str, expected: Any) -> Any:
@@ -239,6 +239,7 @@ def _hold(test: str, expected: Any) -> Any:
 _PLAIN_TESTS = {
     GuardKind.TYPE: "type",
     GuardKind.IDENTITY: "is",
+    GuardKind.CODE: "code",
     GuardKind.EQUALS: "equals",
     GuardKind.LENGTH: "length",
     GuardKind.DICT_KEYS: "keys",

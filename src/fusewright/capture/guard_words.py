@@ -37,6 +37,7 @@ Words = Callable[[Any], str]
 _EXPECTED: dict[str, Words] = {
     "is": lambda value: f"the very same {_show(value)}",
     "type": lambda value: f"type {_show(value)}",
+    "code": lambda value: "the code of " + getattr(value, "co_qualname", "a function that is gone"),
     "equals": _show,
     "length": lambda value: f"length {value}",
     "keys": lambda value: f"the keys {_names(value)}",
@@ -56,6 +57,7 @@ _EXPECTED: dict[str, Words] = {
 _FOUND: dict[str, Callable[[Any, Any], str]] = {
     "is": lambda expected, found: f"another object, {_show(found)}",
     "type": lambda expected, found: f"type {_show(type(found))}",
+    "code": lambda expected, found: "other code",
     "equals": lambda expected, found: _show(found),
     "length": lambda expected, found: f"length {len(found)}",
     "keys": lambda expected, found: f"the keys {_names(found)}",

@@ -21,6 +21,9 @@ class GuardKind(enum.Enum):
     IDENTITY = "identity"
     """`x is expected`; the object is held weakly where it can be."""
 
+    CODE = "code"
+    """`x.__code__ is expected`, for a function."""
+
     EQUALS = "equals"
     """`type(x) is type(expected) and x == expected`, with NaN equal to itself and 0.0 unlike -0.0.
     """

@@ -87,7 +87,7 @@ def wrap_tensor(machine: MachineState, tensor: torch.Tensor, source: Source) -> 
 
 def wrap_module(machine: MachineState, module: torch.nn.Module, source: Source) -> Value:
     machine.guard(GuardKind.TYPE, source, type(module))
-    kind = ModuleValue if keeps_module_getattr(type(module)) else ObjectValue
+    kind = ModuleValue if keeps_module_getattr(machine, type(module)) else ObjectValue
     return kind(type(module), module, source)
 
 

@@ -453,14 +453,11 @@ def make_partial(function: Any, arguments: tuple[Any, ...], keywords: dict[str, 
 
 
 def guard_function(interpreter: Interpreter, function: types.FunctionType, source: Source) -> None:
-    """Guard a function by identity where it has a name of its own, else by its code: a lambda made
-    anew still holds.
+    """Guard a function's code, and its identity where it has a name of its own: of other functions,
+    made anew at each call, another one of the same code will do.
     """
     if isinstance(source, ConstantSource):
         return
     if isinstance(source, GlobalSource) or "<locals>" not in function.__qualname__:
         interpreter.guard(GuardKind.IDENTITY, source, function)
-    else:
-        interpreter.guard(
-            GuardKind.IDENTITY, AttributeSource(source, "__code__"), function.__code__
-        )
+    interpreter.guard(GuardKind.CODE, source, function.__code__)

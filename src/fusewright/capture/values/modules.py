@@ -41,7 +41,7 @@ class ModuleValue(ObjectValue):
 
     def _table_entry(self, interpreter: Interpreter, name: str) -> Value | None:
         dictionary = instance_dictionary(self.object) or {}
-        if name in dictionary or hasattr(self.cls, name):
+        if name in dictionary or interpreter.class_attribute(self.cls, name)[0] is not MISSING:
             return None
         for table in TABLES:
             entries = dictionary.get(table)
@@ -67,9 +67,9 @@ class ModuleValue(ObjectValue):
         return False
 
 
-def keeps_module_getattr(cls: type) -> bool:
-    """Whether a class of modules looks attributes up as nn.Module does."""
+def keeps_module_getattr(interpreter: Interpreter, cls: type) -> bool:
+    """Whether a class of modules looks attributes up as nn.Module does; guarded."""
     return (
-        getattr(cls, "__getattr__", None) is _module_getattr
-        and cls.__getattribute__ is object.__getattribute__
+        interpreter.class_attribute(cls, "__getattr__")[0] is _module_getattr
+        and interpreter.class_attribute(cls, "__getattribute__")[0] is object.__getattribute__
     )
