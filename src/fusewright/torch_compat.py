@@ -456,6 +456,9 @@ log_api_usage = torch._C._log_api_usage_once
 assert_true = torch._assert
 check = torch._check
 
+TENSOR_CLASSES: tuple[type, ...] = (torch.Tensor, *torch._tensor_classes)  # type: ignore[attr-defined]
+"""The classes whose calls make tensors: `torch.Tensor([1, 2])`, `torch.LongTensor(3)`."""
+
 GRAPH_MODULES = frozenset(
     {
         "torch.nn.functional",

@@ -29,6 +29,15 @@ def is_graph_function(function: Any) -> bool:
     return isinstance(function, _OPERATOR_TYPES)
 
 
+def is_tensor_method(function: Any) -> bool:
+    """Whether a callable is a method of tensors, not bound to one: written in C, or in torch's own
+    Python.
+    """
+    if isinstance(function, types.MethodDescriptorType | types.WrapperDescriptorType):
+        return issubclass(torch.Tensor, function.__objclass__)
+    return isinstance(function, types.FunctionType) and function.__module__ == "torch._tensor"
+
+
 class GraphBuilder:
     """Grows an `fx.Graph`, running each call on fake tensors as it is added."""
 
@@ -59,9 +68,16 @@ class GraphBuilder:
         mistake.
         """
         with self.mode:
-            if isinstance(function, str):
-                return getattr(arguments[0], function)(*arguments[1:], **keywords)
-            return function(*arguments, **keywords)
+            try:
+                if isinstance(function, str):
+                    return getattr(arguments[0], function)(*arguments[1:], **keywords)
+                return function(*arguments, **keywords)
+            except NotImplementedError as error:
+                raise UnsupportedOperator(str(error)) from error
+            except RuntimeError as error:
+                if torch_compat.is_access_to_absent_data(error):
+                    raise DataDependent("it reads a tensor's data in C++") from error
+                raise
 
     def add_call(
         self,
@@ -76,9 +92,9 @@ class GraphBuilder:
         A tensor made on the default device is made on that device by name, whatever the default is
         when the graph runs.
         """
-        if function in _DEVICE_CONSTRUCTORS and keywords.get("device") is None:
-            if torch_compat.function_modes():
-                keywords = {**keywords, "device": value.device}
+        makes_tensor = function in _DEVICE_CONSTRUCTORS and keywords.get("device") is None
+        if makes_tensor and torch_compat.function_modes():
+            keywords = {**keywords, "device": value.device}
         kind = "call_method" if isinstance(function, str) else "call_function"
         node = self.graph.create_node(kind, function, tuple(arguments), keywords)
         node.meta["val"] = value

@@ -140,6 +140,12 @@ RANDOM_STATE: Final = Reason(
     why="it reads or sets the state of a random generator, which a graph does not carry",
     remedy="seed outside the compiled function, or draw from the default generator",
 )
+PARAMETER_MADE: Final = Reason(
+    name="parameter-made",
+    what="a parameter was made",
+    why="it is a leaf of autograd of its own, which a graph cannot give back",
+    remedy="make modules and parameters outside the compiled function",
+)
 TENSOR_KIND: Final = Reason(
     name="tensor-kind",
     what="`{operation}` on {tensor}",

@@ -152,9 +152,7 @@ def concatenate(interpreter: Interpreter, left: Value, right: Value) -> Any:
     if isinstance(left, ListValue) and isinstance(right, ListValue):
         return ListValue(list, left.items(interpreter) + right.items(interpreter))
     if isinstance(left, TupleValue) and isinstance(right, TupleValue):
-        both_sizes = left.cls is torch.Size
-        items = left.items(interpreter) + right.items(interpreter)
-        return TupleValue(torch.Size if both_sizes else tuple, items)
+        return TupleValue(tuple, left.items(interpreter) + right.items(interpreter))
     return NOT_IMPLEMENTED
 
 
@@ -296,12 +294,24 @@ def delete_list_item(interpreter: Interpreter, target: ListValue, key: Value) ->
     target.replace(interpreter, items)
 
 
+def _gives_size(handler: Any) -> Any:
+    """A method of tuples that gives a torch.Size when called on one."""
+
+    def method(interpreter: Interpreter, *arguments: Value) -> Any:
+        result = handler(interpreter, *arguments)
+        if not isinstance(result, TupleValue):
+            return result
+        return TupleValue(torch.Size, result.items(interpreter))
+
+    return method
+
+
 _SIZE_METHODS = {
     "__getitem__": get_sequence_item,
-    "__add__": concatenate,
-    "__radd__": lambda interpreter, right, left: concatenate(interpreter, left, right),
-    "__mul__": repeat,
-    "__rmul__": repeat,
+    "__add__": _gives_size(concatenate),
+    "__radd__": _gives_size(lambda interpreter, right, left: concatenate(interpreter, left, right)),
+    "__mul__": _gives_size(repeat),
+    "__rmul__": _gives_size(repeat),
 }
 for _name, _handler in _SIZE_METHODS.items():
     if _name in vars(torch.Size):

@@ -35,7 +35,7 @@ from fusewright.capture.values.modules import ModuleValue, keeps_module_getattr
 from fusewright.capture.values.objects import ObjectValue
 from fusewright.capture.values.sequences import ListValue, SliceValue, TupleValue, plain_length
 from fusewright.capture.values.sets import SetValue
-from fusewright.capture.values.tensors import TensorValue
+from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
 
 Maker = Callable[[MachineState, Any, Source], Value]
 
@@ -76,8 +76,10 @@ def wrap_plain(machine: MachineState, object: Any, source: Source) -> Value:
 
 def wrap_tensor(machine: MachineState, tensor: torch.Tensor, source: Source) -> Value:
     cls = type(tensor)
-    if cls is not torch.Tensor and cls is not torch.nn.Parameter:
-        raise machine.unsupported(reasons.TORCH_FUNCTION_MODE, detail=cls.__qualname__)
+    strided = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
+    if not strided or (cls is not torch.Tensor and cls is not torch.nn.Parameter):
+        machine.guard(GuardKind.TYPE, source, cls)
+        return ForeignTensorValue(tensor, source)
 
     def create(value: TensorValue) -> tuple[Any, Any]:
         return machine.add_input(value, tensor, source)

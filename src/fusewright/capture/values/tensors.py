@@ -8,25 +8,35 @@ graph.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Hashable
+import warnings
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 import torch
 
 from fusewright.capture import reasons
-from fusewright.capture.sources import Source
+from fusewright.capture.sources import AttributeSource, Source
 from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
+from fusewright.capture.values.mappings import InstanceDictValue
+from fusewright.capture.values.objects import ObjectValue
+from fusewright.errors import Unsupported
 
-TENSOR_ATTRIBUTES_IN_GRAPH: Final = frozenset(
-    {"T", "mT", "H", "mH", "real", "imag", "data", "grad"}
+IN_GRAPH: Final = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+"""Attributes that are tensors themselves: reading one is an operation."""
+
+OF_THE_OBJECT: Final = frozenset(
+    {"is_leaf", "grad_fn", "_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad"}
 )
-"""Attributes that are tensors themselves: reading one is an operation. (`grad` is refused.)"""
+"""Attributes of an existing tensor that no tensor guard covers, and that a fake does not have."""
+
+UNREADABLE: Final = frozenset({"_base", "_version", "_cdata", "__cuda_array_interface__"})
+"""Attributes that speak of the object in memory."""
 
 
-class TensorValue(Value):
+class TensorValue(ObjectValue):
     """A tensor of the traced program."""
 
-    __slots__ = ("_create", "_fake", "_node", "cls", "object")
+    __slots__ = ("_create", "_fake", "_node", "is_observed")
 
     def __init__(
         self,
@@ -38,13 +48,12 @@ class TensorValue(Value):
         source: Source | None = None,
         create: Callable[[TensorValue], tuple[Any, Any]] | None = None,
     ) -> None:
-        super().__init__(source)
-        self.cls = cls
-        self.object = object
-        """The existing tensor of a graph input; MISSING for one that the graph computes."""
+        super().__init__(cls, object, source)
         self._node = node
         self._fake = fake
         self._create = create
+        self.is_observed = False
+        """Whether something depends on which tensor this is, or on its class."""
 
     def _ensure(self) -> None:
         if self._create is not None:
@@ -69,48 +78,89 @@ class TensorValue(Value):
         return self.object is not MISSING and self._create is None
 
     def python_type(self) -> type:
-        return self.cls
+        self.is_observed = True
+        return super().python_type()
 
     def real(self) -> Any:
-        return self.object
+        self.is_observed = True
+        return super().real()
 
     def key(self) -> Hashable:
+        self.is_observed = True
         return self
 
     def describe(self) -> str:
         return f"a tensor ({self.source})" if self.source else "a tensor"
 
     def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        if name in TENSOR_ATTRIBUTES_IN_GRAPH:
-            if name == "grad":
-                raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation="tensor.grad")
+        if name in IN_GRAPH:
             return interpreter.call_graph(getattr, [self, interpreter.new(name)], {})
-        raw, source = interpreter.class_attribute(torch.Tensor, name)
+        if name == "grad":
+            return self._gradient(interpreter)
+        if name in OF_THE_OBJECT and self.object is not MISSING and self.source is not None:
+            source = AttributeSource(self.source, name)
+            return interpreter.wrap(getattr(self.object, name), source)
+        raw, source = interpreter.class_attribute(self.cls, name)
         if raw is MISSING:
-            return self._user_attribute(interpreter, name)
+            return self._own_attribute(interpreter, name)
         if isinstance(
             raw, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType
         ):
             return TensorMethodValue(self, name)
-        if name == "__class__":
-            return interpreter.new(self.cls)
-        if name in ("__dict__", "grad_fn", "_base"):
-            raise interpreter.unsupported(
-                reasons.UNSUPPORTED_ATTRIBUTE, name=name, object=self.describe()
-            )
+        match name:
+            case "__class__":
+                return interpreter.new(self.cls)
+            case "__dict__":
+                return InstanceDictValue(self)
+            case "grad_fn" if self.fake.grad_fn is None:
+                return interpreter.new(None)
+        if name in UNREADABLE or name == "grad_fn":
+            raise self._unsupported(interpreter, name)
         if isinstance(raw, types.GetSetDescriptorType | property):
             return interpreter.tensor_metadata(self, name)
         return interpreter.bind(raw, source, self, self.cls)
 
-    def _user_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        if self.object is not MISSING and name in getattr(self.object, "__dict__", {}):
-            raise interpreter.unsupported(
-                reasons.UNSUPPORTED_ATTRIBUTE, name=name, object=self.describe()
-            )
-        interpreter.raise_error(AttributeError, f"'Tensor' object has no attribute {name!r}")
+    def _gradient(self, interpreter: Interpreter) -> Value:
+        """`tensor.grad`: what an existing tensor has; None for one that the program computed."""
+        written = self.known.get("grad")
+        if written is not None:
+            return written  # type: ignore[no-any-return]
+        if self.object is MISSING or self.source is None:
+            return interpreter.new(None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about tensors that are no leaves; the guard reads too
+            gradient = self.object.grad
+        return interpreter.wrap(gradient, AttributeSource(self.source, "grad"))
+
+    def _own_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        """An attribute that the program or its user set on this very tensor."""
+        found = self.field(interpreter, name)
+        if found is None:
+            cls = self.cls.__name__
+            interpreter.raise_error(AttributeError, f"{cls!r} object has no attribute {name!r}")
+        return found
 
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
-        raise interpreter.unsupported(
+        match name:
+            case "requires_grad":
+                interpreter.call_tensor_method(self, "requires_grad_", [value], {})
+                return
+            case "grad":
+                self._check_gradient(interpreter, value)
+            case _ if hasattr(self.cls, name):
+                raise self._unsupported(interpreter, name)
+        self.store(interpreter, name, value)
+
+    def _check_gradient(self, interpreter: Interpreter, value: Value) -> None:
+        """Let torch object to a gradient that does not fit, as it would to the real one."""
+        gradient = value.fake if isinstance(value, TensorValue) else value.constant()
+        try:
+            self.fake.grad = gradient
+        except (RuntimeError, TypeError) as error:
+            interpreter.raise_error(type(error), *error.args)
+
+    def _unsupported(self, interpreter: Interpreter, name: str) -> Unsupported:
+        return interpreter.unsupported(
             reasons.UNSUPPORTED_ATTRIBUTE, name=name, object=self.describe()
         )
 
@@ -142,5 +192,40 @@ class TensorMethodValue(Value):
     def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
         return interpreter.new(getattr(getattr(torch.Tensor, self.name), name))
 
+    def parts(self) -> Sequence[Value]:
+        return (self.tensor,)
+
     def rebuild(self, code: Rebuilder) -> None:
         code.call(getattr, [self.tensor, lambda: code.constant(self.name)])
+
+
+class ForeignTensorValue(Value):
+    """A tensor of a kind that no graph holds: a subclass, sparse, quantised, nested. It may be
+    passed on and stored.
+    """
+
+    __slots__ = ("object",)
+
+    def __init__(self, object: Any, source: Source | None) -> None:
+        super().__init__(source)
+        self.object = object
+
+    def python_type(self) -> type:
+        return type(self.object)
+
+    def real(self) -> Any:
+        return self.object
+
+    def describe(self) -> str:
+        kind = ["quantised"] * self.object.is_quantized + ["nested"] * self.object.is_nested
+        if self.object.layout is not torch.strided:
+            kind.append(str(self.object.layout).removeprefix("torch.").replace("_", " "))
+        return f"a {' '.join(kind)} {type(self.object).__name__} ({self.source})".replace("  ", " ")
+
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        raise interpreter.unsupported(
+            reasons.TENSOR_KIND, operation=f".{name}", tensor=self.describe()
+        )
+
+    def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
+        self.get_attribute(interpreter, name)

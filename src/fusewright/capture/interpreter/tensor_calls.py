@@ -1,0 +1,240 @@
+"""Calls that go into the graph, and what methods and attributes of tensors mean instead of that."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import fx
+
+from fusewright.capture import reasons
+from fusewright.capture.graph import FAKE_FAILURES, contains_tensor
+from fusewright.capture.handlers.registry import DECLINED, HANDLERS, find
+from fusewright.capture.sources import ConstantSource
+from fusewright.capture.values.base import MISSING, NotConstant, Value
+from fusewright.capture.values.classes import ClassValue
+from fusewright.capture.values.constant import NONE, ConstantValue
+from fusewright.capture.values.functions import BuiltinValue, function_name
+from fusewright.capture.values.mappings import DictValue
+from fusewright.capture.values.sequences import ListValue, TupleValue
+from fusewright.capture.values.tensors import TensorValue
+from fusewright.errors import Unsupported
+
+if TYPE_CHECKING:
+    from fusewright.capture.interpreter.machine import Machine
+
+READS_VALUE: Final = frozenset(
+    {
+        "item", "tolist", "numpy", "__int__", "__float__", "__bool__", "__index__", "__complex__",
+        "__array__", "__contains__", "__repr__", "__str__", "__format__", "__dlpack__", "data_ptr",
+        "untyped_storage", "storage", "apply_", "map_", "is_set_to", "__deepcopy__",
+        "__reduce_ex__", "is_nonzero", "__hash__",
+    }
+)  # fmt: skip
+"""Tensor methods that read the data, or where it lies, into Python."""
+
+NEEDS_AUTOGRAD: Final = frozenset(
+    {"backward", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"}
+)
+"""Tensor methods that speak to the autograd engine."""
+
+METADATA_METHODS: Final = frozenset(
+    {
+        "size", "dim", "ndimension", "stride", "numel", "nelement", "is_contiguous", "__len__",
+        "is_floating_point", "is_complex", "element_size", "storage_offset", "get_device",
+        "is_signed", "is_conj", "is_neg", "is_inference", "is_same_size", "dense_dim", "dim_order",
+    }
+)  # fmt: skip
+"""Tensor methods that read metadata alone."""
+
+RETURNS_SELF: Final = frozenset(
+    {"contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as"}
+    | {torch.nn.functional.dropout, torch.dropout}
+)
+"""Methods and functions that may return their argument itself, and then do nothing."""
+
+
+def call_graph(
+    machine: Machine, function: Any, arguments: Sequence[Value], keywords: dict[str, Value]
+) -> Value:
+    """Put a call in the graph. Raises NotConstant for an argument that a graph cannot hold."""
+    machine.read_all(arguments)
+    machine.read_all(keywords.values())
+    try:
+        fake_arguments = [_in_graph(argument, _fake) for argument in arguments]
+        fake_keywords = {name: _in_graph(value, _fake) for name, value in keywords.items()}
+    except NotConstant as error:
+        return _overridden(machine, error, function, arguments, keywords)
+    try:
+        result = machine.builder.run(function, fake_arguments, fake_keywords)
+    except FAKE_FAILURES as error:
+        name = function if isinstance(function, str) else function_name(function)
+        raise machine.unsupported(reasons.FAKE_EXECUTION, function=name, detail=error) from error
+    except NotConstant:
+        raise
+    except Exception as error:
+        machine.raise_error(type(error), *error.args)
+    if result is not None and not contains_tensor(result):
+        return machine.new(result)
+    same = machine.tensors.get(id(result))
+    if same is not None and function in RETURNS_SELF:
+        return same
+    node = machine.builder.add_call(
+        function,
+        [_in_graph(argument, _node) for argument in arguments],
+        {name: _in_graph(value, _node) for name, value in keywords.items()},
+        result,
+        machine.describe_node,
+    )
+    return _result(machine, node, result)
+
+
+def cannot_hold(machine: Machine, function: Any, error: NotConstant) -> Unsupported:
+    """The graph break for an argument that a graph cannot hold."""
+    name = function if isinstance(function, str) else function_name(function)
+    argument = error.args[0].describe() if error.args else "an object"
+    return machine.unsupported(reasons.TENSOR_TO_UNKNOWN, function=name, argument=argument)
+
+
+def _fake(tensor: TensorValue) -> Any:
+    return tensor.fake
+
+
+def _node(tensor: TensorValue) -> Any:
+    return tensor.node
+
+
+def _in_graph(value: Value, leaf: Callable[[TensorValue], Any]) -> Any:
+    """A call's argument with nodes or fakes for tensors. Raises NotConstant for what a graph cannot
+    hold.
+    """
+    match value:
+        case ConstantValue():
+            return value.value
+        case TensorValue():
+            return leaf(value)
+        case TupleValue() | ListValue() if value.cls in (tuple, list, torch.Size):
+            items = [_in_graph(item, leaf) for item in value.read_items()]
+            return items if value.cls is list else tuple(items)
+        case DictValue(cls=cls) if cls is dict:
+            return {key.constant(): _in_graph(item, leaf) for key, item in value.read_entries()}
+        case BuiltinValue():
+            return value.function
+        case _ if value.python_type() is slice:
+            return slice(*[_in_graph(part, leaf) for part in value.parts()])
+        case _:
+            return value.constant()
+
+
+def _overridden(
+    machine: Machine,
+    error: NotConstant,
+    function: Any,
+    arguments: Sequence[Value],
+    keywords: dict[str, Value],
+) -> Value:
+    """Call `__torch_function__` of the object that a graph cannot hold; raise the error where its
+    class has none.
+    """
+    value = error.args[0] if error.args else NONE
+    cls = value.python_type()
+    if isinstance(value, TensorValue) or isinstance(function, str) or cls is type:
+        raise error
+    raw, source = machine.class_attribute(cls, "__torch_function__")
+    if raw is MISSING or function.__module__ == "_operator":
+        raise error
+    method = machine.bind(raw, source, value, cls)
+    classes = machine.new_tuple([ClassValue(cls, ConstantSource(cls))])
+    parts = [machine.new(function), classes, machine.new_tuple(arguments)]
+    result = machine.call(method, [*parts, machine.new_dict(keywords)])
+    if isinstance(result, ConstantValue) and result.value is NotImplemented:
+        machine.raise_error(TypeError, f"no implementation found for {function_name(function)!r}")
+    return result
+
+
+# -- results --------------------------------------------------------------------------------------
+
+
+def _result(machine: Machine, node: fx.Node, result: Any) -> Value:
+    """The value of a node's result: tensors by node, the items of a tuple by nodes that take them
+    out.
+    """
+    if isinstance(result, torch.Tensor):
+        found = machine.tensors.get(id(result))
+        if found is None:
+            found = machine.tensors[id(result)] = TensorValue(torch.Tensor, node, result)
+        return found
+    if isinstance(result, tuple | list):
+        items = [_item(machine, node, index, item) for index, item in enumerate(result)]
+        if isinstance(result, list):
+            return ListValue(list, items)
+        return TupleValue(type(result), items)
+    return machine.new(result)
+
+
+def _item(machine: Machine, node: fx.Node, index: int, item: Any) -> Value:
+    if not contains_tensor(item):
+        return machine.new(item)
+    found = machine.tensors.get(id(item)) if isinstance(item, torch.Tensor) else None
+    if found is not None:
+        return found
+    taken = machine.builder.add_call(
+        operator.getitem, [node, index], {}, item, machine.describe_node
+    )
+    return _result(machine, taken, item)
+
+
+# -- methods and attributes of tensors ------------------------------------------------------------
+
+
+def call_method(
+    machine: Machine,
+    tensor: TensorValue,
+    name: str,
+    arguments: list[Value],
+    keywords: dict[str, Value],
+) -> Value:
+    """`tensor.name(*arguments, **keywords)`."""
+    handler = find(HANDLERS, getattr(torch.Tensor, name, None))
+    if handler is not None:
+        result = handler(machine, tensor, *arguments, **keywords)
+        if result is not DECLINED:
+            return NONE if result is None else result  # type: ignore[no-any-return]
+    if name in METADATA_METHODS:
+        return _metadata_method(machine, tensor, name, arguments, keywords)
+    if name in NEEDS_AUTOGRAD:
+        raise machine.unsupported(reasons.GRAD_REQUIRED, operation=f"tensor.{name}()")
+    if name in READS_VALUE and getattr(tensor.fake, "constant", None) is None:
+        raise machine.unsupported(reasons.TENSOR_VALUE, operation=f"tensor.{name}()")
+    return machine.call_graph(name, [tensor, *arguments], keywords)
+
+
+def _metadata_method(
+    machine: Machine,
+    tensor: TensorValue,
+    name: str,
+    arguments: list[Value],
+    keywords: dict[str, Value],
+) -> Value:
+    try:
+        given = [_in_graph(argument, _fake) for argument in arguments]
+        named = {keyword: _in_graph(value, _fake) for keyword, value in keywords.items()}
+        result = getattr(tensor.fake, name)(*given, **named)
+    except NotConstant as error:
+        raise cannot_hold(machine, name, error) from None
+    except Exception as error:
+        machine.raise_error(type(error), *error.args)
+    return machine.new(result)
+
+
+def metadata(machine: Machine, tensor: TensorValue, name: str) -> Value:
+    """An attribute of a tensor that torch computes: shape, dtype, device."""
+    try:
+        result = getattr(tensor.fake, name)
+    except Exception as error:
+        machine.raise_error(type(error), *error.args)
+    if isinstance(result, torch.Tensor):
+        return machine.call_graph(getattr, [tensor, ConstantValue(name)], {})
+    return machine.new(result)
