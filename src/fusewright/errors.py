@@ -112,3 +112,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(repr(one) for one in near)}? " if near else ""
     return f"{hint}there are: {', '.join(names)}"
+
+
+class OperatorGenerationError(FusewrightError):
+    """Variants of operators cannot be generated: a backend's description is wrong, or its files
+    cannot be written.
+    """
+
+    def __init__(self, what: str, file: str, line: int | None = None) -> None:
+        self.file = file
+        self.line = line
+        """Counted from 1; None where the file as a whole is meant."""
+        place = file if line is None else f"{file}:{line}"
+        super().__init__(f"{place}: {what}")

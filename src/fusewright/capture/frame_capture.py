@@ -1,7 +1,7 @@
 """Capture one call of a Python function: its graph, the guards under which it holds, and the
 function to run instead.
 
-    capture = capture_call(function, arguments)      # arguments: the frame's locals at entry
+    capture = capture_call(function, arguments, resumes)   # the frame's locals at entry
     capture.graph_module, capture.inputs              # what a backend compiles
     capture.guards                                    # when it may be used again
     capture.finish(compiled)                          # the Python function that calls what the
@@ -22,15 +22,25 @@ import torch
 from torch import fx
 
 from fusewright.capture import handlers, reasons
+from fusewright.capture.break_writer import BreakWriter, Interruption, interruption
 from fusewright.capture.guards import Guard
+from fusewright.capture.interpreter.frame import Frame, SavedException, Stopped
 from fusewright.capture.interpreter.machine import Machine
-from fusewright.capture.rebuild import FunctionWriter, Write, pending_writes, reachable_tensors
+from fusewright.capture.rebuild import (
+    Effects,
+    FunctionWriter,
+    Write,
+    pending_writes,
+    reachable_tensors,
+)
+from fusewright.capture.resume import ResumeTable
 from fusewright.capture.sources import CellSource, LocalSource
 from fusewright.capture.values.base import TracedError, Value
 from fusewright.capture.values.functions import FunctionValue
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.errors import Unsupported
+from fusewright.modes import ModeChange, Modes, changed_modes, restore
 
 assert handlers, "importing the handlers fills their table"
 
@@ -55,8 +65,18 @@ class NotCaptured(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GraphBreak:
+    """Where and why capture stopped before the end of the function."""
+
+    error: Unsupported
+    """The reason, at the user's line."""
+
+    interruption: Interruption
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """One captured call."""
+    """One captured call, up to its end or to a graph break."""
 
     graph_module: fx.GraphModule
     """Torch-level graph: a placeholder a tensor read, a tuple of tensors as output."""
@@ -68,11 +88,17 @@ class Capture:
     """What must hold for the capture to be used again."""
 
     outputs: tuple[TensorValue, ...]
-    result: Value
+    result: Value | GraphBreak
+    """What the function returns, or where the graph breaks."""
+
     writes: tuple[Write, ...]
+    modes: tuple[ModeChange, ...]
+    """What the program did to the thread's modes."""
+
     machine: Machine
     function: types.FunctionType
     root: FunctionValue
+    resumes: ResumeTable
 
     @property
     def is_empty(self) -> bool:
@@ -81,17 +107,26 @@ class Capture:
             node.op in ("placeholder", "output") for node in self.graph_module.graph.nodes
         )
 
+    @property
+    def graph_break(self) -> GraphBreak | None:
+        """Where capture stopped, None when it reached the end."""
+        return self.result if isinstance(self.result, GraphBreak) else None
+
     def finish(self, compiled: Callable[..., Any]) -> types.FunctionType:
         """The function that runs in place of the captured one; it calls `compiled` with the
-        graph's inputs.
+        graph's inputs. With a graph break it returns a continuation there.
 
         To be called once: the objects met while tracing are let go. Raises Unsupported when the
-        result, or something that
-        the program put in an existing object, cannot be made again.
+        result, or something that the program put in an existing object, cannot be made again.
         """
-        writer = FunctionWriter(self.machine, self.root)
         graph = None if self.is_empty else compiled
-        code = writer.write(graph, self.outputs, self.result, self.writes)
+        effects = Effects(graph, self.outputs, self.writes, self.modes)
+        match self.result:
+            case GraphBreak(interruption=interruption):
+                breaking = BreakWriter(self.machine, self.root, interruption, self.resumes)
+                code = breaking.write_break(effects)
+            case result:
+                code = FunctionWriter(self.machine, self.root).write(effects, result)
         function = types.FunctionType(
             code,
             self.function.__globals__,
@@ -104,26 +139,73 @@ class Capture:
         return function
 
 
-def capture_call(function: types.FunctionType, arguments: Mapping[str, Any]) -> Capture:
+def capture_call(
+    function: types.FunctionType,
+    arguments: Mapping[str, Any],
+    resumes: ResumeTable | None = None,
+) -> Capture:
     """Trace one call of `function`; `arguments` are its locals at entry, `*args` and `**kwargs`
     collected.
 
-    Raises NotCaptured.
+    What cannot be captured is a graph break: the call is traced once more, up to the instruction
+    of `function` that led there, so that nothing of the attempt remains. Raises NotCaptured when
+    that is not possible, or when breaks are not wanted: `resumes` is None.
     """
     if sys.version_info[:2] not in INTERPRETED_VERSIONS:
         raise NotCaptured((), _unknown_python())
-    machine = Machine(function.__globals__)
-    with _tracing():
-        root = _root_function(machine, function)
-        try:
-            result = machine.execute(root, _root_variables(machine, function, arguments))
-            writes = pending_writes(machine)
-            outputs = reachable_tensors([result, *_written_values(writes)])
-        except TracedError:
-            raise NotCaptured(tuple(machine.guards.values()), None) from None
-        except Unsupported as error:
+    stop, error = -1, None
+    while True:
+        with _tracing() as modes:
+            machine = Machine(function.__globals__)
+            try:
+                root = _root_function(machine, function)
+                frame = machine.new_frame(root, _root_variables(machine, function, arguments))
+                frame.stop = stop
+                return _run(machine, frame, function, resumes, error, modes)
+            except TracedError:
+                raise NotCaptured(tuple(machine.guards.values()), None) from None
+            except Unsupported as failure:
+                executed = machine.root.executed if machine.root else 0
+                if resumes is None or not executed or error is not None:
+                    raise NotCaptured(tuple(machine.guards.values()), failure) from None
+                stop, error = executed - 1, failure
+            except _TooLate as found:
+                stop = found.stop
+
+
+class _TooLate(Exception):
+    """The break must be earlier: at the instruction that raised an exception which is handled
+    there, so that it is raised for real, with a traceback.
+    """
+
+    def __init__(self, stop: int) -> None:
+        self.stop = stop
+
+
+def _run(
+    machine: Machine,
+    frame: Frame,
+    function: types.FunctionType,
+    resumes: ResumeTable | None,
+    error: Unsupported | None,
+    modes: Modes,
+) -> Capture:
+    """Execute a frame to its end, or to where it is told to stop."""
+    result: Value | GraphBreak
+    try:
+        result = machine.run(frame)
+        kept = [result]
+    except Stopped:
+        assert error is not None and resumes is not None, "a frame stops at a known break"
+        _look_for_raised(frame)
+        found = interruption(frame, resumes)
+        if found is None:
             raise NotCaptured(tuple(machine.guards.values()), error) from None
-        graph_module = _finish_graph(machine, outputs)
+        kept = found.live_values
+        result = GraphBreak(error=error, interruption=found)
+    writes = pending_writes(machine)
+    outputs = reachable_tensors([*kept, *_written_values(writes)])
+    graph_module = _finish_graph(machine, outputs)
     machine.guard_distinct()
     return Capture(
         graph_module=graph_module,
@@ -132,10 +214,19 @@ def capture_call(function: types.FunctionType, arguments: Mapping[str, Any]) -> 
         outputs=tuple(outputs),
         result=result,
         writes=tuple(writes),
+        modes=tuple(changed_modes(modes, Modes.now())),
         machine=machine,
         function=function,
-        root=root,
+        root=frame.function,
+        resumes=resumes or ResumeTable(),
     )
+
+
+def _look_for_raised(frame: Frame) -> None:
+    """Raise _TooLate when an exception is being handled that was never raised for real."""
+    for entry in frame.stack:
+        if isinstance(entry, SavedException) and entry.handled.source is None:
+            raise _TooLate(entry.raised_at - 1)
 
 
 def _unknown_python() -> Unsupported:
@@ -146,14 +237,14 @@ def _unknown_python() -> Unsupported:
 
 
 @contextmanager
-def _tracing() -> Iterator[None]:
-    """Undo, at the end, the global switches that the traced program turns while tracing."""
-    grad_enabled = torch.is_grad_enabled()
+def _tracing() -> Iterator[Modes]:
+    """Undo, at the end, the changes that the traced program makes to the thread's modes."""
+    before = Modes.now()
     with _RECURSION:
         try:
-            yield
+            yield before
         finally:
-            torch.set_grad_enabled(grad_enabled)
+            restore(before)
 
 
 class _DeepRecursion:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusewright.capture import reasons
-from fusewright.capture.bytecode import Builder, assemble, disassemble, with_body
+from fusewright.capture.bytecode import Builder, Positions, assemble, disassemble, with_body
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.interpreter.attributes import find_class_attribute
 from fusewright.capture.interpreter.machine import Machine
@@ -42,6 +42,7 @@ from fusewright.capture.values.objects import ExceptionValue, ObjectValue, insta
 from fusewright.capture.values.sequences import ListValue
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
+from fusewright.modes import ModeChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,21 @@ class Write:
 
     value: Any
     """The new value, MISSING to delete; None for a container, whose content stands in `owner`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What a captured call does besides returning."""
+
+    compiled: Callable[..., Any] | None
+    """The compiled graph; None when it has nothing to do."""
+
+    outputs: Sequence[TensorValue]
+    """What the graph returns."""
+
+    writes: Sequence[Write]
+    modes: Sequence[ModeChange]
+    """Calls that bring the thread's modes to what the program made them."""
 
 
 def pending_writes(machine: Machine) -> list[Write]:
@@ -115,6 +131,7 @@ def reachable_tensors(roots: Iterable[Value]) -> list[TensorValue]:
         elif isinstance(value, TensorValue):
             if value.object is MISSING:
                 found[id(value)] = value
+            pending.extend(reversed(value.parts()))
         elif value.source is None or _is_changed(value):
             pending.extend(reversed(value.parts()))
     return list(found.values())
@@ -130,7 +147,8 @@ class FunctionWriter:
     def __init__(self, machine: Machine, root: FunctionValue) -> None:
         self.machine = machine
         self.root = root
-        self.code = Builder()
+        line = root.code.co_firstlineno
+        self.code = Builder(positions=Positions(line, line))
         self._locals: dict[int, str] = {}
         """Local variables that hold objects, by the identity of their values."""
         self._sources: dict[Source, str] = {}
@@ -142,17 +160,21 @@ class FunctionWriter:
 
     # -- the body --------------------------------------------------------------------------------
 
-    def write(
-        self,
-        compiled: Callable[..., Any] | None,
-        outputs: Sequence[TensorValue],
-        result: Value,
-        writes: Sequence[Write],
-    ) -> types.CodeType:
-        """The code of the new function."""
-        if compiled is not None:
-            self._call_graph(compiled, outputs)
-        for write in writes:
+    def write(self, effects: Effects, result: Value) -> types.CodeType:
+        """The code of a new function that returns `result`."""
+        self.begin(effects, [result])
+        self.value(result)
+        self.code.return_value()
+        return self.assemble()
+
+    def begin(self, effects: Effects, kept: Iterable[Value]) -> None:
+        """Call the graph, make or find all objects that are written or kept, and make the changes.
+
+        From here on `value` pushes a kept object as it was before them.
+        """
+        if effects.compiled is not None:
+            self._call_graph(effects.compiled, effects.outputs)
+        for write in effects.writes:
             if isinstance(write.owner, Value):
                 self._prepare(write.owner)
             if isinstance(write.value, Value):
@@ -160,11 +182,16 @@ class FunctionWriter:
             if write.value is None and write.name is None:
                 for part in write.owner.parts():
                     self._prepare(part)
-        self._prepare(result)
-        for write in writes:
+        for value in kept:
+            self._prepare(value)
+        for write in effects.writes:
             self._replay(write)
-        self.value(result)
-        self.code.return_value()
+        for function, arguments in effects.modes:
+            self.call(function, [functools.partial(self.constant, item) for item in arguments])
+            self.code.pop()
+
+    def assemble(self) -> types.CodeType:
+        """The code object of what was written, with the parameters of the captured function."""
         shell = disassemble(self.root.code)
         body = with_body(shell, self.code.instructions, cell_names=(), free_names=shell.free_names)
         return assemble(body)

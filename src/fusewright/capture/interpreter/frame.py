@@ -26,6 +26,32 @@ class _Null:
 
 NULL: Final = _Null()
 
+
+@dataclass(frozen=True, slots=True)
+class SavedException:
+    """What stands on the stack below the handling of an exception: the one handled before."""
+
+    previous: Value | None
+    """The exception that was being handled when this one was caught; None for none."""
+
+    handled: Value
+    """The exception being handled from here on."""
+
+    raised_at: int
+    """How many instructions its frame had executed when it was raised, the raising one included."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedOffset:
+    """The place that raised, which some handlers find on the stack."""
+
+    position: int
+    """Index of the instruction in the frame's program."""
+
+
+class Stopped(Exception):
+    """Leaves the outermost frame before the instruction at which it was told to stop."""
+
 Handler = Callable[["Frame", Any], "Value | None"]
 """Executes one instruction given its operand. A result other than None leaves the frame with that
 value.
@@ -92,9 +118,9 @@ class Frame:
     __slots__ = (
         "cells",
         "code",
+        "executed",
         "finished",
         "function",
-        "handled",
         "keyword_names",
         "locals",
         "machine",
@@ -102,8 +128,10 @@ class Frame:
         "namespace",
         "position",
         "program",
+        "raised_at",
         "stack",
         "started",
+        "stop",
     )
 
     def __init__(
@@ -126,12 +154,16 @@ class Frame:
         self.stack: list[Any] = []
         self.position = 0
         self.keyword_names: tuple[str, ...] = ()
-        self.handled: Value | None = None
-        """The exception being handled: what a bare `raise` raises again."""
         self.module_path = module_path
         """The dotted path of the nn.Module whose `forward` this call belongs to."""
         self.started = False
         self.finished = False
+        self.executed = 0
+        """Instructions executed so far, the one being executed included."""
+        self.raised_at = 0
+        """The count at which an exception was last caught here."""
+        self.stop = -1
+        """How many instructions to execute before stopping; -1 for all."""
 
     @property
     def line(self) -> int:
@@ -145,10 +177,13 @@ class Frame:
 
     def run(self) -> Value:
         """Execute until the frame returns. Raises TracedError for an exception that leaves it,
-        Yielded at a `yield`.
+        Yielded at a `yield`, Stopped before the instruction at which to stop.
         """
         steps = self.program.steps
         while True:
+            if self.executed == self.stop:
+                raise Stopped
+            self.executed += 1
             handler, operand = steps[self.position]
             self.position += 1
             try:
@@ -166,9 +201,10 @@ class Frame:
         if region is None:
             self.finished = True
             raise error
+        self.raised_at = self.executed
         del self.stack[region.stack_depth :]
         if region.saves_offset:
-            self.stack.append(ConstantValue(self.position - 1))
+            self.stack.append(SavedOffset(self.position - 1))
         self.stack.append(error.value)
         self.position = region.handler
 

@@ -12,7 +12,6 @@ import importlib
 import importlib.util
 import inspect
 import linecache
-import operator
 import os
 import sys
 import types
@@ -25,10 +24,11 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.capture import reasons
-from fusewright.capture.graph import FAKE_FAILURES, GraphBuilder, contains_tensor, is_graph_function
+from fusewright.capture.directives import disabled_error, why_disabled
+from fusewright.capture.graph import GraphBuilder, is_graph_function, is_tensor_method
 from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, POLYFILLS, PURE, find
-from fusewright.capture.interpreter import operators, patterns
+from fusewright.capture.interpreter import operators, patterns, tensor_calls
 from fusewright.capture.interpreter.arguments import bind_arguments
 from fusewright.capture.interpreter.attributes import (
     bind,
@@ -51,7 +51,6 @@ from fusewright.capture.values.base import MISSING, NotConstant, TracedError, Va
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import CONSTANT_TYPES, NONE, ConstantValue, is_constant
 from fusewright.capture.values.functions import (
-    BuiltinValue,
     CellValue,
     FunctionValue,
     Namespace,
@@ -82,47 +81,6 @@ PURE_OWNERS: Final = (*CONSTANT_TYPES, tuple, frozenset)
 PURE_MODULES: Final = frozenset({"math", "cmath", "_operator"})
 """Modules whose functions written in C have no side effects."""
 
-READS_VALUE: Final = frozenset(
-    {"item", "tolist", "numpy", "__int__", "__float__", "__bool__", "__index__", "__complex__"}
-)
-"""Tensor methods that read the data into Python."""
-
-NEEDS_AUTOGRAD: Final = frozenset(
-    {"backward", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"}
-)
-"""Tensor methods that speak to the autograd engine."""
-
-METADATA_METHODS: Final = frozenset(
-    {
-        "size",
-        "dim",
-        "ndimension",
-        "stride",
-        "numel",
-        "nelement",
-        "is_contiguous",
-        "is_floating_point",
-        "is_complex",
-    }
-    | {
-        "element_size",
-        "storage_offset",
-        "get_device",
-        "is_signed",
-        "is_conj",
-        "is_neg",
-        "is_inference",
-    }
-)
-"""Tensor methods that read metadata alone."""
-
-RETURNS_SELF: Final = frozenset(
-    {"contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as"}
-    | {torch.nn.functional.dropout, torch.dropout}
-)
-"""Methods and functions that may return their argument itself, and then do nothing."""
-
-
 class Machine:
     """One capture of one frame."""
 
@@ -133,6 +91,8 @@ class Machine:
         self.mutated: dict[int, Any] = {}
         """Existing objects that the program changed, in order of first change."""
         self.frames: list[Frame] = []
+        self.root: Frame | None = None
+        """The outermost frame, once it runs."""
         self.handled: Value | None = None
         """The exception that the traced program is handling."""
         self.generator_result: Value | None = None
@@ -143,7 +103,7 @@ class Machine:
         self._namespaces = {id(root_globals): root}
         self._class_attributes: dict[tuple[type, str], tuple[Any, Source | None]] = {}
         self._programs: dict[int, Program] = {}
-        self._tensors: dict[int, TensorValue] = {}
+        self.tensors: dict[int, TensorValue] = {}
         """Tensors of the graph by the identity of their fakes."""
         self._constants: list[ConstantValue] = []
         """Constants that have a source, and no guard until they are looked at."""
@@ -208,13 +168,24 @@ class Machine:
             source = value.source
             if source is None or isinstance(source, ConstantSource):
                 continue
-            if isinstance(value, TensorValue) and value.is_used_input:
-                groups.setdefault(torch.Tensor, []).append(source)
+            if isinstance(value, TensorValue):
+                if value.is_observed and not value.is_used_input:
+                    self.guard(GuardKind.TYPE, source, value.cls)
+                if value.is_observed or value.is_used_input:
+                    groups.setdefault(torch.Tensor, []).append(source)
             elif isinstance(value, ObjectValue) and value.cls in changed:
                 groups.setdefault(value.cls, []).append(source)
         for sources in groups.values():
             if len(sources) > 1:
                 self.guard(GuardKind.DISTINCT, None, tuple(sources))
+
+    def guard_different(self, left: Value, right: Value) -> None:
+        """Guard that two existing objects stay different ones, if they are."""
+        sources = left.source, right.source
+        if left.real() is right.real() or None in sources:
+            return
+        if not any(isinstance(source, ConstantSource) for source in sources):
+            self.guard(GuardKind.DISTINCT, None, sources)
 
     def release(self) -> None:
         """Let go of the objects met, so that none lives on in a reference cycle of the machine's
@@ -224,7 +195,7 @@ class Machine:
             self._values,
             self._cells,
             self._namespaces,
-            self._tensors,
+            self.tensors,
             self.mutated,
             self.guards,
         ):
@@ -407,14 +378,11 @@ class Machine:
         if isinstance(function, types.FunctionType):
             return self.inline(self._function(function), arguments, keywords)
         if is_graph_function(function):
-            try:
-                return self.call_graph(function, arguments, keywords)
-            except NotConstant as error:
-                raise self.unsupported(
-                    reasons.TENSOR_TO_UNKNOWN,
-                    function=function_name(function),
-                    argument=error.args[0].describe(),
-                ) from None
+            return self.call_graph(function, arguments, keywords)
+        if arguments and isinstance(arguments[0], TensorValue) and is_tensor_method(function):
+            return self.call_tensor_method(
+                arguments[0], function.__name__, arguments[1:], keywords
+            )
         wrapped = getattr(function, "__wrapped__", None)
         if isinstance(
             wrapped, types.FunctionType
@@ -456,6 +424,8 @@ class Machine:
         self, function: FunctionValue, arguments: list[Value], keywords: dict[str, Value]
     ) -> Value:
         if function.object is not MISSING:
+            if why_disabled(function.object) is not None:
+                raise disabled_error(self, function.object)
             if torch_compat.is_module_bookkeeping(function.object):
                 return NONE
             handler = HANDLERS.get(function.object)
@@ -469,9 +439,13 @@ class Machine:
                     return result
             if is_graph_function(function.object):
                 try:
-                    return self.call_graph(function.object, arguments, keywords)
+                    return tensor_calls.call_graph(self, function.object, arguments, keywords)
                 except NotConstant:
                     pass
+            if arguments and isinstance(arguments[0], TensorValue):
+                name = function.code.co_name
+                if is_tensor_method(function.object) and hasattr(torch.Tensor, name):
+                    return self.call_tensor_method(arguments[0], name, arguments[1:], keywords)
         variables = bind_arguments(self, function, arguments, keywords)
         return self.execute(function, variables)
 
@@ -481,8 +455,17 @@ class Machine:
             raise self.unsupported(reasons.TOO_DEEP, limit=DEPTH_LIMIT)
         if function.code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
             raise self.unsupported(reasons.ASYNCHRONOUS)
+        return self.run(self.new_frame(function, variables))
+
+    def new_frame(self, function: FunctionValue, variables: dict[str, Value]) -> Frame:
+        """A call of a function with its parameters bound, about to run."""
         path = self._module_path(variables)
-        frame = Frame(self, function, variables, self._program(function.code), path)
+        return Frame(self, function, variables, self._program(function.code), path)
+
+    def run(self, frame: Frame) -> Value:
+        """Execute a frame."""
+        if not self.frames:
+            self.root = frame
         with self.entered(frame):
             return frame.run()
 
@@ -565,110 +548,35 @@ class Machine:
         node, fake = self.builder.add_input(_identifier(source, len(self.inputs)), tensor)
         node.meta["source"] = source
         self.inputs.append(value)
-        self._tensors[id(fake)] = value
-        self._alive.append(fake)
+        self.tensors[id(fake)] = value
         return node, fake
 
     def call_graph(
         self, function: Any, arguments: Sequence[Value], keywords: dict[str, Value]
     ) -> Value:
-        self.read_all(arguments)
-        self.read_all(keywords.values())
-        fake_arguments = [_as_fake(argument) for argument in arguments]
-        fake_keywords = {name: _as_fake(value) for name, value in keywords.items()}
         try:
-            result = self.builder.run(function, fake_arguments, fake_keywords)
-        except FAKE_FAILURES as error:
-            name = function if isinstance(function, str) else function_name(function)
-            raise self.unsupported(reasons.FAKE_EXECUTION, function=name, detail=error) from error
-        except NotConstant:
-            raise
-        except Exception as error:
-            self.raise_error(type(error), *error.args)
-        if result is not None and not contains_tensor(result):
-            return new_value(self, result)
-        same = self._tensors.get(id(result))
-        if same is not None and function in RETURNS_SELF:
-            return same
-        node = self.builder.add_call(
-            function,
-            [_as_node(argument) for argument in arguments],
-            {name: _as_node(value) for name, value in keywords.items()},
-            result,
-            self._describe_node,
-        )
-        return self._graph_result(node, result)
+            return tensor_calls.call_graph(self, function, arguments, keywords)
+        except NotConstant as error:
+            raise tensor_calls.cannot_hold(self, function, error) from None
 
-    def add_effect(self, function: Any, arguments: Sequence[Any]) -> None:
-        """Put a call with constant arguments in the graph for what it does, not for its result."""
-        self.builder.add_call(function, arguments, {}, None, self._describe_node)
+    def call_tensor_method(
+        self, tensor: TensorValue, name: str, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        return tensor_calls.call_method(self, tensor, name, arguments, keywords)
 
-    def _describe_node(self, node: fx.Node) -> None:
+    def tensor_metadata(self, tensor: TensorValue, name: str) -> Value:
+        return tensor_calls.metadata(self, tensor, name)
+
+    def add_effect(self, function: Any, arguments: Sequence[Any]) -> fx.Node:
+        """Put a call with constant arguments in the graph for what it does; its node."""
+        return self.builder.add_call(function, arguments, {}, None, self.describe_node)
+
+    def describe_node(self, node: fx.Node) -> None:
         place = self.location()
         if place is not None:
             node.meta["location"] = (place.file, place.line, place.text)
         node.meta["stack_trace"] = node.stack_trace = self.stack_trace()
         node.meta["module_path"] = self.frames[-1].module_path if self.frames else ""
-
-    def _graph_result(self, node: fx.Node, result: Any) -> Value:
-        """The value of a node's result: tensors by node, the items of a tuple by nodes that take
-        them out.
-        """
-        if isinstance(result, torch.Tensor):
-            found = self._tensors.get(id(result))
-            if found is None:
-                found = self._tensors[id(result)] = TensorValue(torch.Tensor, node, result)
-                self._alive.append(result)
-            return found
-        if isinstance(result, tuple | list):
-            items = [self._graph_item(node, index, item) for index, item in enumerate(result)]
-            if isinstance(result, list):
-                return ListValue(list, items)
-            return TupleValue(type(result), items)
-        return new_value(self, result)
-
-    def _graph_item(self, node: fx.Node, index: int, item: Any) -> Value:
-        if not contains_tensor(item):
-            return new_value(self, item)
-        found = self._tensors.get(id(item)) if isinstance(item, torch.Tensor) else None
-        if found is not None:
-            return found
-        taken = self.builder.add_call(
-            operator.getitem, [node, index], {}, item, self._describe_node
-        )
-        return self._graph_result(taken, item)
-
-    def call_tensor_method(
-        self, tensor: TensorValue, name: str, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
-        if name in METADATA_METHODS:
-            return self._metadata(getattr(tensor.fake, name), arguments, keywords)
-        if name in NEEDS_AUTOGRAD:
-            raise self.unsupported(reasons.GRAD_REQUIRED, operation=f"tensor.{name}()")
-        if name in READS_VALUE and getattr(tensor.fake, "constant", None) is None:
-            raise self.unsupported(reasons.TENSOR_VALUE, operation=f"tensor.{name}()")
-        return self.call_graph(name, [tensor, *arguments], keywords)
-
-    def _metadata(self, method: Any, arguments: list[Value], keywords: dict[str, Value]) -> Value:
-        try:
-            result = method(
-                *[argument.constant() for argument in arguments],
-                **{name: value.constant() for name, value in keywords.items()},
-            )
-        except NotConstant:
-            raise
-        except Exception as error:
-            self.raise_error(type(error), *error.args)
-        return new_value(self, result)
-
-    def tensor_metadata(self, tensor: TensorValue, name: str) -> Value:
-        try:
-            result = getattr(tensor.fake, name)
-        except Exception as error:
-            self.raise_error(type(error), *error.args)
-        if isinstance(result, torch.Tensor):
-            return self.call_graph(getattr, [tensor, ConstantValue(name)], {})
-        return new_value(self, result)
 
     # -- operators -------------------------------------------------------------------------------
 
@@ -714,7 +622,7 @@ class Machine:
         return operators.equal(self, left, right)
 
     def identical(self, left: Value, right: Value) -> bool:
-        return operators.identical(left, right)
+        return operators.identical(self, left, right)
 
     def mapping_entries(self, value: Value) -> list[tuple[Value, Value]]:
         """The items of a mapping, as `**` and `dict()` read them."""
@@ -758,44 +666,6 @@ def _reads_like_dict(cls: type) -> bool:
         getattr(cls, "__iter__", None) is dict.__iter__
         and getattr(cls, "__getitem__", None) is dict.__getitem__
     )
-
-
-def _as_node(value: Value) -> Any:
-    """A call's argument as the graph holds it. Raises NotConstant for what a graph cannot hold."""
-    match value:
-        case TensorValue():
-            return value.node
-        case TupleValue() | ListValue() if value.cls in (tuple, list, torch.Size):
-            items = [_as_node(item) for item in value.read_items()]
-            return items if value.cls is list else tuple(items)
-        case DictValue(cls=cls) if cls is dict:
-            return {key.constant(): _as_node(item) for key, item in value.read_entries()}
-        case BuiltinValue():
-            return value.function
-        case _ if value.python_type() is slice:
-            return slice(*[_as_node(part) for part in value.parts()])
-        case _:
-            return value.constant()
-
-
-def _as_fake(value: Value) -> Any:
-    """A call's argument with fakes for tensors. Raises NotConstant for what a graph cannot hold."""
-    match value:
-        case ConstantValue():
-            return value.value
-        case TensorValue():
-            return value.fake
-        case TupleValue() | ListValue() if value.cls in (tuple, list, torch.Size):
-            items = [_as_fake(item) for item in value.read_items()]
-            return items if value.cls is list else tuple(items)
-        case DictValue(cls=cls) if cls is dict:
-            return {key.constant(): _as_fake(item) for key, item in value.read_entries()}
-        case BuiltinValue():
-            return value.function
-        case _ if value.python_type() is slice:
-            return slice(*[_as_fake(part) for part in value.parts()])
-        case _:
-            return value.constant()
 
 
 def _guard_key(expected: Any) -> Any:

@@ -12,7 +12,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fusewright.capture import reasons
-from fusewright.capture.interpreter.frame import NULL, Frame, Handler, Yielded
+from fusewright.capture.interpreter.frame import (
+    NULL,
+    Frame,
+    Handler,
+    SavedException,
+    Yielded,
+)
 from fusewright.capture.values.base import MISSING, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import NONE, ConstantValue, boolean
@@ -677,15 +683,13 @@ def reraise(frame: Frame, depth: int) -> Value | None:
 @opcode("PUSH_EXC_INFO")
 def push_exception_info(frame: Frame, operand: Any) -> None:
     raised = frame.stack.pop()
-    frame.stack += (frame.machine.handled or NONE, raised)
+    frame.stack += (SavedException(frame.machine.handled, raised, frame.raised_at), raised)
     frame.machine.handled = raised
 
 
 @opcode("POP_EXCEPT")
 def pop_exception(frame: Frame, operand: Any) -> None:
-    previous = frame.stack.pop()
-    is_none = isinstance(previous, ConstantValue) and previous.value is None
-    frame.machine.handled = None if is_none else previous
+    frame.machine.handled = frame.stack.pop().previous
 
 
 @opcode("CHECK_EXC_MATCH")

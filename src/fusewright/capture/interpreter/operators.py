@@ -171,7 +171,7 @@ def compare(machine: Interpreter, symbol: str, left: Value, right: Value) -> Val
         if result is not None:
             return result
     if symbol in ("==", "!="):
-        return boolean(identical(left, right) == (symbol == "=="))
+        return boolean(identical(machine, left, right) == (symbol == "=="))
     machine.raise_error(
         TypeError,
         f"{symbol!r} not supported between instances of {left.python_type().__name__!r} "
@@ -185,25 +185,25 @@ def _defines(machine: Interpreter, value: Value, name: str) -> bool:
     return raw is not MISSING and raw is not getattr(object, name, None)
 
 
-def identical(left: Value, right: Value) -> bool:
+def identical(machine: Interpreter, left: Value, right: Value) -> bool:
     """`left is right`."""
     if left is right:
         return True
+    if not isinstance(left, ConstantValue) and not isinstance(right, ConstantValue):
+        machine.guard_different(left, right)
     if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
         return left.value is right.value or (
             type(left.value) in SCALAR_TYPES
             and type(left.value) is type(right.value)
             and left.value == right.value
         )
-    if isinstance(left, ConstantValue) or isinstance(right, ConstantValue):
-        return False
-    real = left.real()
-    return real is not MISSING and real is right.real()
+    real, other = left.real(), right.real()
+    return real is not MISSING and real is other
 
 
 def equal(machine: Interpreter, left: Value, right: Value) -> bool:
     """`left is right or left == right`."""
-    return identical(left, right) or machine.truth(compare(machine, "==", left, right))
+    return identical(machine, left, right) or machine.truth(compare(machine, "==", left, right))
 
 
 def truth(machine: Interpreter, value: Value) -> bool:

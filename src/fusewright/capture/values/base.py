@@ -312,5 +312,8 @@ class Interpreter(Protocol):
     def equal(self, left: Value, right: Value) -> bool:
         """`left is right or left == right`, as containers compare their items."""
 
+    def guard_different(self, left: Value, right: Value) -> None:
+        """Guard that two existing objects stay different ones, if they are."""
+
     def identical(self, left: Value, right: Value) -> bool:
         """`left is right`."""

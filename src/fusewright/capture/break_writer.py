@@ -1,0 +1,339 @@
+"""Write the function that runs in place of a frame up to a graph break, and past it.
+
+    def f(x, y):
+        g0, g1 = compiled(x)                  # the graph so far, and its effects
+        r0 = print(g0)                        # the instruction at which capture stopped, as written
+        return Continuation(f_resumed, (r0, g1, y))
+
+The hook goes on with what a continuation names, in place of `f`. A jump has a continuation for each
+side. An instruction inside a `try` or `with` has one more, at the handler that the program wrote:
+only an exception of that instruction gets there, since nothing else of the new function is in the
+region.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from fusewright.capture.bytecode import ExceptionRegion, Instruction, disassemble
+from fusewright.capture.bytecode.effects import consumed, produced, skipped_by_jump
+from fusewright.capture.bytecode.stack import ENDS
+from fusewright.capture.bytecode.versions import VERSION
+from fusewright.capture.interpreter.frame import NULL, Frame, SavedException, SavedOffset
+from fusewright.capture.interpreter.machine import Machine
+from fusewright.capture.rebuild import Effects, FunctionWriter
+from fusewright.capture.resume import (
+    OffsetSlot,
+    ResumePoint,
+    ResumeTable,
+    Shape,
+    Slot,
+    first_argument,
+    is_passed,
+)
+from fusewright.capture.values.base import Value
+from fusewright.capture.values.functions import FunctionValue
+from fusewright.native import Continuation, disable
+
+FRAME_READERS: Final = frozenset(
+    {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "breakpoint"}
+)
+"""Names of functions that look at the variables of the frame that calls them."""
+
+UNBREAKABLE: Final = frozenset(
+    {
+        "DELETE_DEREF",
+        "LOAD_CLASSDEREF",
+        "LOAD_DEREF",
+        "LOAD_FROM_DICT_OR_DEREF",
+        "MAKE_CELL",
+        "RETURN_GENERATOR",
+        "SEND",
+        "STORE_DEREF",
+        "YIELD_VALUE",
+    }
+)
+"""Instructions that cannot be executed outside the function that they were written in."""
+
+_WITHOUT_NULL: Final = {
+    "LOAD_METHOD": "LOAD_ATTR",
+    "LOAD_GLOBAL_NULL": "LOAD_GLOBAL",
+    "LOAD_SUPER_METHOD": "LOAD_SUPER_ATTR",
+    "LOAD_ZERO_SUPER_METHOD": "LOAD_ZERO_SUPER_ATTR",
+}
+"""Instructions that push a callable and its companion -> those that push the callable alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """A frame that stopped before an instruction that cannot be captured."""
+
+    frame: Frame
+    original: types.CodeType
+    """The code that the user wrote: the frame's own, or what its resume function was made of."""
+
+    position: int
+    """Index in the original of the instruction to execute natively."""
+
+    live_names: frozenset[str]
+    """The local variables that the instruction or what follows it may read."""
+
+    @property
+    def live_values(self) -> list[Value]:
+        """What must exist when the instruction is executed and after it."""
+        frame = self.frame
+        on_stack = [_passed_value(entry) for entry in frame.stack]
+        variables = [frame.locals[name] for name in sorted(self.live_names) if name in frame.locals]
+        cells = [frame.cells[name] for name in sorted(frame.cells)]
+        first = first_argument(self.original)
+        own = None if first is None else _local(frame, first)
+        return [value for value in (own, *on_stack, *variables, *cells) if value is not None]
+
+
+def interruption(frame: Frame, resumes: ResumeTable) -> Interruption | None:
+    """How to go on natively from where a frame stopped; None when the instruction there must not
+    leave its function.
+    """
+    original, position = resumes.locate(frame.code, frame.position)
+    instruction = disassemble(frame.code).instructions[frame.position]
+    if instruction.name in UNBREAKABLE or position < 0:
+        return None
+    names = resumes.live(original, position)
+    if FRAME_READERS.intersection(original.co_names):
+        names = frozenset(frame.locals).intersection(original.co_varnames)
+    first = first_argument(original)
+    if first is not None and _local(frame, first) is None:
+        return None
+    return Interruption(frame, original, position, names.difference(resumes.free_names(original)))
+
+
+class BreakWriter(FunctionWriter):
+    """Writes a function that stops capture at one instruction."""
+
+    def __init__(
+        self, machine: Machine, root: FunctionValue, stop: Interruption, resumes: ResumeTable
+    ) -> None:
+        super().__init__(machine, root)
+        self.stop = stop
+        self.resumes = resumes
+        self._catches = False
+        instructions = disassemble(stop.frame.code).instructions
+        self.instruction = instructions[stop.frame.position]
+        self._index_of = {item: index for index, item in enumerate(instructions)}
+        self.code.positions = self.instruction.positions
+
+    def write_break(self, effects: Effects) -> types.CodeType:
+        """The code of the new function."""
+        if effects.compiled is not None:
+            effects = replace(effects, compiled=disable(effects.compiled))
+        self.begin(effects, self.stop.live_values)
+        if FRAME_READERS.intersection(self.stop.original.co_names):
+            self._restore_locals()
+        self._execute()
+        return self.assemble()
+
+    def _restore_locals(self) -> None:
+        """Give the variables their values under their own names, for whoever looks at the frame."""
+        names = [name for name in sorted(self.stop.live_names) if name in self.stop.frame.locals]
+        for name in names:
+            self.value(self.stop.frame.locals[name])
+        for name in reversed(names):
+            self.code.store_local(name)
+
+    # -- the instruction -------------------------------------------------------------------------
+
+    def _execute(self) -> None:
+        """Execute the instruction, and continue behind it, at its target, or at its handler."""
+        frame, instruction = self.stop.frame, self.instruction
+        code = self.code
+        self._target = code.label()
+        handled = next(
+            (item for item in reversed(frame.stack) if isinstance(item, SavedException)), None
+        )
+        code.load_constant(Continuation)
+        code.prepare_call()
+        first = self._first_argument()
+        if first is not None:
+            self.value(first)
+        if handled is not None:
+            self.value(handled.handled)
+            code.emit("PUSH_EXC_INFO")
+        region = instruction.region
+        handler = code.label()
+        if region is not None:
+            depth = 2 + (first is not None) + 2 * (handled is not None)
+            code.region = ExceptionRegion(handler, depth)
+        taken, null_slots = self._emit_instruction()
+        code.region = None
+        kept = frame.stack[: len(frame.stack) - taken]
+        self._go_on(kept, null_slots, handled is not None)
+        if isinstance(instruction.argument, Instruction):
+            code.place(self._target)
+            self._go_on_at_target(kept, handled is not None)
+        if region is not None:
+            code.place(handler)
+            self._go_on_at_handler(region, handled is not None)
+
+    def _emit_instruction(self) -> tuple[int, tuple[Slot, ...]]:
+        """Push the operands and execute. How many stack entries were taken, and what the results
+        are, from the bottom: values on the stack, and NULLs that are left to the resume function.
+        """
+        instruction, frame, code = self.instruction, self.stop.frame, self.code
+        name = instruction.name
+        if name == "WITH_EXCEPT_START":
+            self._call_exit()
+            return 0, (Slot.VALUE,)
+        taken = consumed(instruction)
+        for entry in frame.stack[len(frame.stack) - taken :]:
+            if entry is NULL:
+                code.emit("PUSH_NULL")
+            else:
+                value = _passed_value(entry)
+                assert value is not None, "an instruction takes objects only"
+                self.value(value)
+        if name in _WITHOUT_NULL:
+            code.emit(_WITHOUT_NULL[name], instruction.argument)
+            pair = (Slot.VALUE, Slot.NULL)
+            return taken, pair if VERSION.null_above_callable else pair[::-1]
+        if name == "CALL":
+            for part, argument in VERSION.call(instruction.argument, frame.keyword_names):
+                code.emit(part, argument)
+        elif isinstance(instruction.argument, Instruction):
+            code.emit(name, self._target)
+        else:
+            code.emit(name, instruction.argument)
+        return taken, (Slot.VALUE,) * produced(instruction, jumps=False)
+
+    def _call_exit(self) -> None:
+        """Call `__exit__` of a `with` statement whose body raised."""
+        stack, code = self.stop.frame.stack, self.code
+        raised = stack[-1]
+        self.value(stack[-4])
+        code.prepare_call()
+        self.call(type, [raised])
+        self.value(raised)
+        self.value(raised)
+        code.load_attribute("__traceback__")
+        code.call(3)
+
+    # -- continuations ---------------------------------------------------------------------------
+
+    def _go_on(self, kept: list[Any], results: tuple[Slot, ...], in_handler: bool) -> None:
+        """Continue with the next instruction."""
+        if self.instruction.name in ENDS:
+            return
+        if in_handler:
+            self._leave_handler(results.count(Slot.VALUE))
+        self._continue(self.stop.position + 1, kept, results)
+
+    def _go_on_at_target(self, kept: list[Any], in_handler: bool) -> None:
+        """Continue where the instruction jumps to."""
+        skipped = skipped_by_jump(self.instruction)
+        for name in skipped:
+            self.code.emit(name)
+        count = 0 if skipped else produced(self.instruction, jumps=True)
+        if in_handler:
+            self._leave_handler(count)
+        _, position = self.resumes.locate(
+            self.stop.frame.code, self._index_of[self.instruction.argument]
+        )
+        self._continue(position + len(skipped), kept, (Slot.VALUE,) * count)
+
+    def _go_on_at_handler(self, region: ExceptionRegion, in_handler: bool) -> None:
+        """Continue at the program's own handler, with the exception."""
+        code = self.code
+        code.emit("PUSH_EXC_INFO")
+        code.swap(2)
+        code.emit("POP_EXCEPT")
+        if in_handler:
+            self._leave_handler(1)
+        stack = self.stop.frame.stack
+        kept = stack[: region.stack_depth]
+        results: tuple[Slot | OffsetSlot, ...] = (Slot.VALUE,)
+        if region.saves_offset:
+            results = (OffsetSlot(self.stop.position), Slot.VALUE)
+        _, position = self.resumes.locate(self.stop.frame.code, self._index_of[region.handler])
+        self._continue(position, kept, results)
+
+    def _leave_handler(self, results: int) -> None:
+        """Stop handling the exception that lies below `results` values: drop it, and give the one
+        before it back.
+        """
+        for remove in (self.code.pop, functools.partial(self.code.emit, "POP_EXCEPT")):
+            for depth in range(2, results + 2):
+                self.code.swap(depth)  # together they bring the value below the results to the top
+            remove()
+
+    def _continue(
+        self, position: int, kept: list[Any], results: tuple[Slot | OffsetSlot, ...]
+    ) -> None:
+        """Return a continuation at `position`; the passed results lie on the stack already."""
+        code, frame = self.code, self.stop.frame
+        shape: Shape = (*[self._slot(entry) for entry in kept], *results)
+        cells = self.resumes.free_names(self.stop.original)
+        live = self.resumes.live(self.stop.original, position)
+        if FRAME_READERS.intersection(self.stop.original.co_names):
+            live = self.stop.live_names
+        names = tuple(name for name in sorted(live) if name in frame.locals and name not in cells)
+        point = ResumePoint(position, shape, len(results), names)
+        first = first_argument(self.stop.original)
+        count = sum(is_passed(slot) for slot in shape[len(kept) :]) + (first is not None)
+        for entry in kept:
+            value = _passed_value(entry)
+            if value is not None:
+                self.value(value)
+                count += 1
+        for name in names:
+            if name != first:
+                self.value(frame.locals[name])
+                count += 1
+        code.build_tuple(count)
+        self._make_function(self.resumes.code(self.stop.original, point), cells)
+        code.swap(2)
+        code.call(2)
+        code.return_value()
+
+    def _make_function(self, target: types.CodeType, cells: Sequence[str]) -> None:
+        """Push the resume function, sharing the frame's cells."""
+        for name in cells:
+            self.value(self.stop.frame.cells[name])
+        if cells:
+            self.code.build_tuple(len(cells))
+        self.code.make_function(target, closure=bool(cells))
+
+    def _first_argument(self) -> Value | None:
+        """What `super()` without arguments needs in the first place."""
+        name = first_argument(self.stop.original)
+        return None if name is None else _local(self.stop.frame, name)
+
+    def _slot(self, entry: Any) -> Slot | OffsetSlot:
+        match entry:
+            case SavedException():
+                return Slot.EXCEPTION
+            case SavedOffset(position):
+                _, original = self.resumes.locate(self.stop.frame.code, position)
+                return OffsetSlot(original)
+            case Value():
+                return Slot.VALUE
+            case _:
+                return Slot.NULL
+
+
+def _local(frame: Frame, name: str) -> Value | None:
+    """A parameter of the original, which may go under a name of its own in a resume function."""
+    return frame.locals.get(f".{name}") or frame.locals.get(name)
+
+
+def _passed_value(entry: Any) -> Value | None:
+    """What is passed for an entry of the stack; None for what the resume function makes itself."""
+    match entry:
+        case SavedException(handled=handled):
+            return handled
+        case Value():
+            return entry
+        case _:
+            return None

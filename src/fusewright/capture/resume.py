@@ -1,0 +1,233 @@
+"""Resume functions: code that goes on in the middle of another function.
+
+A resume function's code is the original's, all of it, behind a prologue that puts the stack back
+and jumps:
+
+    def f(.s0, .s1, x, y):         # stack entries and live locals of f at the break
+        push .s0; push NULL; push .s1
+        jump to the instruction where f was left
+        ... the instructions of f, as they were
+
+so loops that go back before the break still work, exception regions stay as they are, and each
+instruction keeps its place in the source. One code object serves every break at a place, whatever
+the values: a loop around a break comes back to the same one. Cells of the original are free
+variables of the resume function, so that closures made before the break share them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from types import CodeType
+from typing import Any
+
+from fusewright.capture.bytecode import (
+    Builder,
+    CodeUnit,
+    Instruction,
+    OffsetOf,
+    assemble,
+    disassemble,
+)
+from fusewright.capture.bytecode.builder import opening
+from fusewright.capture.bytecode.instruction import (
+    CO_NESTED,
+    CO_VARARGS,
+    CO_VARKEYWORDS,
+)
+from fusewright.capture.bytecode.liveness import live_locals, reachable
+
+
+class Slot(enum.Enum):
+    """What one entry of the value stack is, and so how a prologue puts it back."""
+
+    VALUE = enum.auto()
+    """An object, which is passed."""
+
+    NULL = enum.auto()
+    """What CPython keeps beside a callable."""
+
+    EXCEPTION = enum.auto()
+    """The exception handled before the one that is passed, which is being handled from here on."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSlot:
+    """The place of an instruction that raised, as some handlers find it on the stack."""
+
+    position: int
+    """Index of the instruction in the original code."""
+
+
+Shape = tuple[Slot | OffsetSlot, ...]
+"""The value stack from the bottom."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """A place in a code object together with what is passed there."""
+
+    position: int
+    """Index of the instruction to go on with, in the original code."""
+
+    shape: Shape
+    passed_first: int
+    """How many slots at the top come first among the parameters; the others follow from the
+    bottom, then the locals."""
+
+    locals: tuple[str, ...]
+    """The local variables that are bound and may be read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """What a resume function's code was made of; stands among its constants."""
+
+    code: CodeType
+    prologue_length: int
+
+
+@dataclass(slots=True)
+class _Original:
+    """A code object that has resume functions."""
+
+    code: CodeType
+    unit: CodeUnit
+    live: list[frozenset[str]]
+    resumes: dict[ResumePoint, CodeType] = field(default_factory=dict)
+
+
+class ResumeTable:
+    """The resume functions of one compiled callable, each made once."""
+
+    def __init__(self) -> None:
+        self._originals: dict[int, _Original] = {}
+
+    def locate(self, code: CodeType, position: int) -> tuple[CodeType, int]:
+        """The original code and the position there of an instruction of a resume function; of any
+        other code, the same again.
+        """
+        origin = next((item for item in code.co_consts[:2] if isinstance(item, _Origin)), None)
+        if origin is None:
+            return code, position
+        return origin.code, position - origin.prologue_length
+
+    def live(self, code: CodeType, position: int) -> frozenset[str]:
+        """The locals that may be read from an instruction of an original code on."""
+        return self._original(code).live[position]
+
+    def free_names(self, code: CodeType) -> tuple[str, ...]:
+        """The free variables of the resume functions of an original code."""
+        own = [name for name in code.co_cellvars if name not in code.co_freevars]
+        return (*code.co_freevars, *own)
+
+    def code(self, original: CodeType, point: ResumePoint) -> CodeType:
+        """The code of the function that goes on at a point."""
+        entry = self._original(original)
+        found = entry.resumes.get(point)
+        if found is None:
+            found = entry.resumes[point] = assemble(_resume_unit(entry, point, self))
+        return found
+
+    def _original(self, code: CodeType) -> _Original:
+        found = self._originals.get(id(code))
+        if found is None:
+            unit = disassemble(code)
+            found = _Original(code, unit, live_locals(unit.instructions))
+            self._originals[id(code)] = found
+        return found
+
+
+def first_argument(code: CodeType) -> str | None:
+    """The parameter that `super()` without arguments looks for in the first slot of the frame."""
+    return code.co_varnames[0] if "__class__" in code.co_freevars and code.co_argcount else None
+
+
+def parameters(code: CodeType, point: ResumePoint) -> tuple[str, ...]:
+    """The parameters of a resume function, in order."""
+    passed = [index for index, slot in enumerate(point.shape) if is_passed(slot)]
+    split = len(point.shape) - point.passed_first
+    order = [i for i in passed if i >= split] + [i for i in passed if i < split]
+    first = first_argument(code)
+    opening_parameter = () if first is None else (_first_name(code, first),)
+    stack = [f".s{index}" for index in order]
+    return (*opening_parameter, *stack, *[name for name in point.locals if name != first])
+
+
+def _first_name(code: CodeType, name: str) -> str:
+    """The name of that parameter in a resume function, where a cell may be a free variable."""
+    return f".{name}" if name in code.co_cellvars else name
+
+
+def is_passed(slot: Slot | OffsetSlot) -> bool:
+    """Whether a slot takes a parameter."""
+    return slot is Slot.VALUE or slot is Slot.EXCEPTION
+
+
+def _resume_unit(original: _Original, point: ResumePoint, table: ResumeTable) -> CodeUnit:
+    unit, code = original.unit, original.code
+    names = parameters(code, point)
+    body = _copy(unit.instructions, point.position)
+    target = body[point.position]
+    prologue = _prologue(point.shape, body, target)
+    free_names = table.free_names(code)
+    start = [*opening((), free_names), *prologue]
+    flags = unit.flags & ~(CO_VARARGS | CO_VARKEYWORDS | CO_NESTED)
+    others = [name for name in unit.local_names if name not in names and name not in free_names]
+    return replace(
+        unit,
+        flags=flags | (CO_NESTED if free_names else 0),
+        argument_count=len(names),
+        positional_only_count=0,
+        keyword_only_count=0,
+        local_names=(*names, *others),
+        cell_names=(),
+        free_names=free_names,
+        constants=(None, _Origin(code, len(start))),
+        names=(),
+        instructions=[*start, *body],
+    )
+
+
+def _copy(instructions: Sequence[Instruction], start: int) -> list[Instruction]:
+    """The instructions once more, those that cannot run any more as placeholders, so that positions
+    stay.
+    """
+    wanted = reachable(instructions, start)
+    copies = [
+        replace(instruction) if index in wanted else Instruction("NOP")
+        for index, instruction in enumerate(instructions)
+    ]
+    copy_of = dict(zip(instructions, copies, strict=True))
+    regions: dict[Any, Any] = {}
+    for copy in copies:
+        if isinstance(copy.argument, Instruction):
+            copy.argument = copy_of[copy.argument]
+        if copy.region is not None:
+            if copy.region not in regions:
+                handler = copy_of[copy.region.handler]
+                regions[copy.region] = replace(copy.region, handler=handler)
+            copy.region = regions[copy.region]
+    return copies
+
+
+def _prologue(shape: Shape, body: Sequence[Instruction], target: Instruction) -> list[Instruction]:
+    """Put the stack back and go to the target."""
+    builder = Builder(positions=target.positions)
+    for index, slot in enumerate(shape):
+        match slot:
+            case Slot.VALUE:
+                builder.load_local(f".s{index}")
+                builder.delete_local(f".s{index}")
+            case Slot.NULL:
+                builder.emit("PUSH_NULL")
+            case Slot.EXCEPTION:
+                builder.load_local(f".s{index}")
+                builder.delete_local(f".s{index}")
+                builder.emit("PUSH_EXC_INFO")
+                builder.pop()
+            case OffsetSlot(position):
+                builder.emit("LOAD_CONST", OffsetOf(body[position]))
+    builder.jump(target)
+    return builder.instructions
