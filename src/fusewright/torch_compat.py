@@ -451,6 +451,9 @@ MODULE_HOOK_TABLES = (
 )
 """Attributes of an nn.Module with its own hooks."""
 
+BackwardHook: type = torch.utils.hooks.BackwardHook
+"""What a module with backward hooks puts around its inputs and outputs."""
+
 log_api_usage = torch._C._log_api_usage_once
 
 assert_true = torch._assert

@@ -93,6 +93,7 @@ def _needs_autograd(name: str) -> Any:
 
 for _name in ("grad", "backward"):
     handles(getattr(torch.autograd, _name))(_needs_autograd(f"torch.autograd.{_name}"))
+handles(torch_compat.BackwardHook)(_needs_autograd("a backward hook"))
 
 
 @handles(torch.nn.Parameter)

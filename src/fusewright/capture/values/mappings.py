@@ -21,6 +21,13 @@ from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.objects import ObjectValue
 
 
+def keys_in_order(mapping: dict[Any, Any]) -> tuple[Any, ...]:
+    """The keys of a dict past an overridden `__iter__`. `OrderedDict` keeps an order of its own."""
+    if isinstance(mapping, collections.OrderedDict):
+        return tuple(collections.OrderedDict.__iter__(mapping))
+    return tuple(dict.keys(mapping))
+
+
 class DictValue(ObjectValue):
     """A dict, or an instance of a subclass of dict."""
 
@@ -36,7 +43,7 @@ class DictValue(ObjectValue):
         self.changed = False
         self.default_factory: Value | None = None
         if object is not MISSING:
-            self._entries = {key: [None, None] for key in dict.keys(object)}
+            self._entries = {key: [None, None] for key in keys_in_order(object)}
 
     # -- primitives ------------------------------------------------------------------------------
 
@@ -113,7 +120,7 @@ class DictValue(ObjectValue):
         if not self._keys_guarded:
             self._keys_guarded = True
             source = self.required_source(interpreter)
-            interpreter.guard(GuardKind.DICT_KEYS, source, tuple(dict.keys(self.object)))
+            interpreter.guard(GuardKind.DICT_KEYS, source, keys_in_order(self.object))
 
     def size(self, interpreter: Interpreter) -> int:
         """How many items there are."""
@@ -152,7 +159,7 @@ class DictValue(ObjectValue):
 
     def is_reordered(self) -> bool:
         """Whether an existing dict's keys come in another order now, or after new ones."""
-        before = [key for key in dict.keys(self.object) if key in self._entries]
+        before = [key for key in keys_in_order(self.object) if key in self._entries]
         return before != list(self._entries)[: len(before)]
 
     def changed_entries(self) -> list[tuple[Hashable, Value, Value]]:
