@@ -13,6 +13,7 @@ from fusewright.capture.bytecode import LABEL, Instruction, disassemble
 from fusewright.capture.values.base import TracedError, Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
+from fusewright.capture.values.objects import ExceptionValue
 
 if TYPE_CHECKING:
     from fusewright.capture.interpreter.machine import Machine
@@ -51,6 +52,7 @@ class SavedOffset:
 
 class Stopped(Exception):
     """Leaves the outermost frame before the instruction at which it was told to stop."""
+
 
 Handler = Callable[["Frame", Any], "Value | None"]
 """Executes one instruction given its operand. A result other than None leaves the frame with that
@@ -103,6 +105,13 @@ def load_program(code: types.CodeType, handlers: dict[str, Handler], unknown: Ha
         lines=[item.positions.line for item in instructions],
         regions=[region(item) for item in instructions],
     )
+
+
+def stopped_generator(raised: Value) -> ExceptionValue:
+    """What becomes of a StopIteration that leaves a generator."""
+    error = ExceptionValue(RuntimeError, [ConstantValue("generator raised StopIteration")])
+    error.known |= {"__cause__": raised, "__context__": raised}
+    return error
 
 
 class Yielded(Exception):

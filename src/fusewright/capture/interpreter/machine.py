@@ -3,7 +3,7 @@ the stack of frames.
 
 Values and handlers see it as `Interpreter` (capture.values.base). What an object is, is decided in
 `wrapping`; what an operator does in `operators`; how attributes bind in `attributes`; what an
-instruction does in `opcodes`.
+instruction does in `instructions`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fusewright.capture.directives import disabled_error, why_disabled
 from fusewright.capture.graph import GraphBuilder, is_graph_function, is_tensor_method
 from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, POLYFILLS, PURE, find
-from fusewright.capture.interpreter import operators, patterns, tensor_calls
+from fusewright.capture.interpreter import operators, tensor_calls
 from fusewright.capture.interpreter.arguments import bind_arguments
 from fusewright.capture.interpreter.attributes import (
     bind,
@@ -36,7 +36,7 @@ from fusewright.capture.interpreter.attributes import (
     find_class_attribute,
 )
 from fusewright.capture.interpreter.frame import Frame, Program, load_program
-from fusewright.capture.interpreter.opcodes import OPCODES, unknown_opcode
+from fusewright.capture.interpreter.instructions import OPCODES, unknown_opcode
 from fusewright.capture.interpreter.wrapping import IDENTITY_TYPES, new_value, wrap_object
 from fusewright.capture.reasons import Reason
 from fusewright.capture.sources import (
@@ -64,8 +64,6 @@ from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleV
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.errors import Location, Unsupported
 
-assert patterns, "importing the patterns fills their rows of the opcode table"
-
 DEPTH_LIMIT: Final = 200
 """Calls that may nest; each takes about ten frames of the Python that interprets it."""
 
@@ -80,6 +78,7 @@ PURE_OWNERS: Final = (*CONSTANT_TYPES, tuple, frozenset)
 
 PURE_MODULES: Final = frozenset({"math", "cmath", "_operator"})
 """Modules whose functions written in C have no side effects."""
+
 
 class Machine:
     """One capture of one frame."""
@@ -380,9 +379,7 @@ class Machine:
         if is_graph_function(function):
             return self.call_graph(function, arguments, keywords)
         if arguments and isinstance(arguments[0], TensorValue) and is_tensor_method(function):
-            return self.call_tensor_method(
-                arguments[0], function.__name__, arguments[1:], keywords
-            )
+            return self.call_tensor_method(arguments[0], function.__name__, arguments[1:], keywords)
         wrapped = getattr(function, "__wrapped__", None)
         if isinstance(
             wrapped, types.FunctionType

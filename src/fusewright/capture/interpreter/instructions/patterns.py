@@ -1,11 +1,11 @@
-"""What imports and the `match` statement do: more rows of the opcode table."""
+"""Instructions for imports and the `match` statement."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fusewright.capture.interpreter.frame import Frame
-from fusewright.capture.interpreter.opcodes import opcode
+from fusewright.capture.interpreter.instructions.table import opcode
 from fusewright.capture.values.constant import NONE, ConstantValue, boolean
 from fusewright.capture.values.sequences import TupleValue
 

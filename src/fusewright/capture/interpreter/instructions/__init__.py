@@ -1,0 +1,20 @@
+"""What each bytecode instruction does, one row an instruction, by theme: a file to each."""
+
+from __future__ import annotations
+
+from fusewright.capture.interpreter.instructions import (
+    calls,
+    containers,
+    exceptions,
+    iteration,
+    operators,
+    patterns,
+    stack,
+    variables,
+)
+from fusewright.capture.interpreter.instructions.table import OPCODES, REFUSED, unknown_opcode
+
+THEMES = (calls, containers, exceptions, iteration, operators, patterns, stack, variables)
+"""The files whose import fills the table."""
+
+__all__ = ["OPCODES", "REFUSED", "THEMES", "unknown_opcode"]
