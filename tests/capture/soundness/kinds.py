@@ -231,7 +231,7 @@ DEQUE = Kind(
 
 NESTED_LIST = Kind(
     name="nested list",
-    make=lambda: [[1, 2], [3]],
+    make=lambda: [[1, 2], [3, 4]],
     reads={
         "inner": lambda v, x: x * v[0][1],
         "inner length": lambda v, x: x * len(v[0]),
@@ -244,10 +244,9 @@ NESTED_LIST = Kind(
         "inner append": lambda v: v[0].append(7),
         "inner replaced": lambda v: v.__setitem__(0, [1, 8]),
         "rows are one": lambda v: v.__setitem__(0, v[1]),
-        "rows are equal": lambda v: v.__setitem__(0, [3]),
+        "rows are equal": lambda v: v.__setitem__(0, [3, 4]),
         "recursive": lambda v: v.__setitem__(1, [v]),
     },
-    unread=(("inner", "inner append"),),
 )
 
 DICT_READS = {

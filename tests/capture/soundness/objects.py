@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -428,22 +427,4 @@ CLASS = Kind(
 )
 
 
-def _abstract() -> Any:
-    return abc.ABCMeta("Abstract", (), {})
-
-
-ABSTRACT = Kind(
-    name="abstract class",
-    make=_abstract,
-    reads={
-        "isinstance": lambda v, x: x + 1 if isinstance(3, v) else x - 1,
-        "issubclass": lambda v, x: x + 1 if issubclass(int, v) else x - 1,
-        "isinstance of tensor": lambda v, x: x + 1 if isinstance(x, v) else x - 1,
-    },
-    changes={
-        "int registered": lambda v: v.register(int),
-        "tensor registered": lambda v: v.register(torch.Tensor),
-    },
-)
-
-KINDS = (OBJECT, SLOTTED, FORWARDING, CLASS, ABSTRACT)
+KINDS = (OBJECT, SLOTTED, FORWARDING, CLASS)
