@@ -13,16 +13,16 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from torch import fx
 
 from fusewright.backends.registry import Backend
 from fusewright.capture import Capture, NotCaptured, capture_call
-from fusewright.capture.directives import runs_as_written, torch_disabled
+from fusewright.capture.directives import disabled_alone, runs_as_written, torch_disabled
 from fusewright.capture.guard_set import GuardFailure, GuardSet, build_guards
 from fusewright.capture.guards import Guard
-from fusewright.capture.left_alone import is_left_alone
+from fusewright.capture.left_alone import computes_with_tensors, is_left_alone
 from fusewright.capture.resume import ResumeTable
 from fusewright.capture.trace import CALL_MODULE
 from fusewright.config import Options
@@ -147,6 +147,8 @@ class Compiler:
             self._limit_reached,
         )
         self._warned: set[str] = set()
+        self._not_compiled: set[types.CodeType] = set()
+        """Code that torch's `disable(recursive=False)` was given."""
         _COMPILERS.add(self)
 
     def call(
@@ -164,21 +166,38 @@ class Compiler:
 
     # -- one frame -------------------------------------------------------------------------------
 
-    def _compile_frame(self, frame: Frame) -> Entry | None:
+    def _compile_frame(self, frame: Frame) -> Entry | Literal[False] | None:
         """What to run in place of a frame, and the guards under which to run it. None: run it as
-        it is.
+        it is, always; False: this once.
         """
+        if self._runs_as_written(frame):
+            return None
         if torch_disabled(frame.function):
             return Entry(frame.function, None)
-        if runs_as_written(frame.code):
-            return None
-        if is_left_alone(frame.code) and frame.code is not self.root:
-            return None
+        if not (self._is_ours(frame.code) or computes_with_tensors(frame)):
+            return False
         about = _About.frame(frame, self.resumes)
         self._tell_recompilation(frame, about)
         self.capture_count += 1
         with _COLLECTOR_PAUSE:
             return self._compile(frame, about)
+
+    def _runs_as_written(self, frame: Frame) -> bool:
+        """Whether a frame is not to be captured, though those that it calls may be."""
+        alone = disabled_alone(frame.function)
+        if alone is not None:
+            self._not_compiled.add(alone)
+            return True
+        if runs_as_written(frame.code) or frame.code in self._not_compiled:
+            return True
+        return is_left_alone(frame.code) and not (
+            frame.code is self.root or torch_disabled(frame.function)
+        )
+
+    def _is_ours(self, code: types.CodeType) -> bool:
+        """Whether code is what the user compiles, or goes on in it after a graph break."""
+        original, _ = self.resumes.locate(code, 0)
+        return code is self.root or original is not code
 
     def _compile(self, frame: Frame, about: _About) -> Entry:
         self.events.add(CaptureStarted(**about.fields))

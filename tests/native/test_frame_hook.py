@@ -154,7 +154,7 @@ def test_compiled_function_must_fit() -> None:
         compiler = FrameCompiler(lambda frame, wrong=wrong: Entry(wrong, None))
         with pytest.raises(TypeError, match=r"parameters and free variables of .*original"):
             compiler.call(original, (1,), None)
-    with pytest.raises(TypeError, match="must return None or an Entry"):
+    with pytest.raises(TypeError, match="must return None, False, or an Entry"):
         FrameCompiler(lambda frame: 5).call(original, (1,), None)
     with pytest.raises(ValueError, match="names 'x', which is no parameter"):
         Entry(lambda y: 1, type_of_x(int))

@@ -2,7 +2,7 @@
 program.
 
 It matters for frames that run natively, around a graph break. Code that a captured frame calls is
-inlined wherever it stands.
+inlined wherever it stands, and whatever it is given.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 import sysconfig
 import types
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 import torch
+
+from fusewright.native import Frame
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(__file__))
 _TORCH: Final = torch.__path__[0]
@@ -51,3 +54,54 @@ def is_left_alone(code: types.CodeType) -> bool:
     if name.startswith(_STANDARD_LIBRARY):
         return not name.startswith(_INSTALLED)
     return name.startswith("<frozen ")
+
+
+def computes_with_tensors(frame: Frame) -> bool:
+    """Whether a call is likely to: it is given tensors or modules, or its code names torch or one
+    of them.
+    """
+    if has_tensors((*frame.locals.values(), *(frame.closure or ()))):
+        return True
+    for name in frame.code.co_names:
+        found = frame.globals.get(name)
+        if found is torch or isinstance(found, torch.Tensor | torch.nn.Module):
+            return True
+        if isinstance(found, types.ModuleType) and found.__name__.startswith("torch."):
+            return True
+    return False
+
+
+def has_tensors(objects: Iterable[Any], depth: int = 3) -> bool:
+    """Whether a tensor or module is found among objects, or in containers and attributes near by."""
+    for item in objects:
+        match item:
+            case torch.Tensor() | torch.nn.Module():
+                return True
+            case types.CellType():
+                parts = _contents(item)
+            case list() | tuple() | set() | frozenset():
+                parts = list(item)[:_PARTS]
+            case dict():
+                parts = list(item.values())[:_PARTS]
+            case types.MethodType():
+                parts = [item.__self__]
+            case types.FunctionType():
+                parts = list(item.__closure__ or ())
+            case type() | types.ModuleType():
+                continue
+            case _:
+                parts = list(getattr(item, "__dict__", {}).values())[:_PARTS]
+        if depth and parts and has_tensors(parts, depth - 1):
+            return True
+    return False
+
+
+_PARTS: Final = 64
+"""How many parts of an object are looked at."""
+
+
+def _contents(cell: types.CellType) -> list[Any]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:
+        return []

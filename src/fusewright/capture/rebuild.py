@@ -37,7 +37,7 @@ from fusewright.capture.sources import InstanceSource, Source
 from fusewright.capture.values.base import MISSING, NotConstant, Value
 from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
-from fusewright.capture.values.mappings import DictValue
+from fusewright.capture.values.mappings import DictValue, keys_in_order
 from fusewright.capture.values.objects import ExceptionValue, ObjectValue, instance_dictionary
 from fusewright.capture.values.sequences import ListValue
 from fusewright.capture.values.sets import SetValue
@@ -325,9 +325,7 @@ class FunctionWriter:
             self.value(key)
             self.code.store_subscript()
         else:
-            ordered = issubclass(mapping.cls, collections.OrderedDict)
-            base = collections.OrderedDict if ordered else dict
-            self.call(base.__setitem__, [mapping, key, item])
+            self.call(_dict_base(mapping).__setitem__, [mapping, key, item])
             self.code.pop()
 
     def _set_attribute(self, owner: ObjectValue, name: str, value: Value) -> None:
@@ -382,13 +380,13 @@ class FunctionWriter:
         allows.
         """
         if owner.is_reordered():
-            self.call(dict.clear, [owner])
+            self.call(_dict_base(owner).clear, [owner])
             self.code.pop()
             for key, item in owner.read_entries():
                 self._store_item(owner, key, item)
             return
         for removed in owner.removed_keys():
-            self.call(dict.__delitem__, [owner, functools.partial(self.constant, removed)])
+            self.call(_dict_base(owner).__delitem__, [owner, functools.partial(self.constant, removed)])
             self.code.pop()
         for _, key, item in owner.changed_entries():
             self._store_item(owner, key, item)
@@ -483,6 +481,12 @@ def replace_set(target: set[Any], members: list[Any]) -> None:
     set.update(target, members)
 
 
+def _dict_base(mapping: DictValue) -> type[dict[Any, Any]]:
+    """The class whose methods change a dict past overridden ones and keep its own order right."""
+    ordered = issubclass(mapping.cls, collections.OrderedDict)
+    return collections.OrderedDict if ordered else dict
+
+
 def key_at(mapping: dict[Any, Any], index: int) -> Any:
     """The key of a dict at a position of its order."""
-    return list(dict.keys(mapping))[index]
+    return keys_in_order(mapping)[index]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from types import CellType, CodeType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -73,13 +73,13 @@ class Frame(NamedTuple):
     entries: tuple[Entry, ...]
 
 class FrameCompiler:
-    callback: Callable[[Frame], Entry | None]
+    callback: Callable[[Frame], Entry | Literal[False] | None]
     on_limit: Callable[[Frame, bool], Any] | None
     recompile_limit: int
     accumulated_limit: int
     def __init__(
         self,
-        callback: Callable[[Frame], Entry | None],
+        callback: Callable[[Frame], Entry | Literal[False] | None],
         recompile_limit: int = 8,
         accumulated_limit: int = 256,
         on_limit: Callable[[Frame, bool], Any] | None = None,

@@ -246,12 +246,14 @@ static int keep_answer(FrameCompiler *self, PyCodeObject *code, PyObject *answer
         record->closed = true;
         return 0;
     }
+    if (answer == Py_False) {
+        return 0;
+    }
     if (!Py_IS_TYPE(answer, &Entry_Type) || !entry_fits((Entry *)answer, code)) {
         PyErr_Format(
             PyExc_TypeError,
-            "the compile callback must return None or an Entry with the parameters and free "
-            "variables "
-            "of %U, not %R",
+            "the compile callback must return None, False, or an Entry with the parameters and "
+            "free variables of %U, not %R",
             code->co_qualname, answer);
         return -1;
     }
@@ -322,7 +324,7 @@ Entry *frame_compiler_compile(FrameCompiler *self, const PendingCall *call)
     if (answer == NULL) {
         return NULL;
     }
-    if (keep_answer(self, call->code, answer) < 0 || answer == Py_None) {
+    if (keep_answer(self, call->code, answer) < 0 || !Py_IS_TYPE(answer, &Entry_Type)) {
         Py_DECREF(answer);
         return NULL;
     }
@@ -452,10 +454,10 @@ PyDoc_STRVAR(
     "Compiled functions in place of frames.\n\n"
     "During `call`, the function's frame is looked up: the first of its code's entries whose\n"
     "guards hold runs in its place; when none does, `callback(frame)` returns an Entry to keep\n"
-    "and run, or None to run this code as it is from now on. So is each Continuation that an\n"
-    "entry's function returns, and so are the frames called while an entry that continues, or\n"
-    "a frame as it is, runs. What the callback raises reaches the caller. The callback and the\n"
-    "guards run unhooked.\n\n"
+    "and run, None to run this code as it is from now on, or False to do so this once. So is\n"
+    "each Continuation that an entry's function returns, and so are the frames called while an\n"
+    "entry that continues, or a frame as it is, runs. What the callback raises reaches the\n"
+    "caller. The callback and the guards run unhooked.\n\n"
     "With `recompile_limit` entries a code gets no more, nor any code once there are\n"
     "`accumulated_limit` entries in all; `on_limit(frame, accumulated)` is called once a code,\n"
     "and once in all. Entries are kept by code object; dropping the FrameCompiler drops them.");
