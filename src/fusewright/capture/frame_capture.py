@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from fusewright import torch_compat
 from fusewright.capture import handlers, reasons
 from fusewright.capture.break_writer import BreakWriter, Interruption, interruption
 from fusewright.capture.guards import Guard
@@ -119,14 +120,12 @@ class Capture:
         To be called once: the objects met while tracing are let go. Raises Unsupported when the
         result, or something that the program put in an existing object, cannot be made again.
         """
-        graph = None if self.is_empty else compiled
-        effects = Effects(graph, self.outputs, self.writes, self.modes)
-        match self.result:
-            case GraphBreak(interruption=interruption):
-                breaking = BreakWriter(self.machine, self.root, interruption, self.resumes)
-                code = breaking.write_break(effects)
-            case result:
-                code = FunctionWriter(self.machine, self.root).write(effects, result)
+        try:
+            code = self._write(compiled)
+        except Unsupported:
+            raise
+        except Exception as error:
+            raise self.machine.failure(error) from error
         function = types.FunctionType(
             code,
             self.function.__globals__,
@@ -137,6 +136,17 @@ class Capture:
         function.__kwdefaults__ = self.function.__kwdefaults__
         self.machine.release()
         return function
+
+    def _write(self, compiled: Callable[..., Any]) -> types.CodeType:
+        """The new function's code."""
+        graph = None if self.is_empty else compiled
+        effects = Effects(graph, self.outputs, self.writes, self.modes)
+        match self.result:
+            case GraphBreak(interruption=interruption):
+                breaking = BreakWriter(self.machine, self.root, interruption, self.resumes)
+                return breaking.write_break(effects)
+            case result:
+                return FunctionWriter(self.machine, self.root).write(effects, result)
 
 
 def capture_call(
@@ -158,6 +168,8 @@ def capture_call(
         with _tracing() as modes:
             machine = Machine(function.__globals__)
             try:
+                if torch_compat.has_foreign_modes():
+                    raise machine.unsupported(reasons.TORCH_FUNCTION_MODE)
                 root = _root_function(machine, function)
                 frame = machine.new_frame(root, _root_variables(machine, function, arguments))
                 frame.stop = stop
@@ -171,6 +183,11 @@ def capture_call(
                 stop, error = executed - 1, failure
             except _TooLate as found:
                 stop = found.stop
+            except NotCaptured:
+                raise
+            except Exception as failure:
+                guards = tuple(machine.guards.values())
+                raise NotCaptured(guards, machine.failure(failure)) from failure
 
 
 class _TooLate(Exception):

@@ -104,6 +104,18 @@ NO_SOURCE: Final = Reason(
     why="a guard could not read it",
     remedy="keep it in an attribute, a global variable or an argument",
 )
+NOT_KNOWN: Final = Reason(
+    name="not-known",
+    what="the value of {object} is needed",
+    why="it is not known until the compiled code runs",
+    remedy="move the statement outside the compiled function",
+)
+INTERNAL_ERROR: Final = Reason(
+    name="internal-error",
+    what="capture failed with {error}",
+    why="that is a defect of fusewright",
+    remedy="please report it with this function; the statement may also be moved outside",
+)
 TOO_DEEP: Final = Reason(
     name="too-deep",
     what="calls nest deeper than {limit}",

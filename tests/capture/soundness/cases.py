@@ -159,4 +159,11 @@ def check(case: Case) -> Report:
             else:
                 case.kind.changes[case.change](value)
             assert_agree(Outcome.of(compiled, site), Outcome.of(site.function, site), "after")
+        assert_no_defects(compiled)
         return Report(compiled.compiler.capture_count, not api.compilations(compiled))
+
+
+def assert_no_defects(compiled: Any) -> None:
+    """No graph break, and no call run as it is, was due to an error of capture itself."""
+    for event in compiled.compiler.events:
+        assert "defect of fusewright" not in str(event), str(event)

@@ -14,6 +14,7 @@ from fusewright.capture.values.base import TracedError, Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
 from fusewright.capture.values.objects import ExceptionValue
+from fusewright.errors import Unsupported
 
 if TYPE_CHECKING:
     from fusewright.capture.interpreter.machine import Machine
@@ -186,7 +187,8 @@ class Frame:
 
     def run(self) -> Value:
         """Execute until the frame returns. Raises TracedError for an exception that leaves it,
-        Yielded at a `yield`, Stopped before the instruction at which to stop.
+        Yielded at a `yield`, Stopped before the instruction at which to stop, Unsupported for
+        what cannot be captured.
         """
         steps = self.program.steps
         while True:
@@ -200,6 +202,10 @@ class Frame:
             except TracedError as error:
                 self._unwind(error)
                 continue
+            except (Unsupported, Stopped, Yielded):
+                raise
+            except Exception as error:
+                raise self.machine.failure(error) from error
             if result is not None:
                 self.finished = True
                 return result

@@ -139,6 +139,17 @@ class Machine:
     def unsupported(self, reason: Reason, **details: object) -> Unsupported:
         return Unsupported(reason.text(**details), self.location(), reason.remedy, reason.name)
 
+    def failure(self, error: Exception) -> Unsupported:
+        """What is raised for an error of the interpreter's own, so that the statement runs as it
+        is.
+        """
+        match error:
+            case NotConstant(args=[Value() as value, *_]):
+                return self.unsupported(reasons.NOT_KNOWN, object=value.describe())
+            case _:
+                text = f"{type(error).__name__}: {error}"
+                return self.unsupported(reasons.INTERNAL_ERROR, error=text)
+
     def raise_error(self, kind: type[BaseException], *arguments: object) -> NoReturn:
         values = [
             new_value(self, argument) if is_constant(argument) else ConstantValue(str(argument))
