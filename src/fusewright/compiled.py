@@ -24,6 +24,10 @@ Recompile = Callable[[Any], Any]
 """Compiles another target with the settings of this one: `compile` with its keywords bound."""
 
 
+captured_by_torch: Final = torch.compiler.is_dynamo_compiling
+"""True while torch.compile captures: compiled code that it meets belongs to its graph."""
+
+
 class CompiledFunction:
     """A callable that is compiled when it is called. Attributes are those of the original, which
     is `__wrapped__`.
@@ -41,6 +45,8 @@ class CompiledFunction:
         self._torchdynamo_wrapper_id = id(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if captured_by_torch():
+            return self.__wrapped__(*args, **kwargs)
         return self.compiler.call(self._root, (*self._bound, *args), kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -93,6 +99,8 @@ class CompiledModule:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         behind = _MODULES[self]
+        if captured_by_torch():
+            return behind.module(*args, **kwargs)
         return behind.compiler.call(CALL_MODULE, (behind.module, *args), kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from fusewright import api
+from fusewright.compiled import compiler_of
 from tests.capture.agreement import Point, assert_same
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -215,7 +216,7 @@ def test_grad_mode_and_default_dtype_are_noticed() -> None:
 def test_modules() -> None:
     net = Net().eval()
     compiled = api.compile(net, backend="eager", fullgraph=True)
-    compiler = api._MODULES[compiled][1]
+    compiler = compiler_of(compiled)
     assert_same(compiled(X), net(X))
 
     net.layers[0].weight = nn.Parameter(torch.randn(3, 3))

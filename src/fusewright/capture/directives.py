@@ -103,8 +103,17 @@ def why_disabled(function: Any) -> str | None:
 
 
 def torch_disabled(function: Any) -> bool:
-    """Whether torch's own `disable` made a function: what it calls is not to be compiled."""
+    """Whether torch's own `disable` made a function."""
     return bool(getattr(function, TORCH_DISABLED, False))
+
+
+def disabled_alone(function: Any) -> types.CodeType | None:
+    """The code that runs as it is where torch's `disable(recursive=False)` made `function`, though
+    what that calls is compiled; None for other functions.
+    """
+    if getattr(function, f"{TORCH_DISABLED}_recursive", True):
+        return None
+    return function._torchdynamo_orig_callable.__code__  # type: ignore[no-any-return]
 
 
 @handles(native.Disabled.__call__)
