@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,3 +58,32 @@ class CompileContext:
     def note(self, kind: str, message: str, location: str = "") -> None:
         """Record a note for `explain`."""
         self.notes.append(Note(kind, message, location))
+
+
+class CollectorPause:
+    """Keeps the garbage collector from scanning the whole process while any thread compiles.
+
+    Compiling makes objects by the ten thousands, few of them garbage; a full collection beside a
+    large library takes longer than capturing a model.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._was_enabled = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._was_enabled = gc.isenabled()
+                gc.disable()
+            self._users += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._was_enabled:
+                gc.enable()
+
+
+COLLECTOR_PAUSE = CollectorPause()

@@ -19,7 +19,7 @@ from fusewright.aot import (
     with_gradients,
     with_results,
 )
-from fusewright.context import CompileContext
+from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import BackendCompilerFailed
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.lines import Line
@@ -71,7 +71,8 @@ def _compile_training(
     def compile_backward() -> Callable[[list[Any]], Sequence[Any]]:
         backward_context = CompileContext(options=context.options)
         try:
-            training.backward = compile_aten(partition.backward, backward_context)
+            with COLLECTOR_PAUSE:
+                training.backward = compile_aten(partition.backward, backward_context)
         except Exception as error:
             if context.options.strict:
                 raise stage_failure(error, backward_context) from error

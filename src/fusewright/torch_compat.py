@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from types import FunctionType, ModuleType
 from typing import Any
@@ -454,6 +454,9 @@ MODULE_HOOK_TABLES = (
 BackwardHook: type = torch.utils.hooks.BackwardHook
 """What a module with backward hooks puts around its inputs and outputs."""
 
+apply_autograd_function = vars(torch.autograd.Function)["apply"].__func__
+"""What `Function.apply` of every autograd function runs, given the class."""
+
 log_api_usage = torch._C._log_api_usage_once
 
 assert_true = torch._assert
@@ -485,11 +488,21 @@ def is_operator_in_c(function: Any) -> bool:
     return getattr(owner, "__name__", None) in _OPERATOR_MODULES
 
 
-def is_access_to_absent_data(error: RuntimeError) -> bool:
-    """Whether `error` is what C++ raises when it is given a tensor without data, where it looks for
-    the data.
+_NEEDS_DATA = (
+    ("data is not allocated yet", "it reads a tensor's data in C++"),
+    ("Cannot access data pointer", "it reads a tensor's data in C++"),
+    ("Cannot copy out of meta tensor", "it reads a tensor's data in C++"),
+    ("There was no fake impl registered", "the operator has no fake implementation"),
+)
+"""Part of the text of errors from C++ given tensors without data, and what they mean."""
+
+
+def why_not_on_fakes(error: RuntimeError) -> str | None:
+    """Why a call that raised `error` cannot be run on tensors without data; None where the error is
+    the program's own.
     """
-    return "data is not allocated yet" in str(error) or "Cannot access data pointer" in str(error)
+    text = str(error)
+    return next((meaning for part, meaning in _NEEDS_DATA if part in text), None)
 
 
 def is_module_bookkeeping(function: object) -> bool:
@@ -528,3 +541,39 @@ def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
     argument. Not for use inside functorch transforms.
     """
     return super(torch.autograd.Function, function).apply(*args)  # type: ignore[misc]
+
+
+def gradients(outputs: Sequence[Any], tangents: Sequence[Any], edges: Sequence[Any]) -> Any:
+    """`torch.autograd.grad(outputs, edges, tangents, allow_unused=True)`, without the comparison of
+    sizes for which that imports sympy.
+    """
+    engine = torch.autograd.Variable._execution_engine
+    return engine.run_backward(
+        tuple(outputs),
+        tuple(tangents),
+        False,  # keep_graph
+        False,  # create_graph
+        tuple(edges),
+        allow_unreachable=True,
+        accumulate_grad=False,
+    )
+
+
+def external_device_name() -> str:
+    """What torch calls the device of the key PrivateUse1."""
+    return torch._C._get_privateuse1_backend_name()
+
+
+def has_internal_overlap(tensor: torch.Tensor) -> bool:
+    """Whether two elements of a tensor certainly share memory."""
+    return torch._debug_has_internal_overlap(tensor) == 1
+
+
+_CPU_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+
+
+def run_cpu_kernel(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """Run an operator's kernel for the CPU on tensors of any device: right for operators that
+    touch geometry alone, such as views.
+    """
+    return op.redispatch(_CPU_KEYS, *args, **kwargs)

@@ -9,7 +9,7 @@ Read in this order: `graph` (what comes out), `tracer`, `mutations`, `decomposit
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import fx
 from fusewright.aot.common_subexpressions import merge_common_subexpressions
 from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.decompositions import DECOMPOSITIONS
+from fusewright.aot.gradient_decompositions import GRADIENT_DECOMPOSITIONS
 from fusewright.aot.graph import AtenGraph as AtenGraph
 from fusewright.aot.interpret import interpreter as interpreter
 from fusewright.aot.joint import JointGraph as JointGraph
@@ -29,11 +30,17 @@ from fusewright.aot.partition import default_partition as default_partition
 from fusewright.aot.results import finish_graph
 from fusewright.aot.runtime import with_results as with_results
 from fusewright.aot.symbols import SYMBOLIC
-from fusewright.aot.tracer import Fakes, trace
+from fusewright.aot.tracer import Decomposition, Fakes, trace
 from fusewright.aot.training import with_gradients as with_gradients
 from fusewright.context import CompileContext
 from fusewright.fake import FakeMode, FakeTensor
 from fusewright.torch_compat import TorchFakes, torch_fake_mode
+
+COMPILER_DECOMPOSITIONS: Mapping[Any, Decomposition] = {
+    **DECOMPOSITIONS,
+    **GRADIENT_DECOMPOSITIONS,
+}
+"""What this compiler wants decomposed: all that its lowering has no rules for, or worse ones."""
 
 __all__ = [
     "AtenGraph",
@@ -52,7 +59,10 @@ __all__ = [
 
 
 def trace_inference(
-    module: fx.GraphModule, example_inputs: Sequence[Any], context: CompileContext
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    context: CompileContext,
+    decompositions: Mapping[Any, Decomposition] = COMPILER_DECOMPOSITIONS,
 ) -> AtenGraph:
     """The functional ATen graph that `module` amounts to on inputs like `example_inputs`, without
     gradients.
@@ -63,7 +73,7 @@ def trace_inference(
     """
     fakes, inputs = _fake_inputs(example_inputs)
     with context.stage("trace"), _composites(fakes):
-        program = trace(module, inputs, fakes, DECOMPOSITIONS)
+        program = trace(module, inputs, fakes, decompositions)
     with context.stage("functionalize"):
         graph = finish_graph(program, inputs, fakes)
     with context.stage("clean up"):
@@ -71,7 +81,10 @@ def trace_inference(
 
 
 def trace_training(
-    module: fx.GraphModule, example_inputs: Sequence[Any], context: CompileContext
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    context: CompileContext,
+    decompositions: Mapping[Any, Decomposition] = COMPILER_DECOMPOSITIONS,
 ) -> JointGraph:
     """The functional ATen graph of `module` and of its gradient with respect to those of
     `example_inputs` that require grad.
@@ -85,7 +98,7 @@ def trace_training(
     ]
     fakes, inputs = _fake_inputs(example_inputs)
     with context.stage("trace"), _composites(fakes):
-        graph = trace_joint(module, inputs, interior, fakes)
+        graph = trace_joint(module, inputs, interior, fakes, decompositions)
     with context.stage("clean up"):
         return dataclasses.replace(graph, constants=_clean_up(graph))
 

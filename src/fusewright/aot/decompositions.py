@@ -283,49 +283,6 @@ def _picked(x: Tensor, index: Tensor) -> Tensor:
     return aten.squeeze.dim(column, 1)
 
 
-# -- normalisation --------------------------------------------------------------------------------
-
-
-def native_batch_norm(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Training batch norm updates its running statistics behind the schema's back: here the writes
-    are seen.
-    """
-    if not training or running_mean is None or running_var is None:
-        return NotImplemented
-    output, mean, scale, new_mean, new_var = aten._native_batch_norm_legit_functional.default(
-        x, weight, bias, running_mean, running_var, training, momentum, eps
-    )
-    aten.copy_.default(running_mean, new_mean)
-    aten.copy_.default(running_var, new_var)
-    return output, mean, scale
-
-
-def native_batch_norm_legit(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """`native_batch_norm` under its honest name."""
-    arguments = (x, weight, bias, running_mean, running_var, training, momentum, eps)
-    if training:
-        return native_batch_norm(*arguments)
-    return aten.native_batch_norm.default(*arguments)  # type: ignore[no-any-return]
-
-
 # -- indexing and layout --------------------------------------------------------------------------
 
 
@@ -413,8 +370,6 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.binary_cross_entropy.default: binary_cross_entropy,
     aten.soft_margin_loss.default: soft_margin_loss,
     aten.nll_loss_forward.default: nll_loss_forward,
-    aten.native_batch_norm.default: native_batch_norm,
-    aten._native_batch_norm_legit.default: native_batch_norm_legit,
     aten.index_fill.int_Scalar: index_fill,
     aten.pixel_shuffle.default: pixel_shuffle,
     aten.pixel_unshuffle.default: pixel_unshuffle,

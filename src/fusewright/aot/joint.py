@@ -14,7 +14,7 @@ operators, custom autograd functions, hooks on tensors inside.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,12 +22,19 @@ import torch
 from torch import fx
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from fusewright.aot.decompositions import DECOMPOSITIONS
+from fusewright import torch_compat
 from fusewright.aot.graph import TracedProgram
 from fusewright.aot.math_bits import compute_math_bits
 from fusewright.aot.results import ResultPlan, finish_outputs, plan_results
 from fusewright.aot.specs import FromGraph, FromInput, ResultSpec, StorageBase
-from fusewright.aot.tracer import Fakes, Recorder, record_inputs, run_module, traced_program
+from fusewright.aot.tracer import (
+    Decomposition,
+    Fakes,
+    Recorder,
+    record_inputs,
+    run_module,
+    traced_program,
+)
 from fusewright.errors import Unsupported
 from fusewright.fake import FakeTensor
 
@@ -81,7 +88,11 @@ class JointGraph:
 
 
 def trace_joint(
-    module: fx.GraphModule, inputs: Sequence[Any], interior: Sequence[bool], fakes: Fakes
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    interior: Sequence[bool],
+    fakes: Fakes,
+    decompositions: Mapping[Any, Decomposition],
 ) -> JointGraph:
     """Trace `module` on `inputs` (fakes; those that require grad are differentiated) and its
     gradient.
@@ -89,19 +100,21 @@ def trace_joint(
     `interior`: which inputs have an autograd history already, so that the program may write to
     them. Raises: `Unsupported`, for what cannot be traced or differentiated.
     """
-    recorder = Recorder(fakes, DECOMPOSITIONS)
+    recorder = Recorder(fakes, decompositions)
     recorder.follows_autograd = True
     with_bits = record_inputs(recorder, module, inputs)
     given = [
         _with_history(recorder, value) if inside else value
         for value, inside in zip(inputs, interior, strict=True)
     ]
-    edges = [get_gradient_edge(value) if _is_tracked(value) else None for value in given]
+    with recorder, torch.enable_grad():  # reading the edge of a leaf calls `view_as`
+        edges = [get_gradient_edge(value) if _is_tracked(value) else None for value in given]
     with torch.enable_grad():
         result = run_module(recorder, module, given)
     _refuse_tracked_constants(recorder)
     program = traced_program(recorder, result, with_bits)
-    plan = plan_results(program, given, fakes)
+    with recorder:
+        plan = plan_results(program, given, fakes)
     if plan.bases and any(edge is not None for edge in edges):
         raise Unsupported("inputs that share memory, one of which is written to, and gradients")
     tangents = [position for position, value in enumerate(plan.values) if _is_tracked(value)]
@@ -168,7 +181,7 @@ def _trace_backward(
     if not outputs or not wanted:
         return [None] * len(edges)
     with recorder, torch.autograd.set_multithreading_enabled(False):
-        found = iter(torch.autograd.grad(outputs, wanted, fakes, allow_unused=True))
+        found = iter(torch_compat.gradients(outputs, fakes, wanted))
     recorder.origin = {}
     return [None if edge is None else next(found) for edge in edges]
 
