@@ -250,9 +250,7 @@ def test_the_limit_is_an_option_of_the_compile() -> None:
 
 
 def test_the_accumulated_limit() -> None:
-    compiled = eager(
-        scaled, options={"recompile_limit": 5, "accumulated_recompile_limit": 2}
-    )
+    compiled = eager(scaled, options={"recompile_limit": 5, "accumulated_recompile_limit": 2})
     with pytest.warns(RuntimeWarning, match="accumulated_recompile_limit of 2"):
         for factor in range(5):
             assert torch.equal(compiled(X, factor), X * factor)
@@ -486,18 +484,40 @@ def test_is_compiling() -> None:
 # -- beside torch.compile, and threads ------------------------------------------------------------
 
 
-def test_torch_compile_of_compiled_code_and_the_reverse() -> None:
-    def f(x: Any) -> Any:
-        return torch.relu(x - 2) * 3
+def eager_of_torch(target: Any, **keywords: Any) -> Any:
+    return torch.compile(target, backend="eager", **keywords)
 
-    net = Net()
-    ours, theirs = eager(f), torch.compile(f, backend="eager")
-    assert torch.equal(torch.compile(ours, backend="eager")(X), f(X))
-    assert torch.equal(torch.compile(eager(net), backend="eager")(X), net(X))
-    assert torch.equal(eager(theirs, fullgraph=True)(X), f(X))
-    assert torch.equal(eager(torch.compile(net, backend="eager"), fullgraph=True)(X), net(X))
-    assert torch.equal(torch.compile(lambda x: ours(x) + 1, backend="eager")(X), f(X) + 1)
-    assert torch.equal(eager(lambda x: theirs(x) + 1)(X), f(X) + 1)
+
+def relu_of_difference(x: Any) -> Any:
+    return torch.relu(x - 2) * 3
+
+
+def test_torch_compile_of_compiled_code() -> None:
+    f, net = relu_of_difference, Net()
+    assert torch.equal(eager_of_torch(eager(f), fullgraph=True)(X), f(X))
+    assert torch.equal(eager_of_torch(eager(net), fullgraph=True)(X), net(X))
+    ours = eager(f)
+    assert torch.equal(eager_of_torch(lambda x: ours(x) + 1, fullgraph=True)(X), f(X) + 1)
+    assert fusewright.compilations(ours) == (), "the graph is torch.compile's"
+
+
+def test_compiling_what_torch_compile_made() -> None:
+    f, net = relu_of_difference, Net()
+    assert torch.equal(eager(eager_of_torch(f), fullgraph=True)(X), f(X))
+    assert torch.equal(eager(eager_of_torch(net), fullgraph=True)(X), net(X))
+
+
+def test_compiled_code_that_calls_what_torch_compile_made() -> None:
+    f, net = relu_of_difference, Net()
+    theirs, their_net = eager_of_torch(f), eager_of_torch(net)
+    compiled = eager(lambda x: theirs(x) + their_net(x), fullgraph=True)
+    assert torch.equal(compiled(X), f(X) + net(X))
+
+    @fusewright.disable(recursive=False)
+    def around(x: Any) -> Any:
+        return theirs(x)
+
+    assert torch.equal(eager(lambda x: around(x) + 1)(X), f(X) + 1)
 
 
 def test_threads_that_compile_the_same_and_different_functions() -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 
+from fusewright.capture.directives import TORCH_ORIGINAL, compiled_by_torch
 from fusewright.capture.handlers import handles
 from fusewright.capture.trace import CALL_MODULE, root_call
 from fusewright.compiler import Compiler
@@ -170,8 +171,8 @@ def original_of(target: Any) -> Any:
             return types.MethodType(compiled.__wrapped__, target.__self__)
         case torch.nn.Module():
             return getattr(target, "_orig_mod", target)
-        case _ if getattr(target, "_torchdynamo_wrapper_id", None) == id(target):
-            return target._torchdynamo_orig_callable
+        case _ if compiled_by_torch(target):
+            return getattr(target, TORCH_ORIGINAL)
         case _:
             return target
 

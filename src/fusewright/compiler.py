@@ -4,8 +4,6 @@ backend, keeps what was made, and tells what happened.
 
 from __future__ import annotations
 
-import gc
-import threading
 import time
 import types
 import warnings
@@ -19,13 +17,19 @@ from torch import fx
 
 from fusewright.backends.registry import Backend
 from fusewright.capture import Capture, NotCaptured, capture_call
-from fusewright.capture.directives import disabled_alone, runs_as_written, torch_disabled
+from fusewright.capture.directives import (
+    compiled_by_torch,
+    disabled_alone,
+    runs_as_written,
+    torch_disabled,
+)
 from fusewright.capture.guard_set import GuardFailure, GuardSet, build_guards
 from fusewright.capture.guards import Guard
 from fusewright.capture.left_alone import computes_with_tensors, is_left_alone
 from fusewright.capture.resume import ResumeTable
 from fusewright.capture.trace import CALL_MODULE
 from fusewright.config import Options
+from fusewright.context import COLLECTOR_PAUSE
 from fusewright.errors import (
     BackendCompilerFailed,
     FusewrightError,
@@ -172,14 +176,14 @@ class Compiler:
         """
         if self._runs_as_written(frame):
             return None
-        if torch_disabled(frame.function):
+        if torch_disabled(frame.function) or compiled_by_torch(frame.function):
             return Entry(frame.function, None)
         if not (self._is_ours(frame.code) or computes_with_tensors(frame)):
             return False
         about = _About.frame(frame, self.resumes)
         self._tell_recompilation(frame, about)
         self.capture_count += 1
-        with _COLLECTOR_PAUSE:
+        with COLLECTOR_PAUSE:
             return self._compile(frame, about)
 
     def _runs_as_written(self, frame: Frame) -> bool:
@@ -190,9 +194,9 @@ class Compiler:
             return True
         if runs_as_written(frame.code) or frame.code in self._not_compiled:
             return True
-        return is_left_alone(frame.code) and not (
-            frame.code is self.root or torch_disabled(frame.function)
-        )
+        if torch_disabled(frame.function) or compiled_by_torch(frame.function):
+            return False
+        return is_left_alone(frame.code) and frame.code is not self.root
 
     def _is_ours(self, code: types.CodeType) -> bool:
         """Whether code is what the user compiles, or goes on in it after a graph break."""
@@ -444,34 +448,6 @@ def _guard_seconds(guards: GuardSet, frame: Frame) -> float | None:
             return None
     return min(times)
 
-
-class _CollectorPause:
-    """Keeps the garbage collector from scanning the whole process while any thread compiles.
-
-    Compiling makes objects by the ten thousands, few of them garbage; a full collection beside a
-    large library takes longer than capturing a model.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._was_enabled = False
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._users == 0:
-                self._was_enabled = gc.isenabled()
-                gc.disable()
-            self._users += 1
-
-    def __exit__(self, *exception: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0 and self._was_enabled:
-                gc.enable()
-
-
-_COLLECTOR_PAUSE = _CollectorPause()
 
 _COMPILERS: weakref.WeakSet[Compiler] = weakref.WeakSet()
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from fusewright import native
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import HANDLERS, handles
-from fusewright.capture.sources import ConstantSource
+from fusewright.capture.sources import AttributeSource, ConstantSource, Source
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value
 from fusewright.capture.values.constant import TRUE
 from fusewright.capture.values.functions import function_name
@@ -113,7 +113,28 @@ def disabled_alone(function: Any) -> types.CodeType | None:
     """
     if getattr(function, f"{TORCH_DISABLED}_recursive", True):
         return None
-    return function._torchdynamo_orig_callable.__code__  # type: ignore[no-any-return]
+    return getattr(function, TORCH_ORIGINAL).__code__  # type: ignore[no-any-return]
+
+
+TORCH_ORIGINAL: Final = "_torchdynamo_orig_callable"
+"""Attribute by which torch.compile's wrappers know what they compile."""
+
+
+def compiled_by_torch(function: Any) -> bool:
+    """Whether torch.compile made a function, which then keeps its original. (A wrapper that copied
+    the attributes of such a function is none: the identity that it copied is not its own.)
+    """
+    return getattr(function, "_torchdynamo_wrapper_id", None) == id(function)
+
+
+def torch_original(interpreter: Interpreter, function: Any, source: Source | None) -> Value | None:
+    """What torch.compile was given to make `function`; None for other functions."""
+    if not compiled_by_torch(function):
+        return None
+    original = getattr(function, TORCH_ORIGINAL)
+    if source is None:
+        return interpreter.wrap(original, ConstantSource(original))
+    return interpreter.wrap(original, AttributeSource(source, TORCH_ORIGINAL))
 
 
 @handles(native.Disabled.__call__)

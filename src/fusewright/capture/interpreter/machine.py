@@ -24,7 +24,7 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.capture import reasons
-from fusewright.capture.directives import disabled_error, why_disabled
+from fusewright.capture.directives import disabled_error, torch_original, why_disabled
 from fusewright.capture.graph import GraphBuilder, is_graph_function, is_tensor_method
 from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, POLYFILLS, PURE, find
@@ -56,12 +56,11 @@ from fusewright.capture.values.functions import (
     Namespace,
     function_name,
 )
-from fusewright.capture.values.iterators import GeneratorValue
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.modules import ModuleValue
 from fusewright.capture.values.objects import IMMUTABLE_TYPE, ExceptionValue, ObjectValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
-from fusewright.capture.values.tensors import TensorValue
+from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
 from fusewright.errors import Location, Unsupported
 
 DEPTH_LIMIT: Final = 200
@@ -94,7 +93,6 @@ class Machine:
         """The outermost frame, once it runs."""
         self.handled: Value | None = None
         """The exception that the traced program is handling."""
-        self.generator_result: Value | None = None
         self._values: dict[int, Value] = {}
         self._cells: dict[int, CellValue] = {}
         self._alive: list[Any] = []
@@ -336,7 +334,7 @@ class Machine:
         value.set_attribute(self, name, new)
 
     def special(self, value: Value, name: str) -> Value | None:
-        if isinstance(value, TensorValue):
+        if isinstance(value, TensorValue | ForeignTensorValue):
             return value.get_attribute(self, name) if hasattr(torch.Tensor, name) else None
         cls = value.python_type()
         raw, source = self.class_attribute(cls, name)
@@ -434,6 +432,9 @@ class Machine:
         if function.object is not MISSING:
             if why_disabled(function.object) is not None:
                 raise disabled_error(self, function.object)
+            original = torch_original(self, function.object, function.source)
+            if original is not None:
+                return self.call(original, arguments, keywords)
             if torch_compat.is_module_bookkeeping(function.object):
                 return NONE
             handler = HANDLERS.get(function.object)
@@ -596,12 +597,6 @@ class Machine:
 
     def next(self, iterator: Value) -> Value | None:
         return operators.next_item(self, iterator)
-
-    def send(self, generator: Value, sent: Value) -> Value | None:
-        """`generator.send(sent)`; None when it has returned."""
-        if isinstance(generator, GeneratorValue):
-            return generator.frame.resume(sent)  # type: ignore[no-any-return]
-        return self.next(generator)
 
     def items(self, value: Value) -> list[Value]:
         return operators.items(self, value)
