@@ -32,6 +32,7 @@ from fusewright.capture.bytecode import (
 )
 from fusewright.capture.bytecode.builder import opening
 from fusewright.capture.bytecode.instruction import (
+    CO_GENERATOR,
     CO_NESTED,
     CO_VARARGS,
     CO_VARKEYWORDS,
@@ -172,7 +173,7 @@ def _resume_unit(original: _Original, point: ResumePoint, table: ResumeTable) ->
     target = body[point.position]
     prologue = _prologue(point.shape, body, target)
     free_names = table.free_names(code)
-    start = [*opening((), free_names), *prologue]
+    start = [*opening((), free_names, is_generator=bool(unit.flags & CO_GENERATOR)), *prologue]
     flags = unit.flags & ~(CO_VARARGS | CO_VARKEYWORDS | CO_NESTED)
     others = [name for name in unit.local_names if name not in names and name not in free_names]
     return replace(

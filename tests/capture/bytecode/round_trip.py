@@ -39,7 +39,7 @@ def differences(code: CodeType) -> list[str]:
     """The parts of `code` that assembling its parts does not give back."""
     from fusewright.capture.bytecode import assemble, disassemble
 
-    again = assemble(disassemble(code))
+    again = assemble(disassemble(code, keep_pairs=True))
     parts = [part for part in COMPARED if getattr(code, part) != getattr(again, part)]
     if list(code.co_positions()) != list(again.co_positions()):
         parts.append("co_positions")
@@ -54,7 +54,9 @@ def wrong_effects(code: CodeType) -> set[str]:
 
     items = [item for item in dis.get_instructions(code) if item.opname != "EXTENDED_ARG"]
     wrong = set()
-    for raw, instruction in zip(items, disassemble(code).instructions, strict=True):
+    for raw, instruction in zip(
+        items, disassemble(code, keep_pairs=True).instructions, strict=True
+    ):
         operand = raw.arg if raw.opcode >= dis.HAVE_ARGUMENT else None
         for jumps in (False, True):
             found = produced(instruction, jumps) - consumed(instruction)

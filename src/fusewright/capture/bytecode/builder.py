@@ -370,8 +370,13 @@ def with_body(
     )
 
 
-def opening(cell_names: Sequence[str], free_names: Sequence[str]) -> list[Instruction]:
-    """Take the closure's cells, make those of this function, and tell the interpreter to start."""
+def opening(
+    cell_names: Sequence[str], free_names: Sequence[str], *, is_generator: bool = False
+) -> list[Instruction]:
+    """Take the closure's cells, make those of this function, give the caller its generator, and
+    tell the interpreter to start.
+    """
     copy_free = [Instruction("COPY_FREE_VARS")] if free_names else []
     make_cells = [Instruction("MAKE_CELL", name) for name in cell_names]
-    return [*copy_free, *make_cells, Instruction("RESUME", 0)]
+    generator = [Instruction("RETURN_GENERATOR"), Instruction("POP_TOP")] if is_generator else []
+    return [*copy_free, *make_cells, *generator, Instruction("RESUME", 0)]

@@ -26,9 +26,11 @@ from fusewright.errors import Location, Unsupported
 _COMPARISONS = {operand: meaning for meaning, operand in VERSION.comparisons.items()}
 
 
-def disassemble(code: CodeType) -> CodeUnit:
+def disassemble(code: CodeType, *, keep_pairs: bool = False) -> CodeUnit:
     """The parts of a function's `code`, such that `assemble` gives back an equal code object.
 
+    Instructions on two locals at once (3.13) come as two, since one of them could not be written
+    again where its variables have slots above 15; with `keep_pairs` they come as they are.
     Nested functions' code objects are left as they are among the constants. The body of a module or
     class that contains a comprehension cannot be given back in full on 3.12 and later: CPython has
     no public way to make the hidden locals of such a code object. `Unsupported` is raised for the
@@ -42,6 +44,7 @@ def disassemble(code: CodeType) -> CodeUnit:
             Location(code.co_filename, code.co_firstlineno),
         )
 
+    instructions = _read_instructions(code)
     return CodeUnit(
         name=code.co_name,
         qualified_name=code.co_qualname,
@@ -56,7 +59,7 @@ def disassemble(code: CodeType) -> CodeUnit:
         free_names=code.co_freevars,
         constants=code.co_consts,
         names=code.co_names,
-        instructions=_read_instructions(code),
+        instructions=instructions if keep_pairs else _without_pairs(instructions),
     )
 
 
@@ -79,6 +82,19 @@ def _read_instructions(code: CodeType) -> list[Instruction]:
         instruction.argument = at_offset[target]
     _mark_regions(code, at_offset)
     return list(at_offset.values())
+
+
+def _without_pairs(instructions: list[Instruction]) -> list[Instruction]:
+    """Two instructions for each one on two locals; the first of them is the one that jumps know."""
+    found = []
+    for instruction in instructions:
+        found.append(instruction)
+        if instruction.name in VERSION.local_pairs:
+            first, second = instruction.argument
+            instruction.name, other = VERSION.local_pairs[instruction.name]
+            instruction.argument = first
+            found.append(Instruction(other, second, instruction.positions, instruction.region))
+    return found
 
 
 def _read_encoded(bytecode: bytes) -> Iterator[tuple[int, int, Encoding, int]]:

@@ -71,12 +71,6 @@ def _reads_and_writes(instruction: Instruction) -> tuple[frozenset[str], frozens
     match instruction.name, instruction.argument:
         case "STORE_FAST", str(name):
             return frozenset(), frozenset({name})
-        case "LOAD_FAST_LOAD_FAST", (first, second):
-            return frozenset({first, second}), frozenset()
-        case "STORE_FAST_STORE_FAST", (first, second):
-            return frozenset(), frozenset({first, second})
-        case "STORE_FAST_LOAD_FAST", (first, second):
-            return frozenset({second} - {first}), frozenset({first})
         case name, str(variable) if name in _READS:
             return frozenset({variable}), frozenset()
     return frozenset(), frozenset()

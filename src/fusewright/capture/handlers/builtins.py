@@ -13,7 +13,7 @@ from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Va
 from fusewright.capture.values.classes import ClassValue, SuperValue
 from fusewright.capture.values.constant import ConstantValue, boolean
 from fusewright.capture.values.functions import BuiltinValue, FunctionValue, MethodValue
-from fusewright.capture.values.iterators import IteratorValue
+from fusewright.capture.values.iterators import GeneratorValue, IteratorValue
 from fusewright.capture.values.objects import ExceptionValue, ObjectValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, SliceValue
 from fusewright.capture.values.tensors import TensorMethodValue, TensorValue
@@ -300,6 +300,8 @@ def next_item(interpreter: Interpreter, iterator: Value, *default: Value) -> Val
         return item
     if default:
         return default[0]
+    if isinstance(iterator, GeneratorValue):
+        iterator.stop(interpreter)
     interpreter.raise_error(StopIteration)
 
 

@@ -24,7 +24,7 @@ from fusewright.capture.values.functions import (
     MethodValue,
     PartialValue,
 )
-from fusewright.capture.values.iterators import GeneratorValue, IteratorValue
+from fusewright.capture.values.iterators import GENERATOR, GeneratorValue, IteratorValue
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.objects import ObjectValue
 from fusewright.capture.values.sequences import ListValue, TupleValue
@@ -163,31 +163,24 @@ def is_dataclass(interpreter: Interpreter, value: Value) -> Value:
 
 # -- generators and iterators ---------------------------------------------------------------------
 
-_GENERATOR = type(_ for _ in ())
 
-
-@handles(_GENERATOR.__next__)
+@handles(GENERATOR.__next__)
 def generator_next(interpreter: Interpreter, generator: GeneratorValue) -> Value:
-    item = generator.advance(interpreter)
-    if item is None:
-        interpreter.raise_error(StopIteration)
-    return item
+    return generator_send(interpreter, generator, ConstantValue(None))
 
 
-@handles(_GENERATOR.__iter__)
+@handles(GENERATOR.__iter__)
 def generator_iter(interpreter: Interpreter, generator: GeneratorValue) -> Value:
     return generator
 
 
-@handles(_GENERATOR.send)
+@handles(GENERATOR.send)
 def generator_send(interpreter: Interpreter, generator: GeneratorValue, sent: Value) -> Value:
     item = generator.frame.resume(sent)
-    if item is None:
-        interpreter.raise_error(StopIteration)
-    return item  # type: ignore[no-any-return]
+    return generator.stop(interpreter) if item is None else item  # type: ignore[no-any-return]
 
 
-@handles(_GENERATOR.throw)
+@handles(GENERATOR.throw)
 def generator_throw(
     interpreter: Interpreter, generator: GeneratorValue, raised: Value, *rest: Value
 ) -> Value:
@@ -195,14 +188,12 @@ def generator_throw(
     if isinstance(value, ClassValue):
         value = interpreter.call(value, [])
     item = generator.frame.throw(TracedError(value))
-    if item is None:
-        interpreter.raise_error(StopIteration)
-    return item  # type: ignore[no-any-return]
+    return generator.stop(interpreter) if item is None else item  # type: ignore[no-any-return]
 
 
-@handles(_GENERATOR.close)
+@handles(GENERATOR.close)
 def generator_close(interpreter: Interpreter, generator: GeneratorValue) -> None:
-    generator.frame.finished = True
+    generator.frame.close()
 
 
 @handles(itertools.chain)

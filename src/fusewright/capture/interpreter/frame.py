@@ -140,7 +140,6 @@ class Frame:
         "program",
         "raised_at",
         "stack",
-        "started",
         "stop",
     )
 
@@ -166,7 +165,6 @@ class Frame:
         self.keyword_names: tuple[str, ...] = ()
         self.module_path = module_path
         """The dotted path of the nn.Module whose `forward` this call belongs to."""
-        self.started = False
         self.finished = False
         self.executed = 0
         """Instructions executed so far, the one being executed included."""
@@ -184,6 +182,14 @@ class Frame:
             if line is not None:
                 return line
         return self.code.co_firstlineno
+
+    @property
+    def handled(self) -> Value | None:
+        """The exception that the frame itself is handling."""
+        for entry in reversed(self.stack):
+            if isinstance(entry, SavedException):
+                return entry.handled
+        return None
 
     def run(self) -> Value:
         """Execute until the frame returns. Raises TracedError for an exception that leaves it,
@@ -222,32 +228,3 @@ class Frame:
             self.stack.append(SavedOffset(self.position - 1))
         self.stack.append(error.value)
         self.position = region.handler
-
-    def resume(self, sent: Value) -> Value | None:
-        """Go on with a generator's frame: the value of its next `yield`, or None when it has
-        returned.
-        """
-        if self.finished:
-            return None
-        if self.started:
-            self.stack.append(sent)
-        self.started = True
-        try:
-            with self.machine.entered(self):
-                self.machine.generator_result = self.run()
-        except Yielded as yielded:
-            return yielded.value
-        return None
-
-    def throw(self, error: TracedError) -> Value | None:
-        """Raise an exception at the `yield` where a generator's frame waits."""
-        if self.finished or not self.started:
-            self.finished = True
-            raise error
-        try:
-            with self.machine.entered(self):
-                self._unwind(error)
-                self.machine.generator_result = self.run()
-        except Yielded as yielded:
-            return yielded.value
-        return None

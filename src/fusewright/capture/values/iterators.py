@@ -5,11 +5,14 @@ generators.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from fusewright.capture.values.base import Interpreter, Rebuilder, Value
+from fusewright.capture.values.base import Interpreter, Rebuilder, TracedError, Value
+from fusewright.capture.values.constant import ConstantValue
+from fusewright.capture.values.objects import ExceptionValue
 
 LIST_ITERATOR: Final[type] = type(iter([]))
+GENERATOR: Final[type] = type(_ for _ in ())
 
 
 class IteratorValue(Value):
@@ -72,8 +75,20 @@ class GeneratorValue(Value):
         self.frame = frame
 
     def python_type(self) -> type:
-        return type(_ for _ in ())
+        return GENERATOR
 
     def advance(self, interpreter: Interpreter) -> Value | None:
         """Run to the next `yield`; None when the function has returned."""
         return self.frame.resume(interpreter.new(None))  # type: ignore[no-any-return]
+
+    def stop(self, interpreter: Interpreter) -> NoReturn:
+        """Raise the StopIteration that says that the function has returned, with its result."""
+        result = self.frame.result
+        is_none = isinstance(result, ConstantValue) and result.value is None
+        raise TracedError(ExceptionValue(StopIteration, [] if is_none else [result]))
+
+    def parts(self) -> Sequence[Value]:
+        return self.frame.parts()  # type: ignore[no-any-return]
+
+    def rebuild(self, code: Rebuilder) -> None:
+        self.frame.rebuild(code)

@@ -261,6 +261,8 @@ class ExceptionValue(ObjectValue):
             return interpreter.new_tuple(self.arguments)
         if name in ("__cause__", "__context__", "__traceback__"):
             return self.known.get(name) or interpreter.new(None)
+        if name == "value" and issubclass(self.cls, StopIteration):
+            return self.arguments[0] if self.arguments else interpreter.new(None)
         return super().slot(interpreter, name)
 
     def describe(self) -> str:

@@ -47,7 +47,11 @@ VERSION = Version(
     packed=cpython312.VERSION.packed,
     jumps=cpython312.VERSION.jumps,
     jumps_estimated_by_index=True,
-    local_pairs=frozenset({"LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"}),
+    local_pairs={
+        "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
+        "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
+        "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+    },
     comparisons={
         (name, operator): index << 5 | to_bool << 4 | cpython312.COMPARISON_OUTCOMES[operator]
         for index, operator in enumerate(cmp_op)

@@ -74,8 +74,8 @@ class Version:
     """The compiler first takes a jump's operand to be the index of its target, otherwise 0: of
     several stable layouts it may arrive at another."""
 
-    local_pairs: frozenset[str] = frozenset()
-    """CPython's names of operations on two locals at once."""
+    local_pairs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Operations on two locals at once -> the two operations that do the same."""
 
     comparisons: Mapping[tuple[str, str], int]
     """Our name of a comparison and its operator -> the operand of `COMPARE_OP`."""

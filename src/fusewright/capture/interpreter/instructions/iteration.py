@@ -8,10 +8,15 @@ from typing import Any
 from fusewright.capture import reasons
 from fusewright.capture.bytecode.versions import VERSION
 from fusewright.capture.interpreter.frame import Frame, Yielded
+from fusewright.capture.interpreter.generator_frame import (
+    GeneratorFrame,
+    finish_send,
+    stop_value,
+)
 from fusewright.capture.interpreter.instructions.table import opcode
 from fusewright.capture.values.base import TracedError, Value
 from fusewright.capture.values.constant import NONE
-from fusewright.capture.values.iterators import GeneratorValue
+from fusewright.capture.values.iterators import GeneratorValue, IteratorValue
 
 # -- iteration ------------------------------------------------------------------------------------
 
@@ -38,14 +43,7 @@ def for_iterator(frame: Frame, target: int) -> None:
 def return_generator(frame: Frame, operand: Any) -> Value:
     if not frame.code.co_flags & inspect.CO_GENERATOR:
         raise frame.machine.unsupported(reasons.ASYNCHRONOUS)
-    # The frame starts again, at the instruction after this one, when the generator is first
-    # advanced: CPython pushes
-    # a value for the POP_TOP found there.
-    suspended = Frame(frame.machine, frame.function, frame.locals, frame.program, frame.module_path)
-    suspended.cells = frame.cells
-    suspended.position = frame.position
-    suspended.stack.append(NONE)
-    return GeneratorValue(suspended)
+    return GeneratorValue(GeneratorFrame(frame))
 
 
 @opcode("YIELD_VALUE")
@@ -61,14 +59,29 @@ def get_yield_from_iterator(frame: Frame, operand: Any) -> None:
 
 @opcode("SEND")
 def send(frame: Frame, target: int) -> None:
+    machine = frame.machine
     sent = frame.stack.pop()
     receiver = frame.stack[-1]
-    item = frame.machine.send(receiver, sent)
-    if item is None:
-        frame.stack[-1] = frame.machine.generator_result or NONE
-        frame.position = target
-    else:
+    try:
+        match receiver:
+            case GeneratorValue():
+                item = receiver.frame.resume(sent)
+                result = receiver.frame.result
+            case IteratorValue() if machine.identical(sent, NONE):
+                item, result = receiver.advance(machine), NONE
+            case _ if machine.identical(sent, NONE):
+                item = machine.call_special(receiver, "__next__", [])
+            case _:
+                item = machine.call(machine.attribute(receiver, "send"), [sent])
+    except TracedError as error:
+        if not issubclass(error.value.python_type(), StopIteration):
+            raise
+        item, result = None, stop_value(error.value)
+    if item is not None:
         frame.stack.append(item)
+    else:
+        finish_send(frame, result)
+        frame.position = target
 
 
 @opcode("END_SEND")
@@ -82,4 +95,4 @@ def cleanup_throw(frame: Frame, operand: Any) -> None:
     if not issubclass(raised.python_type(), StopIteration):
         raise TracedError(frame.stack.pop())
     del frame.stack[-3:]
-    frame.stack += (NONE, frame.machine.attribute(raised, "value"))
+    frame.stack += (NONE, stop_value(raised))

@@ -6,6 +6,7 @@ from typing import Any
 
 from fusewright.capture.interpreter.frame import Frame
 from fusewright.capture.interpreter.instructions.table import opcode
+from fusewright.capture.values.base import MISSING
 from fusewright.capture.values.constant import NONE, ConstantValue, boolean
 from fusewright.capture.values.sequences import TupleValue
 
@@ -22,8 +23,9 @@ def import_from(frame: Frame, name: str) -> None:
     found = frame.machine.attribute_or_none(frame.stack[-1], name)
     if found is None:
         module = frame.stack[-1].real()
+        place = getattr(module, "__file__", None) or "unknown location"
         frame.machine.raise_error(
-            ImportError, f"cannot import name {name!r} from {module.__name__!r}"
+            ImportError, f"cannot import name {name!r} from {module.__name__!r} ({place})"
         )
     frame.stack.append(found)
 
@@ -56,34 +58,50 @@ def match_keys(frame: Frame, operand: Any) -> None:
         frame.stack.append(NONE)
 
 
+_MATCHES_ITSELF = (
+    bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple,
+)  # fmt: skip
+"""Classes whose one positional pattern is matched with the subject itself."""
+
+
 @opcode("MATCH_CLASS")
 def match_class(frame: Frame, count: int) -> None:
     machine = frame.machine
     names = [name.constant() for name in machine.items(frame.stack.pop())]
-    cls = frame.stack.pop().constant()
+    cls = frame.stack.pop().to_python()
     subject = frame.stack.pop()
+    if not isinstance(cls, type):
+        machine.raise_error(TypeError, "called match pattern must be a class")
     if not issubclass(subject.python_type(), cls):
         frame.stack.append(NONE)
         return
-    itself = count == 1 and cls in (
-        bool,
-        bytearray,
-        bytes,
-        dict,
-        float,
-        frozenset,
-        int,
-        list,
-        set,
-        str,
-        tuple,
-    )
-    positional = () if itself else getattr(cls, "__match_args__", ())[:count]
-    found = [subject] if itself else []
-    for name in (*positional, *names):
+    positional = _positional_names(frame, cls, count)
+    found = [subject] if positional is None else []
+    for name in (*(positional or ()), *names):
         part = machine.attribute_or_none(subject, name)
         if part is None:
             frame.stack.append(NONE)
             return
         found.append(part)
     frame.stack.append(TupleValue(tuple, found))
+
+
+def _positional_names(frame: Frame, cls: type, count: int) -> tuple[str, ...] | None:
+    """The attributes that the positional patterns of a class stand for; None for the subject."""
+    machine = frame.machine
+    raw, source = machine.class_attribute(cls, "__match_args__")
+    itself = raw is MISSING and issubclass(cls, _MATCHES_ITSELF)
+    names = () if raw is MISSING else machine.bind(raw, source, None, cls).to_python()
+    if not isinstance(names, tuple):
+        machine.raise_error(
+            TypeError,
+            f"{cls.__name__}.__match_args__ must be a tuple (got {type(names).__name__})",
+        )
+    allowed = 1 if itself else len(names)
+    if count > allowed:
+        machine.raise_error(
+            TypeError,
+            f"{cls.__name__}() accepts {allowed} positional sub-pattern{'s' * (allowed != 1)} "
+            f"({count} given)",
+        )
+    return None if itself and count else names[:count]

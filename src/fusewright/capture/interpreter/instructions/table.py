@@ -31,6 +31,7 @@ REFUSED: Final[dict[str, str]] = {
     "GET_AWAITABLE": _ASYNCHRONOUS,
     "CHECK_EG_MATCH": _STAR,
     "PREP_RERAISE_STAR": _STAR,
+    "CALL_INTRINSIC_2": "it is part of `except*` or makes type parameters",
     "IMPORT_STAR": _TOP_LEVEL,
     "PRINT_EXPR": _TOP_LEVEL,
     "END_FOR": "a loop that ends passes it over",

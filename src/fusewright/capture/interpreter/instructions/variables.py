@@ -22,13 +22,6 @@ def load_fast(frame: Frame, name: str) -> None:
     frame.stack.append(value)
 
 
-@opcode("LOAD_FAST_LOAD_FAST")
-def load_two_fast(frame: Frame, names: tuple[str, str]) -> None:
-    first, second = names
-    load_fast(frame, first)
-    load_fast(frame, second)
-
-
 @opcode("STORE_FAST")
 def store_fast(frame: Frame, name: str) -> None:
     value = frame.stack.pop()
@@ -40,20 +33,6 @@ def store_fast(frame: Frame, name: str) -> None:
         frame.cells[name] = value
     else:
         frame.locals[name] = value
-
-
-@opcode("STORE_FAST_LOAD_FAST")
-def store_and_load_fast(frame: Frame, names: tuple[str, str]) -> None:
-    stored, loaded = names
-    store_fast(frame, stored)
-    load_fast(frame, loaded)
-
-
-@opcode("STORE_FAST_STORE_FAST")
-def store_two_fast(frame: Frame, names: tuple[str, str]) -> None:
-    first, second = names
-    store_fast(frame, first)
-    store_fast(frame, second)
 
 
 @opcode("LOAD_FAST_AND_CLEAR")
