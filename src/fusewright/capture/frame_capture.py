@@ -31,6 +31,7 @@ from fusewright.capture.rebuild import (
     Effects,
     FunctionWriter,
     Write,
+    first_unmakeable,
     pending_writes,
     reachable_tensors,
 )
@@ -163,7 +164,7 @@ def capture_call(
     """
     if sys.version_info[:2] not in INTERPRETED_VERSIONS:
         raise NotCaptured((), _unknown_python())
-    stop, error = -1, None
+    stop, error, searching = -1, None, False
     while True:
         with _tracing() as modes:
             machine = Machine(function.__globals__)
@@ -172,6 +173,11 @@ def capture_call(
                     raise machine.unsupported(reasons.TORCH_FUNCTION_MODE)
                 root = _root_function(machine, function)
                 frame = machine.new_frame(root, _root_variables(machine, function, arguments))
+                if searching and resumes is not None:
+                    stop, searching = _last_makeable(machine, frame, resumes, stop), False
+                    if stop == 0:
+                        raise NotCaptured(tuple(machine.guards.values()), error)
+                    continue
                 frame.stop = stop
                 return _run(machine, frame, function, resumes, error, modes)
             except TracedError:
@@ -182,7 +188,10 @@ def capture_call(
                     raise NotCaptured(tuple(machine.guards.values()), failure) from None
                 stop, error = executed - 1, failure
             except _TooLate as found:
-                stop = found.stop
+                searching = found.stop is None
+                stop = stop if found.stop is None else found.stop
+                if stop <= 1:
+                    raise NotCaptured(tuple(machine.guards.values()), error) from None
             except NotCaptured:
                 raise
             except Exception as failure:
@@ -192,11 +201,31 @@ def capture_call(
 
 class _TooLate(Exception):
     """The break must be earlier: at the instruction that raised an exception which is handled
-    there, so that it is raised for real, with a traceback.
+    there, so that it is raised for real, with a traceback; or where all that is live can be made.
     """
 
-    def __init__(self, stop: int) -> None:
+    def __init__(self, stop: int | None) -> None:
         self.stop = stop
+        """Where to break instead; None when it has to be looked for."""
+
+
+def _last_makeable(machine: Machine, frame: Frame, resumes: ResumeTable, end: int) -> int:
+    """Before which instruction, of the first `end` that are executed, all that is live could last
+    be made by generated code; 0 for none.
+    """
+    last = 0
+    for stop in range(1, end):
+        frame.stop = stop
+        try:
+            machine.run(frame)
+        except Stopped:
+            machine.handled = frame.handled
+        found = interruption(frame, resumes)
+        if found is not None:
+            needed = [*found.live_values, *_written_values(pending_writes(machine))]
+            if first_unmakeable(needed) is None:
+                last = stop
+    return last
 
 
 def _run(
@@ -221,7 +250,13 @@ def _run(
         kept = found.live_values
         result = GraphBreak(error=error, interruption=found)
     writes = pending_writes(machine)
-    outputs = reachable_tensors([*kept, *_written_values(writes)])
+    needed = [*kept, *_written_values(writes)]
+    missing = first_unmakeable(needed)
+    if missing is not None and isinstance(result, GraphBreak):
+        raise _TooLate(None)
+    if missing is not None:
+        raise machine.unsupported(reasons.NO_REBUILD, object=missing.describe())
+    outputs = reachable_tensors(needed)
     graph_module = _finish_graph(machine, outputs)
     machine.guard_distinct()
     return Capture(

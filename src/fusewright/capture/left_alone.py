@@ -72,7 +72,7 @@ def computes_with_tensors(frame: Frame) -> bool:
 
 
 def has_tensors(objects: Iterable[Any], depth: int = 3) -> bool:
-    """Whether a tensor or module is found among objects, or in containers and attributes near by."""
+    """Whether a tensor or module is found among objects, or in what they hold."""
     for item in objects:
         match item:
             case torch.Tensor() | torch.nn.Module():

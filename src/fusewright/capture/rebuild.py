@@ -24,7 +24,7 @@ import collections
 import functools
 import sys
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,7 @@ from fusewright.capture.values.objects import ExceptionValue, ObjectValue, insta
 from fusewright.capture.values.sequences import ListValue
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
+from fusewright.errors import Unsupported
 from fusewright.modes import ModeChange
 
 
@@ -118,7 +119,36 @@ def _is_unchanged(machine: Machine, owner: ObjectValue, name: str, value: Any) -
 
 def reachable_tensors(roots: Iterable[Value]) -> list[TensorValue]:
     """The tensors that the graph must return so that `roots` can be built, in order."""
-    found: dict[int, TensorValue] = {}
+    return [
+        value
+        for value in _reachable(roots)
+        if isinstance(value, TensorValue) and value.object is MISSING
+    ]
+
+
+def first_unmakeable(roots: Iterable[Value]) -> Value | None:
+    """A value without which `roots` cannot be built, and that generated code cannot make."""
+    for value in _reachable(roots):
+        if value.source is None and not isinstance(value, ConstantValue | TensorValue):
+            try:
+                value.rebuild(_PROBE)
+            except (NotConstant, Unsupported):
+                return value
+    return None
+
+
+class _Probe:
+    """A Rebuilder that writes nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *arguments: None
+
+
+_PROBE: Any = _Probe()
+
+
+def _reachable(roots: Iterable[Value]) -> Iterator[Value]:
+    """The values that are built when `roots` are, each once, in order."""
     seen: set[int] = set()
     pending = list(roots)[::-1]
     while pending:
@@ -126,15 +156,9 @@ def reachable_tensors(roots: Iterable[Value]) -> list[TensorValue]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, ConstantValue):
-            value.constant()  # looked at here, so that its guard is made
-        elif isinstance(value, TensorValue):
-            if value.object is MISSING:
-                found[id(value)] = value
+        yield value
+        if isinstance(value, TensorValue) or value.source is None or _is_changed(value):
             pending.extend(reversed(value.parts()))
-        elif value.source is None or _is_changed(value):
-            pending.extend(reversed(value.parts()))
-    return list(found.values())
 
 
 def _is_changed(value: Value) -> bool:
@@ -267,7 +291,7 @@ class FunctionWriter:
         self.code.call(len(arguments))
 
     def value(self, value: Value) -> None:
-        if isinstance(value, ConstantValue):
+        if isinstance(value, ConstantValue) and not value.is_unread:
             self.constant(value.value)
             return
         name = self._locals.get(id(value))
@@ -386,7 +410,9 @@ class FunctionWriter:
                 self._store_item(owner, key, item)
             return
         for removed in owner.removed_keys():
-            self.call(_dict_base(owner).__delitem__, [owner, functools.partial(self.constant, removed)])
+            self.call(
+                _dict_base(owner).__delitem__, [owner, functools.partial(self.constant, removed)]
+            )
             self.code.pop()
         for _, key, item in owner.changed_entries():
             self._store_item(owner, key, item)

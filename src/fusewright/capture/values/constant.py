@@ -83,6 +83,11 @@ class ConstantValue(Value):
         """Whether nobody looked at the object, so that nothing guards it."""
         return self._pending is not None
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether it was read from somewhere and nobody has looked at it: it may be any object."""
+        return self._pending is not None
+
     def python_type(self) -> type:
         return type(self.value)
 
