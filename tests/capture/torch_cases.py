@@ -25,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -239,6 +240,8 @@ def _assert_equal(found: Any, expected: Any, path: str) -> None:
         assert type(found) is type(expected) and list(found) == list(expected), path
         for key in expected:
             _assert_equal(found[key], expected[key], f"{path}[{key!r}]")
+    elif isinstance(expected, np.ndarray):
+        assert np.array_equal(found, expected), path
     else:
         assert_same(found, expected, path)
 

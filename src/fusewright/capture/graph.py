@@ -75,9 +75,10 @@ class GraphBuilder:
             except NotImplementedError as error:
                 raise UnsupportedOperator(str(error)) from error
             except RuntimeError as error:
-                if torch_compat.is_access_to_absent_data(error):
-                    raise DataDependent("it reads a tensor's data in C++") from error
-                raise
+                why = torch_compat.why_not_on_fakes(error)
+                if why is None:
+                    raise
+                raise DataDependent(why) from error
 
     def add_call(
         self,

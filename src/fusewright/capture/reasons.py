@@ -62,12 +62,6 @@ TENSOR_TO_UNKNOWN: Final = Reason(
     why="capture knows its result only for arguments that are known when compiling",
     remedy="call it outside the compiled function",
 )
-UNKNOWN_PYTHON: Final = Reason(
-    name="unknown-python",
-    what="this is Python {version}",
-    why="capture interprets the bytecode of Python {known} only, so far",
-    remedy='use torch.compile(model, backend="fusewright"), which captures with torch\'s front end',
-)
 UNKNOWN_OPCODE: Final = Reason(
     name="unknown-opcode",
     what="the bytecode instruction {opcode}",
@@ -136,7 +130,7 @@ GENERATOR_ESCAPES: Final = Reason(
 )
 TORCH_FUNCTION_MODE: Final = Reason(
     name="torch-function-mode",
-    what="a torch function or dispatch mode is active, or a tensor subclass was met ({detail})",
+    what="a torch function or dispatch mode is active",
     why="it changes what torch functions do",
     remedy="leave the mode before calling the compiled function",
 )
@@ -151,6 +145,12 @@ RANDOM_STATE: Final = Reason(
     what="`{operation}`",
     why="it reads or sets the state of a random generator, which a graph does not carry",
     remedy="seed outside the compiled function, or draw from the default generator",
+)
+FUNCTION_TRANSFORM: Final = Reason(
+    name="function-transform",
+    what="`{transform}`",
+    why="it calls a function on tensors of its own kind, which a graph does not hold",
+    remedy="apply the transform outside the compiled function, to a compiled one if you like",
 )
 PARAMETER_MADE: Final = Reason(
     name="parameter-made",

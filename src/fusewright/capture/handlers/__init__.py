@@ -7,6 +7,7 @@ from fusewright.capture.handlers import (
     containers,
     library,
     polyfills,
+    torch_autograd,
     torch_functions,
     torch_modes,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "library",
     "polyfill",
     "polyfills",
+    "torch_autograd",
     "torch_functions",
     "torch_modes",
 ]

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from fusewright import torch_compat
-from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, PURE, handles
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.constant import FALSE, TRUE, boolean
@@ -82,31 +81,6 @@ def torch_check(interpreter: Interpreter, condition: Value, message: Value | Non
     if not interpreter.truth(condition):
         text = "Expected cond to be True" if message is None else interpreter.call(message, [])
         interpreter.raise_error(RuntimeError, text)
-
-
-def _needs_autograd(name: str) -> Any:
-    def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-        raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation=name)
-
-    return refuse
-
-
-for _name in ("grad", "backward"):
-    handles(getattr(torch.autograd, _name))(_needs_autograd(f"torch.autograd.{_name}"))
-handles(torch_compat.BackwardHook)(_needs_autograd("a backward hook"))
-
-
-@handles(torch.nn.Parameter)
-def new_parameter(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-    raise interpreter.unsupported(reasons.PARAMETER_MADE)
-
-
-@handles(torch.Tensor.requires_grad_)
-def require_gradients(interpreter: Interpreter, tensor: TensorValue, wanted: Value = TRUE) -> Value:
-    """`tensor.requires_grad_(…)`: nothing where it is so already. A new leaf is made for real."""
-    if tensor.fake.requires_grad != bool(wanted.constant()):
-        raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation="tensor.requires_grad_()")
-    return tensor
 
 
 def _new_tensor(cls: type) -> Any:

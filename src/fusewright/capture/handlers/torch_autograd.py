@@ -1,0 +1,122 @@
+"""Autograd under capture: functions with gradients of their own and checkpointed regions belong in
+the graph; what asks the engine for gradients breaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.capture import reasons
+from fusewright.capture.handlers.registry import handles
+from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.constant import TRUE, ConstantValue
+from fusewright.capture.values.functions import FunctionValue
+from fusewright.capture.values.tensors import TensorValue
+
+_METHODS = ("forward", "setup_context", "backward", "vjp")
+"""The methods of an autograd function that users write."""
+
+
+@handles(torch_compat.apply_autograd_function)
+def apply_autograd_function(
+    interpreter: Interpreter, cls: Value, *arguments: Value, **keywords: Value
+) -> Value:
+    """`Function.apply(…)`: one call in the graph, with the user's own forward and backward.
+
+    The forward runs on fakes now, and on tensors, or on a backend's fakes, later. It must do
+    nothing but compute tensors; what it and the backward read from variables outside is guarded.
+    """
+    function = cls.constant()
+    for name in _METHODS:
+        raw, _ = interpreter.class_attribute(function, name)
+        if isinstance(raw, staticmethod):
+            method = interpreter.attribute(cls, name)
+            if isinstance(method, FunctionValue):
+                _guard_variables(interpreter, method)
+    return interpreter.call_graph(_named_apply(function), list(arguments), keywords)
+
+
+def _named_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """`function.apply` under the name of the class, by which fx writes and prints it."""
+
+    def apply(*arguments: Any, **keywords: Any) -> Any:
+        return function.apply(*arguments, **keywords)
+
+    apply.__name__ = apply.__qualname__ = function.__name__
+    apply.__module__ = function.__module__
+    return apply
+
+
+def _guard_variables(interpreter: Interpreter, function: FunctionValue) -> None:
+    """Guard the global variables and cells that a function names, as reading them would."""
+    found = [function.namespace.load(interpreter, name) for name in function.code.co_names]
+    found += [cell.load(interpreter) for cell in function.cells]
+    for value in found:
+        if isinstance(value, ConstantValue):
+            value.constant()
+
+
+@handles(torch.utils.checkpoint.checkpoint)
+def checkpoint(
+    interpreter: Interpreter,
+    function: Value,
+    *arguments: Value,
+    use_reentrant: Value | None = None,
+    context_fn: Value | None = None,
+    **keywords: Value,
+) -> Value:
+    """`checkpoint(function, …)`: the function itself. What is saved for backward and what is
+    computed again, is for the backend to choose.
+    """
+    reentrant = use_reentrant is None or interpreter.truth(use_reentrant)
+    if reentrant or context_fn is not None:
+        what = "checkpoint(use_reentrant=True)" if reentrant else "checkpoint(context_fn=…)"
+        raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation=what)
+    passed = {name: kw for name, kw in keywords.items() if name not in _CHECKPOINT_OPTIONS}
+    return interpreter.call(function, list(arguments), passed)
+
+
+_CHECKPOINT_OPTIONS = ("preserve_rng_state", "determinism_check", "debug", "early_stop")
+
+
+def _refusal(name: str) -> Callable[..., Value]:
+    def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+        raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation=name)
+
+    return refuse
+
+
+for _name in ("grad", "backward"):
+    handles(getattr(torch.autograd, _name))(_refusal(f"torch.autograd.{_name}"))
+handles(torch_compat.BackwardHook)(_refusal("a backward hook"))
+
+
+def _transform(name: str) -> Callable[..., Value]:
+    def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+        raise interpreter.unsupported(reasons.FUNCTION_TRANSFORM, transform=name)
+
+    return refuse
+
+
+for _name in (
+    "vmap", "grad", "grad_and_value", "vjp", "jvp", "jacrev", "jacfwd", "hessian", "linearize",
+):  # fmt: skip
+    handles(getattr(torch.func, _name))(_transform(f"torch.func.{_name}"))
+
+
+@handles(torch.nn.Parameter)
+def new_parameter(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+    raise interpreter.unsupported(reasons.PARAMETER_MADE)
+
+
+@handles(torch.Tensor.requires_grad_)
+def require_gradients(
+    interpreter: Interpreter, tensor: TensorValue, requires_grad: Value = TRUE
+) -> Value:
+    """`tensor.requires_grad_(…)`: nothing where it is so already. A new leaf is made for real."""
+    if tensor.fake.requires_grad != bool(requires_grad.constant()):
+        raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation="tensor.requires_grad_()")
+    return tensor

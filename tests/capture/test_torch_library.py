@@ -1,0 +1,497 @@
+"""What is built on tensors: functions with gradients of their own, custom operators, overrides,
+torch.func, checkpointing, distributions, library code in plain Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+from fusewright import api
+from tests.capture.torch_cases import Cases
+
+X = torch.arange(12.0).reshape(3, 4) / 5 - 1
+G = X.clone().requires_grad_()
+
+cases = Cases()
+
+# -- functions with gradients of their own --------------------------------------------------------
+
+
+class Scaled(torch.autograd.Function):
+    """Doubles, with a gradient that is three times as large as it should be."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, scale: float) -> Any:
+        ctx.save_for_backward(x)
+        ctx.scale = scale
+        return x * scale
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return gradient * ctx.scale * 3 + x * 0, None
+
+
+class WithSetup(torch.autograd.Function):
+    """The newer form: context apart from the computation; two results, one without gradient."""
+
+    @staticmethod
+    def forward(x: Any, y: Any) -> Any:
+        return x * y, (x > 0).long()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any, unused: Any) -> Any:
+        x, y = ctx.saved_tensors
+        return gradient * y, gradient * x + 1
+
+
+class RoundThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
+class ReadsValue(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * x.sum().item()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
+@cases(G)
+def autograd_function(x: Any) -> Any:
+    return Scaled.apply(x * 2, 2.0) + 1
+
+
+@cases(X)
+def autograd_function_without_gradient(x: Any) -> Any:
+    return Scaled.apply(x, 0.5), RoundThrough.apply(x)
+
+
+@cases(G, X)
+def autograd_function_with_setup(x: Any, y: Any) -> Any:
+    product, positive = WithSetup.apply(x, y)
+    return product * positive, positive
+
+
+@cases(G)
+def autograd_function_in_no_grad(x: Any) -> Any:
+    with torch.no_grad():
+        y = RoundThrough.apply(x)
+    return y, RoundThrough.apply(x) * 2
+
+
+@cases(X, breaks="fake-execution")
+def autograd_function_reads_value(x: Any) -> Any:
+    return ReadsValue.apply(x) + 1
+
+
+class Straight(nn.Module):
+    def forward(self, x: Any) -> Any:
+        function = RoundThrough.apply
+        return function(x) + x
+
+
+@cases(lambda: (Straight(), G.detach().clone().requires_grad_()))
+def autograd_function_in_module(m: Any, x: Any) -> Any:
+    return m(x)
+
+
+def test_autograd_function_guards_what_it_reads() -> None:
+    scale = 2.0
+
+    class Local(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * scale
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return gradient * scale
+
+    def program(x: Any) -> Any:
+        return Local.apply(x)
+
+    compiled = api.compile(program, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(X), X * 2)
+    scale = 5.0
+    assert torch.equal(compiled(X), X * 5)
+    assert compiled.compiler.capture_count == 2
+
+
+# -- custom operators -----------------------------------------------------------------------------
+
+
+@torch.library.custom_op("fusewright_capture::shift", mutates_args=())
+def shift(x: torch.Tensor, amount: float) -> torch.Tensor:
+    return torch.from_numpy(x.detach().numpy() + np.float32(amount))
+
+
+@shift.register_fake
+def _(x: Any, amount: float) -> Any:
+    return torch.empty_like(x)
+
+
+shift.register_autograd(lambda ctx, gradient: (gradient * 2, None))
+
+
+@torch.library.custom_op("fusewright_capture::bare", mutates_args=())
+def bare(x: torch.Tensor) -> torch.Tensor:
+    return x.clone() * 2
+
+
+@torch.library.custom_op("fusewright_capture::fill", mutates_args=("x",))
+def fill(x: torch.Tensor, value: float) -> None:
+    x.fill_(value)
+
+
+@fill.register_fake
+def _(x: Any, value: float) -> None:
+    return None
+
+
+_LIBRARY = torch.library.Library("fusewright_capture", "FRAGMENT")
+_LIBRARY.define("triple(Tensor x) -> Tensor")
+_LIBRARY.impl("triple", lambda x: x * 3, "CompositeExplicitAutograd")
+_LIBRARY.define("apart(Tensor x, int[] sizes) -> Tensor[]")
+_LIBRARY.impl("apart", lambda x, sizes: [p.clone() for p in x.split(sizes)], "CPU")
+torch.library.register_fake(
+    "fusewright_capture::apart",
+    lambda x, sizes: [torch.empty((size, *x.shape[1:])) for size in sizes],
+    lib=_LIBRARY,
+)
+
+
+@cases(X)
+def custom_operator(x: Any) -> Any:
+    return shift(x * 2, 1.0) + 1
+
+
+@cases(G)
+def custom_operator_with_gradient(x: Any) -> Any:
+    return shift(x * 2, amount=1.0) * 3
+
+
+@cases(X, breaks="fake-execution")
+def custom_operator_without_fake(x: Any) -> Any:
+    return bare(x) + 1
+
+
+@cases(X)
+def custom_operator_that_writes(x: Any) -> Any:
+    y = x.clone()
+    fill(y, 3.0)
+    return y + x
+
+
+@cases(X)
+def library_operators(x: Any) -> Any:
+    parts = torch.ops.fusewright_capture.apart(x, [1, 2])
+    return torch.ops.fusewright_capture.triple(x), parts[0] + 1, len(parts), parts[1]
+
+
+@cases(X)
+def aten_operators(x: Any) -> Any:
+    return torch.ops.aten.add(x, 1), torch.ops.aten.mul.Tensor(x, x), torch.ops.aten.relu.default(x)
+
+
+# -- overrides ------------------------------------------------------------------------------------
+
+
+class Tagged(torch.Tensor):
+    """A subclass with nothing of its own."""
+
+
+class Logging(torch.Tensor):
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = super().__torch_function__(function, types, args, kwargs or {})
+        return result + 1 if function is torch.Tensor.mul else result
+
+
+class Wrapper:
+    """No tensor, but torch's functions take it."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        plain = [a.value if isinstance(a, Wrapper) else a for a in args]
+        return Wrapper(function(*plain, **(kwargs or {})))
+
+
+@cases(lambda: (X.as_subclass(Tagged),), breaks="tensor-kind")
+def subclass(x: Any) -> Any:
+    return x * 2 + 1
+
+
+@cases(lambda: (X.as_subclass(Logging), X), breaks="tensor-to-unknown")
+def subclass_with_override(x: Any, y: Any) -> Any:
+    return y * 2, x * y
+
+
+@cases(X)
+def override_without_tensor(x: Any) -> Any:
+    wrapped = torch.add(Wrapper(x), 1)
+    return torch.sum(wrapped, dim=0).value, torch.cat([x, x])
+
+
+@cases(X, breaks="unknown-callable")
+def function_mode_inside(x: Any) -> Any:
+    class Doubling(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+            result = function(*args, **(kwargs or {}))
+            return result * 2 if function is torch.add else result
+
+    with Doubling():
+        return torch.add(x, 1)
+
+
+def test_modes_of_the_caller_see_every_call() -> None:
+    class Counting(TorchFunctionMode):
+        calls = 0
+
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+            Counting.calls += function is torch.add
+            return function(*args, **(kwargs or {}))
+
+    class Dispatching(TorchDispatchMode):
+        calls = 0
+
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # torch would import its own front end
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+            Dispatching.calls += function is torch.ops.aten.add.Tensor
+            return function(*args, **(kwargs or {}))
+
+    def program(x: Any) -> Any:
+        return torch.add(x, 1) * 2
+
+    compiled = api.compile(program, backend="eager")
+    for mode in (Counting, Dispatching):
+        for _ in range(2):
+            with mode():
+                assert torch.equal(compiled(X), program(X))
+        assert mode.calls == 4
+    assert torch.equal(compiled(X), program(X))
+
+
+# -- torch.func, checkpointing, distributions -----------------------------------------------------
+
+
+@cases(X, breaks="function-transform")
+def vmap(x: Any) -> Any:
+    return torch.func.vmap(lambda row: row.sin().sum())(x) * 2
+
+
+@cases(X, breaks="function-transform")
+def func_grad(x: Any) -> Any:
+    return torch.func.grad(lambda v: (v**2).sum())(x) + 1
+
+
+@cases(X[0], breaks="function-transform")
+def jacobian(x: Any) -> Any:
+    return torch.func.jacrev(lambda v: v * v)(x) + 1
+
+
+@cases(lambda: (nn.Linear(4, 4), X))
+def functional_call(m: Any, x: Any) -> Any:
+    weights = {name: p * 2 for name, p in m.named_parameters()}
+    return torch.func.functional_call(m, weights, (x,)) + 1
+
+
+@cases(lambda: (nn.Sequential(nn.Linear(4, 4), nn.Tanh()), G.detach().clone().requires_grad_()))
+def checkpointed(m: Any, x: Any) -> Any:
+    return checkpoint(m, x, use_reentrant=False) * 2
+
+
+@cases(lambda: (nn.Dropout(0.5), G.detach().clone().requires_grad_()))
+def checkpointed_dropout(m: Any, x: Any) -> Any:
+    return checkpoint(m, x * 2, use_reentrant=False) + x
+
+
+@cases(lambda: (nn.Linear(4, 4), G.detach().clone().requires_grad_()))
+def checkpointed_function(m: Any, x: Any) -> Any:
+    def block(v: Any, scale: float) -> Any:
+        return torch.relu(m(v)) * scale
+
+    return checkpoint(block, x, 2.0, use_reentrant=False, preserve_rng_state=False)
+
+
+@cases(X, breaks="branch-on-tensor")
+def validated_distribution(x: Any) -> Any:
+    return torch.distributions.Normal(x, x.exp()).log_prob(x + 1) * 2
+
+
+@cases(X)
+def distributions(x: Any) -> Any:
+    normal = torch.distributions.Normal(x, x.exp(), validate_args=False)
+    categorical = torch.distributions.Categorical(logits=x, validate_args=False)
+    return normal.log_prob(x + 1), normal.entropy(), categorical.entropy(), normal.rsample()
+
+
+@cases(X)
+def divergence(x: Any) -> Any:
+    one = torch.distributions.Normal(x, 1.0, validate_args=False)
+    other = torch.distributions.Normal(0.0, 2.0, validate_args=False)
+    return torch.distributions.kl_divergence(one, other)
+
+
+# -- library code in Python -----------------------------------------------------------------------
+
+
+def rearrange(x: Any, pattern: str, **sizes: int) -> Any:
+    """What einops does, for patterns of plain names and one level of brackets."""
+    left, right = (side.strip() for side in pattern.split("->"))
+    axes: list[Any] = []
+    group: list[str] | None = None
+    for token in left.replace("(", " ( ").replace(")", " ) ").split():
+        if token == "(":
+            group = []
+        elif token == ")":
+            axes.append(tuple(group or ()))
+            group = None
+        elif group is not None:
+            group.append(token)
+        else:
+            axes.append((token,))
+    shape = []
+    for size, names in zip(x.shape, axes, strict=True):
+        known = {name: sizes[name] for name in names if name in sizes}
+        rest = size
+        for value in known.values():
+            rest //= value
+        shape += [known.get(name, rest) for name in names]
+    flat = [name for names in axes for name in names]
+    return x.reshape(shape).permute([flat.index(name) for name in right.split()])
+
+
+@cases(X)
+def einops_like(x: Any) -> Any:
+    return rearrange(x, "a (b c) -> c a b", b=2), rearrange(x, "a b -> b a")
+
+
+@cases(X)
+def pytrees(x: Any) -> Any:
+    tree = {"a": [x, x * 2], "b": (x + 1, None, 3)}
+    doubled = pytree.tree_map(lambda leaf: leaf * 2 if torch.is_tensor(leaf) else leaf, tree)
+    leaves, spec = pytree.tree_flatten(doubled)
+    return doubled, len(leaves), pytree.tree_unflatten(leaves, spec)["a"][1]
+
+
+@contextmanager
+def scaled_by(factor: float) -> Iterator[Any]:
+    with torch.no_grad():
+        yield lambda v: v * factor
+
+
+@cases(G)
+def generator_context(x: Any) -> Any:
+    with scaled_by(3.0) as scale:
+        y = scale(x)
+    return y, x * 2
+
+
+@cases(torch.randn(2, 2, 5, 4), torch.ones(5, 5, dtype=torch.bool).tril())
+def scaled_dot_product_attention(q: Any, mask: Any) -> Any:
+    attend = nn.functional.scaled_dot_product_attention
+    bias = torch.zeros(5, 5).masked_fill(~mask, float("-inf"))
+    return (
+        attend(q, q, q), attend(q, q, q, is_causal=True), attend(q, q, q, attn_mask=mask),
+        attend(q, q, q, attn_mask=bias, scale=0.5),
+    )  # fmt: skip
+
+
+@cases(X)
+def numpy_scalars(x: Any) -> Any:
+    return x * np.float32(2.0), x + np.pi, x.reshape(np.prod([3, 4])), x[np.int64(1)]
+
+
+@cases(np.arange(6.0), breaks="tensor-to-unknown")
+def numpy_array(a: Any) -> Any:
+    return torch.from_numpy(a) * 2, torch.as_tensor(a.reshape(2, 3)) + 1
+
+
+@cases(X)
+def numpy_constants(x: Any) -> Any:
+    return x * float(np.sqrt(4.0)), x + int(np.floor(2.5))
+
+
+class Router(nn.Module):
+    """A mixture of experts that skips an expert without work: a branch on data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(4, 2)
+        self.experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+    def forward(self, x: Any) -> Any:
+        choice = self.gate(x).argmax(-1)
+        result = torch.zeros_like(x)
+        for index, expert in enumerate(self.experts):
+            mine = choice == index
+            if mine.any():
+                result = result + expert(x) * mine[:, None]
+        return result
+
+
+@cases(lambda: (Router(), X), breaks="branch-on-tensor")
+def mixture_of_experts(m: Any, x: Any) -> Any:
+    return m(x) * 2
+
+
+@cases(lambda: (nn.Linear(4, 4), X), breaks="grad-required")
+def training_step(m: Any, x: Any) -> Any:
+    loss = m(x).pow(2).mean()
+    loss.backward()
+    with torch.no_grad():
+        for parameter in m.parameters():
+            parameter -= 0.1 * parameter.grad
+            parameter.grad = None
+    return loss.detach()
+
+
+def _with_optimizer() -> tuple[Any, ...]:
+    m = nn.Linear(4, 4)
+    return m, torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9), X
+
+
+@cases(_with_optimizer, breaks="disabled")
+def optimizer_step(m: Any, optimizer: Any, x: Any) -> Any:
+    optimizer.zero_grad()
+    loss = m(x).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+test_program = cases.test()
