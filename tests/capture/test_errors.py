@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from fusewright import api, capture
-from fusewright.capture import frame_capture
 from fusewright.errors import BackendCompilerFailed, Unsupported
 
 X = torch.arange(3.0)
@@ -61,17 +60,6 @@ def test_without_fullgraph_it_runs_eagerly_with_one_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert torch.equal(compiled(-X - 5), X + 4)
-
-
-def test_a_python_that_is_not_interpreted_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame_capture, "INTERPRETED_VERSIONS", ((3, 5),))
-    with pytest.warns(RuntimeWarning, match=r"of Python 3\.5 only(.|\n)*torch\.compile") as caught:
-        compiled = api.compile(lambda x: x + 1, backend="eager")
-        assert torch.equal(compiled(X), X + 1) and torch.equal(compiled(X), X + 1)
-    assert len(caught) == 1
-    with pytest.raises(Unsupported, match=r"this is Python 3\.") as raised:
-        api.compile(lambda x: x + 1, backend="eager", fullgraph=True)(X)
-    assert raised.value.reason == "unknown-python"
 
 
 def test_strict_makes_it_an_error() -> None:

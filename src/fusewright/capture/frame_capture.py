@@ -50,10 +50,6 @@ RECURSION_LIMIT = 10_000
 """While tracing, each call of the traced program takes about ten calls of the interpreter's own."""
 
 
-INTERPRETED_VERSIONS = ((3, 11),)
-"""The versions of CPython whose bytecode the interpreter understands."""
-
-
 class NotCaptured(Exception):
     """The call has to run as it is, whenever the same guards hold."""
 
@@ -162,8 +158,6 @@ def capture_call(
     of `function` that led there, so that nothing of the attempt remains. Raises NotCaptured when
     that is not possible, or when breaks are not wanted: `resumes` is None.
     """
-    if sys.version_info[:2] not in INTERPRETED_VERSIONS:
-        raise NotCaptured((), _unknown_python())
     stop, error, searching = -1, None, False
     while True:
         with _tracing() as modes:
@@ -279,13 +273,6 @@ def _look_for_raised(frame: Frame) -> None:
     for entry in frame.stack:
         if isinstance(entry, SavedException) and entry.handled.source is None:
             raise _TooLate(entry.raised_at - 1)
-
-
-def _unknown_python() -> Unsupported:
-    reason = reasons.UNKNOWN_PYTHON
-    known = " and ".join(f"{major}.{minor}" for major, minor in INTERPRETED_VERSIONS)
-    text = reason.text(version=".".join(map(str, sys.version_info[:2])), known=known)
-    return Unsupported(text, None, reason.remedy, reason.name)
 
 
 @contextmanager
