@@ -1,0 +1,285 @@
+"""torch's operator declarations as frozen dataclasses, and the groups of variants that they form.
+
+Parsing is torchgen's, which comes with torch; nothing else of it is used, and only in this file.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import torchgen
+from torchgen import model
+from torchgen.gen import parse_native_yaml
+
+_OPTIONS = ("dtype", "layout", "device", "pin_memory")
+"""Arguments that say what tensor a factory makes; an out variant reads them off its `out`."""
+
+
+class Kind(Enum):
+    """How an operator hands its result over."""
+
+    FUNCTIONAL = "functional"
+    """`add.Tensor`: returns new tensors, or views."""
+
+    INPLACE = "in-place"
+    """`add_.Tensor`: writes to `self` and returns it."""
+
+    OUT = "out"
+    """`add.out`: writes to tensors that the caller passes by keyword."""
+
+    MUTABLE = "mutable"
+    """Writes to arguments other than `self` and returns further results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type of the declaration language, such as `Tensor?[]` or `int[2]?`."""
+
+    base: str
+    """`Tensor`, `Scalar`, `int`, `SymInt`, `float`, `bool`, `str`, `ScalarType`, …"""
+
+    is_list: bool = False
+    is_optional: bool = False
+    """The value as a whole may be None."""
+
+    holds_optional: bool = False
+    """Elements of the list may be None."""
+
+    length: int | None = None
+    """The declared length of a list."""
+
+    @property
+    def is_tensor(self) -> bool:
+        """A tensor, an optional tensor, or a list of either."""
+        return self.base == "Tensor"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of an operator."""
+
+    name: str
+    type: Type
+    default: str | None
+    """As declared: `1`, `None`, `Mean`, `[]`; None where the argument must be given."""
+
+    keyword_only: bool
+    written: bool
+    """The operator writes to this tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One value that an operator returns."""
+
+    type: Type
+    written: bool
+    """It is an argument that was written to."""
+
+    view: bool
+    """It shares memory with an argument that is not written to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One declared operator: a line of torch's `native_functions.yaml`, or a variant that torch
+    derives from one.
+    """
+
+    name: str
+    """With its overload, without namespace: `add.Tensor`."""
+
+    base: str
+    """Without overload and without the mark of in-place operators: `add`."""
+
+    kind: Kind
+    schema: str
+    """The declaration's text."""
+
+    parameters: tuple[Parameter, ...]
+    results: tuple[Result, ...]
+    root: str
+    """The headers of this operator are `ATen/ops/<root>_ops.h` and the like."""
+
+    structured: str | None
+    """The out variant whose meta function checks this operator, for structured operators."""
+
+    iterates: bool
+    """Its meta function is a tensor iterator's: results convert to the type of what is written."""
+
+    composite: bool
+    """torch decomposes it above autograd, whatever the device (`CompositeImplicitAutograd`)."""
+
+    derived: bool
+    """Not declared by hand: torch makes it from another variant of its group (`autogen`)."""
+
+    tags: frozenset[str]
+    same_device: bool
+    """All tensors must be on one device; false where the operator looks after this itself."""
+
+    line: int
+    """Where in `native_functions.yaml` it stands."""
+
+    @property
+    def symbol(self) -> str:
+        """The name of its kernel, in C++ and in Python: `add_Tensor`, `add__Tensor`, `add_out`."""
+        return self.name.replace(".", "_")
+
+    @property
+    def outputs(self) -> tuple[Parameter, ...]:
+        """The arguments that it writes to, in order."""
+        return tuple(parameter for parameter in self.parameters if parameter.written)
+
+    @property
+    def inputs(self) -> tuple[Parameter, ...]:
+        """The arguments of an out variant without its outs; of others, all."""
+        if self.kind is Kind.OUT:
+            return tuple(parameter for parameter in self.parameters if not parameter.written)
+        return self.parameters
+
+    @property
+    def is_view(self) -> bool:
+        """Whether a result shares memory with an argument."""
+        return any(result.view for result in self.results)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Operators that compute the same, each handing its result over in its own way."""
+
+    members: Mapping[Kind, Operator]
+
+    @property
+    def name(self) -> str:
+        """The name of its first member, functional if there is one."""
+        return next(iter(self.members.values())).name
+
+    def __iter__(self) -> Iterator[Operator]:
+        return iter(self.members.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Declarations:
+    """All operators that one version of torch declares."""
+
+    file: Path
+    """The `native_functions.yaml` that was read."""
+
+    operators: Mapping[str, Operator]
+    """By name with overload. Those written down in the file stand first, in its order."""
+
+    groups: tuple[Group, ...]
+    group_of: Mapping[str, Group]
+    """By the name of an operator."""
+
+
+@functools.cache
+def read_declarations() -> Declarations:
+    """The declarations that come with the installed torch. Takes about half a second, once."""
+    folder = Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
+    file = folder / "native_functions.yaml"
+    functions = parse_native_yaml(str(file), str(folder / "tags.yaml")).native_functions
+    iterators = {str(f.func.name) for f in functions if f.structured and f.structured_inherits}
+    operators = {str(f.func.name): _operator(f, iterators) for f in functions}
+    groups = tuple(group_operators(operators.values()))
+    group_of = {operator.name: group for group in groups for operator in group}
+    return Declarations(file, operators, groups, group_of)
+
+
+def group_operators(operators: Iterable[Operator]) -> list[Group]:
+    """Put variants together: equal base names, and equal arguments apart from outs, factory
+    options, order, and what is written.
+    """
+    found: dict[tuple[object, ...], dict[Kind, Operator]] = {}
+    for operator in operators:
+        name = operator.base.removesuffix("_functional")
+        arguments = frozenset(
+            (parameter.name, parameter.type)
+            for parameter in operator.inputs
+            if parameter.name not in _OPTIONS
+        )
+        key: tuple[object, ...] = (name, arguments)
+        while operator.kind in found.setdefault(key, {}):  # a second one of its kind stands alone
+            key = (*key, operator.kind)
+        found[key][operator.kind] = operator
+    return [
+        Group({kind: members[kind] for kind in Kind if kind in members})
+        for members in found.values()
+    ]
+
+
+def _operator(function: model.NativeFunction, iterators: set[str]) -> Operator:
+    schema = function.func
+    name = str(schema.name)
+    structured = name if function.structured else None
+    if function.structured_delegate is not None:
+        structured = str(function.structured_delegate)
+    return Operator(
+        name=name,
+        base=schema.name.name.base,
+        kind=_kind(schema),
+        schema=str(schema),
+        parameters=tuple(_parameters(schema)),
+        results=tuple(
+            Result(
+                _type(result.type),
+                written=result.is_write,
+                view=result.annotation is not None and not result.is_write,
+            )
+            for result in schema.returns
+        ),
+        root=str(function.root_name),
+        structured=structured,
+        iterates=structured in iterators,
+        composite=function.has_composite_implicit_autograd_kernel,
+        derived="generated" in function.tags,
+        tags=frozenset(function.tags),
+        same_device=function.device_check is model.DeviceCheckType.ExactSame,
+        line=function.loc.line,
+    )
+
+
+def _kind(schema: model.FunctionSchema) -> Kind:
+    match schema.kind():
+        case model.SchemaKind.functional:
+            return Kind.FUNCTIONAL
+        case model.SchemaKind.inplace:
+            return Kind.INPLACE
+        case model.SchemaKind.out:
+            return Kind.OUT
+        case _:
+            return Kind.MUTABLE
+
+
+def _parameters(schema: model.FunctionSchema) -> Iterator[Parameter]:
+    positional = {argument.name for argument in schema.arguments.flat_positional}
+    for argument in schema.schema_order_arguments():
+        yield Parameter(
+            name=argument.name,
+            type=_type(argument.type),
+            default=argument.default,
+            keyword_only=argument.name not in positional,
+            written=argument.is_write,
+        )
+
+
+_TYPE = re.compile(r"(?P<base>\w+)(?P<inner>\?)?(?P<list>\[(?P<length>\d*)\])?(?P<outer>\?)?$")
+
+
+def _type(declared: model.Type) -> Type:
+    found = _TYPE.match(str(declared))
+    if found is None:  # a custom class
+        return Type(str(declared))
+    is_list = found["list"] is not None
+    return Type(
+        base=found["base"],
+        is_list=is_list,
+        is_optional=(found["outer"] if is_list else found["inner"]) is not None,
+        holds_optional=is_list and found["inner"] is not None,
+        length=int(found["length"]) if found["length"] else None,
+    )

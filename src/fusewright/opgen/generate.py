@@ -1,0 +1,44 @@
+"""From a backend's YAML to the text of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewright.opgen.declarations import read_declarations
+from fusewright.opgen.description import read_description
+from fusewright.opgen.emit_cpp import emit_cpp
+from fusewright.opgen.emit_python import emit_python
+from fusewright.opgen.plan import Plan, plan
+
+TARGETS = ("cpp", "python")
+
+
+def read_plan(text: str, file: str = "<string>") -> Plan:
+    """What becomes of each variant under a backend's YAML. Raises: OperatorGenerationError."""
+    declarations = read_declarations()
+    return plan(read_description(text, declarations, file), declarations)
+
+
+def generate(
+    text: str,
+    *,
+    file: str = "<string>",
+    targets: Sequence[str] = TARGETS,
+    callable_operators: bool = False,
+) -> dict[str, str]:
+    """The generated files of a backend, by name.
+
+    `text`: the YAML. `file`: its name, for messages. `targets`: of "cpp" and "python".
+    `callable_operators`: also define operators as C++ functions in `at::<backend>`.
+
+    Raises: OperatorGenerationError for a wrong description, ValueError for an unknown target.
+    """
+    if unknown := sorted(set(targets) - set(TARGETS)):
+        raise ValueError(f"unknown target {unknown[0]!r}; there are {', '.join(TARGETS)}")
+    made = read_plan(text, file)
+    files: dict[str, str] = {}
+    if "python" in targets:
+        files |= emit_python(made)
+    if "cpp" in targets:
+        files |= emit_cpp(made, callable_operators=callable_operators)
+    return files

@@ -1,0 +1,229 @@
+"""Which variant of an operator is made from which: one row an operator, made or refused with a
+reason.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from fusewright.opgen.declarations import Declarations, Group, Kind, Operator
+from fusewright.opgen.description import Description, Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The backend's own kernel, registered as it is."""
+
+    operator: Operator
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A wrapper around another variant."""
+
+    operator: Operator
+    source: Operator
+    """The variant that computes: given, or the functional one, made itself."""
+
+    structured: bool = False
+    """The source is a structured kernel: a computation without checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """Nothing to generate: torch's own kernel does it through the backend's."""
+
+    operator: Operator
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Cannot be made from what the backend gives; it falls back to the CPU."""
+
+    operator: Operator
+    reason: str
+
+
+Row = Given | Made | Inherited | Refused
+
+
+SOURCES: Mapping[Kind, tuple[Kind, ...]] = {
+    Kind.FUNCTIONAL: (Kind.OUT, Kind.INPLACE, Kind.MUTABLE),
+    Kind.INPLACE: (Kind.OUT, Kind.FUNCTIONAL),
+    Kind.OUT: (Kind.FUNCTIONAL,),
+    Kind.MUTABLE: (Kind.FUNCTIONAL,),
+}
+"""From what each kind is made, best first: a kernel that writes where it is told saves a copy. A
+source is a given kernel, except that the functional variant may have been made itself; hence it is
+planned before the others.
+"""
+
+
+@dataclass(frozen=True)  # without slots, which cached properties need to be absent
+class Plan:
+    """What becomes of every variant in the groups that the backend touches."""
+
+    description: Description
+    rows: tuple[Row, ...]
+    groups: Mapping[str, Group]
+    """By operator name; what emitters need to find a row's siblings."""
+
+    @functools.cached_property
+    def made(self) -> tuple[Made, ...]:
+        """The rows for which a wrapper is written."""
+        return tuple(row for row in self.rows if isinstance(row, Made))
+
+    @functools.cached_property
+    def given(self) -> tuple[Given, ...]:
+        """The rows for which the backend has a kernel."""
+        return tuple(row for row in self.rows if isinstance(row, Given))
+
+    @functools.cached_property
+    def given_operators(self) -> frozenset[str]:
+        """The names of the operators that have a kernel."""
+        return frozenset(row.operator.name for row in self.given)
+
+    def functional(self, operator: Operator) -> Operator | None:
+        """The functional variant of an operator's group."""
+        return self.groups[operator.name].members.get(Kind.FUNCTIONAL)
+
+    def totals(self) -> Counter[str]:
+        """How many rows there are of each sort, refusals and inheritance by their reason."""
+        return Counter(_label(row) for row in self.rows)
+
+
+def plan(description: Description, declarations: Declarations) -> Plan:
+    """Decide on every variant of each group in which the backend has a kernel."""
+    groups = {
+        group.name: group for group in (declarations.group_of[name] for name in description.entries)
+    }
+    rows = tuple(row for group in groups.values() for row in _plan_group(group, description))
+    by_name = {operator.name: group for group in groups.values() for operator in group}
+    return Plan(description, rows, by_name)
+
+
+def _plan_group(group: Group, description: Description) -> Iterator[Row]:
+    """One row a member; the functional variant first, since others may be made from it."""
+    rows: dict[Kind, Row] = {}
+    for kind, operator in group.members.items():
+        rows[kind] = _plan_operator(operator, group, rows, description)
+    yield from rows.values()
+
+
+def _plan_operator(
+    operator: Operator, group: Group, rows: Mapping[Kind, Row], description: Description
+) -> Row:
+    entry = description.entries.get(operator.name)
+    if entry is not None and not entry.structured:
+        return Given(operator, entry)
+    if operator.composite:
+        return Inherited(operator, "torch decomposes it")
+    structured = group.members.get(Kind.OUT)
+    if structured is not None:
+        out_entry = description.entries.get(structured.name)
+        if out_entry is not None and out_entry.structured:
+            return Made(operator, structured, structured=True)
+    reasons = []
+    for kind in SOURCES[operator.kind]:
+        source = group.members.get(kind)
+        if source is None or not _available(source, rows.get(kind), description):
+            continue
+        if operator.derived and source.kind is not Kind.OUT:
+            return Inherited(operator, f"torch makes it from the {source.kind.value} variant")
+        reason = why_not(operator, source)
+        if reason is None:
+            return Made(operator, source)
+        reasons.append(reason)
+    return Refused(operator, reasons[0] if reasons else "no variant that it could be made from")
+
+
+def _available(source: Operator, row: Row | None, description: Description) -> bool:
+    if source.name in description.entries:
+        return True
+    return source.kind is Kind.FUNCTIONAL and isinstance(row, Made | Inherited)
+
+
+def why_not(target: Operator, source: Operator) -> str | None:
+    """Why `target` cannot be made from `source`; None if it can."""
+    if target.is_view or source.is_view:
+        return "it is a view: nothing is computed"
+    if "inplace_view" in target.tags | source.tags:
+        return "it changes the geometry of a tensor in place"
+    if missing := missing_arguments(target, source):
+        return f"no value for argument {missing[0]}"
+    if not all(result.type.is_tensor for result in (*target.results, *source.results)):
+        return "it returns values that are not tensors"
+    functional, other = (target, source) if target.kind is Kind.FUNCTIONAL else (source, target)
+    if functional.kind is not Kind.FUNCTIONAL:  # in-place from out
+        return _why_not_rewrite(target, source)
+    if len(functional.results) != len(_values(other)):
+        return "the variants return different results"
+    if target is functional and "dynamic_output_shape" in target.tags:
+        return "the size of its result depends on data"
+    return None
+
+
+def _why_not_rewrite(target: Operator, source: Operator) -> str | None:
+    if len(target.outputs) != len(source.outputs):
+        return "the variants return different results"
+    return None
+
+
+def _values(operator: Operator) -> list[object]:
+    """What an operator computes: new results, then what it writes to."""
+    fresh = [result for result in operator.results if not result.written]
+    return [*fresh, *operator.outputs]
+
+
+FACTORY_OPTIONS = ("dtype", "layout", "device", "pin_memory")
+"""Arguments of a factory that its out variant reads off `out`."""
+
+
+def missing_arguments(target: Operator, source: Operator) -> list[str]:
+    """Arguments of `source` for which a caller of `target` gives no value."""
+    known = {parameter.name for parameter in target.parameters}
+    return [
+        parameter.name
+        for parameter in source.inputs
+        if parameter.name not in known
+        and parameter.default is None
+        and parameter.name not in FACTORY_OPTIONS
+        and not (source.kind is Kind.INPLACE and parameter.name == "self")
+    ]
+
+
+def _label(row: Row) -> str:
+    match row:
+        case Given():
+            return f"{row.operator.kind.value}: given"
+        case Made(structured=True):
+            return f"{row.operator.kind.value}: made from the structured kernel"
+        case Made():
+            return f"{row.operator.kind.value}: made from {row.source.kind.value}"
+        case Inherited():
+            return f"{row.operator.kind.value}: inherited, {row.reason}"
+        case Refused():
+            return f"{row.operator.kind.value}: refused, {row.reason}"
+
+
+def describe_all(declarations: Declarations, kind: Kind) -> Description:
+    """The description of a backend that has a kernel of one kind in every group where that is
+    possible: for surveys and tests.
+    """
+    operators = (group.members.get(kind) for group in declarations.groups)
+    return Description(
+        file=str(declarations.file),
+        backend="everything",
+        dispatch_key="PrivateUse1",
+        namespace="everything",
+        entries={
+            operator.name: Entry(operator, operator.line)
+            for operator in operators
+            if operator is not None and not operator.composite
+        },
+    )

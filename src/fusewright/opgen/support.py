@@ -1,0 +1,365 @@
+"""What generated operators of the Python target share: checks, geometry, writing, and the CPU
+fall-back.
+
+A variant is first run on meta tensors, so that its checks, warnings and sizes are ATen's own; then
+the backend's kernel computes, and its result is copied to where the variant writes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusewright.torch_compat import (
+    OpOverload,
+    external_device_name,
+    has_internal_overlap,
+    operator_arguments,
+    operator_returns,
+    run_cpu_kernel,
+    written_arguments,
+)
+
+
+def map_tensors(function: Callable[[Tensor], Any], values: Any) -> Any:
+    """The same nested lists, tuples and dictionaries with each tensor replaced."""
+    match values:
+        case Tensor():
+            return function(values)
+        case list() | tuple():
+            return type(values)(map_tensors(function, value) for value in values)
+        case dict():
+            return {key: map_tensors(function, value) for key, value in values.items()}
+        case _:
+            return values
+
+
+def tensors_in(values: object) -> list[Tensor]:
+    """All tensors in nested arguments, in order."""
+    found: list[Tensor] = []
+    map_tensors(found.append, values)
+    return found
+
+
+def to_meta(values: Any) -> Any:
+    """The same arguments with the geometry of tensors alone; a scalar on the CPU stays as it is,
+    since it takes part in type promotion in its own way.
+    """
+    return map_tensors(_meta, values)
+
+
+def _meta(tensor: Tensor) -> Tensor:
+    if tensor.device.type == "cpu" and tensor.dim() == 0:
+        return tensor
+    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def geometry(operator: OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """What `operator` would return, as meta tensors. Raises what torch raises for such arguments,
+    NotImplementedError where torch has no meta function.
+    """
+    if "device" in kwargs:
+        kwargs["device"] = "meta"
+    return operator(*to_meta(args), **to_meta(kwargs))
+
+
+def check(operator: OpOverload, *args: Any, **kwargs: Any) -> None:
+    """Raise what ATen raises when an operator writes to such arguments; resize its outs.
+
+    `operator` is an in-place or out variant; what it writes to must not overlap with itself, nor
+    in part with what it reads, must be of a fitting dtype and size, and on the same device.
+    """
+    written, read = _split(operator, args, kwargs)
+    _check_devices([*written, *read])
+    _check_overlap(written, read)
+    meta_args, meta_kwargs = to_meta((args, kwargs))
+    try:
+        operator(*meta_args, **meta_kwargs)
+    except NotImplementedError:
+        return  # no meta function: the result will tell
+    resized, _ = _split(operator, meta_args, meta_kwargs)
+    for tensor, like in zip(written, resized, strict=True):
+        if tensor.size() != like.size():
+            tensor.resize_(like.size())
+
+
+def _split(
+    operator: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The tensors among an operator's arguments that it writes to, and the others."""
+    arguments = operator_arguments(operator)
+    named = {argument.name: value for argument, value in zip(arguments, args, strict=False)}
+    named.update(kwargs)
+    written = written_arguments(operator)
+    return (
+        tensors_in([named[name] for name in written if name in named]),
+        tensors_in([value for name, value in named.items() if name not in written]),
+    )
+
+
+def _check_devices(tensors: Iterable[Tensor]) -> None:
+    """All tensors are on one device, scalars on the CPU aside."""
+    devices = {
+        str(tensor.device) for tensor in tensors if tensor.dim() > 0 or tensor.device.type != "cpu"
+    }
+    if len(devices) > 1:
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"{' and '.join(sorted(devices))}!"
+        )
+
+
+def _check_overlap(written: Sequence[Tensor], read: Sequence[Tensor]) -> None:
+    for output in written:
+        if has_internal_overlap(output):
+            raise RuntimeError(
+                "unsupported operation: more than one element of the written-to tensor refers to a "
+                "single memory location. Please clone() the tensor before performing the operation."
+            )
+        if any(_overlaps_in_part(output, tensor) for tensor in read):
+            raise RuntimeError(
+                "unsupported operation: some elements of the input tensor and the written-to "
+                "tensor refer to a single memory location. Please clone() the tensor before "
+                "performing the operation."
+            )
+
+
+def _overlaps_in_part(first: Tensor, second: Tensor) -> bool:
+    """Whether two dense tensors share some memory without being one and the same; tensors with
+    gaps are taken to be apart, as torch does.
+    """
+    if first.device != second.device or first.numel() == 0 or second.numel() == 0:
+        return False
+    if not (_is_dense(first) and _is_dense(second)):
+        return False
+    if first.untyped_storage().data_ptr() != second.untyped_storage().data_ptr():
+        return False
+    start, other = first.data_ptr(), second.data_ptr()
+    end = start + first.numel() * first.element_size()
+    other_end = other + second.numel() * second.element_size()
+    same = (start, end, first.stride()) == (other, other_end, second.stride())
+    return not same and start < other_end and other < end
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    return torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
+
+
+def write(written: Any, results: Any) -> None:
+    """Copy what a kernel returned to what its variant writes to. `written` and `results` are both
+    a tensor, or both a sequence; None is passed over.
+    """
+    if written is None:
+        return
+    if not isinstance(written, Tensor):
+        for target, result in zip(written, results, strict=True):
+            write(target, result)
+        return
+    if written.size() != results.size():
+        raise RuntimeError(
+            f"output with shape {list(written.size())} doesn't match the broadcast shape "
+            f"{list(results.size())}"
+        )
+    if written is not results:
+        written.copy_(results)
+
+
+def write_out(written: Any, results: Any) -> None:
+    """`write`, resizing outs whose size could not be known before."""
+    if isinstance(written, Tensor):
+        if written.size() != results.size():
+            written.resize_(results.size())
+        write(written, results)
+        return
+    for target, result in zip(written, results, strict=True):
+        write_out(target, result)
+
+
+def allocate(like: Any, device: torch.device | str) -> Any:
+    """Tensors on a device with the geometry of meta tensors."""
+    return map_tensors(
+        lambda t: torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=device),
+        like,
+    )
+
+
+def device_of(*values: Any) -> torch.device:
+    """The device asked for, or that of the first tensor which is not on the CPU."""
+    for value in values:
+        if isinstance(value, torch.device):
+            return value
+    for tensor in tensors_in(values):
+        if tensor.device.type != "cpu":
+            return tensor.device
+    return torch.device(external_device_name(), 0)
+
+
+def writable_copy(selfs: Any, like: Any) -> Any:
+    """Copies of what an in-place operator starts from, with room for its result: its sizes, and a
+    dtype that holds both.
+    """
+    if not isinstance(selfs, Tensor):
+        return [writable_copy(tensor, meta) for tensor, meta in zip(selfs, like, strict=True)]
+    dtype = torch.promote_types(selfs.dtype, like.dtype)
+    copy = torch.empty_strided(like.size(), like.stride(), dtype=dtype, device=selfs.device)
+    return copy.copy_(selfs)
+
+
+def converted(values: Any, like: Any) -> Any:
+    """Results in the dtypes of meta tensors."""
+    if not isinstance(values, Tensor):
+        return [converted(tensor, meta) for tensor, meta in zip(values, like, strict=True)]
+    return values.to(like.dtype)
+
+
+def clone(values: Any) -> Any:
+    """Fresh copies of all tensors."""
+    return map_tensors(torch.clone, values)
+
+
+class FallBack:
+    """Computes on the CPU what a backend has no kernel for, and counts it."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        """How often each operator was computed on the CPU."""
+
+        self.mode = "warn"
+        """`warn` names an operator at its first fall-back, `quiet` does not, `error` raises."""
+
+        self._lock = threading.Lock()
+
+    def __call__(self, operator: OpOverload, *args: Any, **kwargs: Any) -> Any:
+        """Run `operator` on the CPU: inputs moved, what it writes to copied back, the result moved
+        back. Views are made of the device's own memory.
+        """
+        if _returns_view(operator):
+            return run_cpu_kernel(operator, *args, **kwargs)
+        self._note(operator)
+        device = device_of(kwargs.get("device"), args, kwargs)
+        host = _Host()
+        host_args, host_kwargs = host.moved((args, dict(kwargs)))
+        if isinstance(kwargs.get("device"), torch.device):
+            host_kwargs["device"] = torch.device("cpu")
+        result = operator(*host_args, **host_kwargs)
+        host.copy_back(*_split(operator, args, kwargs)[0])
+        return host.moved_back(result, device)
+
+    def _note(self, operator: OpOverload) -> None:
+        name = str(operator).removesuffix(".default").replace(".", "::", 1)
+        if operator in _REQUIRED:
+            raise NotImplementedError(f"the backend must provide {name}: all others rest on it")
+        with self._lock:
+            self.counts[name] += 1
+            first = self.counts[name] == 1
+        if self.mode == "error":
+            raise NotImplementedError(
+                f"{name} has no kernel on this device, and falling back to the CPU is off"
+            )
+        if first and self.mode == "warn":
+            warnings.warn(
+                f"{name} has no kernel on this device and is computed on the CPU", stacklevel=3
+            )
+
+
+_REQUIRED = (
+    torch.ops.aten.empty.memory_format,
+    torch.ops.aten.empty_strided.default,
+    torch.ops.aten._copy_from.default,
+)
+
+
+class _Host:
+    """Copies of arguments on the CPU, one for each tensor however often it is passed."""
+
+    def __init__(self) -> None:
+        self._copies: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def moved(self, values: Any) -> Any:
+        return map_tensors(self._move, values)
+
+    def _move(self, tensor: Tensor) -> Tensor:
+        if tensor.device.type == "cpu":
+            return tensor
+        if id(tensor) not in self._copies:
+            self._copies[id(tensor)] = (tensor, tensor.cpu())
+        return self._copies[id(tensor)][1]
+
+    def copy_back(self, *written: Tensor) -> None:
+        """Copy what an operator wrote to the tensors it was asked to write to."""
+        for tensor in written:
+            if id(tensor) not in self._copies:
+                continue
+            copy = self._copies[id(tensor)][1]
+            if tensor.size() != copy.size():
+                tensor.resize_(copy.size())
+            tensor.copy_(copy)
+
+    def moved_back(self, result: Any, device: torch.device) -> Any:
+        originals = {id(copy): tensor for tensor, copy in self._copies.values()}
+        return map_tensors(
+            lambda t: originals[id(t)] if id(t) in originals else _to(t, device), result
+        )
+
+
+def _returns_view(operator: OpOverload) -> bool:
+    aliases = (result.alias_info for result in operator_returns(operator))
+    return any(alias is not None and not alias.is_write for alias in aliases)
+
+
+def _to(tensor: Tensor, device: torch.device) -> Tensor:
+    copy = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
+    return copy.copy_(tensor)
+
+
+def resize(self: Tensor, size: Sequence[int], *, memory_format: Any = None) -> Tensor:
+    """`resize_` on any device: into the memory that is there, or into new memory with the old
+    elements. Other tensors that share the memory keep the old one.
+    """
+    if memory_format not in (None, torch.preserve_format, torch.contiguous_format):
+        raise NotImplementedError(f"resize_ to {memory_format}")
+    needed = math.prod(size) * self.element_size() + self.storage_offset() * self.element_size()
+    if needed <= self.untyped_storage().nbytes() or math.prod(size) == 0:
+        return run_cpu_kernel(torch.ops.aten.resize_.default, self, size)
+    fresh = torch.empty(size, dtype=self.dtype, device=self.device)
+    kept = self.reshape(-1)[: fresh.numel()]
+    fresh.view(-1)[: kept.numel()].copy_(kept)
+    return self.set_(fresh.untyped_storage(), 0, fresh.size(), fresh.stride())
+
+
+GEOMETRY = (
+    torch.ops.aten.as_strided.default,
+    torch.ops.aten.view.default,
+    torch.ops.aten._reshape_alias.default,
+    torch.ops.aten.unfold.default,
+    torch.ops.aten.set_.source_Storage,
+    torch.ops.aten.set_.source_Storage_storage_offset,
+    torch.ops.aten.set_.source_Tensor,
+)
+"""Operators that touch no elements, and hence are the same on every device."""
+
+
+def register(
+    library: torch.library.Library,
+    operators: Mapping[str, Callable[..., Any]],
+    autograd: Mapping[str, Callable[..., Any]],
+    key: str,
+) -> None:
+    """Register kernels and wrappers under a backend's key, and those that differentiate
+    themselves under its autograd key as well.
+    """
+    common: dict[str, Callable[..., Any]] = {
+        op.name().removeprefix("aten::"): functools.partial(run_cpu_kernel, op) for op in GEOMETRY
+    }
+    for name, function in (common | {"resize_": resize} | dict(operators)).items():
+        library.impl(name, function, key)
+    for name, function in autograd.items():
+        library.impl(name, function, f"Autograd{key}")
