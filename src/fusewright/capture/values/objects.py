@@ -279,3 +279,17 @@ class ExceptionValue(ObjectValue):
 
     def rebuild(self, code: Rebuilder) -> None:
         code.call(self.cls, self.arguments)
+
+
+class TracebackValue(Value):
+    """The traceback of an exception raised while tracing: it exists, and more is not known."""
+
+    __slots__ = ()
+
+    def python_type(self) -> type:
+        return types.TracebackType
+
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        raise interpreter.unsupported(
+            reasons.UNSUPPORTED_ATTRIBUTE, name=name, object="a traceback"
+        )

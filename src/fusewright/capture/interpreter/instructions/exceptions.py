@@ -8,8 +8,8 @@ from fusewright.capture.interpreter.frame import Frame, SavedException, stopped_
 from fusewright.capture.interpreter.instructions.table import opcode
 from fusewright.capture.values.base import TracedError, Value
 from fusewright.capture.values.classes import ClassValue
-from fusewright.capture.values.constant import NONE, ConstantValue, boolean
-from fusewright.capture.values.objects import ObjectValue
+from fusewright.capture.values.constant import ConstantValue, boolean
+from fusewright.capture.values.objects import ObjectValue, TracebackValue
 
 
 @opcode("LOAD_ASSERTION_ERROR")
@@ -100,5 +100,5 @@ def before_with(frame: Frame, operand: Any) -> None:
 def with_except_start(frame: Frame, operand: Any) -> None:
     # Stack: exit function, offset, previous exception, exception.
     raised = frame.stack[-1]
-    arguments = [ClassValue(raised.python_type()), raised, NONE]
+    arguments = [ClassValue(raised.python_type()), raised, TracebackValue()]
     frame.stack.append(frame.machine.call(frame.stack[-4], arguments))
