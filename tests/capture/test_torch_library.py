@@ -475,7 +475,7 @@ def training_step(m: Any, x: Any) -> Any:
     loss.backward()
     with torch.no_grad():
         for parameter in m.parameters():
-            parameter -= 0.1 * parameter.grad
+            parameter.sub_(0.1 * parameter.grad)
             parameter.grad = None
     return loss.detach()
 

@@ -5,6 +5,7 @@ the graph; what asks the engine for gradients breaks it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 

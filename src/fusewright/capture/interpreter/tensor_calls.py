@@ -15,7 +15,7 @@ from fusewright.capture.handlers.registry import DECLINED, HANDLERS, find
 from fusewright.capture.sources import ConstantSource
 from fusewright.capture.values.base import MISSING, NotConstant, Value
 from fusewright.capture.values.classes import ClassValue
-from fusewright.capture.values.constant import NONE, ConstantValue
+from fusewright.capture.values.constant import NONE, NUMPY_SCALARS, ConstantValue
 from fusewright.capture.values.functions import BuiltinValue, function_name
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.sequences import ListValue, TupleValue
@@ -112,7 +112,8 @@ def _in_graph(value: Value, leaf: Callable[[TensorValue], Any]) -> Any:
     """
     match value:
         case ConstantValue():
-            return value.value
+            constant = value.value
+            return constant.item() if type(constant) in NUMPY_SCALARS else constant
         case TensorValue():
             return leaf(value)
         case TupleValue() | ListValue() if value.cls in (tuple, list, torch.Size):

@@ -20,9 +20,18 @@ from fusewright.capture.values.base import Interpreter, Rebuilder, Value
 
 SCALAR_TYPES: Final = (type(None), bool, int, float, complex, str, bytes)
 
+try:
+    import numpy
+except ImportError:  # torch runs without
+    NUMPY_SCALARS: Final[frozenset[type]] = frozenset()
+else:
+    NUMPY_SCALARS = frozenset(numpy.sctypeDict.values()) - {numpy.object_, numpy.void}
+"""Classes of NumPy's numbers, which torch takes for Python's own."""
+
 CONSTANT_TYPES: Final = frozenset(
     {
         *SCALAR_TYPES,
+        *NUMPY_SCALARS,
         type(Ellipsis),
         type(NotImplemented),
         torch.dtype,

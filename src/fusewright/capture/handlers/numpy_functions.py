@@ -1,0 +1,55 @@
+"""NumPy under capture: its functions of known numbers are computed while tracing. Arrays, and
+functions that make or change them, break the graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fusewright.capture import reasons
+from fusewright.capture.handlers.registry import handles
+from fusewright.capture.values.base import Interpreter, NotConstant, Value
+from fusewright.capture.values.constant import NUMPY_SCALARS, SCALAR_TYPES
+from fusewright.capture.values.functions import function_name
+
+try:
+    import numpy
+except ImportError:  # torch runs without
+    numpy = None  # type: ignore[assignment]
+
+NUMBERS_TO_NUMBER: Final = frozenset(
+    {
+        "all", "allclose", "amax", "amin", "any", "argmax", "argmin", "average", "count_nonzero",
+        "dot", "isclose", "max", "mean", "median", "min", "ndim", "prod", "ptp", "round", "size",
+        "std", "sum", "trace", "var",
+    }
+)  # fmt: skip
+"""Functions of NumPy that compute a number and change nothing."""
+
+
+def _call(interpreter: Interpreter, function: Value, *arguments: Value, **keywords: Value) -> Value:
+    """A call of a NumPy function: made for real when it computes one number from known ones."""
+    known = function.real()
+    interpreter.read_all([*arguments, *keywords.values()])
+    try:
+        if not isinstance(known, numpy.ufunc) and known.__name__ not in NUMBERS_TO_NUMBER:
+            raise NotConstant(function)
+        values = [argument.to_python() for argument in arguments]
+        named = {name: value.to_python() for name, value in keywords.items()}
+    except NotConstant:
+        raise _refusal(interpreter, known) from None
+    try:
+        result: Any = known(*values, **named)
+    except Exception as error:
+        interpreter.raise_error(type(error), *error.args)
+    if type(result) not in NUMPY_SCALARS and type(result) not in SCALAR_TYPES:
+        raise _refusal(interpreter, known)
+    return interpreter.new(result)
+
+
+def _refusal(interpreter: Interpreter, function: Any) -> Exception:
+    return interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function=function_name(function))
+
+
+if numpy is not None:
+    handles(numpy.ufunc.__call__, type(numpy.prod).__call__)(_call)
