@@ -241,7 +241,8 @@ class Compiler:
             compiled=compiled,
         )
         self._tell_result(capture, compilation, about)
-        return Entry(function, guards.program, guards, capture.graph_break is not None)
+        breaks = capture.graph_break is not None
+        return Entry(self._kept(function, frame), guards.program, guards, breaks)
 
     def _run_backend(self, capture: Capture, about: _About) -> Callable[..., Any]:
         """What the backend makes of a captured graph. Raises BackendCompilerFailed."""
@@ -284,7 +285,18 @@ class Compiler:
             self._run_eagerly(about, error.what, error.location)
         function = cast(types.FunctionType, frame.function)
         kept = build_guards(guards, frame.code)
-        return Entry(function, kept.program, kept, True)
+        return Entry(self._kept(function, frame), kept.program, kept, True)
+
+    def _kept(self, function: types.FunctionType, frame: Frame) -> types.FunctionType:
+        """What an entry holds for a function: of one that is made anew at each call, not the cells
+        of this call, which would live as long as the entry.
+        """
+        if frame.code is self.root or not function.__closure__:
+            return function
+        cells = tuple(types.CellType() for _ in function.__closure__)
+        return types.FunctionType(
+            function.__code__, function.__globals__, function.__name__, None, cells
+        )
 
     # -- what happened ---------------------------------------------------------------------------
 
@@ -292,7 +304,11 @@ class Compiler:
         """Keep what was made, and tell of it."""
         self.compilations.append(compilation)
         operators = sum(compilation.operators.values())
-        if compilation.compiled is not None:
+        failure = getattr(compilation.compiled, "failure", None)
+        if failure is not None:  # The backend has warned of it.
+            what = f"stage {failure.stage} failed: {failure.detail}"
+            self.events.add(RanEagerly(**about.fields, what=what, location=failure.location))
+        elif compilation.compiled is not None:
             self.events.add(
                 GraphCompiled(
                     **about.fields,
