@@ -57,6 +57,7 @@ class BackendCompilerFailed(FusewrightError):
         self.backend = backend
         self.stage = stage
         self.location = location
+        self.detail = detail
         where = f" at {location}" if location else ""
         super().__init__(f"backend {backend!r} failed in stage {stage}{where}\n  {detail}")
 

@@ -20,7 +20,7 @@ from fusewright.aot import (
     with_results,
 )
 from fusewright.context import COLLECTOR_PAUSE, CompileContext
-from fusewright.errors import BackendCompilerFailed
+from fusewright.errors import BackendCompilerFailed, Location
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.lines import Line
 from fusewright.ir.program import ExternKernel
@@ -74,9 +74,10 @@ def _compile_training(
             with COLLECTOR_PAUSE:
                 training.backward = compile_aten(partition.backward, backward_context)
         except Exception as error:
+            failure = stage_failure(error, backward_context, partition.backward.graph)
             if context.options.strict:
-                raise stage_failure(error, backward_context) from error
-            warn_of_eager(error, "the backward half of a graph")
+                raise failure from error
+            warn_of_eager(failure, "the backward half of a graph")
             return interpreter(partition.backward)
         return training.backward.run
 
@@ -123,21 +124,28 @@ def compile_aten(graph: AtenGraph, context: CompileContext) -> CompiledGraph:
     return CompiledGraph(run=call, path=module.path, record=record)
 
 
-def stage_failure(error: Exception, context: CompileContext) -> BackendCompilerFailed:
-    """The error that names the stage in which `error` was raised."""
+def stage_failure(
+    error: Exception, context: CompileContext, graph: fx.Graph
+) -> BackendCompilerFailed:
+    """The error that names the stage in which `error` was raised, and the user's line: the error's
+    own, or where the graph begins.
+    """
     stage = list(context.timings)[-1] if context.timings else "start"
     location = getattr(error, "location", None)
-    return BackendCompilerFailed("fusewright", stage, location, str(error))
+    if location is None:
+        found = (node.meta.get("location") for node in graph.nodes)
+        location = next((Location(*place) for place in found if place), None)
+    detail = f"{type(error).__name__}: {getattr(error, 'what', error)}"
+    return BackendCompilerFailed("fusewright", stage, location, detail)
 
 
-def warn_of_eager(error: Exception, what: str) -> None:
-    """Warn that `what` runs eagerly because of `error`."""
-    location = getattr(error, "location", None)
-    text = f"{type(error).__name__}: {error}".strip()
-    at = "" if location is None or str(location) in text else f" (at {location})"
+def warn_of_eager(failure: BackendCompilerFailed, what: str) -> None:
+    """Warn that `what` runs eagerly because of `failure`."""
     warnings.warn(
-        f"fusewright runs {what} eagerly, since it cannot compile it{at}: {text}\n"
-        "FUSEWRIGHT_STRICT=1 makes this an error.",
+        f"fusewright: running {what} eagerly, from {failure.location or 'an unknown line'}\n"
+        f"  stage {failure.stage} failed: {failure.detail}\n"
+        "  everything else stays compiled. options={'strict': True}, or FUSEWRIGHT_STRICT=1, makes "
+        "this an error",
         RuntimeWarning,
         stacklevel=3,
     )

@@ -5,6 +5,7 @@ behind it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
@@ -12,6 +13,7 @@ from torch import fx
 from fusewright.aot import has_symbols
 from fusewright.config import Options
 from fusewright.context import CompileContext
+from fusewright.errors import BackendCompilerFailed
 from fusewright.pipeline import compile_graph, stage_failure, warn_of_eager
 
 
@@ -40,10 +42,22 @@ def fusewright(
     try:
         return compile_graph(module, _examples(module, example_inputs), context)
     except Exception as error:
+        failure = stage_failure(error, context, module.graph)
         if context.options.strict:
-            raise stage_failure(error, context) from error
-        warn_of_eager(error, "a graph")
-        return module.forward
+            raise failure from error
+        warn_of_eager(failure, "a graph")
+        return EagerGraph(module.forward, failure)
+
+
+@dataclass(frozen=True, slots=True)
+class EagerGraph:
+    """A graph that could not be compiled, and runs as it is."""
+
+    run: Callable[..., Any]
+    failure: BackendCompilerFailed
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.run(*inputs)
 
 
 def _examples(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Sequence[Any]:

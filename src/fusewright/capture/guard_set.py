@@ -120,13 +120,14 @@ class GuardSet:
             return None
         index, found = failure
         check = self.checks[index]
-        return GuardFailure(
-            check.kind,
-            check.expression,
-            expected_in_words(check.test, check.value),
-            found_in_words(check.test, check.value, found),
-            check.location,
+        value = check.value
+        difference = value.difference(found[0]) if check.test == "tensor" and found else None
+        read, expected, given = difference or (
+            "",
+            expected_in_words(check.test, value),
+            found_in_words(check.test, value, found),
         )
+        return GuardFailure(check.kind, check.expression + read, expected, given, check.location)
 
     def table(self) -> str:
         """All guards, one a line: kind, expression, expected, the user's line."""

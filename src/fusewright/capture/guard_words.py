@@ -67,7 +67,7 @@ _FOUND: dict[str, Callable[[Any, Any], str]] = {
     "lacks_attribute": lambda expected, found: "it is there",
     "present": lambda expected, found: "something",
     "type_lacks": lambda expected, found: "it is there",
-    "tensor": lambda expected, found: expected.differences(found),
+    "tensor": lambda expected, found: "a tensor of another kind (its dispatch keys differ)",
     "same": lambda expected, found: "two objects",
     "distinct": lambda expected, found: "an object given twice",
     "grad_mode": lambda expected, found: "off" if expected else "on",

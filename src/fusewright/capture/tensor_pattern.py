@@ -61,21 +61,25 @@ class TensorPattern:
         grad = " requires_grad" if self.requires_grad else ""
         return f"{str(self.dtype).removeprefix('torch.')}[{sizes}]{strides} on {self.device}{grad}"
 
-    def differences(self, found: torch.Tensor) -> str:
-        """In which ways a tensor is not as expected, in words."""
-        pairs = [
-            ("dtype", found.dtype, self.dtype),
-            ("device", found.device, self.device),
-            ("layout", found.layout, self.layout),
-            ("requires_grad", found.requires_grad, self.requires_grad),
-            ("number of dimensions", found.dim(), len(self.sizes)),
+    def difference(self, found: torch.Tensor) -> tuple[str, str, str] | None:
+        """The first way in which a tensor is not as expected: what to read of it, such as
+        `.size(0)`, what that gives for the expected tensors, and for this one. None when the
+        difference is in its dispatch keys.
+        """
+        rows = [
+            (".dtype", self.dtype, found.dtype),
+            (".device", self.device, found.device),
+            (".layout", self.layout, found.layout),
+            (".requires_grad", self.requires_grad, found.requires_grad),
+            (".dim()", len(self.sizes), found.dim()),
         ]
         if found.dim() == len(self.sizes) and found.layout == torch.strided and not found.is_nested:
-            pairs += [
-                (f"size of dimension {i}", size, expected)
-                for i, (size, expected) in enumerate(zip(found.size(), self.sizes, strict=True))
+            rows += [
+                (f".size({dimension})", expected, size)
+                for dimension, (expected, size) in enumerate(
+                    zip(self.sizes, found.size(), strict=True)
+                )
                 if expected is not None
             ]
-            pairs.append(("strides", found.stride(), self.strides or found.stride()))
-        texts = [f"{name} {now} instead of {was}" for name, now, was in pairs if now != was]
-        return ", ".join(texts) or "a tensor of another kind (its dispatch keys differ)"
+            rows.append((".stride()", self.strides or found.stride(), found.stride()))
+        return next(((read, str(was), str(now)) for read, was, now in rows if was != now), None)

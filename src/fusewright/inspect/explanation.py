@@ -72,6 +72,9 @@ class GraphReport:
     peak_bytes: int | None
     """The most that planned buffers hold at one time; None where the backend does not tell."""
 
+    runs_eagerly: bool
+    """Whether the backend could not compile it."""
+
     @property
     def operator_count(self) -> int:
         """Calls in the graph."""
@@ -115,13 +118,13 @@ class Explanation:
         return sum(measured) if measured and None not in measured else None  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        breaks, recompiles = _merged(self.breaks), _merged(self.recompiles)
+        breaks = _merged(self.breaks)
         events = (*self.limits, *self.fallbacks, *self.failures)
         sections = (
             [self._headline(len(breaks))],
             _columns([_graph_row(number, graph) for number, graph in enumerate(self.graphs, 1)]),
             *(_break_lines(n, found, times) for n, (found, times) in enumerate(breaks, 1)),
-            *(_recompile_lines(n, found) for n, (found, _) in enumerate(recompiles, 1)),
+            *(_recompile_lines(n, found) for n, found in enumerate(self.recompiles, 1)),
             *([shorten_paths(str(event))] for event in events),
             self._guard_lines(),
             self._time_lines(),
@@ -195,6 +198,7 @@ def _graph_report(compilation: Compilation) -> GraphReport:
         guard_seconds=compilation.guard_seconds,
         stage_seconds=compilation.seconds,
         peak_bytes=compilation.peak_bytes,
+        runs_eagerly=getattr(compilation.compiled, "failure", None) is not None,
     )
 
 
@@ -224,16 +228,17 @@ def _group(check: Check) -> str:
     return "objects" if source.step[0] in ("local", "cell") else "globals"
 
 
-def _merged(events: Sequence[_Event]) -> list[tuple[_Event, int]]:
-    """Events that say the same, once each, with their number."""
-    counts = Counter(str(event) for event in events)
-    first = {str(event): event for event in reversed(events)}
-    return [(first[text], times) for text, times in counts.items()]
+def _merged(breaks: Sequence[GraphBreak]) -> list[tuple[GraphBreak, int]]:
+    """The first break of each place and reason, with their number."""
+    counts = Counter((found.location, found.what) for found in breaks)
+    first = {(found.location, found.what): found for found in reversed(breaks)}
+    return [(first[key], times) for key, times in counts.items()]
 
 
 def _graph_row(number: int, graph: GraphReport) -> tuple[str, ...]:
     operators, inputs = _count(graph.operator_count, "operator"), _count(graph.inputs, "input")
-    return (f"graph {number}", graph.function, _place(graph.place), f"{operators}, {inputs}")
+    eager = "   (runs eagerly)" if graph.runs_eagerly else ""
+    return (f"graph {number}", graph.function, _place(graph.place), f"{operators}, {inputs}{eager}")
 
 
 def _break_lines(number: int, found: GraphBreak, times: int) -> list[str]:

@@ -1,0 +1,148 @@
+"""What `explain` says: as text, in golden cases, and as an object with fields."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fusewright
+from fusewright.errors import BackendCompilerFailed, Location, Unsupported
+from fusewright.events import (
+    CaptureFinished,
+    CaptureStarted,
+    EventLog,
+    GraphBreak,
+    Recompiled,
+)
+from tests.golden import golden
+
+X = torch.arange(6.0).reshape(2, 3)
+
+
+@contextlib.contextmanager
+def program_file(text: str) -> Iterator[dict[str, Any]]:
+    """The variables of a program that stands in a file `program.py` of the working directory."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        path = Path(folder).resolve() / "program.py"
+        path.write_text(text)
+        variables: dict[str, Any] = {"torch": torch, "fusewright": fusewright, "x": X}
+        exec(compile(text, str(path), "exec"), variables)
+        yield variables
+
+
+def mask(text: str) -> str:
+    """Without what differs from one run, or one version, to the next."""
+    text = re.sub(r"\d+\.\d+ (s|ms|µs|MiB)", r"#", text)
+    return re.sub(r"^guards .*", lambda line: re.sub(r"\d+", "#", line[0]), text, flags=re.M)
+
+
+@golden("cases/explain.txt")
+def test_text(program: str) -> str:
+    """A case is a program that leaves in `text` what is to be shown."""
+    with program_file(program) as variables:
+        return mask(str(variables["text"]))
+
+
+# -- fields ---------------------------------------------------------------------------------------
+
+
+def scaled(x: torch.Tensor, factor: int) -> torch.Tensor:
+    x = x * factor
+    if x.sum() > 0:
+        x = torch.relu(x)
+    return x + 1
+
+
+def test_fields() -> None:
+    explained = fusewright.explain(scaled, backend="eager")
+    first = explained(X, 2)
+    assert torch.equal(first.result, scaled(X, 2))
+    assert first.function == "scaled" and first.recompiles == ()
+    assert dict(first.graphs[0].operators) == {"mul": 1, "sum": 1, "gt": 1}
+    assert [graph.operator_count for graph in first.graphs] == [3, 2]
+    line = scaled.__code__.co_firstlineno
+    assert [graph.place.line for graph in first.graphs] == [line, line + 3]
+    (found,) = first.breaks
+    assert found.reason == "branch-on-tensor" and found.operators_before == 3
+    assert found.location == Location(__file__, line + 2, "if x.sum() > 0:")
+    assert "in scaled" in found.stack
+    assert {guard.group for guard in first.guards} == {"tensors", "modes", "globals", "objects"}
+    (factor,) = [guard for guard in first.guards if guard.expression == "factor"]
+    assert (factor.kind, factor.expected) == ("equals", "2")
+    assert factor.location is not None and factor.location.line == line + 1
+    assert first.guard_seconds is not None and 0 < first.guard_seconds < 1e-3
+    assert set(first.stage_seconds) == {"capture", "backend", "guards"}
+
+    second = explained(X, 3)
+    (recompiled,) = second.recompiles
+    (failure,) = recompiled.failures
+    assert (failure.expression, failure.expected, failure.found) == ("factor", "2", "3")
+    assert len(second.graphs) == 3, "the rest of the function is the same"
+
+
+def test_what_the_compiler_did_by_stage() -> None:
+    with torch.no_grad():
+        found = fusewright.explain(torch.nn.Linear(3, 3))(X)
+    assert list(found.stage_seconds) == [
+        "capture", "aot", "lower", "schedule", "kernels", "wrapper", "load", "guards",
+    ]  # fmt: skip
+    assert found.function == "Linear" and found.graphs[0].inputs == 3
+    assert found.peak_bytes is not None
+
+
+def test_what_the_target_has_compiled_stays() -> None:
+    compiled = fusewright.compile(scaled, backend="eager")
+    compiled(X, 2)
+    before = fusewright.compilations(compiled)
+    explained = fusewright.explain(compiled)
+    assert explained.history is not None and len(explained.history.graphs) == 2
+    assert explained.history.guard_seconds is None
+    assert "2 graphs, 1 break" in str(explained)
+    assert len(explained(X, 5).graphs) == 2, "compiled anew"
+    assert fusewright.compilations(compiled) == before
+    assert fusewright.explain(scaled).history is None
+
+
+def test_the_program_raises_what_it_raises() -> None:
+    with pytest.raises(ZeroDivisionError):
+        fusewright.explain(lambda x: x / (1 // 0), backend="eager")(X)
+
+
+def test_settings_are_those_of_compile() -> None:
+    with pytest.raises(BackendCompilerFailed):
+        fusewright.explain(scaled, backend=lambda graph, inputs: 3)(X, 2)
+    with pytest.raises(Unsupported):
+        fusewright.explain(fusewright.compile(scaled, fullgraph=True))(X, 2)
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+def test_events_reach_logging(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "fusewright"):
+        compiled = fusewright.compile(scaled, backend="eager")
+        compiled(X, 2)
+        compiled(X, 3)
+    names = [record.name.removeprefix("fusewright.") for record in caplog.records]
+    assert names[:5] == ["capture", "capture", "graphs", "guards", "graph_breaks"]
+    assert "recompiles" in names
+    assert any("factor: was 2, is 3" in message for message in caplog.messages)
+    kinds = [type(event) for event in compiled.compiler.events]
+    assert kinds[:2] == [CaptureStarted, CaptureFinished]
+    assert kinds.count(GraphBreak) == 2 and kinds.count(Recompiled) == 1
+
+
+def test_events_are_bounded() -> None:
+    log = EventLog(limit=3)
+    event = CaptureStarted(function="f", place=Location("f.py", 1))
+    for _ in range(5):
+        log.add(event)
+    assert list(log) == [event] * 3
