@@ -17,6 +17,7 @@ SOURCES = (
     "cpu_kernel",
     "guard_steps",
     "guard_tests",
+    "guard_journal",
     "guard_program",
     "interpreter_frame",
     "continuation",

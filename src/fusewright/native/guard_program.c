@@ -1,20 +1,11 @@
 /* GuardProgram: builds a tree of steps and tests from plain tuples, checks it, and says where it
    failed. */
-#include "guard_program.h"
+#include "guard_journal.h"
 
 #include <stddef.h>
 #include <structmember.h>
 
-/* Objects met in a check of at most this many slots live on the C stack. */
-#define STACK_SLOTS 32
-
-typedef struct {
-    PyObject *values[GUARD_PROGRAM_DEPTH]; /* the loaded objects from a root down to the current
-                                              node, owned */
-    int used;
-} Path;
-
-static void path_cut(Path *path, int depth)
+void guard_path_cut(GuardPath *path, int depth)
 {
     while (path->used > depth) {
         Py_DECREF(path->values[--path->used]);
@@ -29,8 +20,8 @@ static void report(GuardFailure *failure, Py_ssize_t test, PyObject *found)
     }
 }
 
-static bool run_tests(GuardProgram *program, Py_ssize_t first, Py_ssize_t end, PyObject *value,
-                      MetObjects *met, GuardFailure *failure)
+bool guard_tests_run(GuardProgram *program, Py_ssize_t first, Py_ssize_t end, PyObject *value,
+                     MetObjects *met, GuardFailure *failure)
 {
     for (Py_ssize_t i = first; i < end; i++) {
         GuardTest *test = &program->tests[i];
@@ -42,32 +33,34 @@ static bool run_tests(GuardProgram *program, Py_ssize_t first, Py_ssize_t end, P
     return true;
 }
 
+bool guard_node_run(GuardProgram *program, GuardNode *node, int depth, PyObject *base,
+                    const GuardContext *context, MetObjects *met, GuardPath *path,
+                    GuardFailure *failure)
+{
+    guard_path_cut(path, depth);
+    PyObject *value = node->step.load(&node->step, base, context);
+    if (value == NULL) {
+        report(failure, node->first_test, NULL);
+        return false;
+    }
+    path->values[path->used++] = value;
+    return guard_tests_run(program, node->first_test, node[1].first_test, value, met, failure);
+}
+
 static bool run_nodes(GuardProgram *program, const GuardContext *context, MetObjects *met,
-                      Path *path, GuardFailure *failure)
+                      GuardPath *path, GuardFailure *failure)
 {
     for (Py_ssize_t i = 0; i < program->node_count; i++) {
         GuardNode *node = &program->nodes[i];
         PyObject *base = node->depth > 0 ? path->values[node->depth - 1] : NULL;
-        if (node->settled && guard_step_is_remembered(&node->step, base)) {
-            continue;
-        }
-        path_cut(path, node->depth);
-        PyObject *value = node->step.load(&node->step, base, context);
-        if (value == NULL) {
-            report(failure, node->first_test, NULL);
-            return false;
-        }
-        path->values[path->used++] = value;
-        if (!run_tests(program, node->first_test, node[1].first_test, value, met, failure)) {
-            node->step.memo.version = 0;
+        if (!guard_node_run(program, node, node->depth, base, context, met, path, failure)) {
             return false;
         }
     }
     return true;
 }
 
-/* Room for the objects met: `stack` where it suffices. False when memory is short. */
-static bool open_met(GuardProgram *program, MetObjects *met, void *stack, size_t stack_size)
+bool guard_met_open(const GuardProgram *program, MetObjects *met, void *stack, size_t stack_size)
 {
     size_t distinct_size = program->distinct_slots * sizeof *met->table;
     size_t size = distinct_size + program->same_slots * sizeof *met->same;
@@ -75,32 +68,47 @@ static bool open_met(GuardProgram *program, MetObjects *met, void *stack, size_t
     met->table = memory;
     met->mask = program->distinct_slots - 1;
     met->same = memory ? (PyObject **)((char *)memory + distinct_size) : NULL;
+    met->before = NULL;
     return memory != NULL;
 }
 
-static void close_met(GuardProgram *program, MetObjects *met, void *stack)
+void guard_met_close(const GuardProgram *program, MetObjects *met, const void *stack)
 {
     for (size_t i = 0; i < program->same_slots; i++) {
         Py_XDECREF(met->same[i]);
     }
-    if ((void *)met->table != stack) {
+    if ((const void *)met->table != stack) {
         PyMem_Free(met->table);
     }
 }
 
-bool guard_program_check(GuardProgram *program, const GuardContext *context, GuardFailure *failure)
+/* Run all steps and tests. */
+static bool check_all(GuardProgram *program, const GuardContext *context, GuardFailure *failure)
 {
-    MetObject stack[STACK_SLOTS];
+    MetObject stack[GUARD_STACK_SLOTS];
     MetObjects met;
-    if (!open_met(program, &met, stack, sizeof stack)) {
+    if (!guard_met_open(program, &met, stack, sizeof stack)) {
         return false;
     }
-    Path path;
+    GuardPath path;
     path.used = 0;
-    Py_INCREF(program); /* an attribute that runs user code may drop the entry */
     bool holds = run_nodes(program, context, &met, &path, failure);
-    path_cut(&path, 0);
-    close_met(program, &met, stack);
+    guard_path_cut(&path, 0);
+    guard_met_close(program, &met, stack);
+    return holds;
+}
+
+bool guard_program_check(GuardProgram *program, const GuardContext *context, GuardFailure *failure)
+{
+    Py_INCREF(program); /* an attribute that runs user code may drop the entry */
+    JournalAnswer answer = failure ? JOURNAL_SILENT : guard_journal_ask(program, context);
+    bool holds = answer == JOURNAL_HOLDS;
+    if (answer == JOURNAL_SILENT) {
+        holds = check_all(program, context, failure);
+        if (holds) {
+            guard_journal_write(program, context);
+        }
+    }
     Py_DECREF(program);
     PyErr_Clear();
     return holds;
@@ -128,6 +136,16 @@ static int build_tests(GuardProgram *self, PyObject *descriptions)
     return 0;
 }
 
+/* The last node that is one depth less than `depth`; -1 for a root. The new node is the last. */
+static Py_ssize_t find_parent(GuardProgram *self, int depth)
+{
+    Py_ssize_t parent = self->node_count - 2;
+    while (parent >= 0 && self->nodes[parent].depth >= depth) {
+        parent = self->nodes[parent].parent;
+    }
+    return parent;
+}
+
 static int build_node(GuardProgram *self, PyObject *description)
 {
     int depth;
@@ -138,8 +156,9 @@ static int build_node(GuardProgram *self, PyObject *description)
     }
     int deepest = self->node_count > 0 ? self->nodes[self->node_count - 1].depth + 1 : 0;
     GuardNode *node = &self->nodes[self->node_count++];
-    node->depth = (int16_t)Py_MIN(depth, GUARD_PROGRAM_DEPTH);
-    node->first_test = (int32_t)self->test_count;
+    node->depth = Py_MIN(depth, GUARD_PROGRAM_DEPTH);
+    node->first_test = self->test_count;
+    node->parent = find_parent(self, node->depth);
     if (guard_step_build(&node->step, step, self->local_names) < 0) {
         return -1;
     }
@@ -166,20 +185,6 @@ static Py_ssize_t count_tests(PyObject *nodes)
         count += PyTuple_GET_SIZE(PyTuple_GET_ITEM(node, 2));
     }
     return count;
-}
-
-/* Mark the leaves whose tests need not run again while the dictionary that holds them is unchanged.
- */
-static void mark_settled(GuardProgram *self)
-{
-    for (Py_ssize_t i = 0; i < self->node_count; i++) {
-        GuardNode *node = &self->nodes[i];
-        bool leaf = i + 1 == self->node_count || node[1].depth <= node->depth;
-        node->settled = leaf && guard_step_is_dict_item(&node->step);
-        for (Py_ssize_t j = node->first_test; node->settled && j < node[1].first_test; j++) {
-            node->settled = guard_test_is_settled(&self->tests[j]);
-        }
-    }
 }
 
 /* Room for the tests that compare objects: twice as many slots as objects that must differ, a power
@@ -217,9 +222,8 @@ static int build_program(GuardProgram *self, PyObject *nodes)
             return -1;
         }
     }
-    self->nodes[self->node_count].first_test = (int32_t)self->test_count;
+    self->nodes[self->node_count].first_test = self->test_count;
     size_met(self);
-    mark_settled(self);
     return 0;
 }
 
@@ -241,6 +245,7 @@ static PyObject *GuardProgram_new(PyTypeObject *type, PyObject *args, PyObject *
         return NULL;
     }
     self->local_names = Py_NewRef(local_names);
+    self->journal_credit = GUARD_JOURNAL_CREDIT;
     if (build_program(self, nodes) < 0) {
         Py_DECREF(self);
         return NULL;
@@ -266,6 +271,7 @@ static void GuardProgram_dealloc(PyObject *object)
 {
     GuardProgram *self = (GuardProgram *)object;
     PyObject_GC_UnTrack(object);
+    guard_journal_drop_all(self);
     for (Py_ssize_t i = 0; i < self->node_count; i++) {
         Py_XDECREF(self->nodes[i].step.operand);
     }

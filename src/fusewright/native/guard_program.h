@@ -19,11 +19,30 @@ typedef struct {
 } MetObject;
 
 /* Objects already met in one check, for the tests that compare objects with each other. */
-typedef struct {
+typedef struct MetObjects {
     MetObject *table; /* those that must differ: open addressing, at most half full */
     size_t mask;      /* its slots, a power of two, less one */
     PyObject **same;  /* the first of each group that must be the same; owned, or NULL */
+    const struct MetObjects *before; /* met by what need not run again; may be NULL */
 } MetObjects;
+
+/* What of an object a step or test looks at: on which words of memory its outcome depends. */
+typedef enum {
+    READS_ANYTHING, /* not known: it runs at every check */
+    READS_ADDRESS,  /* which of the objects met it is, and nothing more */
+    READS_IDENTITY, /* whether it is the object expected */
+    READS_TYPE,
+    READS_CONSTANT,   /* its value, if that is an immutable constant */
+    READS_DICTIONARY, /* the items of a dictionary, or how many there are */
+    READS_LENGTH,     /* the number of items of any built-in container */
+    READS_ITEM,       /* an item of a list or tuple */
+    READS_INSTANCE,   /* its `__dict__` */
+    READS_CLASS,      /* attributes of a class and its bases */
+    READS_FIELD,      /* an attribute, if that is a field of its own */
+    READS_CELL,
+    READS_CODE,
+    READS_TENSOR, /* a tensor's metadata: runs at every check, but calls no Python */
+} Reads;
 
 typedef struct GuardStep GuardStep;
 typedef struct GuardTest GuardTest;
@@ -35,34 +54,13 @@ typedef PyObject *(*StepLoad)(GuardStep *step, PyObject *base, const GuardContex
 /* Whether `value` is as the test expects. May leave an exception set when it is not. */
 typedef bool (*TestCheck)(GuardTest *test, PyObject *value, MetObjects *met);
 
-/* What was found in a dictionary when it was last read. Every change gives a dictionary a version
-   that no dictionary had before, so that an equal version means the same dictionary, unchanged,
-   which still holds the value. */
-typedef struct {
-    uint64_t version; /* 0: nothing found yet */
-    PyObject *value;  /* borrowed */
-} DictMemo;
-
-/* The version of a dictionary; 0 where it is not relied on: from 3.12 on it is deprecated, and
-   attributes may be stored without changing it. */
-static inline uint64_t guard_dict_version(PyObject *dictionary)
-{
-#if PY_VERSION_HEX < 0x030C0000
-    return ((PyDictObject *)dictionary)->ma_version_tag;
-#else
-    (void)dictionary;
-    return 0;
-#endif
-}
-
-/* A large model has thousands of steps and tests, and reading them takes most of a check's time:
-   both are kept short. */
 struct GuardStep {
     StepLoad load;
     PyObject *operand; /* a name or key; may be NULL */
-    DictMemo memo;     /* for items of dictionaries */
     int32_t number;    /* a position */
     bool root;         /* reads no base */
+    bool from_local;   /* an argument */
+    Reads reads;       /* what of the base; READS_IDENTITY: a root that may be remembered */
 };
 
 typedef struct {
@@ -77,31 +75,16 @@ typedef struct {
 struct GuardTest {
     TestCheck check;
     PyObject *expected; /* an object, a weak reference to it, or bytes of what is compared */
-    union {
-        Py_ssize_t number;       /* a length, or the group of a comparison between objects */
-        uint64_t passed_version; /* of the dictionary whose keys last were as expected */
-    };
-    bool weak; /* `expected` is a weak reference */
+    Py_ssize_t number;  /* a length, or the group of a comparison between objects */
+    bool weak;          /* `expected` is a weak reference */
+    Reads reads;
 };
 
 /* Fill a step from a tuple `(name, operand?)`. -1 with an exception when it is malformed. */
 int guard_step_build(GuardStep *step, PyObject *description, PyObject *local_names);
 
-bool guard_step_is_dict_item(const GuardStep *step);
-
-/* Whether a step of a dictionary's item would load from `base` the object that it loaded last. */
-static inline bool guard_step_is_remembered(const GuardStep *step, PyObject *base)
-{
-    return step->memo.version != 0 && PyDict_Check(base) &&
-           guard_dict_version(base) == step->memo.version;
-}
-
 /* Fill a test from a tuple `(name, expected)`. -1 with an exception when it is malformed. */
 int guard_test_build(GuardTest *test, PyObject *description);
-
-/* Whether the test's result follows from which object it is given, whatever happened to it since.
- */
-bool guard_test_is_settled(const GuardTest *test);
 
 /* Whether the test holds an object weakly and the object is gone. */
 bool guard_test_is_dead(const GuardTest *test);
@@ -113,10 +96,13 @@ bool guard_test_is_same(const GuardTest *test);
 typedef struct {
     GuardStep step;
     int depth;
-    bool settled; /* an item of a dictionary that need not be seen while the dictionary is the same
-                   */
+    Py_ssize_t parent;     /* index of the node that it is loaded from; -1: a root */
     Py_ssize_t first_test; /* its tests end where the next node's begin */
 } GuardNode;
+
+typedef struct GuardJournal GuardJournal;
+
+#define GUARD_JOURNALS 16 /* most journals that a program keeps */
 
 typedef struct {
     PyObject_HEAD
@@ -127,6 +113,9 @@ typedef struct {
     Py_ssize_t test_count;
     size_t distinct_slots; /* 0, or a power of two */
     size_t same_slots;
+    GuardJournal *journals[GUARD_JOURNALS]; /* the last used first */
+    int journal_count;
+    int journal_credit; /* see guard_journal.c */
 } GuardProgram;
 
 /* Where a check failed. */
@@ -135,6 +124,15 @@ typedef struct {
     PyObject *found; /* what it was given, a new reference; NULL when the object was not there */
 } GuardFailure;
 
+/* The loaded objects from a root down to the current node, owned. */
+typedef struct {
+    int used;
+    PyObject *values[GUARD_PROGRAM_DEPTH];
+} GuardPath;
+
+/* Objects met in a check of at most this many slots live on the C stack. */
+#define GUARD_STACK_SLOTS 32
+
 extern PyTypeObject GuardProgram_Type;
 
 /* Whether all tests hold; fills `failure` when it is given and one does not. Leaves no exception
@@ -142,6 +140,22 @@ extern PyTypeObject GuardProgram_Type;
 bool guard_program_check(GuardProgram *program, const GuardContext *context, GuardFailure *failure);
 
 bool guard_program_is_dead(GuardProgram *program);
+
+void guard_path_cut(GuardPath *path, int depth);
+
+/* Run the tests from `first` to before `end` on an object. */
+bool guard_tests_run(GuardProgram *program, Py_ssize_t first, Py_ssize_t end, PyObject *value,
+                     MetObjects *met, GuardFailure *failure);
+
+/* Load the object of one node, keep it on the path at `depth`, and run its tests. */
+bool guard_node_run(GuardProgram *program, GuardNode *node, int depth, PyObject *base,
+                    const GuardContext *context, MetObjects *met, GuardPath *path,
+                    GuardFailure *failure);
+
+/* Room for the objects that the tests of one check meet, in `stack` where that suffices. False when
+   memory is short. */
+bool guard_met_open(const GuardProgram *program, MetObjects *met, void *stack, size_t stack_size);
+void guard_met_close(const GuardProgram *program, MetObjects *met, const void *stack);
 
 /* `dispatch_state()` and `read_tensor(tensor)`: see their docstrings in module.c. */
 PyObject *guard_dispatch_state(PyObject *module, PyObject *ignored);

@@ -91,16 +91,7 @@ static PyObject *load_dict_item(GuardStep *step, PyObject *base,
     if (!PyDict_Check(base)) {
         return NULL;
     }
-    if (guard_step_is_remembered(step, base)) {
-        return Py_NewRef(step->memo.value);
-    }
-    uint64_t version = guard_dict_version(base);
-    PyObject *value = PyDict_GetItemWithError(base, step->operand);
-    if (value != NULL &&
-        version == guard_dict_version(base)) { /* comparing keys may have run user code */
-        step->memo = (DictMemo){version, value};
-    }
-    return Py_XNewRef(value);
+    return Py_XNewRef(PyDict_GetItemWithError(base, step->operand));
 }
 
 static PyObject *load_dict_key(GuardStep *step, PyObject *base,
@@ -147,25 +138,26 @@ typedef struct {
     StepLoad load;
     OperandKind operand;
     bool root;
+    Reads reads; /* of the base; for a root, READS_IDENTITY when it is worth remembering */
 } StepKind;
 
 static const StepKind step_kinds[] = {
-    {"local", load_local, LOCAL_NAME, true},
-    {"globals", load_globals, NO_OPERAND, true},
-    {"builtins", load_builtins, NO_OPERAND, true},
-    {"modules", load_modules, NO_OPERAND, true},
-    {"cell", load_cell, POSITION, true},
-    {"constant", load_constant, OBJECT, true},
-    {"call", load_call, OBJECT, true},
-    {"thread", load_thread, NO_OPERAND, true},
-    {"cell_contents", load_cell_contents, NO_OPERAND, false},
-    {"attribute", load_attribute, NAME, false},
-    {"instance_dict", load_instance_dict, NO_OPERAND, false},
-    {"type_attribute", load_type_attribute, NAME, false},
-    {"item", load_item, POSITION, false},
-    {"dict_item", load_dict_item, OBJECT, false},
-    {"dict_key", load_dict_key, POSITION, false},
-    {"type", load_type, NO_OPERAND, false},
+    {"local", load_local, LOCAL_NAME, true, READS_IDENTITY},
+    {"globals", load_globals, NO_OPERAND, true, READS_IDENTITY},
+    {"builtins", load_builtins, NO_OPERAND, true, READS_IDENTITY},
+    {"modules", load_modules, NO_OPERAND, true, READS_IDENTITY},
+    {"cell", load_cell, POSITION, true, READS_IDENTITY},
+    {"constant", load_constant, OBJECT, true, READS_IDENTITY},
+    {"call", load_call, OBJECT, true, READS_ANYTHING},
+    {"thread", load_thread, NO_OPERAND, true, READS_ANYTHING},
+    {"cell_contents", load_cell_contents, NO_OPERAND, false, READS_CELL},
+    {"attribute", load_attribute, NAME, false, READS_FIELD},
+    {"instance_dict", load_instance_dict, NO_OPERAND, false, READS_INSTANCE},
+    {"type_attribute", load_type_attribute, NAME, false, READS_CLASS},
+    {"item", load_item, POSITION, false, READS_ITEM},
+    {"dict_item", load_dict_item, OBJECT, false, READS_DICTIONARY},
+    {"dict_key", load_dict_key, POSITION, false, READS_DICTIONARY},
+    {"type", load_type, NO_OPERAND, false, READS_TYPE},
 };
 
 static const StepKind *find_kind(PyObject *name)
@@ -223,11 +215,6 @@ static int take_operand(GuardStep *step, OperandKind kind, PyObject *operand, Py
     return 0;
 }
 
-bool guard_step_is_dict_item(const GuardStep *step)
-{
-    return step->load == load_dict_item;
-}
-
 int guard_step_build(GuardStep *step, PyObject *description, PyObject *local_names)
 {
     Py_ssize_t size = PyTuple_Check(description) ? PyTuple_GET_SIZE(description) : 0;
@@ -240,6 +227,8 @@ int guard_step_build(GuardStep *step, PyObject *description, PyObject *local_nam
     }
     step->load = kind->load;
     step->root = kind->root;
+    step->from_local = kind->load == load_local;
+    step->reads = kind->reads;
     PyObject *operand = size > 1 ? PyTuple_GET_ITEM(description, 1) : NULL;
     return take_operand(step, kind->operand, operand, local_names);
 }

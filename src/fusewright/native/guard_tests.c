@@ -95,13 +95,7 @@ static bool check_keys(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(m
     if (!PyDict_Check(value) || PyDict_GET_SIZE(value) != PyTuple_GET_SIZE(test->expected)) {
         return false;
     }
-    uint64_t version = PyODict_Check(value) ? 0 : guard_dict_version(value);
-    if (version != 0 && version == test->passed_version) {
-        return true;
-    }
-    bool equal = keys_equal(value, test->expected);
-    test->passed_version = equal ? version : 0;
-    return equal;
+    return keys_equal(value, test->expected);
 }
 
 /* Whether a dictionary or set has the expected key (1) or not (0); -1 for other objects. */
@@ -113,25 +107,14 @@ static int find_key(PyObject *value, PyObject *key)
     return PyAnySet_Check(value) ? PySet_Contains(value, key) : -1;
 }
 
-static bool check_key(GuardTest *test, PyObject *value, int wanted)
-{
-    uint64_t version = PyDict_Check(value) ? guard_dict_version(value) : 0;
-    if (version != 0 && version == test->passed_version) {
-        return true;
-    }
-    bool holds = find_key(value, test->expected) == wanted;
-    test->passed_version = holds ? version : 0;
-    return holds;
-}
-
 static bool check_contains(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
-    return check_key(test, value, 1);
+    return find_key(value, test->expected) == 1;
 }
 
 static bool check_lacks(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED(met))
 {
-    return check_key(test, value, 0);
+    return find_key(value, test->expected) == 0;
 }
 
 /* `expected` maps each member to itself, so that a member can be compared with the one that it
@@ -243,23 +226,37 @@ static bool check_tensor(GuardTest *test, PyObject *value, MetObjects *Py_UNUSED
            tensor_access_requires_grad(value) == expected->requires_grad;
 }
 
+/* The slot of an object in a table of those met, or an empty one. */
+static MetObject *find_met(const MetObjects *met, PyObject *object, Py_ssize_t group)
+{
+    size_t slot = ((uintptr_t)object >> 5) & met->mask;
+    while (met->table[slot].object != NULL &&
+           (met->table[slot].object != object || met->table[slot].group != group)) {
+        slot = (slot + 1) & met->mask;
+    }
+    return &met->table[slot];
+}
+
 /* Whether the object is new to its group in this check. */
 static bool check_distinct(GuardTest *test, PyObject *value, MetObjects *met)
 {
-    size_t slot = ((uintptr_t)value >> 5) & met->mask;
-    while (met->table[slot].object != NULL) {
-        if (met->table[slot].object == value && met->table[slot].group == test->number) {
-            return false;
-        }
-        slot = (slot + 1) & met->mask;
+    if (met->before != NULL && find_met(met->before, value, test->number)->object != NULL) {
+        return false;
     }
-    met->table[slot] = (MetObject){value, test->number};
+    MetObject *slot = find_met(met, value, test->number);
+    if (slot->object != NULL) {
+        return false;
+    }
+    *slot = (MetObject){value, test->number};
     return true;
 }
 
 /* Whether the object is the one that its group met first. */
 static bool check_same(GuardTest *test, PyObject *value, MetObjects *met)
 {
+    if (met->before != NULL && met->before->same[test->number] != NULL) {
+        return met->before->same[test->number] == value;
+    }
     PyObject **first = &met->same[test->number];
     if (*first == NULL) {
         *first = Py_NewRef(value);
@@ -397,27 +394,28 @@ typedef struct {
     const char *name;
     TestCheck check;
     int (*build)(GuardTest *test, PyObject *expected);
+    Reads reads;
 } TestKind;
 
 static const TestKind test_kinds[] = {
-    {"is", check_is, build_identity},
-    {"type", check_type, build_identity},
-    {"equals", check_equals, build_object},
-    {"length", check_length, build_number},
-    {"keys", check_keys, build_tuple},
-    {"contains", check_contains, build_object},
-    {"lacks", check_lacks, build_object},
-    {"members", check_members, build_members},
-    {"has_attribute", check_has_attribute, build_object},
-    {"lacks_attribute", check_lacks_attribute, build_object},
-    {"present", check_present, build_object},
-    {"type_lacks", check_type_lacks, build_object},
-    {"code", check_code, build_identity},
-    {"tensor", check_tensor, build_tensor},
-    {"distinct", check_distinct, build_group},
-    {"same", check_same, build_group},
-    {"grad_mode", check_grad_mode, build_number},
-    {"dispatch_state", check_dispatch_state, build_dispatch_state},
+    {"is", check_is, build_identity, READS_IDENTITY},
+    {"type", check_type, build_identity, READS_TYPE},
+    {"equals", check_equals, build_object, READS_CONSTANT},
+    {"length", check_length, build_number, READS_LENGTH},
+    {"keys", check_keys, build_tuple, READS_DICTIONARY},
+    {"contains", check_contains, build_object, READS_DICTIONARY},
+    {"lacks", check_lacks, build_object, READS_DICTIONARY},
+    {"members", check_members, build_members, READS_ANYTHING},
+    {"has_attribute", check_has_attribute, build_object, READS_ANYTHING},
+    {"lacks_attribute", check_lacks_attribute, build_object, READS_ANYTHING},
+    {"present", check_present, build_object, READS_ADDRESS},
+    {"type_lacks", check_type_lacks, build_object, READS_CLASS},
+    {"code", check_code, build_identity, READS_CODE},
+    {"tensor", check_tensor, build_tensor, READS_TENSOR},
+    {"distinct", check_distinct, build_group, READS_ADDRESS},
+    {"same", check_same, build_group, READS_ADDRESS},
+    {"grad_mode", check_grad_mode, build_number, READS_ANYTHING},
+    {"dispatch_state", check_dispatch_state, build_dispatch_state, READS_ANYTHING},
 };
 
 int guard_test_build(GuardTest *test, PyObject *description)
@@ -429,27 +427,12 @@ int guard_test_build(GuardTest *test, PyObject *description)
     for (size_t i = 0; i < Py_ARRAY_LENGTH(test_kinds); i++) {
         if (PyUnicode_CompareWithASCIIString(name, test_kinds[i].name) == 0) {
             test->check = test_kinds[i].check;
+            test->reads = test_kinds[i].reads;
             return test_kinds[i].build(test, expected);
         }
     }
     PyErr_Format(PyExc_ValueError, "unknown guard test %R", name);
     return -1;
-}
-
-bool guard_test_is_settled(const GuardTest *test)
-{
-    if (test->check == check_is || test->check == check_present) {
-        return true;
-    }
-    if (test->check == check_type) { /* instances of other classes may change their class */
-        PyObject *type = expected_object(test);
-        return type != NULL && type != (PyObject *)&PyModule_Type &&
-               !PyType_HasFeature((PyTypeObject *)type, Py_TPFLAGS_HEAPTYPE);
-    }
-    return test->check == check_equals &&
-           (test->expected == Py_None || PyBool_Check(test->expected) ||
-            PyLong_CheckExact(test->expected) || PyFloat_CheckExact(test->expected) ||
-            PyUnicode_CheckExact(test->expected));
 }
 
 bool guard_test_is_dead(const GuardTest *test)
