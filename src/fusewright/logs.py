@@ -71,4 +71,6 @@ def _warn_of_unknown(name: str) -> None:
     )
 
 
+# Without this, logging would print warnings that Python's `warnings` show already.
+logging.getLogger("fusewright").addHandler(logging.NullHandler())
 print_channels(os.environ.get("FUSEWRIGHT_LOG", ""))
