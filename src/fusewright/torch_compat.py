@@ -577,3 +577,9 @@ def run_cpu_kernel(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
     touch geometry alone, such as views.
     """
     return op.redispatch(_CPU_KEYS, *args, **kwargs)
+
+
+functional_call = torch.nn.utils.stateless._functional_call
+"""`(module, state, args, kwargs)`: the module's result with other parameters and buffers. The
+public one stands in functorch.
+"""

@@ -71,7 +71,7 @@ def arranged(
                     kept[index].copy_(value)
         made: dict[ResultSpec, Any] = {}
         leaves = [_result(spec, kept, outputs, made) for spec in results]
-        return tuple(leaves) if structure is None else _rebuilt(structure, leaves)
+        return tuple(leaves) if structure is None else rebuilt(structure, leaves)
 
     return run
 
@@ -133,14 +133,15 @@ def _number(value: int | FromGraph, outputs: Sequence[Any]) -> int:
     return value if isinstance(value, int) else int(outputs[value.position])
 
 
-def _rebuilt(structure: Any, leaves: Sequence[Any]) -> Any:
+def rebuilt(structure: Any, leaves: Sequence[Any]) -> Any:
+    """`structure` with each `Leaf` replaced by its value."""
     match structure:
         case Leaf(index):
             return leaves[index]
         case tuple():
-            return tuple(_rebuilt(one, leaves) for one in structure)
+            return tuple(rebuilt(one, leaves) for one in structure)
         case list():
-            return [_rebuilt(one, leaves) for one in structure]
+            return [rebuilt(one, leaves) for one in structure]
         case dict():
-            return {name: _rebuilt(one, leaves) for name, one in structure.items()}
+            return {name: rebuilt(one, leaves) for name, one in structure.items()}
     raise AssertionError(structure)

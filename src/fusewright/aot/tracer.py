@@ -368,7 +368,7 @@ def traced_program(
 ) -> TracedProgram:
     """What `recorder` has noted of a program that gives `result`."""
     leaves: list[Any] = []
-    structure = _flatten(result, leaves)
+    structure = flatten(result, leaves)
     nodes = [recorder.argument(leaf) for leaf in leaves]
     flat = isinstance(structure, tuple) and all(isinstance(entry, Leaf) for entry in structure)
     return TracedProgram(
@@ -452,13 +452,13 @@ def _lookup(environment: dict[fx.Node, Any], value: Any) -> Any:
     return fx.node.map_arg(value, environment.__getitem__)
 
 
-def _flatten(value: Any, leaves: list[Any]) -> Any:
+def flatten(value: Any, leaves: list[Any]) -> Any:
     """`value` with its leaves moved into `leaves` and replaced by their `Leaf`."""
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
-        return tuple([_flatten(one, leaves) for one in value])
+        return tuple([flatten(one, leaves) for one in value])
     if isinstance(value, list):
-        return [_flatten(one, leaves) for one in value]
+        return [flatten(one, leaves) for one in value]
     if isinstance(value, dict):
-        return {name: _flatten(one, leaves) for name, one in value.items()}
+        return {name: flatten(one, leaves) for name, one in value.items()}
     leaves.append(value)
     return Leaf(len(leaves) - 1)

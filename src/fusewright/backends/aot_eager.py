@@ -1,20 +1,17 @@
-"""The backend that traces to ATen and runs the graph with eager operators: it tells tracing faults
-from later ones.
+"""Backends that run the traced graphs with eager operators: they tell faults of tracing, of the
+partition and of decompositions from those of later stages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from fusewright.aot import COMPILER_DECOMPOSITIONS, aot_autograd, default_partition
+from fusewright.backends.eager import eager
 
-from torch import fx
+aot_eager = aot_autograd(fw_compiler=eager)
+"""Traced, no operator decomposed."""
 
-from fusewright.aot import interpreter, trace_inference, with_results
-from fusewright.context import CompileContext
+aot_eager_default_partitioner = aot_autograd(fw_compiler=eager, partition_fn=default_partition)
+"""Nothing is computed again for backward."""
 
-
-def aot_eager(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile `module` for inference; the result takes the inputs as arguments."""
-    graph = trace_inference(module, example_inputs, CompileContext())
-    run = with_results(graph, interpreter(graph))
-    return lambda *inputs: run(list(inputs))
+aot_eager_decomp_partition = aot_autograd(fw_compiler=eager, decompositions=COMPILER_DECOMPOSITIONS)
+"""Decomposed as for compiled kernels."""

@@ -72,6 +72,10 @@ _REGISTRY: Final[dict[str, RegisteredBackend]] = {
     for row in (
         _built_in("eager", "eager:eager", "debug"),
         _built_in("aot_eager", "aot_eager:aot_eager", "debug"),
+        _built_in(
+            "aot_eager_default_partitioner", "aot_eager:aot_eager_default_partitioner", "debug"
+        ),
+        _built_in("aot_eager_decomp_partition", "aot_eager:aot_eager_decomp_partition", "debug"),
         _built_in("loops_eager", "loops_eager:loops_eager", "debug"),
         _built_in("fusewright", "torch_dynamo:fusewright"),
     )

@@ -1,0 +1,167 @@
+"""Ahead-of-time autograd for any compiler: a compiler of graphs becomes a backend, or compiles
+functions and modules, with training.
+
+    def compiler(graph_module, example_inputs):     # fake tensors
+        print(graph_module.code)
+        return graph_module.forward
+
+    step = aot_function(f, fw_compiler=compiler)     # f: tensors in, tensors out
+    step(x, w).sum().backward()                      # prints a forward and a backward graph
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright import torch_compat
+from fusewright.aot.graph import AtenGraph
+from fusewright.aot.partition import PartitionFunction, default_partition
+from fusewright.aot.runtime import Compiled, rebuilt, with_results
+from fusewright.aot.trace import needs_gradients, trace_inference, trace_training
+from fusewright.aot.tracer import Decomposition, flatten
+from fusewright.aot.training import with_gradients
+from fusewright.context import CompileContext
+
+Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+"""Compiles a functional graph of ATen operators; the result takes the graph's inputs, one by one,
+and gives a tuple or list of its outputs, none of which shares memory with an input.
+"""
+
+
+def aot_autograd(
+    *,
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    partition_fn: PartitionFunction = default_partition,
+    decompositions: Mapping[Any, Decomposition] | None = None,
+) -> Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
+    """A backend that trains, from a compiler that knows nothing of autograd.
+
+    `fw_compiler` gets the forward graph, or the only one where nothing requires grad. `bw_compiler`
+    gets the backward graph, at the first backward; `fw_compiler` by default. `partition_fn` cuts
+    the joint graph in two. `decompositions`: by operator, a function that computes it by others.
+
+    The backend takes a graph of torch calls and one example for each input. What it returns takes
+    the graph's inputs and gives its results. Raises: `Unsupported`, for what cannot be traced.
+    """
+    rules = decompositions or {}
+
+    def backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        context = CompileContext()
+        if not needs_gradients(example_inputs):
+            graph = trace_inference(module, example_inputs, context, rules)
+            run = with_results(graph, _compiled(fw_compiler, graph))
+            return lambda *inputs: run(list(inputs))
+        partition = partition_fn(trace_training(module, example_inputs, context, rules))
+        train = with_gradients(
+            partition,
+            _compiled(fw_compiler, partition.forward),
+            lambda: _compiled(bw_compiler or fw_compiler, partition.backward),
+        )
+        return lambda *inputs: train(list(inputs))
+
+    return backend
+
+
+def _compiled(compiler: Compiler, graph: AtenGraph) -> Compiled:
+    function = compiler(graph.graph_module(), [node.meta["val"] for node in graph.placeholders])
+
+    def run(inputs: list[Any]) -> Sequence[Any]:
+        arguments = tuple(inputs)
+        inputs.clear()
+        return function(*arguments)  # type: ignore[no-any-return]
+
+    return run
+
+
+def aot_function(
+    function: Callable[..., Any],
+    *,
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    partition_fn: PartitionFunction = default_partition,
+    decompositions: Mapping[Any, Decomposition] | None = None,
+) -> Callable[..., Any]:
+    """`function` traced as a whole, once for each kind of arguments, and compiled; differentiable.
+
+    Arguments and results are tensors and numbers, in any nesting of tuples, lists and dicts. The
+    kind of arguments: their nesting, the values of numbers, and of tensors sizes, strides, dtype,
+    device, whether they require grad, and which share memory. Whatever else `function` reads is
+    taken as it is at the first call. The compilers are those of `aot_autograd`.
+    """
+    backend = aot_autograd(
+        fw_compiler=fw_compiler,
+        bw_compiler=bw_compiler,
+        partition_fn=partition_fn,
+        decompositions=decompositions,
+    )
+    known: dict[Any, Callable[..., Any]] = {}
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves: list[Any] = []
+        structure = flatten((args, kwargs), leaves)
+        kind = (repr(structure), torch.is_grad_enabled(), *_kinds(leaves))
+        compiled = known.get(kind)
+        if compiled is None:
+            compiled = known[kind] = backend(_as_graph(function, structure, len(leaves)), leaves)
+        return compiled(*leaves)
+
+    return call
+
+
+def _as_graph(function: Callable[..., Any], structure: Any, count: int) -> fx.GraphModule:
+    """A graph of one call, which tracing looks into."""
+
+    def call(*leaves: Any) -> Any:
+        args, kwargs = rebuilt(structure, leaves)
+        return function(*args, **kwargs)
+
+    graph = fx.Graph()
+    inputs = [graph.placeholder(f"input{index}") for index in range(count)]
+    graph.output(graph.call_function(call, tuple(inputs)))
+    return fx.GraphModule({}, graph)
+
+
+def _kinds(leaves: Sequence[Any]) -> list[Any]:
+    """What a compilation depends on, leaf by leaf."""
+    memory: dict[int, int] = {}
+    kinds: list[Any] = []
+    for position, value in enumerate(leaves):
+        if not isinstance(value, torch.Tensor):
+            kinds.append((type(value), value))
+            continue
+        owner = memory.setdefault(torch_compat.storage_key(value), position)
+        place = value.storage_offset() if owner != position else None
+        geometry = (tuple(value.shape), value.stride(), value.dtype, value.device)
+        history = (value.requires_grad, value.is_leaf, value.is_conj(), value.is_neg())
+        kinds.append((geometry, history, owner, place))
+    return kinds
+
+
+class AotModule(torch.nn.Module):
+    """A module whose call is compiled by `aot_module`; it shares the original's parameters."""
+
+    def __init__(self, module: torch.nn.Module, compilers: dict[str, Any]) -> None:
+        super().__init__()
+        self.module = module
+
+        def functional(state: dict[str, torch.Tensor], args: Any, kwargs: Any) -> Any:
+            return torch_compat.functional_call(module, state, args, kwargs)
+
+        self._call = aot_function(functional, **compilers)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's result."""
+        state = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        return self._call(state, args, kwargs)
+
+
+def aot_module(module: torch.nn.Module, **compilers: Any) -> AotModule:
+    """`module`, with its call compiled as by `aot_function`, which says what `compilers` may be;
+    gradients reach its parameters, and what it writes to its buffers is seen.
+    """
+    return AotModule(module, compilers)

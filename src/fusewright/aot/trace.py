@@ -1,0 +1,128 @@
+"""The entrances of this floor: a captured graph to a functional ATen graph, for inference or with
+its gradient.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright.aot.common_subexpressions import merge_common_subexpressions
+from fusewright.aot.dead_code import remove_dead_code
+from fusewright.aot.decompositions import DECOMPOSITIONS
+from fusewright.aot.gradient_decompositions import GRADIENT_DECOMPOSITIONS
+from fusewright.aot.graph import AtenGraph
+from fusewright.aot.joint import JointGraph, trace_joint
+from fusewright.aot.results import finish_graph
+from fusewright.aot.symbols import SYMBOLIC
+from fusewright.aot.tracer import Decomposition, Fakes, trace
+from fusewright.context import CompileContext
+from fusewright.fake import FakeMode, FakeTensor
+from fusewright.torch_compat import TorchFakes, torch_fake_mode
+
+COMPILER_DECOMPOSITIONS: Mapping[Any, Decomposition] = {
+    **DECOMPOSITIONS,
+    **GRADIENT_DECOMPOSITIONS,
+}
+"""What this compiler wants decomposed: all that its lowering has no rules for, or worse ones."""
+
+
+def trace_inference(
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    context: CompileContext,
+    decompositions: Mapping[Any, Decomposition] = COMPILER_DECOMPOSITIONS,
+) -> AtenGraph:
+    """The functional ATen graph that `module` amounts to on inputs like `example_inputs`, without
+    gradients.
+
+    `example_inputs`: one for each placeholder; real tensors, `FakeTensor`s of one `FakeMode`, or
+    torch's own fake tensors with `torch.SymInt`s among the sizes. Raises `Unsupported`, naming the
+    user's line, for what cannot be traced.
+    """
+    fakes, inputs = _fake_inputs(example_inputs)
+    with context.stage("trace"), _composites(fakes):
+        program = trace(module, inputs, fakes, decompositions)
+    with context.stage("functionalize"):
+        graph = finish_graph(program, inputs, fakes)
+    with context.stage("clean up"):
+        return dataclasses.replace(graph, constants=_clean_up(graph))
+
+
+def trace_training(
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    context: CompileContext,
+    decompositions: Mapping[Any, Decomposition] = COMPILER_DECOMPOSITIONS,
+) -> JointGraph:
+    """The functional ATen graph of `module` and of its gradient with respect to those of
+    `example_inputs` that require grad.
+
+    `example_inputs`: as for `trace_inference`. Raises `Unsupported`, naming the user's line, for
+    what cannot be traced or differentiated.
+    """
+    interior = [
+        isinstance(value, torch.Tensor) and value.requires_grad and not value.is_leaf
+        for value in example_inputs
+    ]
+    fakes, inputs = _fake_inputs(example_inputs)
+    with context.stage("trace"), _composites(fakes):
+        graph = trace_joint(module, inputs, interior, fakes, decompositions)
+    with context.stage("clean up"):
+        return dataclasses.replace(graph, constants=_clean_up(graph))
+
+
+def _composites(fakes: Fakes) -> AbstractContextManager[None]:
+    return fakes.composites() if isinstance(fakes, TorchFakes) else nullcontext()
+
+
+def _clean_up(graph: AtenGraph | JointGraph) -> dict[str, torch.Tensor]:
+    """Merge equal calls and drop dead ones; gives the constants that are still read."""
+    merge_common_subexpressions(graph.graph)
+    remove_dead_code(graph.graph)
+    used = {str(node.target) for node in graph.graph.find_nodes(op="get_attr")}
+    return {name: value for name, value in graph.constants.items() if name in used}
+
+
+def needs_gradients(example_inputs: Sequence[Any]) -> bool:
+    """Whether a call with these inputs has results that eager would give a history."""
+    return torch.is_grad_enabled() and any(
+        isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
+    )
+
+
+def _fake_inputs(example_inputs: Sequence[Any]) -> tuple[Fakes, list[Any]]:
+    """The mode to trace in and a fake for each example, no two the same.
+
+    Torch's own mode is used only where a size is symbolic; it takes several times as long.
+    """
+    example_inputs = [
+        float(value) if isinstance(value, torch.SymFloat) else value for value in example_inputs
+    ]
+    for value in example_inputs:
+        if isinstance(value, FakeTensor):
+            return value.fake_mode, example_inputs
+    if any(has_symbols(value) for value in example_inputs):
+        torch_mode = torch_fake_mode(example_inputs)
+        if torch_mode is not None:
+            return TorchFakes(torch_mode), example_inputs
+    mode = FakeMode()
+    return mode, [
+        mode.fake_distinct(value) if isinstance(value, torch.Tensor) else value
+        for value in example_inputs
+    ]
+
+
+def has_symbols(value: Any) -> bool:
+    """Whether `value` is a symbolic number or a tensor with one among its sizes, strides and
+    offset.
+    """
+    if not isinstance(value, torch.Tensor):
+        return isinstance(value, SYMBOLIC)
+    numbers = (*value.shape, *value.stride(), value.storage_offset())
+    return any(isinstance(number, SYMBOLIC) for number in numbers)
