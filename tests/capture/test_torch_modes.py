@@ -274,7 +274,7 @@ def draws(x: Any) -> Any:
 
 @cases(X, breaks="random-state")
 def seed_inside(x: Any) -> Any:
-    torch.manual_seed(7)
+    torch.random.manual_seed(7)
     return x + torch.rand(4)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
+from fusewright import api
 from tests.capture.torch_cases import Cases
 
 X = torch.arange(12.0).reshape(3, 4) / 5 - 1
@@ -119,7 +120,7 @@ def hooks_with_keywords(m: Any, x: Any) -> Any:
     return m(x, scale=3)
 
 
-@cases(lambda: (linear(), X))
+@cases(lambda: (linear(), X), breaks="unsupported-attribute")
 def hook_registered_inside(m: Any, x: Any) -> Any:
     handle = m.register_forward_hook(lambda module, args, output: output * 3)
     y = m(x)
@@ -150,7 +151,7 @@ def backward_hooks(m: Any, x: Any) -> Any:
     return m(x) * 2
 
 
-@cases(lambda: (linear(), X))
+@cases(lambda: (linear(), X), breaks="unsupported-attribute")
 def global_hooks(m: Any, x: Any) -> Any:
     from torch.nn.modules.module import register_module_forward_hook
 
@@ -309,7 +310,7 @@ def parametrised() -> tuple[Any, ...]:
     return m, X
 
 
-@cases(parametrised, captures=2)
+@cases(parametrised, captures=2, breaks="unknown-callable")
 def parametrisation(m: Any, x: Any) -> Any:
     with parametrize.cached():
         y = m(x)
@@ -344,17 +345,17 @@ def orthogonal(m: Any, x: Any) -> Any:
 # -- layers of torch ------------------------------------------------------------------------------
 
 
-@cases(lambda: (nn.LSTM(4, 5, num_layers=2, batch_first=True), X[None]))
+@cases(lambda: (nn.LSTM(4, 5, num_layers=2, batch_first=True), X[None]), captures=2)
 def lstm(m: Any, x: Any) -> Any:
     return m(x)
 
 
-@cases(lambda: (nn.GRU(4, 5, bidirectional=True), X[:, None], torch.zeros(2, 1, 5)))
+@cases(lambda: (nn.GRU(4, 5, bidirectional=True), X[:, None], torch.zeros(2, 1, 5)), captures=2)
 def gru(m: Any, x: Any, h: Any) -> Any:
     return m(x, h)
 
 
-@cases(lambda: (nn.RNN(4, 5), nn.LSTMCell(4, 5), nn.GRUCell(4, 5), X))
+@cases(lambda: (nn.RNN(4, 5), nn.LSTMCell(4, 5), nn.GRUCell(4, 5), X), captures=2)
 def recurrent_cells(rnn: Any, lstm_cell: Any, gru_cell: Any, x: Any) -> Any:
     return rnn(x), lstm_cell(x), gru_cell(x)
 
@@ -466,3 +467,21 @@ def optimizer_made_inside(m: Any, optimizer_class: Any, x: Any) -> Any:
 
 
 test_program = cases.test()
+
+
+def test_recurrent_layers_see_a_weight_replaced() -> None:
+    layer = nn.LSTM(4, 5)
+    compiled = api.compile(layer, backend="eager", fullgraph=True)
+    x = X[:, None]
+    assert torch.equal(compiled(x)[0], layer(x)[0])
+    layer.weight_ih_l0 = nn.Parameter(torch.zeros(20, 4))
+    assert torch.equal(compiled(x)[0], layer(x)[0])
+
+
+def test_weights_are_swapped_without_capturing_again() -> None:
+    layer = nn.Linear(4, 4)
+    compiled = api.compile(lambda m, x: m(x), backend="eager", fullgraph=True)
+    for _ in range(3):
+        layer.weight = nn.Parameter(torch.randn(4, 4))
+        assert torch.equal(compiled(layer, X), layer(X))
+    assert compiled.compiler.capture_count == 1

@@ -240,6 +240,8 @@ def _assert_equal(found: Any, expected: Any, path: str) -> None:
         assert type(found) is type(expected) and list(found) == list(expected), path
         for key in expected:
             _assert_equal(found[key], expected[key], f"{path}[{key!r}]")
+    elif isinstance(expected, torch.optim.Optimizer):
+        _assert_equal(found.state_dict(), expected.state_dict(), path)
     elif isinstance(expected, np.ndarray):
         assert np.array_equal(found, expected), path
     else:

@@ -177,6 +177,9 @@ class Interpreter(Protocol):
     def wrap(self, object: Any, source: Source) -> Value:
         """The value of an object that exists, read from `source`; one for each object."""
 
+    def known_value(self, object: Any) -> Value | None:
+        """The value of an existing object that was met before, or None."""
+
     def new(self, object: Any) -> Value:
         """The value of an object that was computed while tracing (nobody else holds it)."""
 
