@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -583,3 +583,13 @@ functional_call = torch.nn.utils.stateless._functional_call
 """`(module, state, args, kwargs)`: the module's result with other parameters and buffers. The
 public one stands in functorch.
 """
+
+
+@contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """Context in which autograd saves tensors themselves, whatever hooks the user has set."""
+    before = torch._C._autograd._saved_tensors_hooks_set_tracing(True)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch._C._autograd._saved_tensors_hooks_set_tracing(before)  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from fusewright import torch_compat
 from fusewright.aot.common_subexpressions import merge_common_subexpressions
 from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.decompositions import DECOMPOSITIONS
@@ -71,7 +72,8 @@ def trace_training(
         for value in example_inputs
     ]
     fakes, inputs = _fake_inputs(example_inputs)
-    with context.stage("trace"), _composites(fakes):
+    without_hooks = torch_compat.without_saved_tensor_hooks()
+    with context.stage("trace"), _composites(fakes), without_hooks:
         graph = trace_joint(module, inputs, interior, fakes, decompositions)
     with context.stage("clean up"):
         return dataclasses.replace(graph, constants=_clean_up(graph))

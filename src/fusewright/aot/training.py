@@ -146,10 +146,10 @@ class CompiledFunction(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         saved = list(ctx.saved_tensors)
         if torch.is_grad_enabled():
-            given = [one for one in gradients if one is not None]
+            read = [*saved, *(one for one in gradients if one is not None)]
             with torch.no_grad():
                 computed = _run_backward(ctx, saved, gradients)
-            return _NoSecondDerivative.apply(len(computed), *computed, *saved, *given)
+            return _NoSecondDerivative.apply(len(computed), *computed, *read)
         return _run_backward(ctx, saved, gradients)
 
 
