@@ -102,6 +102,8 @@ def interruption(frame: Frame, resumes: ResumeTable) -> Interruption | None:
     instruction = disassemble(frame.code).instructions[frame.position]
     if instruction.name in UNBREAKABLE or position < 0:
         return None
+    if frame.handled is not None and instruction.region is None:
+        return None  # nobody would put back the exception handled before, were another raised
     names = resumes.live(original, position)
     if FRAME_READERS.intersection(original.co_names):
         names = frozenset(frame.locals).intersection(original.co_varnames)
@@ -120,7 +122,6 @@ class BreakWriter(FunctionWriter):
         super().__init__(machine, root)
         self.stop = stop
         self.resumes = resumes
-        self._catches = False
         instructions = disassemble(stop.frame.code).instructions
         self.instruction = instructions[stop.frame.position]
         self._index_of = {item: index for index, item in enumerate(instructions)}
@@ -151,16 +152,14 @@ class BreakWriter(FunctionWriter):
         frame, instruction = self.stop.frame, self.instruction
         code = self.code
         self._target = code.label()
-        handled = next(
-            (item for item in reversed(frame.stack) if isinstance(item, SavedException)), None
-        )
+        handled = frame.handled
         code.load_constant(Continuation)
         code.prepare_call()
         first = self._first_argument()
         if first is not None:
             self.value(first)
         if handled is not None:
-            self.value(handled.handled)
+            self.value(handled)
             code.emit("PUSH_EXC_INFO")
         region = instruction.region
         handler = code.label()
