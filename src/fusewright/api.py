@@ -19,6 +19,7 @@ from fusewright.backends.registry import (
     lookup_backend,
     register_backend,
 )
+from fusewright.capture import reasons
 from fusewright.capture.directives import (
     allow_in_graph,
     assume_constant_result,
@@ -139,10 +140,10 @@ def _left_alone(function: Callable[..., Any], kind: str, settings: Settings) -> 
     for.
     """
     code = root_call(function, (), {})[0].__code__
-    place = Location(code.co_filename, code.co_firstlineno)
-    what = f"`{code.co_qualname}` is {kind}, which its caller resumes piece by piece"
-    remedy = "compile a function that it calls, or one that uses it up"
-    error = Unsupported(what, place, remedy, "generator-escapes")
+    place = Location(code.co_filename, code.co_firstlineno).with_text()
+    reason = reasons.GENERATOR_ESCAPES
+    what = reason.text(function=code.co_qualname, kind=kind)
+    error = Unsupported(what, place, reason.remedy, reason.name)
     if settings.refuses:
         raise error
     warnings.warn(f"fusewright runs this eagerly: {error}", RuntimeWarning, stacklevel=3)

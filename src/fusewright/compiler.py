@@ -280,6 +280,8 @@ class Compiler:
         be captured.
         """
         if error is not None:
+            if error.location is None:
+                error = error.at(about.place.with_text())
             if self.settings.refuses:
                 raise error from None
             self._run_eagerly(about, error.what, error.location)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import linecache
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -15,6 +16,10 @@ class Location:
     line: int
     text: str = ""
     """The source line, stripped; empty when the file cannot be read."""
+
+    def with_text(self) -> Location:
+        """The same with the source line, where the file can be read."""
+        return Location(self.file, self.line, linecache.getline(self.file, self.line).strip())
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}"
@@ -48,6 +53,10 @@ class Unsupported(FusewrightError):
         where = f"{location}\n  " if location else ""
         advice = f"\n  {remedy}" if remedy else ""
         super().__init__(f"{where}{what}{advice}")
+
+    def at(self, location: Location) -> Unsupported:
+        """The same at another place."""
+        return Unsupported(self.what, location, self.remedy, self.reason, self.stack)
 
 
 class BackendCompilerFailed(FusewrightError):

@@ -65,7 +65,7 @@ TENSOR_TO_UNKNOWN: Final = Reason(
 UNKNOWN_OPCODE: Final = Reason(
     name="unknown-opcode",
     what="the bytecode instruction {opcode}",
-    why="capture does not interpret it",
+    why="{why}",
     remedy="rewrite the statement, or move it outside the compiled function",
 )
 UNKNOWN_OBJECT: Final = Reason(
@@ -85,12 +85,6 @@ NO_REBUILD: Final = Reason(
     what="{object} outlives the compiled function",
     why="capture cannot make this kind of object again after the graph has run",
     remedy="return tensors, containers or plain objects instead",
-)
-HASH_OF_OBJECT: Final = Reason(
-    name="hash-of-object",
-    what="{object} is used as a key",
-    why="its class defines its own equality, which capture does not follow into dictionaries",
-    remedy="use a string, a number, or a tuple of them as the key",
 )
 NO_SOURCE: Final = Reason(
     name="no-source",
@@ -124,9 +118,9 @@ ASYNCHRONOUS: Final = Reason(
 )
 GENERATOR_ESCAPES: Final = Reason(
     name="generator-escapes",
-    what="a frame that is itself a generator was to be compiled",
+    what="`{function}` is {kind}",
     why="its caller resumes it piece by piece",
-    remedy="compile a function that consumes the generator",
+    remedy="compile a function that it calls, or one that uses it up",
 )
 TORCH_FUNCTION_MODE: Final = Reason(
     name="torch-function-mode",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import builtins
 from typing import Any, Final
 
-from fusewright.capture import reasons
 from fusewright.capture.bytecode.versions import VERSION
 from fusewright.capture.interpreter.frame import NULL, Frame, Handler
 from fusewright.capture.interpreter.instructions import containers, exceptions, operators
-from fusewright.capture.interpreter.instructions.table import opcode, take
+from fusewright.capture.interpreter.instructions.table import opcode, refusal, take
 from fusewright.capture.values.base import Value
 from fusewright.capture.values.functions import BuiltinValue, FunctionValue
 
@@ -77,8 +76,7 @@ interactive prompt, to `import *` and to the syntax of type parameters."""
 def call_intrinsic(frame: Frame, number: int) -> None:
     function = INTRINSICS.get(number)
     if function is None:
-        name = f"CALL_INTRINSIC_1 {number}"
-        raise frame.machine.unsupported(reasons.UNKNOWN_OPCODE, opcode=name)
+        raise refusal(frame, f"CALL_INTRINSIC_1 {number}")
     function(frame, None)
 
 

@@ -13,6 +13,7 @@ from fusewright.capture import reasons
 from fusewright.capture.bytecode.versions import VERSION
 from fusewright.capture.interpreter.frame import NULL, Frame, Handler
 from fusewright.capture.values.base import Value
+from fusewright.errors import Unsupported
 
 OPCODES: Final[dict[str, Handler]] = {}
 """The handler of each instruction, by name."""
@@ -58,7 +59,13 @@ def unknown_opcode(frame: Frame, name: Any) -> Value | None:
     """Stands for every instruction that is not in the table; its operand is the instruction's
     name.
     """
-    raise frame.machine.unsupported(reasons.UNKNOWN_OPCODE, opcode=name)
+    raise refusal(frame, name)
+
+
+def refusal(frame: Frame, name: str) -> Unsupported:
+    """The error for an instruction that is not interpreted."""
+    why = REFUSED.get(name, "capture does not interpret it")
+    return frame.machine.unsupported(reasons.UNKNOWN_OPCODE, opcode=name, why=why)
 
 
 def take(frame: Frame, count: int) -> list[Any]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusewright.capture import reasons
 from fusewright.capture.interpreter.frame import NULL, Frame
-from fusewright.capture.interpreter.instructions.table import opcode, push_callable
+from fusewright.capture.interpreter.instructions.table import opcode, push_callable, refusal
 from fusewright.capture.values.base import MISSING, Value
 from fusewright.capture.values.functions import CellValue
 from fusewright.capture.values.mappings import DictValue
@@ -206,7 +205,7 @@ def _load_from_body(frame: Frame, name: str) -> bool:
     """Pop the names of a class body and push the value of one of them, if it is there."""
     names = frame.stack.pop()
     if not isinstance(names, BodyNames):
-        raise frame.machine.unsupported(reasons.UNKNOWN_OPCODE, opcode="LOAD_FROM_DICT")
+        raise refusal(frame, "LOAD_FROM_DICT")
     value = names.names.get(name)
     if value is not None:
         frame.stack.append(value)
