@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.capture.soundness import KINDS
+from tests.capture.soundness.kinds import KINDS
 from tests.capture.soundness.cases import Case, check, chosen_cases
 
 CASES = tuple(chosen_cases(KINDS))

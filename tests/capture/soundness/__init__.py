@@ -1,7 +1,3 @@
-"""A systematic test of guards: kinds of values, ways to read them, places, and changes."""
-
-from __future__ import annotations
-
-from tests.capture.soundness import callables, kinds, objects, tensors
-
-KINDS = (*kinds.KINDS, *objects.KINDS, *callables.KINDS, *tensors.KINDS)
+"""Systematic tests of soundness: of guards, by changes between calls, and of graph breaks, by random
+programs.
+"""

@@ -11,7 +11,7 @@ import collections
 import time
 import traceback
 
-from tests.capture.soundness import KINDS
+from tests.capture.soundness.kinds import KINDS
 from tests.capture.soundness.cases import all_cases, check, chosen_cases
 
 
