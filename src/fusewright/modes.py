@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
+from torch import fx
 from torch.fx.node import has_side_effect
 
 from fusewright import torch_compat
@@ -40,12 +41,13 @@ MODES: Final = (
 SETTERS: Final = {mode.write: mode.read for mode in MODES}
 """The function that reads what each setter sets."""
 
-for _function in (
+_IN_GRAPHS: Final[tuple[Any, ...]] = (
     *SETTERS,
     torch.clear_autocast_cache,
     torch_compat.enter_inference_mode,
     torch_compat.leave_inference_mode,
-):
+)
+for _function in _IN_GRAPHS:
     has_side_effect(_function)  # so that fx's removal of dead code leaves them in a graph
 
 
@@ -107,3 +109,19 @@ def restore(modes: Modes) -> None:
         function(*arguments)
     if now.function_modes != modes.function_modes:
         torch_compat.set_function_modes(modes.function_modes)
+
+
+def guarding_modes(graph: fx.Graph, compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """`compiled`, which runs `graph`, made to leave the thread's modes alone when it raises."""
+    if not any(node.target in SETTERS for node in graph.nodes):
+        return compiled
+
+    def call(*inputs: Any) -> Any:
+        before = Modes.now()
+        try:
+            return compiled(*inputs)
+        except BaseException:
+            restore(before)
+            raise
+
+    return call

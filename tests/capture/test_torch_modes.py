@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 
+from fusewright import api
 from tests.capture.torch_cases import Cases
 
 X = torch.arange(12.0).reshape(3, 4) / 5 - 1
@@ -200,8 +202,7 @@ def autocast_decorator(x: Any, w: Any) -> Any:
 def autocast_with_gradients(x: Any, w: Any) -> Any:
     w = w * 1
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
-        y = torch.nn.functional.linear(x, w)
-    return y
+        return torch.nn.functional.linear(x, w)
 
 
 @cases(G, W.clone().requires_grad_())
@@ -322,14 +323,24 @@ def scripting_queries(x: Any) -> Any:
 
 
 def test_is_compiling_is_answered_truthfully() -> None:
-    from fusewright import api
-
     def ask(x: Any) -> Any:
         return x + 1, torch.compiler.is_compiling()
 
     assert ask(X)[1] is False
     assert api.compile(ask, backend="eager", fullgraph=True)(X)[1] is True
     assert torch.compiler.is_compiling() is False
+
+
+def test_an_error_in_the_graph_leaves_the_modes_alone() -> None:
+    def pick(x: Any, i: Any) -> Any:
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            return x[i] @ W
+
+    compiled = api.compile(pick, backend="eager", fullgraph=True)
+    assert compiled(X, torch.tensor([0])).dtype is torch.bfloat16
+    with pytest.raises(IndexError):
+        compiled(X, torch.tensor([7]))
+    assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
 
 
 test_program = cases.test()

@@ -43,7 +43,7 @@ def type_attributes(x: Any) -> Any:
         x.is_mkldnn, x.is_mps, x.is_xpu, x.is_nested, x.is_sparse_csr, x.is_floating_point(),
         x.is_complex(), x.is_signed(), x.is_conj(), x.is_neg(), x.is_inference(),
         x.get_device(), x.type(), x.requires_grad, x.is_leaf, x.grad is None, x.output_nr,
-        x.device.type, x.dtype.is_floating_point, x.dtype.itemsize, x.is_shared(), x.is_pinned(),
+        x.device.type, x.dtype.is_floating_point, x.dtype.itemsize,
         x.retains_grad, x.grad_fn is None, x.is_same_size(x), x.dense_dim(),
     )  # fmt: skip
 
@@ -286,7 +286,7 @@ def range_up_to_size(x: Any) -> Any:
     return [x + i for i in range(x.shape[0])], torch.arange(x.size(1))
 
 
-@cases(S, breaks="unknown-callable")
+@cases(S, breaks="tensor-value")
 def range_of_tensor(s: Any) -> Any:
     return [i for i in range(s)]
 
@@ -296,7 +296,7 @@ def format_tensor(x: Any) -> Any:
     return f"{x}"
 
 
-@cases(SCALAR, breaks="unknown-callable")
+@cases(SCALAR, breaks="tensor-value")
 def format_scalar(x: Any) -> Any:
     return f"{x:.2f}"
 
@@ -311,7 +311,7 @@ def data_pointer(x: Any) -> Any:
     return x.data_ptr() == x.data_ptr()
 
 
-@cases(SCALAR, breaks="unknown-callable")
+@cases(SCALAR, breaks="tensor-value")
 def math_of_tensor(x: Any) -> Any:
     return math.sqrt(x)
 
@@ -503,7 +503,13 @@ def tensor_of_tensor(x: Any) -> Any:
 @cases(X)
 def constant_tensors_are_known(x: Any) -> Any:
     sizes = torch.tensor([2, 6])
-    return x.reshape(sizes.tolist()), x * sizes[0].item(), int(torch.tensor(3)), x + len(sizes)
+    return (
+        x.reshape(sizes.tolist()),
+        x * sizes[0].item(),
+        int(torch.tensor(3)),
+        x + len(sizes),
+        f"{sizes[1]:3d}",
+    )
 
 
 @cases(X, raises=True)
@@ -553,7 +559,7 @@ def deep_copied_constant(x: Any) -> Any:
     return x.apply_(lambda v: v + 1)
 
 
-@cases(X, breaks="unknown-callable")
+@cases(X, breaks="tensor-value")
 def hash_and_id(x: Any) -> Any:
     return hash(x) == hash(x), x.__hash__() == hash(x)
 

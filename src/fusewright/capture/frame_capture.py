@@ -42,7 +42,7 @@ from fusewright.capture.values.functions import FunctionValue
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.errors import Unsupported
-from fusewright.modes import ModeChange, Modes, changed_modes, restore
+from fusewright.modes import ModeChange, Modes, changed_modes, guarding_modes, restore
 
 assert handlers, "importing the handlers fills their table"
 
@@ -136,7 +136,7 @@ class Capture:
 
     def _write(self, compiled: Callable[..., Any]) -> types.CodeType:
         """The new function's code."""
-        graph = None if self.is_empty else compiled
+        graph = None if self.is_empty else guarding_modes(self.graph_module.graph, compiled)
         effects = Effects(graph, self.outputs, self.writes, self.modes)
         match self.result:
             case GraphBreak(interruption=interruption):

@@ -7,7 +7,7 @@ by a node of the graph, so that whoever runs or traces the graph behaves alike.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -18,7 +18,7 @@ from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.regions import InferenceRegionValue
 from fusewright.modes import SETTERS
 
-STATE_QUERIES = (
+STATE_QUERIES: Final[tuple[Callable[..., Any], ...]] = (
     torch.is_grad_enabled,
     torch.is_inference_mode_enabled,
     torch.is_autocast_enabled,

@@ -27,13 +27,20 @@ if TYPE_CHECKING:
 
 READS_VALUE: Final = frozenset(
     {
-        "item", "tolist", "numpy", "__int__", "__float__", "__bool__", "__index__", "__complex__",
-        "__array__", "__contains__", "__repr__", "__str__", "__format__", "__dlpack__", "data_ptr",
-        "untyped_storage", "storage", "apply_", "map_", "is_set_to", "__deepcopy__",
-        "__reduce_ex__", "is_nonzero", "__hash__",
+        "item", "tolist", "__int__", "__float__", "__bool__", "__index__", "__complex__",
+        "__contains__", "__format__", "is_nonzero",
     }
 )  # fmt: skip
-"""Tensor methods that read the data, or where it lies, into Python."""
+"""Tensor methods that read the data into Python: possible for a constant tensor alone."""
+
+READS_MEMORY: Final = frozenset(
+    {
+        "numpy", "__array__", "__repr__", "__str__", "__dlpack__", "data_ptr", "untyped_storage",
+        "storage", "apply_", "map_", "is_set_to", "__deepcopy__", "__reduce_ex__", "__hash__",
+        "share_memory_", "module_load", "is_shared", "is_pinned",
+    }
+)  # fmt: skip
+"""Tensor methods that need the very tensor: its memory, its identity, its text."""
 
 NEEDS_AUTOGRAD: Final = frozenset(
     {"backward", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"}
@@ -207,7 +214,8 @@ def call_method(
         return _metadata_method(machine, tensor, name, arguments, keywords)
     if name in NEEDS_AUTOGRAD:
         raise machine.unsupported(reasons.GRAD_REQUIRED, operation=f"tensor.{name}()")
-    if name in READS_VALUE and getattr(tensor.fake, "constant", None) is None:
+    unknown = name in READS_VALUE and getattr(tensor.fake, "constant", None) is None
+    if unknown or name in READS_MEMORY:
         raise machine.unsupported(reasons.TENSOR_VALUE, operation=f"tensor.{name}()")
     return machine.call_graph(name, [tensor, *arguments], keywords)
 

@@ -98,8 +98,7 @@ class TensorValue(ObjectValue):
         if name == "grad":
             return self._gradient(interpreter)
         if name in OF_THE_OBJECT and self.object is not MISSING and self.source is not None:
-            source = AttributeSource(self.source, name)
-            return interpreter.wrap(getattr(self.object, name), source)
+            return interpreter.wrap(getattr(self.object, name), AttributeSource(self.source, name))
         raw, source = interpreter.class_attribute(self.cls, name)
         if raw is MISSING:
             return self._own_attribute(interpreter, name)
