@@ -457,6 +457,9 @@ BackwardHook: type = torch.utils.hooks.BackwardHook
 apply_autograd_function = vars(torch.autograd.Function)["apply"].__func__
 """What `Function.apply` of every autograd function runs, given the class."""
 
+group_tensors = torch._C._group_tensors_by_device_and_dtype  # type: ignore[attr-defined]
+"""What optimizers and the clipping of gradients call before the operators on lists of tensors."""
+
 log_api_usage = torch._C._log_api_usage_once
 
 assert_true = torch._assert

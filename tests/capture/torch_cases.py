@@ -104,7 +104,8 @@ def _check_one_graph(case: Case, expected: Observation) -> None:
     compiled = api.compile(case.function, backend="eager", fullgraph=True)
     for _ in range(2):
         _assert_agree(_observe(compiled, case.make), expected)
-    assert compiled.compiler.capture_count == case.captures, "the second call captured again"
+    if not case.raises:  # a program that raises runs as it is, in frames of its own
+        assert compiled.compiler.capture_count == case.captures, "the second call captured again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fusewright import torch_compat
-from fusewright.capture.handlers.registry import DECLINED, PURE, handles
+from fusewright.capture.handlers.registry import DECLINED, PURE, handles, polyfill
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.constant import FALSE, TRUE, boolean
 from fusewright.capture.values.modules import ModuleValue
@@ -92,3 +92,19 @@ def _new_tensor(cls: type) -> Any:
 
 for _class in torch_compat.TENSOR_CLASSES:
     handles(_class)(_new_tensor(_class))
+
+
+@polyfill(torch_compat.group_tensors)
+def group_tensors(tensor_lists: Any, with_indices: bool = False) -> Any:
+    """Lists of tensors, side by side, split by device and dtype of those in the first list."""
+    groups: dict[Any, Any] = {}
+    for index, first in enumerate(tensor_lists[0]):
+        key = (first.device, first.dtype)
+        if key not in groups:
+            groups[key] = ([[] for _ in tensor_lists], [])
+        parts, indices = groups[key]
+        for part, tensors in zip(parts, tensor_lists, strict=True):
+            part.append(tensors[index] if tensors else None)
+        if with_indices:
+            indices.append(index)
+    return groups
