@@ -2,6 +2,7 @@
 // Kernels are functional, each with one thing to say; variants are generated.
 
 #include "EmberKernels.h"
+#include "OpgenSupport.h"
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/empty.h>
@@ -29,6 +30,13 @@ at::Tensor prepared(const at::Tensor& tensor, at::IntArrayRef sizes) {
 at::Tensor prepared(const at::Tensor& tensor) { return prepared(tensor, tensor.sizes()); }
 
 const float* data(const at::Tensor& tensor) { return tensor.const_data_ptr<float>(); }
+
+// Whether a computation on these is in float32; the others are left to the CPU.
+bool in_float(const at::Tensor& first, const at::Tensor& second) {
+  return at::result_type(first, second) == at::kFloat &&
+         (first.scalar_type() == at::kFloat || first.is_cpu()) &&
+         (second.scalar_type() == at::kFloat || second.is_cpu());
+}
 
 void check_float(at::ScalarType dtype) {
   TORCH_CHECK_NOT_IMPLEMENTED(dtype == at::kFloat, "ember computes in float32, not in ", dtype);
@@ -59,7 +67,6 @@ void map(const at::Tensor& first, const at::Tensor& second, const at::Tensor& ou
 
 template <class Function>
 at::Tensor mapped(const at::Tensor& first, const at::Tensor& second, Function function) {
-  check_float(at::result_type(first, second));
   at::Tensor out = at::empty(broadcast(first.sizes(), second.sizes()), kFloats);
   map(first, second, out, function);
   return out;
@@ -77,27 +84,36 @@ void multiply(const float* a, const float* b, float* out, int64_t rows, int64_t 
 }  // namespace
 
 at::Tensor add_Tensor(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
+  if (!in_float(self, other)) return opgen::OnCpu<at::_ops::add_Tensor>::call(self, other, alpha);
   const float scale = alpha.to<float>();
   return mapped(self, other, [scale](float a, float b) { return a + scale * b; });
 }
 
 at::Tensor mul_Tensor(const at::Tensor& self, const at::Tensor& other) {
+  if (!in_float(self, other)) return opgen::OnCpu<at::_ops::mul_Tensor>::call(self, other);
   return mapped(self, other, [](float a, float b) { return a * b; });
 }
 
 void sub_out(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha,
              const at::Tensor& out) {
-  check_float(out.scalar_type());
+  if (!in_float(self, other)) {
+    at::Tensor written = out;
+    opgen::OnCpu<at::_ops::sub_out>::call(self, other, alpha, written);
+    return;
+  }
   const float scale = alpha.to<float>();
   map(self, other, out, [scale](float a, float b) { return a - scale * b; });
 }
 
 at::Tensor relu(const at::Tensor& self) {
+  if (!in_float(self, self)) return opgen::OnCpu<at::_ops::relu>::call(self);
   return mapped(self, self, [](float a, float) { return a < 0.0F ? 0.0F : a; });
 }
 
 at::Tensor threshold_backward(const at::Tensor& grad_output, const at::Tensor& self,
                               const at::Scalar& threshold) {
+  if (!in_float(grad_output, self))
+    return opgen::OnCpu<at::_ops::threshold_backward>::call(grad_output, self, threshold);
   const float limit = threshold.to<float>();
   return mapped(grad_output, self, [limit](float gradient, float a) { return a <= limit ? 0.0F : gradient; });
 }
@@ -106,6 +122,7 @@ at::Tensor mm(const at::Tensor& self, const at::Tensor& mat2) {
   TORCH_CHECK(self.dim() == 2 && mat2.dim() == 2, "mm: both arguments must be matrices");
   TORCH_CHECK(self.size(1) == mat2.size(0), "mat1 and mat2 shapes cannot be multiplied (",
               self.size(0), "x", self.size(1), " and ", mat2.size(0), "x", mat2.size(1), ")");
+  if (!in_float(self, mat2)) return opgen::OnCpu<at::_ops::mm>::call(self, mat2);
   const at::Tensor a = prepared(self);
   const at::Tensor b = prepared(mat2);
   at::Tensor out = at::empty({a.size(0), b.size(1)}, kFloats);
@@ -115,6 +132,7 @@ at::Tensor mm(const at::Tensor& self, const at::Tensor& mat2) {
 
 at::Tensor addmm(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2,
                  const at::Scalar& beta, const at::Scalar& alpha) {
+  if (!in_float(self, mat1)) return opgen::OnCpu<at::_ops::addmm>::call(self, mat1, mat2, beta, alpha);
   const at::Tensor product = mul_Tensor(ember::mm(mat1, mat2), at::scalar_tensor(alpha));
   if (beta.toDouble() == 0.0) return product;  // whatever `self` holds, NaN included
   return add_Tensor(product, self.expand(product.sizes()), beta);
@@ -122,7 +140,8 @@ at::Tensor addmm(const at::Tensor& self, const at::Tensor& mat1, const at::Tenso
 
 at::Tensor sum_dim_IntList(const at::Tensor& self, at::OptionalIntArrayRef dim, bool keepdim,
                            std::optional<at::ScalarType> dtype) {
-  check_float(dtype.value_or(self.scalar_type()));
+  if (!in_float(self, self) || dtype.value_or(at::kFloat) != at::kFloat)
+    return opgen::OnCpu<at::_ops::sum_dim_IntList>::call(self, dim, keepdim, dtype);
   std::vector<bool> summed(static_cast<size_t>(self.dim()), !dim.has_value() || dim->empty());
   if (dim.has_value() && self.dim() > 0)
     for (const int64_t d : *dim) summed[static_cast<size_t>(at::maybe_wrap_dim(d, self.dim()))] = true;

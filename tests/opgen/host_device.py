@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
+from fusewright.opgen.support import map_tensors, tensors_in
+
 _EXTERNAL_DEVICE = 12
 """DLPack's number for devices from outside, which torch takes for PrivateUse1."""
 
@@ -74,18 +76,19 @@ def through_host(operator: Any) -> Any:
     """A kernel that runs torch's own for the CPU on the device's memory."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if "device" in kwargs:
-            kwargs["device"] = torch.device("cpu")
-        args, kwargs = _map(to_host, (args, kwargs))
-        return _map(to_device, operator(*args, **kwargs))
+        args, kwargs = map_tensors(to_host, (args, kwargs))
+        inputs = {t.untyped_storage().data_ptr() for t in tensors_in((args, kwargs))}
+        written = {id(t) for t in tensors_in((args, kwargs))}
+
+        def back(tensor: Tensor) -> Tensor:
+            if id(tensor) in written:
+                return tensor  # what was written to is not looked at
+            aliases = tensor.untyped_storage().data_ptr() in inputs  # of memory that may go away
+            return to_device(tensor.clone() if aliases else tensor)
+
+        return map_tensors(back, operator(*args, **kwargs))
 
     return kernel
-
-
-def _map(function: Any, values: Any) -> Any:
-    from fusewright.opgen.support import map_tensors
-
-    return map_tensors(function, values)
 
 
 def load(name: str = "hosted") -> None:

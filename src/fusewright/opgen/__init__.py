@@ -6,7 +6,18 @@ both.
 
 from __future__ import annotations
 
+from fusewright.opgen.declarations import read_declarations
 from fusewright.opgen.files import write_files
-from fusewright.opgen.generate import TARGETS, generate
+from fusewright.opgen.generate import TARGETS, emit, generate, read_plan
+from fusewright.opgen.report import summary, survey
 
-__all__ = ["TARGETS", "generate", "write_files"]
+__all__ = [
+    "TARGETS",
+    "emit",
+    "generate",
+    "read_declarations",
+    "read_plan",
+    "summary",
+    "survey",
+    "write_files",
+]

@@ -34,8 +34,7 @@ def parameter_type(parameter: Parameter, operator: Operator) -> str:
         case "Tensor", True:
             if kind.holds_optional:
                 return "const c10::List<std::optional<at::Tensor>>&"
-            lists = "const at::ITensorListRef&" if operator.structured else "at::TensorList"
-            return lists
+            return "const at::ITensorListRef&" if operator.structured else "at::TensorList"
         case "Scalar", False:
             return "const std::optional<at::Scalar>&" if kind.is_optional else "const at::Scalar&"
         case "bool", True if kind.length is not None:

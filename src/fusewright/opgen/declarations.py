@@ -115,6 +115,11 @@ class Operator:
     composite: bool
     """torch decomposes it above autograd, whatever the device (`CompositeImplicitAutograd`)."""
 
+    universal: bool
+    """torch has a kernel for it that serves every device, by way of other operators
+    (`CompositeExplicitAutograd`).
+    """
+
     derived: bool
     """Not declared by hand: torch makes it from another variant of its group (`autogen`)."""
 
@@ -143,9 +148,37 @@ class Operator:
         return self.parameters
 
     @property
+    def castable(self) -> bool:
+        """Whether a result is converted to the dtype of what is written to, as pointwise operators
+        do; of others, the dtype must be the result's.
+        """
+        if self.name in _EXACT:
+            return False
+        return self.iterates or "pointwise" in self.tags or self.name in _CONVERTING
+
+    @property
     def is_view(self) -> bool:
         """Whether a result shares memory with an argument."""
         return any(result.view for result in self.results)
+
+
+_CONVERTING = frozenset(
+    (
+        "addr.out",
+        "cholesky.out",
+        "cholesky_inverse.out",
+        "cholesky_solve.out",
+        "floor_divide.out",
+        "floor_divide_.Tensor",
+        "geqrf.a",
+        "max.unary_out",
+        "min.unary_out",
+    )
+)
+"""Operators that convert their result though nothing in their declaration says so."""
+
+_EXACT = frozenset(("frexp.Tensor_out", "heaviside.out", "heaviside_"))
+"""Pointwise operators that do not convert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +270,8 @@ def _operator(function: model.NativeFunction, iterators: set[str]) -> Operator:
         structured=structured,
         iterates=structured in iterators,
         composite=function.has_composite_implicit_autograd_kernel,
+        universal=function.has_composite_explicit_autograd_kernel
+        or function.has_composite_explicit_autograd_non_functional_kernel,
         derived="generated" in function.tags,
         tags=frozenset(function.tags),
         same_device=function.device_check is model.DeviceCheckType.ExactSame,

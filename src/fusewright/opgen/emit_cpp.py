@@ -13,7 +13,7 @@ from fusewright.opgen.cpp_types import (
     symbolic,
 )
 from fusewright.opgen.declarations import Kind, Operator, Parameter
-from fusewright.opgen.plan import Given, Made, Plan, Refused
+from fusewright.opgen.plan import Given, Made, Plan, Refused, computes_in_dtype_of_out
 
 SUPPORT = Path(__file__).parent / "support.h"
 
@@ -79,10 +79,9 @@ def _registrations(plan: Plan, name: str, callable_operators: bool) -> str:
     made = plan.made
     wrappers = [_Wrapper(row, plan).text() for row in made]
     registered = [
-        *(f'  m.impl("{row.operator.name}", TORCH_FN({_kernel(plan, row.operator)}));'
-          for row in plan.given),
-        *(f'  m.impl("{row.operator.name}", TORCH_FN(wrappers::{row.operator.symbol}));' for row in made),
-    ]  # fmt: skip
+        *(_registration(row.operator, _kernel(plan, row.operator)) for row in plan.given),
+        *(_registration(row.operator, f"wrappers::{row.operator.symbol}") for row in made),
+    ]
     refused = [
         f"// {row.operator.name} falls back: {row.reason}."
         for row in plan.rows
@@ -122,6 +121,10 @@ def _registrations(plan: Plan, name: str, callable_operators: bool) -> str:
         ),
     ]
     return "\n".join(parts)
+
+
+def _registration(operator: Operator, function: str) -> str:
+    return f'  m.impl("{operator.name}", TORCH_FN({function}));'
 
 
 METADATA: Mapping[str, str] = {
@@ -228,6 +231,8 @@ class _Wrapper:
         if parameter.name in replaced:
             return replaced[parameter.name]
         if any(known.name == parameter.name for known in self.operator.parameters):
+            if computes_in_dtype_of_out(self.operator, parameter):
+                return f"dtype.value_or({self.operator.outputs[0].name}.scalar_type())"
             return parameter.name
         out = self.operator.outputs[0].name if self.operator.outputs else ""
         match parameter.name:
@@ -346,8 +351,7 @@ class _Wrapper:
             yield f"return {_tuple(returned, 'std::make_tuple')};"
 
     def _conversion(self) -> str:
-        exact = "pointwise" not in self.operator.tags
-        return "opgen::Dtype::Same" if exact else "opgen::Dtype::Castable"
+        return "opgen::Dtype::Castable" if self.operator.castable else "opgen::Dtype::Same"
 
     def _return_outputs(self) -> Iterator[str]:
         outputs = [parameter.name for parameter in self.operator.outputs]
@@ -393,10 +397,7 @@ def _autograd_registrations(plan: Plan, name: str) -> str:
             "",
             "// Kernels that differentiate themselves; they take the place of torch's formulas.",
             f"TORCH_LIBRARY_IMPL(aten, Autograd{key}, m) {{",
-            *(
-                f'  m.impl("{operator.name}", TORCH_FN({_kernel(plan, operator)}));'
-                for operator in kernels
-            ),
+            *(_registration(operator, _kernel(plan, operator)) for operator in kernels),
             "}",
             "",
         ]

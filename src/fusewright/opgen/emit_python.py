@@ -1,4 +1,4 @@
-"""The Python target: one module whose `register` takes the backend's kernels; no compiler needed."""
+"""The Python target: a module whose `register` takes the backend's kernels; it needs no compiler."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import keyword
 from collections.abc import Callable, Iterator, Mapping
 
 from fusewright.opgen.declarations import Kind, Operator, Parameter
-from fusewright.opgen.plan import FACTORY_OPTIONS, Made, Plan, Refused
+from fusewright.opgen.plan import FACTORY_OPTIONS, Made, Plan, Refused, computes_in_dtype_of_out
 
 _HEADER = '''"""Operators of the backend {backend!r}, made from its kernels.
 
@@ -58,18 +58,17 @@ def register(backend_kernels: Any) -> None:
 def emit_python(plan: Plan) -> dict[str, str]:
     """The files of the Python target by name."""
     description = plan.description
-    given = [row for row in plan.given]
-    kernels = "\n".join(_kernel_line(entry.operator, entry.structured)
-                        for entry in description.entries.values())  # fmt: skip
+    entries = description.entries.values()
+    kernels = "\n".join(_kernel_line(entry.operator, entry.structured) for entry in entries)
     parts = [
         _HEADER.format(backend=description.backend, kernels=kernels),
         *(_Wrapper(row, plan).text() for row in plan.made),
-        _table("GIVEN", ((row.operator.name, repr(row.operator.symbol)) for row in given)),
+        _table("GIVEN", ((row.operator.name, repr(row.operator.symbol)) for row in plan.given)),
         _table(
             "DIFFERENTIATED",
             (
                 (row.operator.name, repr(row.operator.symbol))
-                for row in given
+                for row in plan.given
                 if row.entry.differentiated
             ),
         ),
@@ -138,6 +137,9 @@ class _Wrapper:
         return ", ".join(parts)
 
     def _body(self) -> Iterator[str]:
+        tensors = [_safe(p.name) for p in self.operator.parameters if p.type.is_tensor]
+        if self.operator.same_device and len(tensors) > 1:
+            yield f"support.check_same_device({', '.join(tensors)})"
         yield from _BODIES[self.operator.kind, self.source.kind](self)
 
     def _call(self, replaced: Mapping[str, str]) -> str:
@@ -154,13 +156,15 @@ class _Wrapper:
         if parameter.name in replaced:
             return replaced[parameter.name]
         if any(known.name == parameter.name for known in self.operator.parameters):
+            if computes_in_dtype_of_out(self.operator, parameter):
+                return f"{self.outputs[0]}.dtype if dtype is None else dtype"
             return _safe(parameter.name)
         if parameter.name in FACTORY_OPTIONS and self.outputs and parameter.name != "pin_memory":
             return f"{self.outputs[0]}.{parameter.name}"
         return _default(parameter)
 
     def _passed(self, operator: Operator) -> str:
-        """This wrapper's own arguments, as they are passed on to an operator of torch's."""
+        """The wrapper's own arguments, as they are passed on to an operator of torch's."""
         known = {parameter.name for parameter in self.operator.parameters}
         return ", ".join(
             f"{parameter.name}={_safe(parameter.name)}"
@@ -175,9 +179,6 @@ class _Wrapper:
         assert functional is not None
         path = operator_path(functional)
         return f"geometry = support.geometry({path}, {self._passed(functional)})"
-
-    def _check(self) -> str:
-        return f"support.check({operator_path(self.operator)}, {self._passed(self.operator)})"
 
     def _functional_from_out(self) -> Iterator[str]:
         yield self._geometry()
@@ -205,30 +206,46 @@ class _Wrapper:
         yield f"return ({', '.join([*_elements('results', fresh)[:fresh], *copies.values()])})"
 
     def _inplace_from_out(self) -> Iterator[str]:
-        yield self._check()
+        yield self._check_overlap()
+        yield self._geometry()
+        yield f"support.check_self({self._written()}, geometry, {self._castable()})"
         outs = [parameter.name for parameter in self.source.outputs]
         yield self._call(dict(zip(outs, self.outputs, strict=True)))
-        yield f"return {_tuple(self.outputs)}"
+        yield f"return {self._written()}"
 
     def _out_from_structured(self) -> Iterator[str]:
-        yield self._check()
+        yield self._check_overlap()
+        yield self._geometry()
+        yield f"support.resize_outs({self._written()}, geometry, {self._castable()})"
         yield self._call({})
-        yield f"return {_tuple(self.outputs)}"
+        yield f"return {self._written()}"
 
-    def _inplace_from_functional(self) -> Iterator[str]:
-        yield self._check()
-        yield f"support.write({_tuple(self.outputs)}, {self._call({})})"
-        yield f"return {_tuple(self.outputs)}"
+    def _written_from_functional(self) -> Iterator[str]:
+        """In-place and out from functional: compute, check, copy."""
+        yield self._check_overlap()
+        write = "write_out" if self.operator.kind is Kind.OUT else "write_self"
+        yield f"support.{write}({self._written()}, {self._call({})}, {self._castable()})"
+        yield f"return {self._written()}"
 
-    def _out_from_functional(self) -> Iterator[str]:
-        yield self._check()
-        yield f"support.write_out({_tuple(self.outputs)}, {self._call({})})"
-        yield f"return {_tuple(self.outputs)}"
+    def _written(self) -> str:
+        return _tuple(self.outputs)
+
+    def _castable(self) -> str:
+        return f"castable={self.operator.castable}"
+
+    def _check_overlap(self) -> str:
+        inputs = [
+            _safe(parameter.name)
+            for parameter in self.operator.inputs
+            if parameter.type.is_tensor and not parameter.written
+        ]
+        return f"support.check_overlap({self._written()}, [{', '.join(inputs)}])"
 
     def _mutable_from_functional(self) -> Iterator[str]:
         fresh = sum(not result.written for result in self.operator.results)
         yield f"results = {self._call({})}"
-        yield f"support.write(({', '.join(self.outputs)},), results[{fresh}:])"
+        written = f"({', '.join(self.outputs)},)"
+        yield f"support.write_self({written}, results[{fresh}:], {self._castable()})"
         yield f"return results[0] if {fresh} == 1 else results[:{fresh}]"
 
 
@@ -237,9 +254,9 @@ _BODIES: Mapping[tuple[Kind, Kind], Callable[[_Wrapper], Iterator[str]]] = {
     (Kind.FUNCTIONAL, Kind.INPLACE): _Wrapper._functional_from_inplace,
     (Kind.FUNCTIONAL, Kind.MUTABLE): _Wrapper._functional_from_mutable,
     (Kind.INPLACE, Kind.OUT): _Wrapper._inplace_from_out,
-    (Kind.INPLACE, Kind.FUNCTIONAL): _Wrapper._inplace_from_functional,
+    (Kind.INPLACE, Kind.FUNCTIONAL): _Wrapper._written_from_functional,
     (Kind.OUT, Kind.OUT): _Wrapper._out_from_structured,
-    (Kind.OUT, Kind.FUNCTIONAL): _Wrapper._out_from_functional,
+    (Kind.OUT, Kind.FUNCTIONAL): _Wrapper._written_from_functional,
     (Kind.MUTABLE, Kind.FUNCTIONAL): _Wrapper._mutable_from_functional,
 }
 

@@ -8,15 +8,10 @@ from fusewright.opgen.declarations import read_declarations
 from fusewright.opgen.description import read_description
 from fusewright.opgen.emit_cpp import emit_cpp
 from fusewright.opgen.emit_python import emit_python
+from fusewright.opgen.emit_test import emit_test
 from fusewright.opgen.plan import Plan, plan
 
 TARGETS = ("cpp", "python")
-
-
-def read_plan(text: str, file: str = "<string>") -> Plan:
-    """What becomes of each variant under a backend's YAML. Raises: OperatorGenerationError."""
-    declarations = read_declarations()
-    return plan(read_description(text, declarations, file), declarations)
 
 
 def generate(
@@ -33,12 +28,24 @@ def generate(
 
     Raises: OperatorGenerationError for a wrong description, ValueError for an unknown target.
     """
+    return emit(read_plan(text, file), targets=targets, callable_operators=callable_operators)
+
+
+def read_plan(text: str, file: str = "<string>") -> Plan:
+    """What becomes of each variant under a backend's YAML. Raises: OperatorGenerationError."""
+    declarations = read_declarations()
+    return plan(read_description(text, declarations, file), declarations)
+
+
+def emit(
+    made: Plan, *, targets: Sequence[str] = TARGETS, callable_operators: bool = False
+) -> dict[str, str]:
+    """The files of a plan. Arguments as in `generate`."""
     if unknown := sorted(set(targets) - set(TARGETS)):
         raise ValueError(f"unknown target {unknown[0]!r}; there are {', '.join(TARGETS)}")
-    made = read_plan(text, file)
     files: dict[str, str] = {}
-    if "python" in targets:
-        files |= emit_python(made)
     if "cpp" in targets:
         files |= emit_cpp(made, callable_operators=callable_operators)
-    return files
+    if "python" in targets:
+        files |= emit_python(made)
+    return files | emit_test(made)

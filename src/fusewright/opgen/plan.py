@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from fusewright.opgen.declarations import Declarations, Group, Kind, Operator
+from fusewright.opgen.declarations import Declarations, Group, Kind, Operator, Parameter
 from fusewright.opgen.description import Description, Entry
 
 
@@ -123,6 +123,8 @@ def _plan_operator(
         return Given(operator, entry)
     if operator.composite:
         return Inherited(operator, "torch decomposes it")
+    if operator.name == "copy_":  # what wrappers copy by
+        return Inherited(operator, "torch makes it from _copy_from")
     structured = group.members.get(Kind.OUT)
     if structured is not None:
         out_entry = description.entries.get(structured.name)
@@ -139,6 +141,8 @@ def _plan_operator(
         if reason is None:
             return Made(operator, source)
         reasons.append(reason)
+    if operator.universal:
+        return Inherited(operator, "torch has a kernel for every device")
     return Refused(operator, reasons[0] if reasons else "no variant that it could be made from")
 
 
@@ -182,6 +186,17 @@ def _values(operator: Operator) -> list[object]:
 
 FACTORY_OPTIONS = ("dtype", "layout", "device", "pin_memory")
 """Arguments of a factory that its out variant reads off `out`."""
+
+
+def computes_in_dtype_of_out(operator: Operator, parameter: Parameter) -> bool:
+    """Whether a parameter is the dtype to compute in, which sums and the like take from what they
+    write to unless it is given.
+    """
+    return (
+        parameter.name == "dtype"
+        and parameter.type.is_optional
+        and operator.kind in (Kind.INPLACE, Kind.OUT)
+    )
 
 
 def missing_arguments(target: Operator, source: Operator) -> list[str]:

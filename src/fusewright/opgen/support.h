@@ -504,4 +504,9 @@ inline void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   at::native::cpu_fallback(op, stack);
 }
 
+// The operator `Op`, such as `at::_ops::mul_Tensor`, on the CPU: for a kernel that is asked for a
+// dtype or a form that it does not compute.
+template <class Op>
+using OnCpu = at::native::call_fallback_fn<&fall_back, Op>;
+
 }  // namespace opgen

@@ -1,8 +1,8 @@
 """What generated operators of the Python target share: checks, geometry, writing, and the CPU
 fall-back.
 
-A variant is first run on meta tensors, so that its checks, warnings and sizes are ATen's own; then
-the backend's kernel computes, and its result is copied to where the variant writes.
+A kernel computes; its result, or torch's word on meta tensors for what it will be, is held against
+what a variant writes to, as ATen does, with ATen's words.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -71,60 +71,25 @@ def geometry(operator: OpOverload, *args: Any, **kwargs: Any) -> Any:
     return operator(*to_meta(args), **to_meta(kwargs))
 
 
-def check(operator: OpOverload, *args: Any, **kwargs: Any) -> None:
-    """Raise what ATen raises when an operator writes to such arguments; resize its outs.
-
-    `operator` is an in-place or out variant; what it writes to must not overlap with itself, nor
-    in part with what it reads, must be of a fitting dtype and size, and on the same device.
-    """
-    written, read = _split(operator, args, kwargs)
-    _check_devices([*written, *read])
-    _check_overlap(written, read)
-    meta_args, meta_kwargs = to_meta((args, kwargs))
-    try:
-        operator(*meta_args, **meta_kwargs)
-    except NotImplementedError:
-        return  # no meta function: the result will tell
-    resized, _ = _split(operator, meta_args, meta_kwargs)
-    for tensor, like in zip(written, resized, strict=True):
-        if tensor.size() != like.size():
-            tensor.resize_(like.size())
-
-
-def _split(
-    operator: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[list[Tensor], list[Tensor]]:
-    """The tensors among an operator's arguments that it writes to, and the others."""
-    arguments = operator_arguments(operator)
-    named = {argument.name: value for argument, value in zip(arguments, args, strict=False)}
-    named.update(kwargs)
-    written = written_arguments(operator)
-    return (
-        tensors_in([named[name] for name in written if name in named]),
-        tensors_in([value for name, value in named.items() if name not in written]),
-    )
-
-
-def _check_devices(tensors: Iterable[Tensor]) -> None:
-    """All tensors are on one device, scalars on the CPU aside."""
-    devices = {
-        str(tensor.device) for tensor in tensors if tensor.dim() > 0 or tensor.device.type != "cpu"
-    }
+def check_same_device(*values: Any) -> None:
+    """Raise if tensors are on different devices."""
+    devices = list(dict.fromkeys(str(tensor.device) for tensor in tensors_in(values)))
     if len(devices) > 1:
         raise RuntimeError(
             "Expected all tensors to be on the same device, but found at least two devices, "
-            f"{' and '.join(sorted(devices))}!"
+            f"{devices[0]} and {devices[1]}!"
         )
 
 
-def _check_overlap(written: Sequence[Tensor], read: Sequence[Tensor]) -> None:
-    for output in written:
+def check_overlap(written: Any, read: Any) -> None:
+    """Raise if what is written to overlaps with itself, or in part with what is read."""
+    for output in tensors_in(written):
         if has_internal_overlap(output):
             raise RuntimeError(
                 "unsupported operation: more than one element of the written-to tensor refers to a "
                 "single memory location. Please clone() the tensor before performing the operation."
             )
-        if any(_overlaps_in_part(output, tensor) for tensor in read):
+        if any(_overlaps_in_part(output, tensor) for tensor in tensors_in(read)):
             raise RuntimeError(
                 "unsupported operation: some elements of the input tensor and the written-to "
                 "tensor refer to a single memory location. Please clone() the tensor before "
@@ -153,34 +118,107 @@ def _is_dense(tensor: Tensor) -> bool:
     return torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
 
 
-def write(written: Any, results: Any) -> None:
-    """Copy what a kernel returned to what its variant writes to. `written` and `results` are both
-    a tensor, or both a sequence; None is passed over.
-    """
-    if written is None:
-        return
-    if not isinstance(written, Tensor):
-        for target, result in zip(written, results, strict=True):
-            write(target, result)
-        return
-    if written.size() != results.size():
-        raise RuntimeError(
-            f"output with shape {list(written.size())} doesn't match the broadcast shape "
-            f"{list(results.size())}"
-        )
-    if written is not results:
-        written.copy_(results)
-
-
-def write_out(written: Any, results: Any) -> None:
-    """`write`, resizing outs whose size could not be known before."""
+def pairs(written: Any, results: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """What is written to beside its result; arguments that were left out are passed over."""
     if isinstance(written, Tensor):
-        if written.size() != results.size():
-            written.resize_(results.size())
-        write(written, results)
-        return
-    for target, result in zip(written, results, strict=True):
-        write_out(target, result)
+        yield written, results
+    elif written is not None:
+        for target, result in zip(written, results, strict=True):
+            yield from pairs(target, result)
+
+
+def check_self(written: Any, results: Any, *, castable: bool) -> None:
+    """Raise unless tensors can take results, which may be meta tensors, as they are: of the same
+    sizes and the same dtype, or of one to which the result's converts if `castable`.
+    """
+    for target, result in pairs(written, results):
+        if target.size() != result.size():
+            raise RuntimeError(
+                f"output with shape {list(target.size())} doesn't match the broadcast shape "
+                f"{list(result.size())}"
+            )
+        _check_dtype(target, result.dtype, castable)
+
+
+def _check_dtype(target: Tensor, dtype: torch.dtype, castable: bool) -> None:
+    if castable and not torch.can_cast(dtype, target.dtype):
+        raise RuntimeError(
+            f"result type {_word(dtype)} can't be cast to the desired output type "
+            f"{_word(target.dtype)}"
+        )
+    if not castable and dtype != target.dtype:
+        raise RuntimeError(
+            f"Expected out tensor to have dtype {_c_word(dtype)}, but got {_c_word(target.dtype)} "
+            "instead"
+        )
+
+
+_WORDS = {
+    torch.uint8: ("Byte", "unsigned char"),
+    torch.int8: ("Char", "signed char"),
+    torch.int16: ("Short", "short"),
+    torch.int32: ("Int", "int"),
+    torch.int64: ("Long", "long int"),
+    torch.float16: ("Half", "c10::Half"),
+    torch.float32: ("Float", "float"),
+    torch.float64: ("Double", "double"),
+    torch.complex64: ("ComplexFloat", "c10::complex<float>"),
+    torch.complex128: ("ComplexDouble", "c10::complex<double>"),
+    torch.bool: ("Bool", "bool"),
+    torch.bfloat16: ("BFloat16", "c10::BFloat16"),
+}
+"""What ATen's messages call a dtype: as a scalar type, and as a C++ type."""
+
+
+def _word(dtype: torch.dtype) -> str:
+    return _WORDS.get(dtype, (str(dtype), str(dtype)))[0]
+
+
+def _c_word(dtype: torch.dtype) -> str:
+    return _WORDS.get(dtype, (str(dtype), str(dtype)))[1]
+
+
+def resize_outs(outs: Any, results: Any, *, castable: bool) -> None:
+    """Bring outs to the sizes of results, with ATen's warning where they held elements; raise for
+    outs of a wrong dtype or on another device.
+    """
+    for out, result in pairs(outs, results):
+        if result.device.type != "meta" and out.device != result.device:
+            raise RuntimeError(
+                f"Expected out tensor to have device {result.device}, but got {out.device} instead"
+            )
+        _check_dtype(out, result.dtype, castable)
+    for out, result in pairs(outs, results):
+        if out.size() == result.size():
+            continue
+        if out.numel() > 0:
+            warnings.warn(
+                "An output with one or more elements was resized since it had shape "
+                f"{list(out.size())}, which does not match the required output shape "
+                f"{list(result.size())}. torch is going to refuse this: empty it first with "
+                "out.resize_(0).",
+                stacklevel=4,
+            )
+        out.resize_(result.size())
+
+
+def write_self(written: Any, results: Any, *, castable: bool) -> None:
+    """Check that results fit, and copy them to the tensors that an operator changes in place."""
+    check_self(written, results, castable=castable)
+    copy(written, results)
+
+
+def write_out(outs: Any, results: Any, *, castable: bool) -> None:
+    """Resize outs, and copy results to them."""
+    resize_outs(outs, results, castable=castable)
+    copy(outs, results)
+
+
+def copy(written: Any, results: Any) -> None:
+    """Copy results, converting them."""
+    for target, result in pairs(written, results):
+        if target is not result:
+            target.copy_(result)
 
 
 def allocate(like: Any, device: torch.device | str) -> Any:
@@ -275,6 +313,20 @@ _REQUIRED = (
     torch.ops.aten.empty_strided.default,
     torch.ops.aten._copy_from.default,
 )
+
+
+def _split(
+    operator: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The tensors among an operator's arguments that it writes to, and the others."""
+    arguments = operator_arguments(operator)
+    named = {argument.name: value for argument, value in zip(arguments, args, strict=False)}
+    named.update(kwargs)
+    written = written_arguments(operator)
+    return (
+        tensors_in([named[name] for name in written if name in named]),
+        tensors_in([value for name, value in named.items() if name not in written]),
+    )
 
 
 class _Host:

@@ -1,0 +1,68 @@
+"""The command `fusewright`; each subcommand is one function here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fusewright import opgen as generator
+from fusewright.errors import FusewrightError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+
+@app.callback()
+def main() -> None:
+    """A compiler for PyTorch programs, and tools around it."""
+
+
+@app.command()
+def opgen(
+    description: Annotated[
+        Path | None, typer.Argument(help="The backend's YAML file.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("generated"),
+    target: Annotated[
+        list[str], typer.Option(help="What to generate: cpp, python; repeat for both.")
+    ] = list(generator.TARGETS),  # noqa: B006  typer copies it
+    callable_operators: Annotated[
+        bool,
+        typer.Option("--callable", help="Also define C++ functions at::<backend>::<operator>."),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite files that were edited by hand.")
+    ] = False,
+    survey: Annotated[
+        bool, typer.Option("--survey", help="Print totals over all of torch's operators instead.")
+    ] = False,
+) -> None:
+    """Generate the variants of a backend's operators from one kernel each."""
+    if survey:
+        typer.echo(generator.survey(generator.read_declarations()))
+        return
+    if description is None:
+        raise typer.BadParameter("name a YAML file, or pass --survey")
+    try:
+        made = generator.read_plan(_read(description), str(description))
+        files = generator.emit(made, targets=target, callable_operators=callable_operators)
+        written = generator.write_files(files, out, force=force)
+    except (FusewrightError, ValueError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(generator.summary(made))
+    typer.echo(f"{len(written)} of {len(files)} files changed in {out}:")
+    for name in files:
+        typer.echo(f"  {name}")
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError as error:
+        raise ValueError(f"{file}: {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    app()

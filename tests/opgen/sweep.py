@@ -1,0 +1,83 @@
+"""Generated Python wrappers for every functional operator against the CPU on torch's own samples.
+
+    python -m tests.opgen.sweep [NAME …] [--kind functional|in-place|out]
+
+The device is the host's memory under another key, and its kernels are the CPU's own, so that what
+differs is the wrappers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import types
+import warnings
+from collections import Counter
+from typing import Any
+
+import torch
+
+from fusewright.opgen import generate, read_declarations
+from fusewright.opgen.conformance import differences
+from fusewright.opgen.declarations import Kind
+from tests.opgen import host_device
+
+
+def register(kind: Kind) -> types.ModuleType:
+    """A device with a kernel of one kind in every group that has a variant of another."""
+    names = list(host_device.SUPPORTED)
+    operators = read_declarations().operators
+    for group in read_declarations().groups:
+        operator = group.members.get(kind)
+        if operator is None or len(group.members) == 1 or operator.composite:
+            continue
+        if any(parameter.name == "device" for parameter in operator.parameters):
+            continue  # moves tensors, or makes them of nothing
+        if operator.is_view or operator.name in names or "inplace_view" in operator.tags:
+            continue
+        names.append(operator.name)
+    lines = "".join(f"- {name}\n" for name in names)
+    text = f"backend: hosted\ncpp_namespace: hosted\nsupported:\n{lines}"
+    source = generate(text, targets=["python"])["hosted_operators.py"]
+    module = types.ModuleType("hosted_operators")
+    exec(compile(source, "hosted_operators.py", "exec"), module.__dict__)
+    kernels: Any = types.SimpleNamespace(**vars(host_device.KERNELS))
+    for name in names[len(host_device.SUPPORTED) :]:
+        base, _, overload = name.partition(".")
+        operator = getattr(getattr(torch.ops.aten, base), overload or "default")
+        setattr(kernels, operators[name].symbol, host_device.through_host(operator))
+    host_device.load()
+    module.fall_back.mode = "quiet"
+    module.register(kernels)
+    return module
+
+
+def main() -> None:
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--kind", default="functional")
+    parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--part", default="0/1", help="every n-th operator, from the k-th: k/n")
+    options = parser.parse_args()
+    register(Kind(options.kind))
+    first, step = map(int, options.part.split("/"))
+    infos = [info for info in op_db if not options.names or info.name in options.names][first::step]
+    totals: Counter[str] = Counter()
+    warnings.simplefilter("ignore")
+    for info in infos:
+        if info.inplace_variant is None and not info.supports_out:
+            continue
+        if torch.float32 not in info.supported_dtypes("cpu"):
+            continue
+        found = differences(info, "hosted", torch.float32, samples=options.samples)
+        totals["differ" if found else "agree"] += 1
+        for line in found:
+            print(line[:400], flush=True)
+    print(dict(totals))
+    sys.exit(totals["differ"] > 0)
+
+
+if __name__ == "__main__":
+    main()

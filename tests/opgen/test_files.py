@@ -1,0 +1,57 @@
+"""Generated files: written once, left alone when nothing changed, never overwritten by surprise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fusewright.errors import OperatorGenerationError
+from fusewright.opgen import generate, write_files
+
+YAML = "backend: npu\ncpp_namespace: npu\nsupported: [relu]\n"
+
+
+def test_unchanged_files_are_left_alone(tmp_path: Path) -> None:
+    files = generate(YAML)
+    assert len(write_files(files, tmp_path / "new" / "folder")) == len(files)
+    assert write_files(files, tmp_path / "new" / "folder") == []
+
+
+def test_a_file_edited_by_hand_is_kept(tmp_path: Path) -> None:
+    write_files(generate(YAML), tmp_path)
+    edited = tmp_path / "RegisterNpu.cpp"
+    edited.write_text(edited.read_text() + "// mine\n")
+    other = tmp_path / "NpuKernels.h"
+    before = other.read_text()
+    changed = generate(YAML.replace("relu", "relu, mm"))
+    with pytest.raises(OperatorGenerationError, match=r"RegisterNpu.cpp: was edited .* --force"):
+        write_files(changed, tmp_path)
+    assert other.read_text() == before  # all or none
+    write_files(changed, tmp_path, force=True)
+    assert "mine" not in edited.read_text()
+
+
+def test_a_file_of_somebody_else_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "NpuKernels.h").write_text("#pragma once\n")
+    with pytest.raises(OperatorGenerationError, match=r"NpuKernels.h:1: was not generated"):
+        write_files(generate(YAML), tmp_path)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OperatorGenerationError, match=r"file.*: cannot be"):
+        write_files(generate(YAML), tmp_path / "file")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(OperatorGenerationError, match="cannot be written: Permission denied"):
+        write_files(generate(YAML), tmp_path)
+
+
+def test_unknown_target() -> None:
+    with pytest.raises(ValueError, match="unknown target 'rust'; there are cpp, python"):
+        generate(YAML, targets=["rust"])

@@ -1,0 +1,39 @@
+"""The command `fusewright`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from fusewright.cli import app
+
+YAML = "backend: npu\ncpp_namespace: npu\nsupported: [relu]\n"
+
+
+def test_opgen_writes_both_targets(tmp_path: Path) -> None:
+    (tmp_path / "npu.yaml").write_text(YAML)
+    result = CliRunner().invoke(app, ["opgen", str(tmp_path / "npu.yaml"), "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "operators: 1 with a kernel, 1 made from these" in result.output
+    assert (tmp_path / "RegisterNpu.cpp").exists()
+    assert (tmp_path / "npu_operators.py").exists()
+
+
+def test_opgen_errors_name_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "npu.yaml"
+    file.write_text(YAML.replace("relu", "rellu"))
+    result = CliRunner().invoke(app, ["opgen", str(file), "--out", str(tmp_path)])
+    assert result.exit_code == 1
+    assert f"error: {file}:3: unknown operator 'rellu'; did you mean relu" in result.stderr
+
+
+def test_opgen_needs_a_file() -> None:
+    result = CliRunner().invoke(app, ["opgen", "nowhere.yaml"])
+    assert result.exit_code == 1
+    assert "nowhere.yaml: No such file" in result.stderr
+
+
+def test_survey() -> None:
+    result = CliRunner().invoke(app, ["opgen", "--survey"])
+    assert "operators declared" in result.output
