@@ -12,6 +12,7 @@ to an object: `self.layer[0].weight`. It says three things: how the user would w
     ("module", name)             `sys.modules[name]`
     ("cell", name)               the closure cell `name` of the frame, the cell itself
     ("constant", object)         an object that lives as long as its code: a class
+    ("call", function)           `function()`, a reader of some state; only in guards
     ("cell_contents",)           `x.cell_contents`
     ("attribute", name)          `getattr(x, name)`
     ("instance", name)           `x.__dict__[name]`, past descriptors and `__getattr__`
@@ -26,6 +27,7 @@ Torch-free. Sources are values: equal when their steps are equal.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -169,6 +171,21 @@ class ConstantSource(Source):
 
     def expression(self) -> str:
         return getattr(self.value, "__qualname__", None) or repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class StateSource(Source):
+    """A state of the process that a function reads. Guards call it; compiled code does not."""
+
+    name: str
+    reader: Callable[[], Any]
+
+    @property
+    def step(self) -> Step:
+        return ("call", self.reader)
+
+    def expression(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,3 +1,1 @@
-"""Systematic tests of soundness: of guards, by changes between calls, and of graph breaks, by random
-programs.
-"""
+"""Systematic tests of soundness: guards, by changes between calls; breaks, by random programs."""

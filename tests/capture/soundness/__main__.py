@@ -11,8 +11,8 @@ import collections
 import time
 import traceback
 
-from tests.capture.soundness.kinds import KINDS
 from tests.capture.soundness.cases import all_cases, check, chosen_cases
+from tests.capture.soundness.kinds import KINDS
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-PRELUDE = '''
+PRELUDE = """
 import contextlib
 import torch
 import fusewright
@@ -84,7 +84,10 @@ def bump():
 
 def apply(function, *arguments, **keywords):
     return function(*arguments, **keywords)
-'''
+"""
+
+
+HANDLERS = ("except Error as error:", "except (ValueError, IndexError):", "except Exception:")
 
 
 @dataclass
@@ -393,7 +396,11 @@ class Generator:
 
     def _try(self, scope: Scope, depth: int) -> Statement:
         parts = [("try:", self._block(scope.inner(), depth - 1, 3))]
-        handlers = ["except Error as error:", "except (ValueError, IndexError):", "except Exception:"]
+        handlers = [
+            "except Error as error:",
+            "except (ValueError, IndexError):",
+            "except Exception:",
+        ]
         for header in self.random.sample(handlers, self.random.randint(0, 2)):
             block = self._block(scope.inner(), depth - 1, 2)
             if "as error" in header:

@@ -7,13 +7,16 @@ by a node of the graph, so that whoever runs or traces the graph behaves alike.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import torch
 
 from fusewright import torch_compat
 from fusewright.capture import reasons
+from fusewright.capture.guards import GuardKind
 from fusewright.capture.handlers.registry import handles
+from fusewright.capture.sources import StateSource
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.regions import InferenceRegionValue
 from fusewright.modes import SETTERS
@@ -27,24 +30,36 @@ STATE_QUERIES: Final[tuple[Callable[..., Any], ...]] = (
     torch.get_default_dtype,
     torch.get_default_device,
     torch.are_deterministic_algorithms_enabled,
-    torch.is_anomaly_enabled,
-    torch.cuda.is_current_stream_capturing,
     *torch_compat.STATE_QUERIES,
 )
 """Functions whose answer the global-state guard covers: asked for real."""
 
+GUARDED_QUERIES: Final[tuple[Callable[..., Any], ...]] = (
+    torch.get_float32_matmul_precision,
+    torch.get_num_threads,
+    torch.is_anomaly_enabled,
+    torch.cuda.is_current_stream_capturing,
+)
+"""Functions that are asked for real, with a guard of their own on the answer: what they tell of
+does not change while tracing."""
 
-def _query(function: Callable[..., Any]) -> Any:
+
+def _query(function: Callable[..., Any], guarded: bool) -> Any:
     def ask(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
         known = [argument.constant() for argument in arguments]
         named = {name: value.constant() for name, value in keywords.items()}
-        return interpreter.new(function(*known, **named))
+        answer = function(*known, **named)
+        if guarded:
+            source = StateSource(function.__name__, partial(function, *known, **named))
+            interpreter.guard(GuardKind.EQUALS, source, answer)
+        return interpreter.new(answer)
 
     return ask
 
 
-for _function in STATE_QUERIES:
-    handles(_function)(_query(_function))
+for _functions, _guarded in ((STATE_QUERIES, False), (GUARDED_QUERIES, True)):
+    for _function in _functions:
+        handles(_function)(_query(_function, _guarded))
 
 
 def _setter(function: Callable[..., Any], current: Callable[..., Any]) -> Any:
