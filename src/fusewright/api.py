@@ -78,7 +78,7 @@ def compile(
     target that is not callable or a class, or for an unknown option. When called: `Unsupported` and
     `RecompileLimitExceeded` under `fullgraph` or strict, and `BackendCompilerFailed`.
     """
-    keywords = {
+    keywords: dict[str, Any] = {
         "fullgraph": fullgraph,
         "dynamic": dynamic,
         "backend": backend,
@@ -88,7 +88,7 @@ def compile(
         "recompile_limit": recompile_limit,
         "shapes_spec": shapes_spec,
     }
-    again = functools.partial(compile, **keywords)
+    again: Callable[..., Any] = functools.partial(compile, **keywords)
     if target is None:
         return functools.partial(again, disable=disable)
     if isinstance(target, classmethod | staticmethod):

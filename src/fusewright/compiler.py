@@ -177,7 +177,7 @@ class Compiler:
         if self._runs_as_written(frame):
             return None
         if torch_disabled(frame.function) or compiled_by_torch(frame.function):
-            return Entry(frame.function, None)
+            return Entry(_function(frame), None)
         if not (self._is_ours(frame.code) or computes_with_tensors(frame)):
             return False
         about = _About.frame(frame, self.resumes)
@@ -208,7 +208,7 @@ class Compiler:
         start = time.perf_counter()
         try:
             capture = capture_call(
-                cast(types.FunctionType, frame.function),
+                _function(frame),
                 frame.locals,
                 None if self.settings.refuses else self.resumes,
             )
@@ -285,7 +285,7 @@ class Compiler:
             if self.settings.refuses:
                 raise error from None
             self._run_eagerly(about, error.what, error.location)
-        function = cast(types.FunctionType, frame.function)
+        function = _function(frame)
         kept = build_guards(guards, frame.code)
         return Entry(self._kept(function, frame), kept.program, kept, True)
 
@@ -426,6 +426,11 @@ def _operator_counts(graph: fx.Graph) -> Counter[str]:
     return Counter(getattr(target, "__name__", str(target)) for target in calls)
 
 
+def _function(frame: Frame) -> types.FunctionType:
+    """The called function; a type checker takes the field of a class for a method."""
+    return cast(types.FunctionType, frame.function)
+
+
 def _failures(frame: Frame) -> tuple[FailedGuard, ...]:
     """Why no entry of a frame's code holds, last used first; those without a reason left out."""
     found = (entry.detail.explain(frame.locals, frame.function) for entry in frame.entries)
@@ -460,7 +465,7 @@ def _guard_seconds(guards: GuardSet, frame: Frame) -> float | None:
     times = []
     for _ in range(GUARD_ROUNDS):
         start = time.perf_counter()
-        holds = guards.check(frame.locals, frame.function)
+        holds = guards.check(frame.locals, _function(frame))
         times.append(time.perf_counter() - start)
         if not holds:
             return None

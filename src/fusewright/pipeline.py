@@ -28,7 +28,7 @@ from fusewright.ir.text import print_schedule
 from fusewright.ir.text_lines import print_kernel
 from fusewright.ir.verify import verify_program, verify_schedule
 from fusewright.ir.verify_lines import verify_lines
-from fusewright.kernels import KernelSet, define_kernels
+from fusewright.kernels import KernelLanguage, KernelSet, define_kernels
 from fusewright.logs import log_text
 from fusewright.lower import calling_order, lower
 from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record, Training
@@ -40,25 +40,33 @@ from fusewright.wrapper import emit_python, generate_lines, peak_bytes, plan_mem
 
 
 def compile_graph(
-    graph_module: fx.GraphModule, example_inputs: Sequence[Any], context: CompileContext
+    graph_module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    context: CompileContext,
+    language: KernelLanguage | None = None,
 ) -> CompiledGraph:
     """Compile a torch-level graph; the result takes the graph's inputs and returns a tuple.
+
+    `language`: what kernels are written in; LLVM IR by default.
 
     Where an input requires grad, and gradients are on, the results have a history as in eager,
     whose backward is compiled when it is first run.
     """
     if needs_gradients(example_inputs):
-        return _compile_training(graph_module, example_inputs, context)
+        return _compile_training(graph_module, example_inputs, context, language)
 
     with context.stage("aot"):  # Torch calls become functional ATen operators.
         graph = trace_inference(graph_module, example_inputs, context)
 
-    compiled = compile_aten(graph, context)
+    compiled = compile_aten(graph, context, language)
     return replace(compiled, run=with_results(graph, compiled.run))
 
 
 def _compile_training(
-    graph_module: fx.GraphModule, example_inputs: Sequence[Any], context: CompileContext
+    graph_module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    context: CompileContext,
+    language: KernelLanguage | None,
 ) -> CompiledGraph:
     """Compile the forward half of a graph now, the backward half when it is first run."""
     with context.stage("aot"):
@@ -72,7 +80,7 @@ def _compile_training(
         backward_context = CompileContext(options=context.options)
         try:
             with COLLECTOR_PAUSE:
-                training.backward = compile_aten(partition.backward, backward_context)
+                training.backward = compile_aten(partition.backward, backward_context, language)
         except Exception as error:
             failure = stage_failure(error, backward_context, partition.backward.graph)
             if context.options.strict:
@@ -81,12 +89,14 @@ def _compile_training(
             return interpreter(partition.backward)
         return training.backward.run
 
-    compiled = compile_aten(partition.forward, context)
+    compiled = compile_aten(partition.forward, context, language)
     run = with_gradients(partition, compiled.run, compile_backward)
     return replace(compiled, run=run, training=training)
 
 
-def compile_aten(graph: AtenGraph, context: CompileContext) -> CompiledGraph:
+def compile_aten(
+    graph: AtenGraph, context: CompileContext, language: KernelLanguage | None = None
+) -> CompiledGraph:
     """Compile a functional ATen graph; the result takes a list of its inputs, and gives its
     outputs.
     """
@@ -105,7 +115,7 @@ def compile_aten(graph: AtenGraph, context: CompileContext) -> CompiledGraph:
         log_text("loops", lambda: print_schedule(schedule, origins=True))
 
     with context.stage("kernels"):  # Equal groups become one kernel's source.
-        kernels = define_kernels(schedule, context)
+        kernels = define_kernels(schedule, context, language)
         log_text("kernels", lambda: "\n".join(map(print_kernel, kernels.definitions)))
 
     with context.stage("wrapper"):  # Allocations, launches and frees around the kernels.

@@ -11,10 +11,13 @@ from typing import Any
 from torch import fx
 
 from fusewright.aot import has_symbols
+from fusewright.backends.registry import Backend
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.errors import BackendCompilerFailed
+from fusewright.kernels import KernelLanguage
 from fusewright.pipeline import compile_graph, stage_failure, warn_of_eager
+from fusewright.runtime.targets import register_loader
 
 
 def fusewright(
@@ -36,11 +39,41 @@ def fusewright(
 
     Raises: TypeError for unknown options, BackendCompilerFailed under `strict`.
     """
+    return _compile(module, example_inputs, options, mode, None)
+
+
+def kernel_backend(language: KernelLanguage) -> Backend:
+    """A backend that does what `fusewright` does, with kernels written in another language.
+
+    ValueError: there is another language of this name.
+    """
+    register_loader(language.name, language.load)
+
+    def backend(
+        module: fx.GraphModule,
+        example_inputs: Sequence[Any],
+        *,
+        options: dict[str, Any] | None = None,
+        mode: str | None = None,
+    ) -> Callable[..., Any]:
+        return _compile(module, example_inputs, options, mode, language)
+
+    return backend
+
+
+def _compile(
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    options: dict[str, Any] | None,
+    mode: str | None,
+    language: KernelLanguage | None,
+) -> Callable[..., Any]:
+    """The compiled graph, or under a warning the graph itself."""
     if mode not in (None, "default"):
         raise ValueError(f"mode {mode!r} is not known to fusewright; it has 'default'")
     context = CompileContext(options=Options.from_user(options))
     try:
-        return compile_graph(module, _examples(module, example_inputs), context)
+        return compile_graph(module, _examples(module, example_inputs), context, language)
     except Exception as error:
         failure = stage_failure(error, context, module.graph)
         if context.options.strict:

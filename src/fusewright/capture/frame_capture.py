@@ -110,7 +110,7 @@ class Capture:
         """Where capture stopped, None when it reached the end."""
         return self.result if isinstance(self.result, GraphBreak) else None
 
-    def finish(self, compiled: Callable[..., Any]) -> types.FunctionType:
+    def finish(self, compiled: Callable[..., Any] | None) -> types.FunctionType:
         """The function that runs in place of the captured one; it calls `compiled` with the
         graph's inputs. With a graph break it returns a continuation there.
 
@@ -134,9 +134,11 @@ class Capture:
         self.machine.release()
         return function
 
-    def _write(self, compiled: Callable[..., Any]) -> types.CodeType:
+    def _write(self, compiled: Callable[..., Any] | None) -> types.CodeType:
         """The new function's code."""
-        graph = None if self.is_empty else guarding_modes(self.graph_module.graph, compiled)
+        graph = None
+        if compiled is not None and not self.is_empty:
+            graph = guarding_modes(self.graph_module.graph, compiled)
         effects = Effects(graph, self.outputs, self.writes, self.modes)
         match self.result:
             case GraphBreak(interruption=interruption):

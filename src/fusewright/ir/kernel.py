@@ -33,6 +33,8 @@ class Kernel:
     """Hash of `source`."""
 
     device: str
+    """Names the loader of its language: `cpu` for LLVM IR."""
+
     source: str
     """LLVM IR or Triton source, without comments about origins."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusewright.context import CompileContext
@@ -13,10 +14,31 @@ from fusewright.ir.canonical import (
     structural_key,
 )
 from fusewright.ir.group import Group, Schedule
-from fusewright.ir.index import Index
+from fusewright.ir.index import Index, Symbol
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.kernels import llvm
-from fusewright.runtime.llvm_engine import CpuTarget, cpu_target
+from fusewright.kernels.llvm import Work
+from fusewright.runtime.cpu import load_kernels
+from fusewright.runtime.llvm_engine import cpu_target
+from fusewright.runtime.targets import Loader
+
+__all__ = ["KernelLanguage", "KernelSet", "Work", "define_kernels"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLanguage:
+    """What kernels are written in."""
+
+    name: str
+    """Begins the names of kernels, and leads generated modules to `load`."""
+
+    write: Callable[[Group, Sequence[str], Sequence[Symbol]], tuple[str, Work]]
+    """The source for a group under canonical names, whose arguments are the tensors of these names
+    and then these sizes; and how much work a launch is.
+    """
+
+    load: Loader
+    """Makes kernels of sources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +52,17 @@ class KernelSet:
     """By the place of the group among the schedule's steps."""
 
 
-def define_kernels(schedule: Schedule, context: CompileContext) -> KernelSet:
-    """Write each structure of group once, and say how each group launches it."""
-    target = cpu_target(context.options.kernel_target)
-    written: dict[str, tuple[Kernel, llvm.Work]] = {}
+def define_kernels(
+    schedule: Schedule, context: CompileContext, language: KernelLanguage | None = None
+) -> KernelSet:
+    """Write each structure of group once, and say how each group launches it. `language`: LLVM IR
+    for this machine by default.
+    """
+    if language is None:
+        target = cpu_target(context.options.kernel_target)
+        write = functools.partial(llvm.write, target=target)
+        language = KernelLanguage(name="cpu", write=write, load=load_kernels)
+    written: dict[str, tuple[Kernel, Work]] = {}
     launches: dict[int, Launch] = {}
     for position, step in enumerate(schedule.steps):
         if not isinstance(step, Group):
@@ -41,27 +70,23 @@ def define_kernels(schedule: Schedule, context: CompileContext) -> KernelSet:
         names = canonical_names(step)
         key = structural_key(step, names)
         if key not in written:
-            written[key] = _define(step, names, key, target)
+            written[key] = _define(step, names, key, language)
         kernel, work = written[key]
         launches[position] = _launch(kernel, names, work)
     return KernelSet(definitions=tuple(kernel for kernel, _ in written.values()), launches=launches)
 
 
 def _define(
-    group: Group, names: CanonicalNames, key: str, target: CpuTarget
-) -> tuple[Kernel, llvm.Work]:
+    group: Group, names: CanonicalNames, key: str, language: KernelLanguage
+) -> tuple[Kernel, Work]:
     """The kernel of a structure first met in `group`."""
     sizes = tuple(canonical for canonical, _ in names.sizes)
-    source, work = llvm.write(
-        canonical_group(group, names),
-        [argument.name for argument in names.arguments],
-        sizes,
-        target,
-    )
+    tensors = [argument.name for argument in names.arguments]
+    source, work = language.write(canonical_group(group, names), tensors, sizes)
     kernel = Kernel(
-        name=f"cpu_{group.name}_{key[:8]}",
+        name=f"{language.name}_{group.name}_{key[:8]}",
         key=key,
-        device="cpu",
+        device=language.name,
         source=source,
         arguments=names.arguments,
         sizes=tuple(str(symbol) for symbol in sizes),
@@ -70,7 +95,7 @@ def _define(
     return kernel, work
 
 
-def _launch(kernel: Kernel, names: CanonicalNames, work: llvm.Work) -> Launch:
+def _launch(kernel: Kernel, names: CanonicalNames, work: Work) -> Launch:
     """One call, with this group's buffers and sizes."""
     own: dict[object, Index] = {canonical: symbol.index for canonical, symbol in names.sizes}
     return Launch(

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from fusewright.runtime.cpu import KernelSource, load_kernels
+from fusewright.runtime.cpu import KernelSource
+from fusewright.runtime.targets import load_kernels
 
 __all__ = [
     "Input",

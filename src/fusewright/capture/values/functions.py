@@ -389,6 +389,7 @@ def function_name(function: Any) -> str:
         or getattr(function, "__name__", None)
         or repr(function)
     )
+    name = str(name).removeprefix("_VariableFunctionsClass.")  # where torch keeps its functions
     owner = getattr(function, "__objclass__", None)
     module = getattr(function, "__module__", None)
     if owner is not None:

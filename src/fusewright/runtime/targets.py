@@ -1,0 +1,34 @@
+"""Loaders of kernels by the language that they are written in: what a generated module calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from fusewright.runtime import cpu
+from fusewright.runtime.cpu import KernelSource
+
+Loader = Callable[[Mapping[str, KernelSource]], tuple[Callable[..., Any], ...]]
+"""Makes kernels of sources by name, in order. A kernel takes its tensors, its sizes, the units of
+work of the launch, and the fewest of them worth a thread of their own.
+"""
+
+_LOADERS: Final[dict[str, Loader]] = {"cpu": cpu.load_kernels}
+
+
+def register_loader(name: str, loader: Loader) -> None:
+    """Load kernels of a language by `loader`. ValueError: there is another one for it."""
+    if _LOADERS.setdefault(name, loader) is not loader:
+        raise ValueError(f"kernels of {name!r} have a loader already")
+
+
+def load_kernels(sources: Mapping[str, KernelSource]) -> tuple[Callable[..., Any], ...]:
+    """The kernels of a generated module, which are all of one language."""
+    (language,) = {source.device for source in sources.values()}
+    loader = _LOADERS.get(language)
+    if loader is None:
+        raise RuntimeError(
+            f"kernels of {language!r} have no loader in this process: import the package that "
+            "registers it"
+        )
+    return loader(sources)

@@ -1,0 +1,81 @@
+"""The examples for authors of backends: short, right, and as the documentation shows them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fusewright
+from examples.backends import counting, loop_operations, python_kernels
+from fusewright.backends.torch_dynamo import kernel_backend
+from fusewright.errors import BackendCompilerFailed
+from fusewright.kernels import KernelLanguage
+from fusewright.runtime.targets import load_kernels
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "examples" / "backends"
+PAGE = (ROOT / "docs" / "writing-a-backend.md").read_text()
+MODEL = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Softmax(-1), torch.nn.Linear(8, 3))
+X = torch.randn(5, 4)
+
+
+@pytest.mark.parametrize("name", ["counting", "loop_operations", "python_kernels"])
+def test_a_model(name: str) -> None:
+    compiled = fusewright.compile(MODEL, backend=name, fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(X), MODEL(X))
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("[a-z]*.py")), ids=lambda path: path.name)
+def test_examples_are_short_and_documented(path: Path) -> None:
+    assert path.read_text().count("\n") < 80
+    assert path.name in PAGE
+
+
+def test_counting_torch_calls() -> None:
+    counting.calls.clear()
+    compiled = fusewright.compile(lambda x: torch.relu(x + 1) + 2, backend="counting")
+    compiled(X)
+    compiled(X)
+    assert counting.calls == {"add": 4, "relu": 2}
+
+
+def test_counting_operations_of_loops() -> None:
+    loop_operations.programs.clear()
+    with torch.no_grad():
+        fusewright.compile(lambda x: torch.relu(x) + 1, backend="loop_operations")(X)
+    ((text, found),) = loop_operations.programs
+    assert "maximum" in text and found == {"buf0": 2}
+
+
+def test_what_an_emitter_refuses_runs_eagerly() -> None:
+    def f(x: Any) -> Any:
+        return torch.lgamma(x)
+
+    with torch.no_grad(), pytest.warns(RuntimeWarning, match="Python kernels do not know"):
+        assert torch.equal(fusewright.compile(f, backend="python_kernels")(X), torch.lgamma(X))
+    with torch.no_grad(), pytest.raises(BackendCompilerFailed, match="Python kernels do not know"):
+        fusewright.compile(f, backend="python_kernels", options={"strict": True})(X)
+
+
+def test_loaders_have_one_name_each() -> None:
+    other = KernelLanguage(name="python", write=python_kernels.write, load=lambda sources: ())
+    kernel_backend(python_kernels.language)  # the same again is no error
+    with pytest.raises(ValueError, match="'python' have a loader"):
+        kernel_backend(other)
+    source = fusewright.runtime.cpu.KernelSource(
+        device="no such", key="", tensors=0, sizes=0, text=""
+    )
+    with pytest.raises(RuntimeError, match="'no such' have no loader"):
+        load_kernels({"k": source})
+
+
+def test_the_programs_on_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.S)
+    assert len(blocks) == 2
+    exec("\n".join(blocks), {})
+    assert "relu" in capsys.readouterr().out
