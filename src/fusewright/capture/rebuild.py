@@ -161,6 +161,15 @@ def _reachable(roots: Iterable[Value]) -> Iterator[Value]:
             pending.extend(reversed(value.parts()))
 
 
+def _written(writes: Sequence[Write]) -> Iterator[Value]:
+    """The values that are written, and those that make up the new content of containers."""
+    for write in writes:
+        if isinstance(write.value, Value):
+            yield write.value
+        elif write.value is None and isinstance(write.owner, Value):
+            yield from write.owner.parts()
+
+
 def _is_changed(value: Value) -> bool:
     return bool(getattr(value, "changed", False) or getattr(value, "written", None))
 
@@ -178,6 +187,8 @@ class FunctionWriter:
         self._sources: dict[Source, str] = {}
         self._uses: dict[Source, int] = {}
         self._unfilled: list[Value] = []
+        self._completing: set[int] = set()
+        """The containers that are being made for an iterator over them."""
         self._outputs: dict[int, str] = {}
         self._alive: list[Value] = []
         self._count = 0
@@ -192,12 +203,16 @@ class FunctionWriter:
         return self.assemble()
 
     def begin(self, effects: Effects, kept: Iterable[Value]) -> None:
-        """Call the graph, make or find all objects that are written or kept, and make the changes.
-
-        From here on `value` pushes a kept object as it was before them.
+        """Call the graph, find the existing objects, make the changes to them, and then the new
+        objects that are kept, since iterators among these look at the content of others.
         """
         if effects.compiled is not None:
             self._call_graph(effects.compiled, effects.outputs)
+        changed = [write.owner for write in effects.writes if isinstance(write.owner, Value)]
+        for value in _reachable([*kept, *changed, *_written(effects.writes)]):
+            if value.source is not None:
+                self.value(value)
+                self.code.pop()
         for write in effects.writes:
             if isinstance(write.owner, Value):
                 self._prepare(write.owner)
@@ -206,10 +221,10 @@ class FunctionWriter:
             if write.value is None and write.name is None:
                 for part in write.owner.parts():
                     self._prepare(part)
-        for value in kept:
-            self._prepare(value)
         for write in effects.writes:
             self._replay(write)
+        for value in kept:
+            self._prepare(value)
         for function, arguments in effects.modes:
             self.call(function, [functools.partial(self.constant, item) for item in arguments])
             self.code.pop()
@@ -253,6 +268,13 @@ class FunctionWriter:
         self.code.pop()
         while self._unfilled:
             self._fill(self._unfilled.pop())
+
+    def complete(self, value: Value) -> None:
+        if id(value) in self._completing:
+            raise NotConstant(value)
+        self._completing.add(id(value))
+        self._prepare(value)
+        self._completing.discard(id(value))
 
     # -- Rebuilder -------------------------------------------------------------------------------
 

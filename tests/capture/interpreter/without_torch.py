@@ -33,8 +33,12 @@ class Anything(type):
         setattr(cls, name, made)
         return made
 
-    def __call__(cls, *arguments: Any, **keywords: Any) -> None:
-        """As a function it returns None."""
+    def __call__(cls, *arguments: Any, **keywords: Any) -> Any:
+        """As a function it returns nothing of interest."""
+        return Anything("result", (), {})
+
+    def __bool__(cls) -> bool:
+        return False
 
     def __iter__(cls) -> Iterator[Any]:
         return iter(())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fusewright.capture.handlers import (
     builtins,
     containers,
+    iterators,
     library,
     numpy_functions,
     polyfills,
@@ -18,6 +19,7 @@ __all__ = [
     "builtins",
     "containers",
     "handles",
+    "iterators",
     "library",
     "numpy_functions",
     "polyfill",

@@ -13,9 +13,8 @@ from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Va
 from fusewright.capture.values.classes import ClassValue, SuperValue
 from fusewright.capture.values.constant import ConstantValue, boolean
 from fusewright.capture.values.functions import BuiltinValue, FunctionValue, MethodValue
-from fusewright.capture.values.iterators import GeneratorValue, IteratorValue
 from fusewright.capture.values.objects import ExceptionValue, ObjectValue
-from fusewright.capture.values.sequences import ListValue, SequenceValue, SliceValue
+from fusewright.capture.values.sequences import ListValue, SliceValue
 from fusewright.capture.values.tensors import TensorMethodValue, TensorValue
 
 PURE.update({
@@ -284,99 +283,6 @@ def to_number(
 @handles(abs)
 def absolute(interpreter: Interpreter, value: Value) -> Value:
     return interpreter.unary("abs", value)
-
-
-@handles(iter)
-def iterate(interpreter: Interpreter, value: Value, *sentinel: Value) -> Any:
-    if sentinel:
-        return DECLINED
-    return interpreter.iterate(value)
-
-
-@handles(next)
-def next_item(interpreter: Interpreter, iterator: Value, *default: Value) -> Value:
-    item = interpreter.next(iterator)
-    if item is not None:
-        return item
-    if default:
-        return default[0]
-    if isinstance(iterator, GeneratorValue):
-        iterator.stop(interpreter)
-    interpreter.raise_error(StopIteration)
-
-
-@handles(enumerate)
-def enumerated(interpreter: Interpreter, iterable: Value, start: Value | None = None) -> Value:
-    iterator = interpreter.iterate(iterable)
-    position = [0 if start is None else start.constant()]
-
-    def advance(interpreter: Interpreter) -> Value | None:
-        item = interpreter.next(iterator)
-        if item is None:
-            return None
-        position[0] += 1
-        return interpreter.new_tuple([ConstantValue(position[0] - 1), item])
-
-    return IteratorValue(advance, enumerate)
-
-
-@handles(zip)
-def zipped(interpreter: Interpreter, *iterables: Value, strict: Value | None = None) -> Value:
-    iterators = [interpreter.iterate(iterable) for iterable in iterables]
-    is_strict = strict is not None and interpreter.truth(strict)
-
-    def advance(interpreter: Interpreter) -> Value | None:
-        found: list[Value] = []
-        for index, iterator in enumerate(iterators):
-            item = interpreter.next(iterator)
-            if item is None:
-                if is_strict and (index or any(interpreter.next(other) for other in iterators[1:])):
-                    interpreter.raise_error(ValueError, "zip() arguments have different lengths")
-                return None
-            found.append(item)
-        return interpreter.new_tuple(found) if found else None
-
-    return IteratorValue(advance, zip)
-
-
-@handles(map)
-def mapped(interpreter: Interpreter, function: Value, *iterables: Value) -> Value:
-    rows = zipped(interpreter, *iterables)
-
-    def advance(interpreter: Interpreter) -> Value | None:
-        row = interpreter.next(rows)
-        return None if row is None else interpreter.call(function, list(interpreter.items(row)))
-
-    return IteratorValue(advance, map)
-
-
-@handles(filter)
-def filtered(interpreter: Interpreter, function: Value, iterable: Value) -> Value:
-    iterator = interpreter.iterate(iterable)
-    keeps_true = isinstance(function, ConstantValue) and function.value is None
-
-    def advance(interpreter: Interpreter) -> Value | None:
-        while (item := interpreter.next(iterator)) is not None:
-            verdict = item if keeps_true else interpreter.call(function, [item])
-            if interpreter.truth(verdict):
-                return item
-        return None
-
-    return IteratorValue(advance, filter)
-
-
-@handles(reversed)
-def reverse(interpreter: Interpreter, value: Value) -> Value:
-    if isinstance(value, SequenceValue):
-        return IteratorValue.over(list(reversed(value.items(interpreter))))
-    method = interpreter.special(value, "__reversed__")
-    if method is not None and not isinstance(value, ConstantValue):
-        return interpreter.call(method, [])
-    if isinstance(value, ConstantValue):
-        return interpreter.iterate(interpreter.new(list(reversed(value.value))))
-    count = interpreter.length(value)
-    items = [interpreter.get_item(value, ConstantValue(index)) for index in range(count)]
-    return IteratorValue.over(list(reversed(items)))
 
 
 @handles(sorted)

@@ -12,7 +12,6 @@ from fusewright.capture.handlers.registry import DECLINED, handles
 from fusewright.capture.interpreter.operators import sequence_item
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.constant import ConstantValue, boolean
-from fusewright.capture.values.iterators import IteratorValue
 from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.sets import SetValue
@@ -121,11 +120,6 @@ def _set_of(interpreter: Interpreter, cls: type, members: list[Value]) -> SetVal
 
 
 # -- sequences ------------------------------------------------------------------------------------
-
-
-@handles(list.__iter__, tuple.__iter__)
-def iterate_sequence(interpreter: Interpreter, value: SequenceValue) -> Value:
-    return IteratorValue.over(value.items(interpreter))
 
 
 @handles(list.__len__, tuple.__len__)
@@ -469,16 +463,6 @@ def items(interpreter: Interpreter, mapping: Any) -> Value:
     return DictViewValue(mapping, "items")
 
 
-@handles(dict.__iter__, collections.OrderedDict.__iter__)
-def iterate_mapping(interpreter: Interpreter, mapping: Any) -> Value:
-    return IteratorValue.over(mapping.keys(interpreter))
-
-
-@handles(dict.__reversed__, collections.OrderedDict.__reversed__)
-def reverse_mapping(interpreter: Interpreter, mapping: Any) -> Value:
-    return IteratorValue.over(mapping.keys(interpreter)[::-1])
-
-
 @handles(dict.__len__)
 def mapping_length(interpreter: Interpreter, mapping: Any) -> Value:
     return ConstantValue(mapping.size(interpreter))
@@ -528,11 +512,6 @@ def _view_methods(name: str) -> list[Any]:
         *(type(getattr(collections.OrderedDict(), kind)()) for kind in DictViewValue.TYPES),
     ]
     return [getattr(view, name) for view in views if hasattr(view, name)]
-
-
-@handles(*_view_methods("__iter__"))
-def iterate_view(interpreter: Interpreter, view: DictViewValue) -> Value:
-    return IteratorValue.over(view.items(interpreter))
 
 
 @handles(*_view_methods("__len__"))
@@ -592,11 +571,6 @@ def update_set_in_place(interpreter: Interpreter, target: SetValue, other: Value
 @handles(set.copy, frozenset.copy)
 def copy_set(interpreter: Interpreter, value: SetValue) -> Value:
     return _set_of(interpreter, value.cls, list(value.members.values()))
-
-
-@handles(set.__iter__, frozenset.__iter__)
-def iterate_set(interpreter: Interpreter, value: SetValue) -> Value:
-    return IteratorValue.over(list(value.members.values()))
 
 
 @handles(set.__len__, frozenset.__len__)

@@ -15,7 +15,7 @@ from typing import Any
 
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, handles
-from fusewright.capture.values.base import MISSING, Interpreter, TracedError, Value
+from fusewright.capture.values.base import MISSING, Interpreter, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import (
@@ -24,7 +24,7 @@ from fusewright.capture.values.functions import (
     MethodValue,
     PartialValue,
 )
-from fusewright.capture.values.iterators import GENERATOR, GeneratorValue, IteratorValue
+from fusewright.capture.values.iterators import IteratorValue
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.objects import ObjectValue
 from fusewright.capture.values.sequences import ListValue, TupleValue
@@ -161,89 +161,7 @@ def is_dataclass(interpreter: Interpreter, value: Value) -> Value:
     return ConstantValue(dataclasses.is_dataclass(cls))
 
 
-# -- generators and iterators ---------------------------------------------------------------------
-
-
-@handles(GENERATOR.__next__)
-def generator_next(interpreter: Interpreter, generator: GeneratorValue) -> Value:
-    return generator_send(interpreter, generator, ConstantValue(None))
-
-
-@handles(GENERATOR.__iter__)
-def generator_iter(interpreter: Interpreter, generator: GeneratorValue) -> Value:
-    return generator
-
-
-@handles(GENERATOR.send)
-def generator_send(interpreter: Interpreter, generator: GeneratorValue, sent: Value) -> Value:
-    item = generator.frame.resume(sent)
-    return generator.stop(interpreter) if item is None else item  # type: ignore[no-any-return]
-
-
-@handles(GENERATOR.throw)
-def generator_throw(
-    interpreter: Interpreter, generator: GeneratorValue, raised: Value, *rest: Value
-) -> Value:
-    value = rest[0] if rest and isinstance(raised, ClassValue) else raised
-    if isinstance(value, ClassValue):
-        value = interpreter.call(value, [])
-    item = generator.frame.throw(TracedError(value))
-    return generator.stop(interpreter) if item is None else item  # type: ignore[no-any-return]
-
-
-@handles(GENERATOR.close)
-def generator_close(interpreter: Interpreter, generator: GeneratorValue) -> None:
-    generator.frame.close()
-
-
-@handles(itertools.chain)
-def chain(interpreter: Interpreter, *iterables: Value) -> Value:
-    return _chained(IteratorValue.over(iterables))
-
-
-@handles(vars(itertools.chain)["from_iterable"])
-def chain_from_iterable(interpreter: Interpreter, cls: Value, iterables: Value) -> Value:
-    return _chained(interpreter.iterate(iterables))
-
-
-def _chained(outer: Value) -> Value:
-    inner: list[Value] = []
-
-    def advance(interpreter: Interpreter) -> Value | None:
-        while True:
-            if not inner:
-                iterable = interpreter.next(outer)
-                if iterable is None:
-                    return None
-                inner.append(interpreter.iterate(iterable))
-            item = interpreter.next(inner[0])
-            if item is not None:
-                return item
-            inner.clear()
-
-    return IteratorValue(advance, itertools.chain)
-
-
-@handles(itertools.repeat)
-def repeat(interpreter: Interpreter, item: Value, times: Value | None = None) -> Value:
-    left = [None if times is None else times.constant()]
-
-    def advance(interpreter: Interpreter) -> Value | None:
-        if left[0] is not None:
-            if left[0] <= 0:
-                return None
-            left[0] -= 1
-        return item
-
-    return IteratorValue(advance, itertools.repeat)
-
-
-@handles(itertools.count)
-def count(interpreter: Interpreter, start: Value | None = None, step: Value | None = None) -> Value:
-    numbers = itertools.count(
-        0 if start is None else start.constant(), 1 if step is None else step.constant()
-    )
-    return IteratorValue(lambda interpreter: ConstantValue(next(numbers)), itertools.count)
+# -- itertools ------------------------------------------------------------------------------------
 
 
 def _combinations(function: Any) -> Any:
@@ -264,28 +182,6 @@ def _combinations(function: Any) -> Any:
 
 for _function in (itertools.product, itertools.combinations, itertools.permutations):
     handles(_function)(_combinations(_function))
-
-
-@handles(itertools.islice)
-def slice_iterator(interpreter: Interpreter, iterable: Value, *bounds: Value) -> Value:
-    span = slice(*[bound.constant() for bound in bounds])
-    wanted = iter(
-        range(span.start or 0, (1 << 62) if span.stop is None else span.stop, span.step or 1)
-    )
-    iterator = interpreter.iterate(iterable)
-    position = [0]
-
-    def advance(interpreter: Interpreter) -> Value | None:
-        target = next(wanted, None)
-        item = None
-        while target is not None and position[0] <= target:
-            item = interpreter.next(iterator)
-            position[0] += 1
-            if item is None:
-                return None
-        return item
-
-    return IteratorValue(advance, itertools.islice)
 
 
 # -- named tuples, copy ---------------------------------------------------------------------------

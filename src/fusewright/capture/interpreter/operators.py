@@ -13,7 +13,12 @@ from fusewright.capture import reasons
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import SCALAR_TYPES, ConstantValue, boolean
-from fusewright.capture.values.iterators import GeneratorValue, IteratorValue
+from fusewright.capture.values.iterators import (
+    SEQUENCE_ITERATOR,
+    GeneratorValue,
+    IteratorValue,
+    iterator_at,
+)
 from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.sets import SetValue
@@ -245,14 +250,19 @@ def iterate(machine: Interpreter, value: Value) -> Value:
         case IteratorValue() | GeneratorValue():
             return value
         case SequenceValue() if value.cls in PLAIN_SEQUENCES:
-            return IteratorValue.over(value.items(machine), type(iter(value.cls())))
+            return IteratorValue.over_sequence(value)
         case ConstantValue():
             constant = value.value
             try:
                 iterator = iter(constant)
             except TypeError as error:
                 machine.raise_error(TypeError, *error.args)
-            return IteratorValue(lambda machine: _next_constant(machine, iterator), type(iterator))
+            return IteratorValue.of_container(
+                value,
+                lambda machine, position: _next_constant(machine, iterator),
+                type(iterator),
+                iterator_at,
+            )
         case TensorValue():
             if value.fake.dim() == 0:
                 machine.raise_error(TypeError, "iteration over a 0-d tensor")
@@ -262,17 +272,16 @@ def iterate(machine: Interpreter, value: Value) -> Value:
     if method is not None:
         return machine.call(method, [])
     if machine.special(value, "__getitem__") is not None:
-        position = iter(range(1 << 62))
 
-        def advance(machine: Any) -> Value | None:
+        def item(machine: Interpreter, position: int) -> Value | None:
             try:
-                return get_item(machine, value, machine.new(next(position)))
+                return get_item(machine, value, machine.new(position))
             except TracedError as error:
-                if issubclass(error.value.python_type(), IndexError):
+                if issubclass(error.value.python_type(), IndexError | StopIteration):
                     return None
                 raise
 
-        return IteratorValue(advance)
+        return IteratorValue.of_container(value, item, SEQUENCE_ITERATOR, iterator_at)
     machine.raise_error(TypeError, f"{value.python_type().__name__!r} object is not iterable")
 
 

@@ -51,6 +51,9 @@ class Rebuilder(Protocol):
     def value(self, value: Value) -> None:
         """Push the object of another value, made once however often it is asked for."""
 
+    def complete(self, value: Value) -> None:
+        """Make the object of a value and give it its content, for who looks at that at once."""
+
     def build(self, kind: str, items: Sequence[Value]) -> None:
         """Push a new "tuple", "list" or "set" of the objects of `items`."""
 

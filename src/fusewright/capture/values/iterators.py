@@ -4,65 +4,182 @@ generators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn
 
-from fusewright.capture.values.base import Interpreter, Rebuilder, TracedError, Value
+from fusewright.capture.values.base import (
+    Interpreter,
+    NotConstant,
+    Rebuilder,
+    TracedError,
+    Value,
+)
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.objects import ExceptionValue
+from fusewright.capture.values.sequences import SequenceValue, sequence_base
 
 LIST_ITERATOR: Final[type] = type(iter([]))
+SEQUENCE_ITERATOR: Final[type] = type(iter(type("_", (), {"__getitem__": None})()))
+"""Of objects that have items at indices and no `__iter__`."""
+
 GENERATOR: Final[type] = type(_ for _ in ())
 
 
-class IteratorValue(Value):
-    """An iterator made while tracing. `advance` gives the next item, or None at the end."""
+Remaking = tuple[Callable[..., Any], Sequence[Value]]
+"""A function known now and what it is called with: the result is an iterator as it is now."""
 
-    __slots__ = ("_advance", "cls")
+
+class IteratorValue(Value):
+    """An iterator made while tracing, at its present position."""
+
+    __slots__ = ("_advance", "_remake", "cls", "finished")
 
     def __init__(
-        self, advance: Callable[[Interpreter], Value | None], cls: type = LIST_ITERATOR
+        self,
+        advance: Callable[[Interpreter], Value | None],
+        cls: type = LIST_ITERATOR,
+        remake: Callable[[], Remaking] | None = None,
     ) -> None:
+        """`advance` gives the next item, or None at the end, and is not called again then.
+
+        `remake` says how generated code makes the iterator again at the position where it is.
+        """
         super().__init__(None)
         self._advance = advance
+        self._remake = remake
         self.cls = cls
+        self.finished = False
 
     @classmethod
-    def over(cls, items: Sequence[Value], kind: type = LIST_ITERATOR) -> SequenceIteratorValue:
-        """An iterator over values that are all at hand."""
-        return SequenceIteratorValue(items, kind)
+    def over(cls, items: Sequence[Value], kind: type = LIST_ITERATOR) -> IteratorValue:
+        """An iterator over values that are all at hand; the sequence may grow meanwhile."""
+        position = 0
+
+        def advance(interpreter: Interpreter) -> Value | None:
+            nonlocal position
+            position += 1
+            return items[position - 1] if position <= len(items) else None
+
+        return cls(advance, kind, lambda: (rest_of, items[position:]))
+
+    @classmethod
+    def of_container(
+        cls,
+        container: Value,
+        item: Callable[[Interpreter, int], Value | None],
+        kind: type,
+        restore: Callable[[Any, int], Any],
+    ) -> IteratorValue:
+        """An iterator that holds on to its container and counts: `item` gives the item at a
+        position or None behind the last, `restore` makes the iterator at a position for real.
+        """
+        position = 0
+
+        def advance(interpreter: Interpreter) -> Value | None:
+            nonlocal position
+            found = item(interpreter, position)
+            position += found is not None
+            return found
+
+        return cls(advance, kind, lambda: (restore, [container, ConstantValue(position)]))
+
+    @classmethod
+    def over_sequence(cls, sequence: SequenceValue) -> IteratorValue:
+        """An iterator over a list, tuple or deque, which may grow meanwhile."""
+
+        def item(interpreter: Interpreter, position: int) -> Value | None:
+            return sequence.item(interpreter, position) if position < sequence.size else None
+
+        kind = type(iter(sequence_base(sequence.cls)()))
+        return cls.of_container(sequence, item, kind, iterator_at)
 
     def python_type(self) -> type:
         return self.cls
 
     def advance(self, interpreter: Interpreter) -> Value | None:
         """The next item, or None at the end."""
-        return self._advance(interpreter)
-
-
-class SequenceIteratorValue(IteratorValue):
-    """An iterator over a list of values; the list may grow meanwhile, as in Python."""
-
-    __slots__ = ("items", "position")
-
-    def __init__(self, items: Sequence[Value], kind: type = LIST_ITERATOR) -> None:
-        super().__init__(self._take, kind)
-        self.items = items
-        self.position = 0
-
-    def _take(self, interpreter: Interpreter) -> Value | None:
-        if self.position >= len(self.items):
+        if self.finished:
             return None
-        item = self.items[self.position]
-        self.position += 1
+        item = self._advance(interpreter)
+        self.finished = item is None
         return item
 
+    def _remade(self) -> Remaking:
+        if self.finished:
+            return (rest_of, ())
+        if self._remake is None:
+            raise NotConstant(self)
+        return self._remake()
+
     def parts(self) -> Sequence[Value]:
-        return self.items[self.position :]
+        return () if self._remake is None else self._remade()[1]
 
     def rebuild(self, code: Rebuilder) -> None:
-        rest = self.items[self.position :]
-        code.call(iter, [lambda: code.build("list", rest)])
+        function, operands = self._remade()
+        for operand in operands:
+            code.complete(operand)
+        code.call(function, operands)
+
+
+# -- called by generated code: iterators at a position --------------------------------------------
+
+
+def rest_of(*items: Any) -> Iterator[Any]:
+    """An iterator over the items that are left."""
+    return iter(items)
+
+
+def iterator_at(iterable: Any, position: int) -> Iterator[Any]:
+    """`iter(iterable)` after `position` items. Methods that a subclass overrides are left out."""
+    own = next((cls for cls in _ITERABLES if isinstance(iterable, cls)), type(iterable))
+    return _moved(own.__iter__(iterable) if hasattr(own, "__iter__") else iter(iterable), position)
+
+
+def reverse_iterator_at(iterable: Any, position: int) -> Iterator[Any]:
+    """`reversed(iterable)` after `position` items."""
+    iterator = reversed(iterable)
+    for _ in range(position):
+        next(iterator)
+    return iterator
+
+
+def list_reverse_iterator_at(items: list[Any], index: int) -> Iterator[Any]:
+    """An iterator backwards over a list, at an index of the list."""
+    iterator = list.__reversed__(items)
+    iterator.__setstate__(index)  # type: ignore[attr-defined]
+    return iterator
+
+
+_ITERABLES: Final = (list, tuple, dict, str, bytes, set, frozenset)
+
+
+def _moved(iterator: Any, position: int) -> Iterator[Any]:
+    """A new iterator, moved on."""
+    if hasattr(iterator, "__setstate__"):
+        iterator.__setstate__(position)
+    else:
+        for _ in range(position):
+            next(iterator)
+    return iterator  # type: ignore[no-any-return]
+
+
+def cycle_again(iterator: Iterator[Any], *saved: Any) -> Iterator[Any]:
+    """`itertools.cycle` in its first round, after the items saved."""
+    again = itertools.cycle(itertools.chain(saved, iterator))
+    for _ in saved:
+        next(again)
+    return again
+
+
+def zip_strictly(*iterators: Iterator[Any]) -> Iterator[Any]:
+    """`zip` of iterables that must be of equal length."""
+    return zip(*iterators, strict=True)
+
+
+def chain_again(outer: Iterator[Any], *active: Iterator[Any]) -> Iterator[Any]:
+    """`itertools.chain` in the middle of one of its iterables, the others still in `outer`."""
+    return itertools.chain(*active, itertools.chain.from_iterable(outer))
 
 
 class GeneratorValue(Value):

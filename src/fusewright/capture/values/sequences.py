@@ -19,6 +19,11 @@ def plain_length(object: Any) -> int:
     return list.__len__(object) if isinstance(object, list) else tuple.__len__(object)
 
 
+def sequence_base(cls: type) -> type[Any]:
+    """The built-in class whose methods read a sequence past those of a subclass."""
+    return next(base for base in (tuple, list) if issubclass(cls, base))
+
+
 class SequenceValue(ObjectValue):
     """What lists and tuples share: items in order. Those of an existing sequence are wrapped when
     they are read.

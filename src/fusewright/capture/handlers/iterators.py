@@ -1,0 +1,446 @@
+"""What iterators mean: `iter`, `next`, those of the built-in containers, `zip` and its like, the
+iterators of itertools that are written in C, and generators.
+
+Each says how it is made again at its present position, so that it outlives a graph break.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from typing import Any, Final
+
+from fusewright.capture.handlers.registry import DECLINED, handles
+from fusewright.capture.values.base import Interpreter, TracedError, Value
+from fusewright.capture.values.classes import ClassValue
+from fusewright.capture.values.constant import NONE, ConstantValue
+from fusewright.capture.values.iterators import (
+    GENERATOR,
+    GeneratorValue,
+    IteratorValue,
+    Remaking,
+    chain_again,
+    cycle_again,
+    iterator_at,
+    list_reverse_iterator_at,
+    rest_of,
+    reverse_iterator_at,
+    zip_strictly,
+)
+from fusewright.capture.values.mappings import DictViewValue
+from fusewright.capture.values.sequences import ListValue, SequenceValue
+from fusewright.capture.values.sets import SetValue
+
+# -- iter, next -----------------------------------------------------------------------------------
+
+
+@handles(iter)
+def iterate(interpreter: Interpreter, value: Value, *sentinel: Value) -> Value:
+    if not sentinel:
+        return interpreter.iterate(value)
+    (last,) = sentinel
+
+    def advance(interpreter: Interpreter) -> Value | None:
+        try:
+            item = interpreter.call(value, [])
+        except TracedError as error:
+            if issubclass(error.value.python_type(), StopIteration):
+                return None
+            raise
+        return None if interpreter.equal(item, last) else item
+
+    return IteratorValue(advance, type(iter(int, 1)), lambda: (iter, [value, last]))
+
+
+@handles(next)
+def next_item(interpreter: Interpreter, iterator: Value, *default: Value) -> Value:
+    item = interpreter.next(iterator)
+    if item is not None:
+        return item
+    if default:
+        return default[0]
+    if isinstance(iterator, GeneratorValue):
+        iterator.stop(interpreter)
+    interpreter.raise_error(StopIteration)
+
+
+# -- iterators of iterators -----------------------------------------------------------------------
+
+
+@handles(enumerate)
+def enumerated(interpreter: Interpreter, iterable: Value, start: Value | None = None) -> Value:
+    iterator = interpreter.iterate(iterable)
+    number = 0 if start is None else start.constant()
+
+    def advance(interpreter: Interpreter) -> Value | None:
+        nonlocal number
+        item = interpreter.next(iterator)
+        if item is None:
+            return None
+        number += 1
+        return interpreter.new_tuple([ConstantValue(number - 1), item])
+
+    return IteratorValue(advance, enumerate, lambda: (enumerate, [iterator, ConstantValue(number)]))
+
+
+@handles(zip)
+def zipped(interpreter: Interpreter, *iterables: Value, strict: Value | None = None) -> Value:
+    iterators = [interpreter.iterate(iterable) for iterable in iterables]
+    is_strict = strict is not None and interpreter.truth(strict)
+
+    def advance(interpreter: Interpreter) -> Value | None:
+        found: list[Value] = []
+        for iterator in iterators:
+            item = interpreter.next(iterator)
+            if item is None:
+                if is_strict:
+                    _check_equally_long(interpreter, iterators, len(found))
+                return None
+            found.append(item)
+        return interpreter.new_tuple(found) if found else None
+
+    return IteratorValue(advance, zip, lambda: (zip_strictly if is_strict else zip, iterators))
+
+
+def _check_equally_long(interpreter: Interpreter, iterators: list[Value], ended: int) -> None:
+    """Raise when not all iterators are at their end as the one at index `ended` is."""
+    others = "argument 1" if ended < 2 else f"arguments 1-{ended}"
+    if ended:
+        interpreter.raise_error(ValueError, f"zip() argument {ended + 1} is shorter than {others}")
+    for index, iterator in enumerate(iterators[1:], start=1):
+        if interpreter.next(iterator) is not None:
+            others = "argument 1" if index < 2 else f"arguments 1-{index}"
+            interpreter.raise_error(
+                ValueError, f"zip() argument {index + 1} is longer than {others}"
+            )
+
+
+@handles(map)
+def mapped(interpreter: Interpreter, function: Value, *iterables: Value) -> Value:
+    iterators = [interpreter.iterate(iterable) for iterable in iterables]
+
+    def advance(interpreter: Interpreter) -> Value | None:
+        found: list[Value] = []
+        for iterator in iterators:
+            item = interpreter.next(iterator)
+            if item is None:
+                return None
+            found.append(item)
+        return interpreter.call(function, found)
+
+    return IteratorValue(advance, map, lambda: (map, [function, *iterators]))
+
+
+@handles(filter)
+def filtered(interpreter: Interpreter, function: Value, iterable: Value) -> Value:
+    return _kept(interpreter, function, iterable, filter, wanted=True)
+
+
+@handles(itertools.filterfalse)
+def filtered_false(interpreter: Interpreter, function: Value, iterable: Value) -> Value:
+    return _kept(interpreter, function, iterable, itertools.filterfalse, wanted=False)
+
+
+def _kept(
+    interpreter: Interpreter, function: Value, iterable: Value, kind: type, *, wanted: bool
+) -> Value:
+    """The items for which a function's answer, or their own truth, is as wanted."""
+    iterator = interpreter.iterate(iterable)
+    asks_item = isinstance(function, ConstantValue) and function.value is None
+
+    def advance(interpreter: Interpreter) -> Value | None:
+        while (item := interpreter.next(iterator)) is not None:
+            answer = item if asks_item else interpreter.call(function, [item])
+            if interpreter.truth(answer) is wanted:
+                return item
+        return None
+
+    return IteratorValue(advance, kind, lambda: (kind, [function, iterator]))
+
+
+@handles(reversed)
+def reverse(interpreter: Interpreter, value: Value) -> Value:
+    if isinstance(value, ConstantValue):
+        return _reversed_sequence(interpreter, value)
+    method = interpreter.special(value, "__reversed__")
+    if method is not None:
+        return interpreter.call(method, [])
+    return _reversed_sequence(interpreter, value)
+
+
+@handles(list.__reversed__)
+def reverse_list(interpreter: Interpreter, value: ListValue) -> Value:
+    index = value.size - 1
+
+    def advance(interpreter: Interpreter) -> Value | None:
+        nonlocal index
+        if not 0 <= index < value.size:
+            return None
+        index -= 1
+        return value.item(interpreter, index + 1)
+
+    kind = type(reversed([]))
+    return IteratorValue(
+        advance, kind, lambda: (list_reverse_iterator_at, [value, ConstantValue(index)])
+    )
+
+
+def _reversed_sequence(interpreter: Interpreter, value: Value) -> Value:
+    """An iterator backwards over what has a length and items at indices."""
+    kind: type = reversed
+    if isinstance(value, ConstantValue):
+        try:
+            kind = type(reversed(value.value))
+        except TypeError as error:
+            interpreter.raise_error(TypeError, *error.args)
+    size = interpreter.length(value)
+
+    def item(interpreter: Interpreter, position: int) -> Value | None:
+        if position >= size:
+            return None
+        return interpreter.get_item(value, ConstantValue(size - 1 - position))
+
+    return IteratorValue.of_container(value, item, kind, reverse_iterator_at)
+
+
+# -- the built-in containers ----------------------------------------------------------------------
+
+
+@handles(list.__iter__, tuple.__iter__, collections.deque.__iter__)
+def iterate_sequence(interpreter: Interpreter, value: Value) -> Any:
+    return IteratorValue.over_sequence(value) if isinstance(value, SequenceValue) else DECLINED
+
+
+@handles(dict.__iter__, collections.OrderedDict.__iter__)
+def iterate_mapping(interpreter: Interpreter, mapping: Any) -> Value:
+    return _over_mapping(interpreter, mapping, mapping, mapping.keys(interpreter), iter)
+
+
+@handles(dict.__reversed__, collections.OrderedDict.__reversed__)
+def reverse_mapping(interpreter: Interpreter, mapping: Any) -> Value:
+    return _over_mapping(interpreter, mapping, mapping, mapping.keys(interpreter), reversed)
+
+
+_VIEWS: Final = [
+    type(getattr(mapping, kind)())
+    for mapping in ({}, collections.OrderedDict())
+    for kind in DictViewValue.TYPES
+]
+
+
+@handles(*[cls.__iter__ for cls in _VIEWS])
+def iterate_view(interpreter: Interpreter, view: DictViewValue) -> Value:
+    return _over_mapping(interpreter, view, view.mapping, view.items(interpreter), iter)
+
+
+@handles(*[cls.__reversed__ for cls in _VIEWS])
+def reverse_view(interpreter: Interpreter, view: DictViewValue) -> Value:
+    return _over_mapping(interpreter, view, view.mapping, view.items(interpreter), reversed)
+
+
+def _over_mapping(
+    interpreter: Interpreter, container: Value, mapping: Any, found: list[Value], direction: Any
+) -> Value:
+    """An iterator over a dict or a view of it, which must keep its size meanwhile."""
+    size = len(found)
+    items = found[::-1] if direction is reversed else list(found)
+
+    def item(interpreter: Interpreter, position: int) -> Value | None:
+        if mapping.size(interpreter) != size:
+            interpreter.raise_error(RuntimeError, "dictionary changed size during iteration")
+        return items[position] if position < size else None
+
+    example = {} if container is mapping else getattr({}, container.kind)()
+    restore = reverse_iterator_at if direction is reversed else iterator_at
+    return IteratorValue.of_container(container, item, type(direction(example)), restore)
+
+
+@handles(set.__iter__, frozenset.__iter__)
+def iterate_set(interpreter: Interpreter, value: SetValue) -> Value:
+    items = list(value.members.values())
+    position = 0
+
+    def advance(interpreter: Interpreter) -> Value | None:
+        nonlocal position
+        if len(value.members) != len(items):
+            interpreter.raise_error(RuntimeError, "Set changed size during iteration")
+        position += 1
+        return items[position - 1] if position <= len(items) else None
+
+    # Made again it holds what is left: an equal set need not have its members in the same order.
+    return IteratorValue(advance, type(iter(set())), lambda: (rest_of, items[position:]))
+
+
+# -- itertools ------------------------------------------------------------------------------------
+
+
+@handles(itertools.chain)
+def chain(interpreter: Interpreter, *iterables: Value) -> Value:
+    return _chained(IteratorValue.over(iterables))
+
+
+@handles(vars(itertools.chain)["from_iterable"])
+def chain_from_iterable(interpreter: Interpreter, cls: Value, iterables: Value) -> Value:
+    return _chained(interpreter.iterate(iterables))
+
+
+def _chained(outer: Value) -> Value:
+    active: list[Value] = []
+
+    def advance(interpreter: Interpreter) -> Value | None:
+        while True:
+            if not active:
+                iterable = interpreter.next(outer)
+                if iterable is None:
+                    return None
+                active.append(interpreter.iterate(iterable))
+            item = interpreter.next(active[0])
+            if item is not None:
+                return item
+            active.clear()
+
+    return IteratorValue(advance, itertools.chain, lambda: (chain_again, [outer, *active]))
+
+
+@handles(itertools.repeat)
+def repeat(interpreter: Interpreter, object: Value, times: Value | None = None) -> Value:
+    left = None if times is None else max(times.constant(), 0)
+
+    def advance(interpreter: Interpreter) -> Value | None:
+        nonlocal left
+        if left == 0:
+            return None
+        left = left and left - 1
+        return object
+
+    def remake() -> Remaking:
+        return itertools.repeat, [object] if left is None else [object, ConstantValue(left)]
+
+    return IteratorValue(advance, itertools.repeat, remake)
+
+
+@handles(itertools.count)
+def count(interpreter: Interpreter, start: Value | None = None, step: Value | None = None) -> Value:
+    number: Value = ConstantValue(0) if start is None else start
+    by: Value = ConstantValue(1) if step is None else step
+
+    def advance(interpreter: Interpreter) -> Value | None:
+        nonlocal number
+        found, number = number, interpreter.binary("add", number, by)
+        return found
+
+    return IteratorValue(advance, itertools.count, lambda: (itertools.count, [number, by]))
+
+
+@handles(itertools.cycle)
+def cycle(interpreter: Interpreter, iterable: Value) -> Value:
+    iterator = interpreter.iterate(iterable)
+    saved: list[Value] = []
+    position = -1
+    """Where in `saved` a further round is; -1 in the first, which reads the iterator."""
+
+    def advance(interpreter: Interpreter) -> Value | None:
+        nonlocal position
+        if position < 0:
+            item = interpreter.next(iterator)
+            if item is not None:
+                saved.append(item)
+                return item
+        if not saved:
+            return None
+        position = max(position, 0)
+        found = saved[position]
+        position = (position + 1) % len(saved)
+        return found
+
+    def remake() -> Remaking:
+        if position < 0:
+            return cycle_again, [iterator, *saved]
+        return itertools.cycle, [interpreter.new_tuple(saved[position:] + saved[:position])]
+
+    return IteratorValue(advance, itertools.cycle, remake)
+
+
+@handles(itertools.islice)
+def slice_iterator(interpreter: Interpreter, iterable: Value, *bounds: Value) -> Value:
+    span = slice(*[bound.constant() for bound in bounds])
+    start, stop, step = span.start or 0, span.stop, span.step or 1
+    iterator = interpreter.iterate(iterable)
+    position = 0
+
+    def advance(interpreter: Interpreter) -> Value | None:
+        nonlocal position, start
+        target = start if stop is None else min(start, stop)
+        while position < target:
+            position += 1
+            if interpreter.next(iterator) is None:
+                return None
+        if stop is not None and start >= stop:
+            return None
+        position, start = position + 1, start + step
+        return interpreter.next(iterator)
+
+    def remake() -> Remaking:
+        end = None if stop is None else max(stop - position, 0)
+        first = start - position if stop is None else min(start - position, stop - position)
+        rest = [ConstantValue(item) for item in (max(first, 0), end, step)]
+        return itertools.islice, [iterator, *rest]
+
+    return IteratorValue(advance, itertools.islice, remake)
+
+
+# -- iterators written in C -----------------------------------------------------------------------
+
+ITERATORS = (
+    *(type(iter(made)) for made in ([], (), {}, set(), "", b"", range(0), {}.values(), {}.items())),
+    *(type(reversed(made)) for made in ([], {}, {}.values(), {}.items())),
+    *(zip, map, filter, enumerate, reversed, type(iter(int, 0)), type(iter(collections.deque()))),
+)
+"""The classes of iterators that are written in C, but for those of itertools."""
+
+_ITERTOOLS = [cls for cls in vars(itertools).values() if hasattr(cls, "__next__")]
+
+
+@handles(*[cls.__next__ for cls in (*ITERATORS, *_ITERTOOLS)])
+def iterator_next(interpreter: Interpreter, iterator: Value) -> Any:
+    return next_item(interpreter, iterator) if isinstance(iterator, IteratorValue) else DECLINED
+
+
+@handles(*[cls.__iter__ for cls in (*ITERATORS, *_ITERTOOLS)])
+def iterator_itself(interpreter: Interpreter, iterator: Value) -> Value:
+    return iterator
+
+
+# -- generators -----------------------------------------------------------------------------------
+
+
+@handles(GENERATOR.__next__)
+def generator_next(interpreter: Interpreter, generator: GeneratorValue) -> Value:
+    return generator_send(interpreter, generator, NONE)
+
+
+@handles(GENERATOR.__iter__)
+def generator_iter(interpreter: Interpreter, generator: GeneratorValue) -> Value:
+    return generator
+
+
+@handles(GENERATOR.send)
+def generator_send(interpreter: Interpreter, generator: GeneratorValue, sent: Value) -> Value:
+    item = generator.frame.resume(sent)
+    return generator.stop(interpreter) if item is None else item  # type: ignore[no-any-return]
+
+
+@handles(GENERATOR.throw)
+def generator_throw(
+    interpreter: Interpreter, generator: GeneratorValue, raised: Value, *rest: Value
+) -> Value:
+    value = rest[0] if rest and isinstance(raised, ClassValue) else raised
+    if isinstance(value, ClassValue):
+        value = interpreter.call(value, [])
+    item = generator.frame.throw(TracedError(value))
+    return generator.stop(interpreter) if item is None else item  # type: ignore[no-any-return]
+
+
+@handles(GENERATOR.close)
+def generator_close(interpreter: Interpreter, generator: GeneratorValue) -> None:
+    generator.frame.close()
