@@ -767,7 +767,7 @@ def test_branches_on_python_values(flag: bool) -> None:
 
 
 def test_without_tensors_there_is_no_graph() -> None:
-    check(no_tensors, 3, graphs=1)
+    check(no_tensors, 3, graphs=0)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (0, 3), (2, 0), (2, 3, 4)])

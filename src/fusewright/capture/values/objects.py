@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
-from fusewright.capture.sources import AttributeSource, InstanceSource, Source
+from fusewright.capture.sources import AttributeSource, InstanceSource, ItemSource, Source
 from fusewright.capture.values.base import (
     MISSING,
     Interpreter,
@@ -247,38 +247,84 @@ def allocate_object(cls: type) -> Any:
     return object.__new__(cls)
 
 
+CHAIN: Final = ("__cause__", "__context__", "__suppress_context__")
+"""What links an exception to others."""
+
+
 class ExceptionValue(ObjectValue):
-    """An exception object of the traced program."""
+    """An exception object."""
 
     __slots__ = ("arguments",)
 
-    def __init__(self, cls: type, arguments: Sequence[Value], source: Source | None = None) -> None:
-        super().__init__(cls, source=source)
+    def __init__(
+        self,
+        cls: type,
+        arguments: Sequence[Value],
+        object: Any = MISSING,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(cls, object, source)
         self.arguments = list(arguments)
+
+    @classmethod
+    def existing(
+        cls, interpreter: Interpreter, error: BaseException, source: Source
+    ) -> ExceptionValue:
+        """The value of an exception that was raised for real."""
+        place = AttributeSource(source, "args")
+        interpreter.guard(GuardKind.LENGTH, place, len(error.args))
+        arguments = [
+            interpreter.wrap(item, ItemSource(place, index)) for index, item in enumerate(error.args)
+        ]
+        return cls(type(error), arguments, error, source)
 
     def slot(self, interpreter: Interpreter, name: str) -> Value:
         if name == "args":
             return interpreter.new_tuple(self.arguments)
-        if name in ("__cause__", "__context__", "__traceback__"):
-            return self.known.get(name) or interpreter.new(None)
-        if name == "value" and issubclass(self.cls, StopIteration):
-            return self.arguments[0] if self.arguments else interpreter.new(None)
+        if self.object is MISSING and name not in self.known:
+            if name in ("__cause__", "__context__", "__traceback__"):
+                return interpreter.new(None)
+            if name == "__suppress_context__":
+                return interpreter.new(False)
+            if name == "value" and issubclass(self.cls, StopIteration):
+                return self.arguments[0] if self.arguments else interpreter.new(None)
         return super().slot(interpreter, name)
+
+    def follow(self, handled: Value | None) -> None:
+        """Be raised while another exception is being handled."""
+        if handled is not None and handled is not self and self.object is MISSING:
+            self.known["__context__"] = handled
 
     def describe(self) -> str:
         arguments = ", ".join(argument.describe() for argument in self.arguments)
         return f"{self.cls.__name__}({arguments})"
 
     def to_python(self) -> Any:
+        if self.object is not MISSING:
+            return self.object
         if self.cls.__module__ != "builtins":
             raise NotConstant(self)
         return self.cls(*[argument.to_python() for argument in self.arguments])
 
+    def changes(self) -> dict[str, Any]:
+        chain = {name: self.known[name] for name in CHAIN if name in self.known}
+        return (chain if self.object is MISSING else {}) | super().changes()
+
     def parts(self) -> Sequence[Value]:
-        return [*self.arguments, *super().parts()]
+        if self.object is not MISSING:
+            return super().parts()
+        return [*self.arguments, *self.changes().values()]
 
     def rebuild(self, code: Rebuilder) -> None:
-        code.call(self.cls, self.arguments)
+        code.call(allocate_exception, [lambda: code.constant(self.cls), *self.arguments])
+
+
+def allocate_exception(cls: type[BaseException], *arguments: Any) -> BaseException:
+    """An exception with its arguments, the `__init__` of classes written in Python not run again."""
+    error = cls.__new__(cls, *arguments)
+    built_in = next(base for base in cls.__mro__ if base.__flags__ & IMMUTABLE_TYPE)
+    built_in.__init__(error, *arguments)  # type: ignore[misc]
+    return error
 
 
 class TracebackValue(Value):

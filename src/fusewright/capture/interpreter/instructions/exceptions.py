@@ -9,7 +9,7 @@ from fusewright.capture.interpreter.instructions.table import opcode
 from fusewright.capture.values.base import TracedError, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import ConstantValue, boolean
-from fusewright.capture.values.objects import ObjectValue, TracebackValue
+from fusewright.capture.values.objects import ExceptionValue, ObjectValue, TracebackValue
 
 
 @opcode("LOAD_ASSERTION_ERROR")
@@ -26,6 +26,8 @@ def raise_exception(frame: Frame, count: int) -> Value | None:
             machine.raise_error(RuntimeError, "No active exception to reraise")
         raise TracedError(machine.handled)
     raised = _exception(frame, frame.stack.pop(), "exceptions must derive from BaseException")
+    if isinstance(raised, ExceptionValue):
+        raised.follow(machine.handled)
     if cause is not None and isinstance(raised, ObjectValue):
         if not (isinstance(cause, ConstantValue) and cause.value is None):
             cause = _exception(frame, cause, "exception causes must derive from BaseException")
