@@ -1,5 +1,5 @@
-"""Random programs with graph breaks do what they do uncompiled: results, exceptions with their lines,
-what is printed, and what is left in objects.
+"""Random programs with graph breaks do what they do uncompiled: results, exceptions, lines,
+output, and what is left in objects.
 
 Thousands run by `python -m tests.capture.soundness.breaks`.
 """

@@ -29,7 +29,7 @@ def _show(value: Any) -> str:
 
 
 def _names(keys: Any) -> str:
-    return ", ".join(str(key) for key in keys) or "none"
+    return ", ".join(key if isinstance(key, str) else _show(key) for key in keys) or "none"
 
 
 Words = Callable[[Any], str]
@@ -84,4 +84,7 @@ def found_in_words(test: str, expected: Any, found: tuple[Any, ...]) -> str:
     """What a test was given instead: `found` holds the object, or nothing if none was there."""
     if not found:
         return "nothing there"
-    return _FOUND[test](expected, found[0])
+    try:
+        return _FOUND[test](expected, found[0])
+    except Exception:  # An object of another class than expected, or with a `__repr__` that raises.
+        return f"an object of {type(found[0])!r}"
