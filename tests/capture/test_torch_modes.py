@@ -100,7 +100,7 @@ def inference_mode(x: Any) -> Any:
     with torch.inference_mode():
         y = x * 2
         inside = torch.is_inference_mode_enabled()
-    return y.sum().is_inference(), inside, torch.is_inference_mode_enabled()
+    return y.sum(), inside, torch.is_inference_mode_enabled(), x.is_inference()
 
 
 @cases(G)

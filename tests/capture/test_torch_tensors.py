@@ -31,7 +31,7 @@ cases = Cases()
 def shape_attributes(x: Any) -> Any:
     return (
         x.shape, x.size(), x.size(1), x.size(dim=-1), x.dim(), x.ndim, x.ndimension(), x.numel(),
-        x.nelement(), x.stride(), x.stride(0), x.storage_offset(), len(x), x.itemsize, x.nbytes,
+        x.nelement(), x.stride(), x.stride(0), len(x), x.itemsize, x.nbytes,
         x.element_size(), x.is_contiguous(), x.is_contiguous(memory_format=torch.contiguous_format),
     )  # fmt: skip
 
@@ -85,7 +85,8 @@ def kinds(x: Any) -> Any:
         isinstance(x, torch.FloatTensor), isinstance(x, torch.LongTensor), x.__class__,
         torch.is_floating_point(x), torch.is_complex(x), torch.numel(x), hasattr(x, "shape"),
         hasattr(x, "nothing"), callable(x.add), torch.overrides.is_tensor_like(x),
-        torch.is_storage(x), torch.is_nonzero(torch.tensor(1)),
+        torch.is_storage(x), torch.is_nonzero(torch.tensor(1)), isinstance(x + 1, torch.FloatTensor),
+        isinstance(x.double(), torch.FloatTensor), isinstance(x * 2, torch.nn.Parameter),
     )  # fmt: skip
 
 

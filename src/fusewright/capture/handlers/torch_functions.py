@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from fusewright import torch_compat
+from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, PURE, handles, polyfill
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import MISSING, Interpreter, Value
+from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import FALSE, TRUE, boolean
 from fusewright.capture.values.modules import ModuleValue
 from fusewright.capture.values.tensors import TensorValue
@@ -38,12 +40,26 @@ def has_torch_function(interpreter: Interpreter, *arguments: Value) -> Value:
 
 @handles(torch.is_tensor)
 def is_tensor(interpreter: Interpreter, value: Value) -> Value:
-    return boolean(isinstance(value, TensorValue))
+    return interpreter.call_object(  # type: ignore[no-any-return]
+        isinstance, None, [value, ClassValue(torch.Tensor)], {}
+    )
 
 
 @handles(torch.overrides.is_tensor_like)
 def is_tensor_like(interpreter: Interpreter, value: Value) -> Value:
-    return boolean(isinstance(value, TensorValue))
+    if interpreter.truth(is_tensor(interpreter, value)):
+        return TRUE
+    overrides, _ = interpreter.class_attribute(value.python_type(), "__torch_function__")
+    return boolean(overrides is not MISSING)
+
+
+@handles(torch.Tensor.is_inference)
+def is_inference(interpreter: Interpreter, tensor: TensorValue) -> Value:
+    """Known of a tensor that exists; its dispatch keys, which a guard compares, say it too."""
+    if tensor.object is MISSING:
+        raise interpreter.unsupported(reasons.TENSOR_VALUE, operation="tensor.is_inference()")
+    assert tensor.fake is not None, "used, and so guarded"
+    return boolean(tensor.object.is_inference())
 
 
 @handles(torch.is_floating_point, torch.is_complex, torch.numel)

@@ -37,7 +37,7 @@ READS_MEMORY: Final = frozenset(
     {
         "numpy", "__array__", "__repr__", "__str__", "__dlpack__", "data_ptr", "untyped_storage",
         "storage", "apply_", "map_", "is_set_to", "__deepcopy__", "__reduce_ex__", "__hash__",
-        "share_memory_", "module_load", "is_shared", "is_pinned",
+        "share_memory_", "module_load", "is_shared", "is_pinned", "storage_offset", "_is_view",
     }
 )  # fmt: skip
 """Tensor methods that need the very tensor: its memory, its identity, its text."""
@@ -50,8 +50,8 @@ NEEDS_AUTOGRAD: Final = frozenset(
 METADATA_METHODS: Final = frozenset(
     {
         "size", "dim", "ndimension", "stride", "numel", "nelement", "is_contiguous", "__len__",
-        "is_floating_point", "is_complex", "element_size", "storage_offset", "get_device",
-        "is_signed", "is_conj", "is_neg", "is_inference", "is_same_size", "dense_dim", "dim_order",
+        "is_floating_point", "is_complex", "element_size", "get_device",
+        "is_signed", "is_conj", "is_neg", "is_same_size", "dense_dim", "dim_order",
     }
 )  # fmt: skip
 """Tensor methods that read metadata alone."""

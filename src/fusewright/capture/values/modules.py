@@ -34,10 +34,12 @@ class ModuleValue(ObjectValue):
 
     def changed_tables(self) -> bool:
         """Whether the traced program replaced or changed one of the tables themselves."""
-        return any(
-            name in self.written or getattr(self.known.get(name), "changed", False)
-            for name in TABLES
-        )
+        known, written = self.known, self.written
+        for name in TABLES:
+            table = known.get(name)
+            if name in written or (table is not None and getattr(table, "changed", False)):
+                return True
+        return False
 
     def _table_entry(self, interpreter: Interpreter, name: str) -> Value | None:
         dictionary = instance_dictionary(self.object) or {}
