@@ -30,6 +30,11 @@ class Options:
     kernel_target: str = "auto"
     """CPU features that kernels are compiled for: auto (this machine), avx2, avx512 or scalar."""
 
+    memory_budget: float = 1.0
+    """In training, the share of the bytes kept for backward that may be kept at most: below 1, as
+    much is computed again as that takes; 0 keeps as little as possible.
+    """
+
     recompile_limit: int = 8
     """How often one function may be compiled, for the guards that fail; then other calls of it run
     eagerly, or fail where that is an error.

@@ -11,8 +11,8 @@ from torch import fx
 
 from fusewright.aot import (
     AtenGraph,
-    default_partition,
     interpreter,
+    min_cut_rematerialization_partition,
     needs_gradients,
     trace_inference,
     trace_training,
@@ -72,7 +72,8 @@ def _compile_training(
     with context.stage("aot"):
         joint = trace_training(graph_module, example_inputs, context)
         with context.stage("partition"):
-            partition = default_partition(joint)
+            budget = context.options.memory_budget
+            partition = min_cut_rematerialization_partition(joint, budget)
 
     training = Training(saved_bytes=partition.saved_bytes)
 

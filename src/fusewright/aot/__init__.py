@@ -13,6 +13,7 @@ from fusewright.aot.graph import AtenGraph
 from fusewright.aot.interpret import interpreter
 from fusewright.aot.joint import JointGraph
 from fusewright.aot.partition import Partition, PartitionFunction, default_partition
+from fusewright.aot.rematerialization import min_cut_rematerialization_partition
 from fusewright.aot.runtime import with_results
 from fusewright.aot.trace import (
     COMPILER_DECOMPOSITIONS,
@@ -35,6 +36,7 @@ __all__ = [
     "default_partition",
     "has_symbols",
     "interpreter",
+    "min_cut_rematerialization_partition",
     "needs_gradients",
     "trace_inference",
     "trace_training",

@@ -152,7 +152,7 @@ def split(joint: JointGraph, halves: Halves, saved: Iterable[fx.Node]) -> Partit
         if node in reached and (node in wanted or node.op == "placeholder") and not _is_held(node)
     ]
     forward, places = _forward_graph(joint, halves, boundary)
-    nodes = [node for node in joint.graph.nodes if node in reached]
+    nodes = _late(joint, halves, reached)
     backward = _subgraph(nodes, [*boundary, *joint.tangent_nodes], gradients)
     return Partition(
         forward=forward,
@@ -165,6 +165,26 @@ def split(joint: JointGraph, halves: Halves, saved: Iterable[fx.Node]) -> Partit
         ),
         joint=joint,
     )
+
+
+def _late(joint: JointGraph, halves: Halves, reached: dict[fx.Node, None]) -> list[fx.Node]:
+    """The nodes `reached` in an order in which what is computed again is so where it is first read,
+    and does not take up memory before.
+    """
+    order: dict[fx.Node, None] = {}
+    positions = {node: index for index, node in enumerate(joint.graph.nodes)}
+    readers = [node for node in halves.backward if node in reached]
+    returned = [node for node in joint.outputs[joint.output_count :] if isinstance(node, fx.Node)]
+    for reader in (*readers, *returned):
+        missing: dict[fx.Node, None] = {}
+        stack = [reader]
+        while stack:
+            node = stack.pop()
+            if node in reached and node not in order and node not in missing:
+                missing[node] = None
+                stack.extend(node.all_input_nodes)
+        order.update((node, None) for node in sorted(missing, key=positions.__getitem__))
+    return list(order)
 
 
 def _is_held(node: fx.Node) -> bool:

@@ -1,0 +1,268 @@
+"""Chooses what to save for backward and what to compute again there, by a minimum cut.
+
+    forward:  mm = x @ w; gelu = gelu(mm); sin = sin(gelu)        saved: mm, sin
+    backward: needs mm, gelu and sin                        ->    computed again: gelu
+
+The joint graph's forward half becomes a flow network: each value is an edge whose capacity is what
+saving it costs, and flow runs from what cannot be computed again to what backward reads. The
+cheapest set of values that separates the two is a minimum cut (as in "Dynamic Tensor
+Rematerialization" and its successors; the formulation is that of Chen et al. and of the torch
+partitioner).
+
+What must not be computed again depends on the level: at first whatever would cost time, then less
+and less, as far as the memory budget demands. Random operators never are.
+"""
+
+from __future__ import annotations
+
+import bisect
+import operator
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright import torch_compat
+from fusewright.aot.functionalize import view_source
+from fusewright.aot.joint import JointGraph
+from fusewright.aot.minimum_cut import UNLIMITED, FlowNetwork
+from fusewright.aot.partition import (
+    Halves,
+    Partition,
+    byte_count,
+    find_halves,
+    saved_in_place_of,
+    split,
+)
+from fusewright.torch_compat import OpOverload
+
+aten = torch.ops.aten
+
+
+class Cost(IntEnum):
+    """What computing a value again costs, in steps of what a smaller budget allows."""
+
+    FREE = 0
+    """Nothing: backward's own kernels compute it on the way."""
+
+    MEMORY = 1
+    """It has to be written to memory, for a library call that reads it."""
+
+    REDUCTION = 2
+    """It is a reduction, or an operator whose cost is that of its memory."""
+
+    LIBRARY = 3
+    """It is a matrix product, a convolution or the like."""
+
+    FORBIDDEN = 4
+    """It would not give the same again."""
+
+
+POINTWISE = frozenset(
+    {
+        aten._to_copy.default,
+        aten.clone.default,
+        aten.expand.default,
+        aten.full.default,
+        aten.full_like.default,
+        aten.ones_like.default,
+        aten.zeros_like.default,
+        aten.arange.start_step,
+        aten.constant_pad_nd.default,
+        aten.slice_scatter.default,
+        aten.select_scatter.default,
+        aten.diagonal_scatter.default,
+        aten._unsafe_view.default,
+        aten.flip.default,
+        aten.tril.default,
+        aten.triu.default,
+        aten.masked_fill.Scalar,
+        aten.masked_fill.Tensor,
+    }
+)
+"""Computed element by element, though torch does not tag them so."""
+
+LIBRARY_CALLS = frozenset(
+    {
+        aten.mm.default,
+        aten.addmm.default,
+        aten.bmm.default,
+        aten.baddbmm.default,
+        aten.addmv.default,
+        aten.convolution.default,
+        aten._scaled_dot_product_flash_attention_for_cpu.default,
+        aten._scaled_dot_product_flash_attention.default,
+        aten._scaled_dot_product_efficient_attention.default,
+        aten._scaled_dot_product_cudnn_attention.default,
+        aten.sort.default,
+        aten.sort.stable,
+        aten.topk.default,
+    }
+)
+
+
+def min_cut_rematerialization_partition(joint: JointGraph, memory_budget: float = 1.0) -> Partition:
+    """Save as few bytes as possible without computing again what costs time.
+
+    `memory_budget`: between 0 and 1, the share of the bytes saved so that may be saved at most;
+    below 1, the first layers compute again what costs time too, as many as it takes. 0 saves as
+    little as possible.
+    """
+    if not 0 <= memory_budget <= 1:
+        raise ValueError(f"memory_budget is a share between 0 and 1, not {memory_budget}")
+    chooser = _Chooser(joint)
+    first = chooser.partition(_up_to(Cost.FREE))
+    allowed = memory_budget * first.saved_bytes
+    if first.saved_bytes <= allowed:
+        return first
+    for cost in (Cost.MEMORY, Cost.REDUCTION, Cost.LIBRARY):
+        partition = chooser.partition(_up_to(cost))
+        if partition.saved_bytes <= allowed:
+            return _fewest_layers(chooser, cost, allowed)
+    return partition
+
+
+Allowed = Callable[[int], Cost]
+"""By position of a node in the graph: the greatest cost at which it may be computed again."""
+
+
+def _up_to(cost: Cost) -> Allowed:
+    return lambda position: cost
+
+
+def _fewest_layers(chooser: _Chooser, cost: Cost, allowed: float) -> Partition:
+    """The partition that pays `cost` only for the first part of the graph, as short as possible."""
+
+    def partition(end: int) -> Partition:
+        return chooser.partition(lambda at: cost if at < end else Cost(cost - 1))
+
+    steps = max(len(chooser.positions) // 32, 1)
+    ends = range(0, len(chooser.positions) + steps, steps)
+    first = bisect.bisect_left(ends, True, key=lambda end: partition(end).saved_bytes <= allowed)
+    return partition(ends[min(first, len(ends) - 1)])
+
+
+class _Chooser:
+    """Makes partitions of one joint graph."""
+
+    def __init__(self, joint: JointGraph) -> None:
+        self.joint = joint
+        self.halves: Halves = find_halves(joint)
+        self.positions = {node: index for index, node in enumerate(self.halves.forward)}
+        self.read = self._read_by_backward()
+        self.needed = self._needed()
+        self.costs = {node: self._cost(node) for node in self.needed}
+        placeholders = list(joint.graph.find_nodes(op="placeholder"))
+        self.written = {placeholders[index] for index in joint.mutated_inputs}
+
+    def partition(self, allowed: Allowed) -> Partition:
+        """The partition that saves fewest bytes, computing again no node that costs more than
+        `allowed`.
+        """
+        return split(self.joint, self.halves, self._saved(allowed))
+
+    def _read_by_backward(self) -> set[fx.Node]:
+        """Values of the forward half that the backward half reads or returns."""
+        read = {value for node in self.halves.backward for value in node.all_input_nodes}
+        read.update(
+            node
+            for node in self.joint.outputs[self.joint.output_count :]
+            if isinstance(node, fx.Node)
+        )
+        return {node for node in read if node in self.positions}
+
+    def _needed(self) -> list[fx.Node]:
+        """What those are computed from, and they themselves, in order; constants left out."""
+        found: set[fx.Node] = set()
+        stack = list(self.read)
+        while stack:
+            node = stack.pop()
+            if node not in found and node.op != "get_attr":
+                found.add(node)
+                stack.extend(node.all_input_nodes)
+        return sorted(found, key=self.positions.__getitem__)
+
+    def _cost(self, node: fx.Node) -> Cost:
+        if node.op == "placeholder":
+            return Cost.FORBIDDEN
+        target = node.target
+        if target is operator.getitem or not isinstance(target, OpOverload):
+            return Cost.FREE  # that of its producer; numbers
+        if torch_compat.has_effect(target):
+            return Cost.FORBIDDEN
+        if torch_compat.is_view_operator(target):
+            return Cost.FREE
+        if target in LIBRARY_CALLS:
+            return Cost.LIBRARY
+        if not is_pointwise(target):
+            return Cost.REDUCTION
+        return Cost.MEMORY if self._is_read_from_memory(node) else Cost.FREE
+
+    def _is_read_from_memory(self, node: fx.Node) -> bool:
+        """Whether a library call of the backward half reads `node`, or a view of it."""
+        for user in node.users:
+            if view_source(user) is node and self._is_read_from_memory(user):
+                return True
+            if user in self.halves.backward and not is_fused(user):
+                return True
+        return False
+
+    def _price(self, node: fx.Node) -> int:
+        """What saving `node` costs; inputs are there anyway, unless they are written to."""
+        value = node.meta["val"]
+        if isinstance(value, (tuple, list)):
+            return UNLIMITED
+        if saved_in_place_of(node) is not node:
+            return UNLIMITED  # what it is a view of is saved
+        if node.op == "placeholder" and node not in self.written:
+            return 0
+        return byte_count(value)
+
+    def _saved(self, allowed: Allowed) -> list[fx.Node]:
+        """The values on the cheapest cut."""
+        network = FlowNetwork()
+        source, sink = network.vertex(), network.vertex()
+        entries = {node: network.vertex() for node in self.needed}
+        exits = {node: network.vertex() for node in self.needed}
+        for node in self.needed:
+            network.edge(entries[node], exits[node], self._price(node))
+            if self.costs[node] > allowed(self.positions[node]):
+                network.edge(source, entries[node], UNLIMITED)
+            if node in self.read:
+                network.edge(exits[node], sink, UNLIMITED)
+            for user in node.users:
+                if user in entries:
+                    network.edge(exits[node], entries[user], UNLIMITED)
+        near = network.source_side(source, sink)
+        return [node for node in self.needed if entries[node] in near and exits[node] not in near]
+
+
+def is_pointwise(target: OpOverload) -> bool:
+    """Whether an operator computes each element of its result on its own, from a few others."""
+    return torch.Tag.pointwise in target.tags or target in POINTWISE
+
+
+def is_fused(node: fx.Node) -> bool:
+    """Whether a kernel that computes `node` may compute what it reads on the way."""
+    target: Any = node.target
+    if not isinstance(target, OpOverload):
+        return True
+    return is_pointwise(target) or torch_compat.is_view_operator(target) or target in REDUCTIONS
+
+
+REDUCTIONS = frozenset(
+    {
+        aten.sum.default,
+        aten.sum.dim_IntList,
+        aten.mean.default,
+        aten.mean.dim,
+        aten.amax.default,
+        aten.amin.default,
+        aten.var_mean.correction,
+        aten._softmax_backward_data.default,
+        aten._log_softmax_backward_data.default,
+    }
+)
+"""Reductions that generated kernels do, reading values that other kernels would have written."""

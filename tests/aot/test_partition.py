@@ -1,0 +1,174 @@
+"""What is saved for backward and what is computed again."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_flow
+from torch import fx
+from torch.nn import functional as F
+
+from fusewright.aot import (
+    JointGraph,
+    Partition,
+    default_partition,
+    interpreter,
+    min_cut_rematerialization_partition,
+    trace_training,
+    with_gradients,
+)
+from fusewright.aot.minimum_cut import UNLIMITED, FlowNetwork
+from fusewright.context import CompileContext
+
+aten = torch.ops.aten
+
+
+def joint_of(program: Any, *inputs: Any) -> JointGraph:
+    return trace_training(fx.symbolic_trace(program), list(inputs), CompileContext())
+
+
+def operators(graph: fx.Graph) -> list[str]:
+    return [
+        str(node.target).split(".")[1]
+        for node in graph.nodes
+        if node.op == "call_function" and str(node.target).startswith("aten.")
+    ]
+
+
+def leaf(*size: int) -> torch.Tensor:
+    return torch.randn(size, dtype=torch.float64).requires_grad_()
+
+
+def check_gradients(program: Any, partition: Partition, *inputs: torch.Tensor) -> None:
+    run = with_gradients(
+        partition, interpreter(partition.forward), lambda: interpreter(partition.backward)
+    )
+    torch.manual_seed(0)
+    given = torch.autograd.grad(run(list(inputs)).sum(), inputs)
+    torch.manual_seed(0)
+    wanted = torch.autograd.grad(program(*inputs).sum(), inputs)
+    torch.testing.assert_close(given, wanted)
+
+
+# -- the cut --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_cut_is_as_cheap_as_the_flow_of_another_solver(seed: int) -> None:
+    draw = random.Random(seed)
+    count = draw.randint(2, 30)
+    capacities: dict[tuple[int, int], int] = {}
+    for _ in range(draw.randint(0, 120)):
+        tail, head = draw.randrange(count), draw.randrange(count)
+        if tail != head:
+            capacities[tail, head] = draw.choice([0, 1, 3, 10, 100])
+    network = FlowNetwork()
+    for _ in range(count):
+        network.vertex()
+    for (tail, head), capacity in capacities.items():
+        network.edge(tail, head, capacity)
+    near = network.source_side(0, count - 1)
+    assert 0 in near and count - 1 not in near
+    cut = sum(c for (tail, head), c in capacities.items() if tail in near and head not in near)
+    rows, columns = zip(*capacities, strict=True) if capacities else ((), ())
+    matrix = csr_array(
+        (list(capacities.values()), (rows, columns)), shape=(count, count), dtype="int32"
+    )
+    assert cut == maximum_flow(matrix, 0, count - 1).flow_value
+
+
+def test_there_may_be_no_cut() -> None:
+    network = FlowNetwork()
+    a, b = network.vertex(), network.vertex()
+    network.edge(a, b, UNLIMITED)
+    with pytest.raises(ValueError, match="no cut"):
+        network.source_side(a, b)
+
+
+def test_long_paths_need_no_recursion() -> None:
+    network = FlowNetwork()
+    vertices = [network.vertex() for _ in range(5000)]
+    for tail, head in zip(vertices, vertices[1:], strict=False):
+        network.edge(tail, head, 7 if tail != 4000 else 2)
+    assert network.source_side(0, 4999) == set(range(4001))
+
+
+# -- partitions -----------------------------------------------------------------------------------
+
+
+def pointwise_chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x @ w).sin().exp().cos()
+
+
+def test_the_default_saves_what_backward_reads() -> None:
+    joint = joint_of(pointwise_chain, leaf(4, 4), leaf(4, 4))
+    partition = default_partition(joint)
+    assert partition.saved_bytes == 2 * 4 * 4 * 8  # mm and exp; x and w are inputs
+    assert "exp" not in operators(partition.backward.graph)
+
+
+def test_pointwise_values_are_computed_again() -> None:
+    inputs = leaf(4, 4), leaf(4, 4)
+    partition = min_cut_rematerialization_partition(joint_of(pointwise_chain, *inputs))
+    assert partition.saved_bytes == 4 * 4 * 8  # mm
+    assert "exp" in operators(partition.backward.graph)
+    assert "mm" in operators(partition.forward.graph)
+    check_gradients(pointwise_chain, partition, *inputs)
+
+
+def test_what_a_library_call_reads_is_not_written_twice() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.gelu(x @ w) @ v
+
+    inputs = leaf(4, 5), leaf(5, 6), leaf(6, 7)
+    partition = min_cut_rematerialization_partition(joint_of(program, *inputs))
+    assert partition.saved_bytes == 2 * 4 * 6 * 8  # before and after gelu
+    smaller = min_cut_rematerialization_partition(joint_of(program, *inputs), 0.5)
+    assert smaller.saved_bytes == 4 * 6 * 8
+    check_gradients(program, smaller, *inputs)
+
+
+@pytest.mark.parametrize("budget", [0.75, 0.5, 0.25, 0.0])
+def test_budgets_are_kept_and_gradients_with_them(budget: float) -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        for _ in range(8):
+            x = F.layer_norm(F.gelu(x @ w), (6,)) + x
+        return x
+
+    inputs = leaf(4, 6), leaf(6, 6)
+    joint = joint_of(program, *inputs)
+    whole = min_cut_rematerialization_partition(joint)
+    partition = min_cut_rematerialization_partition(joint, budget)
+    assert partition.saved_bytes <= budget * whole.saved_bytes
+    check_gradients(program, partition, *inputs)
+
+
+def test_random_values_are_never_computed_again() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x.sin(), 0.5, True).exp()
+
+    x = leaf(64)
+    partition = min_cut_rematerialization_partition(joint_of(program, x), 0.0)
+    assert "bernoulli" in operators(partition.forward.graph)
+    assert "bernoulli" not in operators(partition.backward.graph)
+    check_gradients(program, partition, x)
+
+
+def test_a_budget_is_a_share() -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        min_cut_rematerialization_partition(joint_of(lambda x: x.sin(), leaf(2)), 2.0)
+
+
+def test_what_is_computed_again_stands_where_it_is_read() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return pointwise_chain(pointwise_chain(x, w), w)
+
+    partition = min_cut_rematerialization_partition(joint_of(program, leaf(4, 4), leaf(4, 4)))
+    names = operators(partition.backward.graph)
+    assert names.count("exp") == 2
+    last = len(names) - 1 - names[::-1].index("exp")
+    assert "mm" in names[:last]  # the second layer's gradient comes first
