@@ -12,6 +12,7 @@ NATIVE = "src/fusewright/native"
 SOURCES = (
     "module",
     "torch_library",
+    "torch_state",
     "tensor_access",
     "tensor_allocation",
     "cpu_kernel",

@@ -340,15 +340,52 @@ def thread_state_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
     )
 
 
-def state_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
-    """State of torch that a captured graph depends on, beside the dispatch state: name and cheap
-    reader.
-    """
-    readers: list[tuple[str, Callable[[], Any]]] = [
-        ("the default dtype", torch.get_default_dtype),
-        ("deterministic mode", torch._C._get_deterministic_algorithms),
-        ("the number of function modes", torch._C._len_torch_function_stack),
-    ]
+def _function_state() -> str:
+    if torch._C._is_torch_function_all_disabled():  # type: ignore[attr-defined]
+        return "off"
+    enabled = torch._C._is_torch_function_enabled()  # type: ignore[attr-defined]
+    return "on" if enabled else "off for subclasses"
+
+
+STATES: dict[str, tuple[str, Callable[[], Any]]] = {
+    "default_dtype": ("the default dtype", torch.get_default_dtype),
+    "deterministic_algorithms": (
+        "deterministic mode",
+        torch._C._get_deterministic_algorithms,
+    ),
+    "deterministic_warn_only": (
+        "whether deterministic mode only warns",
+        torch._C._get_deterministic_algorithms_warn_only,
+    ),
+    "deterministic_fill": (
+        "whether new tensors are filled",
+        torch._C._get_deterministic_fill_uninitialized_memory,  # type: ignore[attr-defined]
+    ),
+    "cuda_matmul_precision": (
+        "the precision of float32 matmul on CUDA",
+        functools.partial(torch._C._get_fp32_precision_getter, "cuda", "matmul"),  # type: ignore[attr-defined]
+    ),
+    "cpu_matmul_precision": (
+        "the precision of float32 matmul on the CPU",
+        functools.partial(torch._C._get_fp32_precision_getter, "mkldnn", "matmul"),  # type: ignore[attr-defined]
+    ),
+    "function_modes": (
+        "the number of function modes",
+        torch._C._len_torch_function_stack,
+    ),
+    "function_state": (
+        "how far __torch_function__ is on",
+        _function_state,
+    ),
+}
+"""State that every captured graph depends on, by the native floor's name of it: the name in words,
+and a reader for where the native floor has none.
+"""
+
+
+def mode_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
+    """State that graphs depend on while function modes or autocast are active: name and reader."""
+    readers: list[tuple[str, Callable[[], Any]]] = []
     for i in range(torch._C._len_torch_function_stack()):
         readers.append((f"function mode {i}", functools.partial(_function_mode, i)))
     if torch._C._is_any_autocast_enabled():  # type: ignore[attr-defined]

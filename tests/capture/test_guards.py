@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import collections
-import functools
+import contextlib
 import gc
 import math
 import sys
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
 from fusewright import native
+from fusewright.capture import guard_set
 from fusewright.capture.guard_set import GlobalState, GuardSet, build_guards
 from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.sources import (
@@ -467,14 +468,88 @@ def test_stores_of_specialised_code_are_seen() -> None:
 # -- global state --------------------------------------------------------------------------------
 
 
-def change_default_dtype() -> Any:
-    torch.set_default_dtype(torch.float64)
-    return functools.partial(torch.set_default_dtype, torch.float32)
+@contextlib.contextmanager
+def setting(write: Callable[[Any], None], changed: Any, usual: Any) -> Iterator[None]:
+    """A global switch of torch, changed and put back."""
+    write(changed)
+    try:
+        yield
+    finally:
+        write(usual)
 
 
-def change_deterministic() -> Any:
-    torch.use_deterministic_algorithms(True)
-    return functools.partial(torch.use_deterministic_algorithms, False)
+def warn_only(value: bool) -> None:
+    torch.use_deterministic_algorithms(value, warn_only=value)
+
+
+def fill(value: bool) -> None:
+    torch.utils.deterministic.fill_uninitialized_memory = value
+
+
+def precision(of: Any) -> Callable[[str], None]:
+    return lambda value: setattr(of, "fp32_precision", value)
+
+
+SWITCHES: dict[str, tuple[Any, str, str]] = {
+    "the default dtype": (
+        setting(torch.set_default_dtype, torch.float64, torch.float32),
+        "torch.float32",
+        "torch.float64",
+    ),
+    "deterministic mode": (
+        setting(torch.use_deterministic_algorithms, True, False),
+        "False",
+        "True",
+    ),
+    "whether new tensors are filled": (setting(fill, False, True), "True", "False"),
+    "the precision of float32 matmul on CUDA": (
+        setting(precision(torch.backends.cuda.matmul), "tf32", "none"),
+        "'none'",
+        "'tf32'",
+    ),
+    "the precision of float32 matmul on the CPU": (
+        setting(precision(torch.backends.mkldnn.matmul), "bf16", "none"),
+        "'none'",
+        "'bf16'",
+    ),
+    "the number of function modes": (torch.device("meta"), "0", "1"),
+    "how far __torch_function__ is on": (
+        torch._C.DisableTorchFunctionSubclass(),
+        "'on'",
+        "'off for subclasses'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_each_state_is_guarded_and_named(name: str) -> None:
+    context, expected, found = SWITCHES[name]
+    guards = build(Guard(GuardKind.GLOBAL_STATE, None))
+    assert holds(guards)
+    with context:
+        assert not holds(guards)
+        failure = guards.explain({}, f)
+    assert failure is not None
+    assert (failure.expression, failure.expected, failure.found) == (name, expected, found)
+    assert holds(guards)
+
+
+def test_deterministic_mode_that_only_warns_is_another() -> None:
+    with setting(torch.use_deterministic_algorithms, True, False):
+        guards = build(Guard(GuardKind.GLOBAL_STATE, None))
+        with setting(warn_only, True, False):
+            assert not holds(guards)
+
+
+def test_states_that_the_extension_cannot_read_are_asked_of_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guard_set, "torch_states", lambda: {})
+    guards = build(Guard(GuardKind.GLOBAL_STATE, None))
+    assert holds(guards)
+    with torch.device("meta"):
+        failure = guards.explain({}, f)
+    assert failure is not None and failure.expression == "the number of function modes"
 
 
 def test_global_state() -> None:
@@ -490,13 +565,6 @@ def test_global_state() -> None:
     ):
         with context:
             assert not holds(guards), context
-        assert holds(guards)
-    for change in (change_default_dtype, change_deterministic):
-        restore = change()
-        try:
-            assert not holds(guards)
-        finally:
-            restore()
         assert holds(guards)
     torch.func.vmap(lambda x: pytest.fail() if guards.check({}, f) else x)(torch.randn(2))
 
@@ -550,8 +618,7 @@ def test_explanations() -> None:
     guards = build(Guard(GuardKind.TENSOR, weight, layer.weight, location))
     other = torch.nn.Linear(4, 3)
     assert str(guards.explain({"x": other}, f)) == (
-        "x.weight.size(1): expected 2, found 4\n"
-        "  it matters at model.py:12  return x @ self.weight"
+        "x.weight.size(1): expected 2, found 4\n  it matters at model.py:12  return x @ self.weight"
     )
     table = guards.table().splitlines()
     assert table[0].split() == ["kind", "expression", "expected", "because", "of"]

@@ -29,9 +29,30 @@ from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.sources import Source, Step
 from fusewright.capture.tensor_pattern import TensorPattern
 from fusewright.errors import Location
-from fusewright.native import GuardProgram, dispatch_state
+from fusewright.native import GuardProgram, dispatch_state, torch_states
 
 Test = tuple[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StateReading:
+    """One state of torch as it was found."""
+
+    name: str
+    words: str
+    read: Callable[[], Any]
+    number: int
+    """As the native floor reads and compares it."""
+
+    value: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", self.read())
+
+    @property
+    def metadata(self) -> tuple[str, int]:
+        """The test's operand."""
+        return self.name, self.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +63,25 @@ class GlobalState:
     dispatch_state: tuple[int, int] | None
     """Inference mode, autocast, dispatch modes and functorch levels as torch's dispatcher sees
     them; None where that cannot be read, and `readings` say it."""
+    states: tuple[StateReading, ...]
+    """What the native floor reads."""
+
     readings: tuple[tuple[str, Callable[[], Any], Any], ...]
-    """Name, reader and value."""
+    """Name, reader and value of what it does not."""
 
     @classmethod
     def now(cls) -> GlobalState:
         """The state of the calling thread."""
-        state = dispatch_state()
-        readers = torch_compat.state_readers()
-        if state is None:
+        found = torch_states()
+        known = torch_compat.STATES
+        states = tuple(StateReading(name, *known[name], found[name]) for name in found)
+        readers = [reader for name, reader in known.items() if name not in found]
+        readers += torch_compat.mode_readers()
+        dispatch = dispatch_state()
+        if dispatch is None:
             readers += torch_compat.thread_state_readers()
         readings = tuple((name, read, read()) for name, read in readers)
-        return cls(torch.is_grad_enabled(), state, readings)
+        return cls(torch.is_grad_enabled(), dispatch, states, readings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +246,8 @@ class _TreeBuilder:
         self, node: _Node, guard: Guard, test: str, expected: Any, subject: Source | str
     ) -> None:
         """Put a test on a node. The type comes first: the other tests rely on it."""
-        operand = expected.metadata if isinstance(expected, TensorPattern) else expected
+        described = isinstance(expected, TensorPattern | StateReading)
+        operand = expected.metadata if described else expected
         check = Check(guard.kind, test, subject, _hold(test, expected), guard.location)
         position = 0 if test == "type" else len(node.tests)
         node.tests.insert(position, ((test, operand), check))
@@ -299,6 +328,8 @@ def _place_global_state(tree: _TreeBuilder, guard: Guard, state: GlobalState) ->
     if state.dispatch_state is not None:
         name = "inference mode, autocast, dispatch modes and functorch levels"
         tree.add(thread, guard, "dispatch_state", state.dispatch_state, name)
+    for reading in state.states:
+        tree.add(thread, guard, "state", reading, reading.words)
     for name, read, value in state.readings:
         test = (
             "equals"

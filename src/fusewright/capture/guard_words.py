@@ -51,6 +51,7 @@ _EXPECTED: dict[str, Words] = {
     "same": lambda value: "one object in both places",
     "distinct": lambda value: "an object given only once",
     "grad_mode": lambda value: "on" if value else "off",
+    "state": lambda reading: _show(reading.value),
     "dispatch_state": lambda value: "as when compiled",
 }
 
@@ -71,6 +72,7 @@ _FOUND: dict[str, Callable[[Any, Any], str]] = {
     "same": lambda expected, found: "two objects",
     "distinct": lambda expected, found: "an object given twice",
     "grad_mode": lambda expected, found: "off" if expected else "on",
+    "state": lambda expected, found: _show(expected.read()),
     "dispatch_state": lambda expected, found: "a change",
 }
 

@@ -29,6 +29,7 @@ from fusewright.native._extension import (
     dispatch_state,
     empty_strided_cpu,
     read_tensor,
+    torch_states,
 )
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "dtype_number",
     "empty_strided_cpu",
     "read_tensor",
+    "torch_states",
 ]
 
 _Parameters = ParamSpec("_Parameters")

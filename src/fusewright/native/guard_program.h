@@ -75,7 +75,8 @@ typedef struct {
 struct GuardTest {
     TestCheck check;
     PyObject *expected; /* an object, a weak reference to it, or bytes of what is compared */
-    Py_ssize_t number;  /* a length, or the group of a comparison between objects */
+    Py_ssize_t number;  /* a length, a state, or the group of a comparison between objects */
+    uint64_t word;      /* what a state should be */
     bool weak;          /* `expected` is a weak reference */
     Reads reads;
 };

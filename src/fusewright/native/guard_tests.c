@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "torch_state.h"
+
 /* The object that a test expects; NULL when it was held weakly and is gone. */
 static PyObject *expected_object(const GuardTest *test)
 {
@@ -172,6 +174,11 @@ static bool check_grad_mode(GuardTest *test, PyObject *Py_UNUSED(value), MetObje
     return torch_library.grad_mode_is_enabled() == (bool)test->number;
 }
 
+static bool check_state(GuardTest *test, PyObject *Py_UNUSED(value), MetObjects *Py_UNUSED(met))
+{
+    return torch_state_read((int)test->number) == test->word;
+}
+
 static bool check_dispatch_state(GuardTest *test, PyObject *Py_UNUSED(value),
                                  MetObjects *Py_UNUSED(met))
 {
@@ -305,6 +312,21 @@ static int build_number(GuardTest *test, PyObject *expected)
     return test->number == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
+static int build_state(GuardTest *test, PyObject *expected)
+{
+    PyObject *name;
+    unsigned long long value;
+    if (!PyArg_ParseTuple(expected, "UK:state", &name, &value)) {
+        return -1;
+    }
+    test->number = torch_state_find(name);
+    test->word = value;
+    if (test->number < 0) {
+        PyErr_Format(PyExc_ValueError, "this torch has no state %R that can be read", name);
+    }
+    return test->number < 0 ? -1 : 0;
+}
+
 static int build_dispatch_state(GuardTest *test, PyObject *expected)
 {
     unsigned long long included, excluded;
@@ -415,6 +437,7 @@ static const TestKind test_kinds[] = {
     {"distinct", check_distinct, build_group, READS_ADDRESS},
     {"same", check_same, build_group, READS_ADDRESS},
     {"grad_mode", check_grad_mode, build_number, READS_ANYTHING},
+    {"state", check_state, build_state, READS_ANYTHING},
     {"dispatch_state", check_dispatch_state, build_dispatch_state, READS_ANYTHING},
 };
 

@@ -9,6 +9,7 @@
 #include "guard_program.h"
 #include "tensor_access.h"
 #include "tensor_allocation.h"
+#include "torch_state.h"
 
 PyDoc_STRVAR(
     attach_torch_doc,
@@ -24,6 +25,11 @@ PyDoc_STRVAR(
     "dispatch_state()\n--\n\n"
     "This thread's included and excluded dispatch keys as a pair of ints that means something\n"
     "only when compared with another; None where they cannot be read from memory.");
+
+PyDoc_STRVAR(torch_states_doc,
+             "torch_states()\n--\n\n"
+             "A dict of torch's global states by name, as a `state` test takes them: those that\n"
+             "this torch has functions for. The numbers mean something only when compared.");
 
 PyDoc_STRVAR(
     read_tensor_doc,
@@ -45,6 +51,7 @@ PyDoc_STRVAR(is_installed_doc, "is_installed()\n--\n\n"
 static PyMethodDef functions[] = {
     {"attach_torch", tensor_access_attach, METH_VARARGS, attach_torch_doc},
     {"dispatch_state", guard_dispatch_state, METH_NOARGS, dispatch_state_doc},
+    {"torch_states", torch_states, METH_NOARGS, torch_states_doc},
     {"read_tensor", guard_read_tensor, METH_O, read_tensor_doc},
     {"empty_strided_cpu", (PyCFunction)(void (*)(void))tensor_allocate_cpu, METH_FASTCALL,
      empty_strided_cpu_doc},

@@ -73,6 +73,11 @@ int torch_library_load(const char *path)
     return 0;
 }
 
+void *torch_library_symbol(const char *name)
+{
+    return torch_handle ? dlsym(torch_handle, name) : NULL;
+}
+
 const uint64_t *torch_library_dispatch_state(void)
 {
     static _Thread_local const uint64_t *words;

@@ -59,6 +59,10 @@ extern TorchLibrary torch_library;
    with ImportError set when a function is missing. */
 int torch_library_load(const char *path);
 
+/* The address of a symbol in torch's libraries; NULL where there is none, or before they are
+ * loaded. */
+void *torch_library_symbol(const char *name);
+
 /* The calling thread's two words of dispatch state; needs `local_dispatch_state`. */
 const uint64_t *torch_library_dispatch_state(void);
 
