@@ -4,6 +4,7 @@ second call.
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 from collections.abc import Callable
@@ -14,10 +15,18 @@ import torch
 from fusewright import api
 
 
-def assert_same(found: Any, expected: Any, path: str = "result") -> None:
-    """Equal in class and content, tensors bit for bit (NaN equal to itself), dtype and strides
-    included.
+def assert_same(
+    found: Any, expected: Any, path: str = "result", seen: dict[int, int] | None = None
+) -> None:
+    """Equal in class, content and aliasing, tensors bit for bit (NaN equal to itself), dtype and
+    strides included.
     """
+    seen = {} if seen is None else seen
+    if isinstance(expected, list | dict | collections.deque) or hasattr(expected, "__dict__"):
+        if id(expected) in seen:
+            assert seen[id(expected)] == id(found), f"{path}: aliasing differs"
+            return
+        seen[id(expected)] = id(found)
     assert type(found) is type(expected), f"{path}: {type(found)} is not {type(expected)}"
     if isinstance(expected, torch.Tensor):
         assert found.dtype == expected.dtype and found.shape == expected.shape, path
@@ -26,26 +35,26 @@ def assert_same(found: Any, expected: Any, path: str = "result") -> None:
     elif isinstance(expected, dict):
         assert list(found) == list(expected), f"{path}: keys {list(found)} {list(expected)}"
         for key in expected:
-            assert_same(found[key], expected[key], f"{path}[{key!r}]")
-        _assert_same_attributes(found, expected, path)
-    elif isinstance(expected, (list, tuple)):
+            assert_same(dict.get(found, key), dict.get(expected, key), f"{path}[{key!r}]", seen)
+        _assert_same_attributes(found, expected, path, seen)
+    elif isinstance(expected, list | tuple | collections.deque):
         assert len(found) == len(expected), path
         for index, (one, other) in enumerate(zip(found, expected, strict=True)):
-            assert_same(one, other, f"{path}[{index}]")
-        _assert_same_attributes(found, expected, path)
+            assert_same(one, other, f"{path}[{index}]", seen)
+        _assert_same_attributes(found, expected, path, seen)
     elif hasattr(expected, "__dict__") and not callable(expected):
-        _assert_same_attributes(found, expected, path)
+        _assert_same_attributes(found, expected, path, seen)
     elif not callable(expected):
         assert found == expected or (found != found and expected != expected), (
             f"{path}: {found} {expected}"
         )
 
 
-def _assert_same_attributes(found: Any, expected: Any, path: str) -> None:
+def _assert_same_attributes(found: Any, expected: Any, path: str, seen: dict[int, int]) -> None:
     names = getattr(expected, "__dict__", {})
     assert list(getattr(found, "__dict__", {})) == list(names), path
     for name in names:
-        assert_same(found.__dict__[name], names[name], f"{path}.{name}")
+        assert_same(found.__dict__[name], names[name], f"{path}.{name}", seen)
 
 
 def check(

@@ -38,8 +38,8 @@ from fusewright.capture.values.base import MISSING, NotConstant, Value
 from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
 from fusewright.capture.values.mappings import DictValue, keys_in_order
-from fusewright.capture.values.objects import ExceptionValue, ObjectValue, instance_dictionary
-from fusewright.capture.values.sequences import ListValue
+from fusewright.capture.values.objects import ObjectValue, instance_dictionary
+from fusewright.capture.values.sequences import ListValue, sequence_base
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.errors import Unsupported
@@ -343,7 +343,7 @@ class FunctionWriter:
         """Put the content into a new object."""
         match value:
             case ListValue():
-                self._fill_list(value, list.extend)
+                self._fill_list(value, sequence_base(value.cls).extend)
             case DictValue():
                 for key, item in value.read_entries():
                     self._store_item(value, key, item)
@@ -353,7 +353,7 @@ class FunctionWriter:
                 self.code.pop()
             case CellValue():
                 self._set_cell(value, value.contents)
-        if isinstance(value, ObjectValue) and not isinstance(value, ExceptionValue):
+        if isinstance(value, ObjectValue):
             for name, attribute in value.changes().items():
                 if attribute is not MISSING:
                     self._set_attribute(value, name, attribute)
@@ -518,9 +518,13 @@ def delete_attribute(owner: Any, name: str) -> None:
     object.__delattr__(owner, name)
 
 
-def replace_list(target: list[Any], items: list[Any]) -> None:
-    """Make `items` the content of a list, past overridden methods."""
-    list.__setitem__(target, slice(None), items)
+def replace_list(target: list[Any] | collections.deque[Any], items: list[Any]) -> None:
+    """Make `items` the content of a list or deque, past overridden methods."""
+    if isinstance(target, list):
+        list.__setitem__(target, slice(None), items)
+    else:
+        collections.deque.clear(target)
+        collections.deque.extend(target, items)
 
 
 def replace_set(target: set[Any], members: list[Any]) -> None:

@@ -8,16 +8,19 @@ from typing import Any
 
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, PURE, handles
+from fusewright.capture.interpreter.stand_ins import raise_as
 from fusewright.capture.sources import ConstantSource
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value
-from fusewright.capture.values.classes import ClassValue, SuperValue
+from fusewright.capture.values.classes import ClassValue, PythonModuleValue, SuperValue
 from fusewright.capture.values.constant import ConstantValue, boolean
 from fusewright.capture.values.functions import BuiltinValue, FunctionValue, MethodValue
-from fusewright.capture.values.objects import ExceptionValue, ObjectValue
-from fusewright.capture.values.sequences import ListValue, SliceValue
+from fusewright.capture.values.mappings import GlobalsValue
+from fusewright.capture.values.objects import ExceptionValue, IdentityValue, ObjectValue
+from fusewright.capture.values.sequences import SliceValue
 from fusewright.capture.values.tensors import TensorMethodValue, TensorValue
 
 PURE.update({
+    type.__or__, type.__ror__, str.maketrans, bytes.maketrans, bytearray.maketrans,
     abs, ascii, bin, bool, bytes, chr, complex, divmod, float, format, hash, hex, int, len, max,
     min, oct, ord, pow,
     range, repr, round, sorted, str, sum, frozenset,
@@ -76,8 +79,44 @@ def object_delete_attribute(interpreter: Interpreter, owner: Value, name: Value)
 
 
 @handles(vars)
-def variables(interpreter: Interpreter, owner: Value) -> Value:
-    return interpreter.attribute(owner, "__dict__")
+def variables(interpreter: Interpreter, owner: Value | None = None) -> Value:
+    if owner is None:
+        return local_variables(interpreter)
+    found = interpreter.attribute_or_none(owner, "__dict__")
+    if found is None:
+        raise_as(interpreter, vars, owner)
+    return found
+
+
+@handles(locals)
+def local_variables(interpreter: Interpreter) -> Value:
+    """A dict of the calling frame's variables as they are now."""
+    frame = interpreter.frames[-1]
+    cells = {name: cell.load(interpreter) for name, cell in frame.cells.items()}
+    found = {name: frame.locals.get(name) for name in frame.code.co_varnames} | cells
+    return interpreter.new_dict({n: v for n, v in found.items() if isinstance(v, Value)})
+
+
+@handles(globals)
+def global_variables(interpreter: Interpreter) -> Value:
+    return GlobalsValue(interpreter.frames[-1].namespace)
+
+
+@handles(dir)
+def directory(interpreter: Interpreter, owner: Value) -> Value:
+    """The names of a class or module, which are asked for real, or of an object whose class says
+    nothing of its own about them.
+    """
+    real = owner.real() if isinstance(owner, ClassValue | PythonModuleValue) else MISSING
+    names = set(dir(owner.python_type() if real is MISSING else real))
+    if real is MISSING:
+        if owner.python_type().__dir__ is not object.__dir__:
+            return interpreter.call_object(
+                sorted, None, [interpreter.call_special(owner, "__dir__", [])], {}
+            )
+        own = interpreter.attribute_or_none(owner, "__dict__")
+        names |= {name.constant() for name in interpreter.items(own)} if own is not None else set()
+    return interpreter.new(sorted(names))
 
 
 @handles(callable)
@@ -116,8 +155,9 @@ def is_instance(interpreter: Interpreter, value: Value, classes: Value) -> Value
     interpreter.read_all([classes])
     wanted = _classes(interpreter, classes)
     cls = value.python_type()
-    if isinstance(value, TensorValue) and value.object is not MISSING:
-        return boolean(isinstance(value.object, wanted))
+    if isinstance(value, TensorValue):
+        fake = value.fake  # of which the dtype decides, for `torch.FloatTensor`
+        return boolean(isinstance(fake if value.object is MISSING else value.object, wanted))
     if isinstance(value, ConstantValue):
         return boolean(isinstance(value.value, wanted))
     try:
@@ -166,6 +206,11 @@ def init_object(interpreter: Interpreter, *arguments: Value, **keywords: Value) 
 @handles(object.__init_subclass__)
 def init_subclass(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> None:
     return None
+
+
+@handles(object.__lt__, object.__le__, object.__gt__, object.__ge__)
+def object_order(interpreter: Interpreter, left: Value, right: Value) -> Value:
+    return ConstantValue(NotImplemented)
 
 
 @handles(object.__eq__)
@@ -253,6 +298,8 @@ def _text(interpreter: Interpreter, value: Value, name: str, function: Any) -> A
 @handles(format)
 def format_value(interpreter: Interpreter, value: Value, specification: Value | None = None) -> Any:
     text = "" if specification is None else specification.constant()
+    if isinstance(value, TensorValue):
+        return interpreter.call_tensor_method(value, "__format__", [ConstantValue(text)], {})
     if not isinstance(value, ConstantValue) and not text:
         return to_string(interpreter, value)
     return DECLINED
@@ -285,44 +332,12 @@ def absolute(interpreter: Interpreter, value: Value) -> Value:
     return interpreter.unary("abs", value)
 
 
-@handles(sorted)
-def sort(
-    interpreter: Interpreter,
-    iterable: Value,
-    *,
-    key: Value | None = None,
-    reverse: Value | None = None,
-) -> Value:
-    result = ListValue(list, list(interpreter.items(iterable)))
-    sort_in_place(interpreter, result, key=key, reverse=reverse)
-    return result
-
-
-@handles(list.sort)
-def sort_in_place(
-    interpreter: Interpreter,
-    target: Value,
-    *,
-    key: Value | None = None,
-    reverse: Value | None = None,
-) -> None:
-    """Sort by keys that are known now, or by comparisons of the traced program."""
-    assert isinstance(target, ListValue)
-    items = list(target.items(interpreter))
-    by_item = key is None or (isinstance(key, ConstantValue) and key.value is None)
-    keys = items if key is None or by_item else [interpreter.call(key, [item]) for item in items]
-    interpreter.read_all(keys)
-    backwards = reverse is not None and interpreter.truth(reverse)
-    try:
-        known = [item.to_python() for item in keys]
-        order = sorted(range(len(items)), key=lambda index: known[index], reverse=backwards)
-    except NotConstant:
-        raise interpreter.unsupported(
-            reasons.TENSOR_TO_UNKNOWN, function="sorted", argument="keys that are not constants"
-        ) from None
-    except TypeError as error:
-        interpreter.raise_error(TypeError, *error.args)
-    target.replace(interpreter, [items[index] for index in order])
+@handles(hash)
+def hash_of(interpreter: Interpreter, value: Value) -> Any:
+    if isinstance(value, ObjectValue) and isinstance(value.cls.__hash__, types.FunctionType):
+        return interpreter.call_special(value, "__hash__", [])
+    interpreter.hash_key(value)
+    return DECLINED
 
 
 @handles(slice)
@@ -344,10 +359,5 @@ def new_property(interpreter: Interpreter, *parts: Value) -> Any:
 
 
 @handles(id)
-def identity(interpreter: Interpreter, value: Value) -> Any:
-    raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="id")
-
-
-@handles(globals)
-def global_variables(interpreter: Interpreter) -> Any:
-    raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="globals")
+def identity(interpreter: Interpreter, value: Value) -> Value:
+    return IdentityValue(value)

@@ -1,22 +1,80 @@
-"""What the methods of lists, tuples, dicts, sets, their views and iterators mean."""
+"""What the methods of lists, tuples, deques, dicts, sets, their views and iterators mean.
+
+Most methods of sequences and sets run for real on stand-ins (`interpreter.stand_ins`); those of
+dicts use the primitives of `DictValue`, which read and guard only the keys that are asked for.
+"""
 
 from __future__ import annotations
 
+import _heapq
+import bisect
 import collections
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from fusewright.capture.handlers.registry import DECLINED, handles
 from fusewright.capture.interpreter.operators import sequence_item
+from fusewright.capture.interpreter.stand_ins import raise_as, run_for_real
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.constant import ConstantValue, boolean
+from fusewright.capture.values.iterators import IteratorValue
 from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
-from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
+from fusewright.capture.values.sequences import (
+    DequeValue,
+    ListValue,
+    SequenceValue,
+    TupleValue,
+)
 from fusewright.capture.values.sets import SetValue
 
 NOT_IMPLEMENTED = ConstantValue(NotImplemented)
+
+KEPT_WHEN_COPIED = (collections.OrderedDict, collections.defaultdict)
+"""Subclasses of dict written in C whose copies are of the same class; those of others are dicts."""
+
+# -- what runs for real ---------------------------------------------------------------------------
+
+
+def _for_real(function: Callable[..., Any]) -> Any:
+    def call(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+        return run_for_real(interpreter, function, arguments, keywords)
+
+    return call
+
+
+_INHERITED = ("__new__", "__init__", "__init_subclass__", "__subclasshook__", "__class_getitem__")
+_READS_THE_OBJECT = ("__getattribute__", "__sizeof__", "__reduce__", "__reduce_ex__")
+
+
+def methods_in_c(cls: type) -> list[Any]:
+    """The methods that a class written in C has itself, but for those that make or reflect on an
+    object.
+    """
+    return [
+        method
+        for name, method in vars(cls).items()
+        if callable(method) and name not in (*_INHERITED, *_READS_THE_OBJECT)
+    ]
+
+
+for _class in (
+    list, tuple, torch.Size, collections.deque, set, frozenset, str, bytes, bytearray,
+    *DictViewValue.TYPES.values(),
+):  # fmt: skip
+    for _method in methods_in_c(_class):
+        handles(_method)(_for_real(_method))
+for _function in (
+    _heapq.heappush, _heapq.heappop, _heapq.heapify, _heapq.heapreplace, _heapq.heappushpop,
+    bisect.bisect_left, bisect.bisect_right, bisect.insort_left, bisect.insort_right,
+    sorted, min, max, any, all, dict.__repr__, collections.OrderedDict.__repr__,
+    collections.defaultdict.__repr__,
+    operator.concat, operator.countOf, operator.indexOf, operator.length_hint,
+):  # fmt: skip
+    handles(_function)(_for_real(_function))
+
 
 # -- construction ---------------------------------------------------------------------------------
 
@@ -28,6 +86,8 @@ def make_list(interpreter: Interpreter, iterable: Value | None = None) -> Value:
 
 @handles(tuple)
 def make_tuple(interpreter: Interpreter, iterable: Value | None = None) -> Value:
+    if isinstance(iterable, TupleValue) and iterable.cls is tuple:
+        return iterable
     return TupleValue(tuple, [] if iterable is None else interpreter.items(iterable))
 
 
@@ -54,6 +114,8 @@ def new_tuple(interpreter: Interpreter, cls: Value, iterable: Value | None = Non
 @handles(dict)
 def make_dict(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
     result = DictValue(dict)
+    if len(arguments) > 1:
+        raise_as(interpreter, dict, *arguments)
     update(interpreter, result, *arguments, **keywords)
     return result
 
@@ -81,6 +143,8 @@ def init_default_dict(
     **keywords: Value,
 ) -> None:
     is_none = factory is None or (isinstance(factory, ConstantValue) and factory.value is None)
+    if factory is not None and not is_none and interpreter.special(factory, "__call__") is None:
+        interpreter.raise_error(TypeError, "first argument must be callable or None")
     target.default_factory = None if is_none else factory
     update(interpreter, target, *arguments, **keywords)
 
@@ -90,21 +154,15 @@ def new_dict(interpreter: Interpreter, cls: Value, *arguments: Value, **keywords
     return DictValue(cls.constant())
 
 
-@handles(set)
-def make_set(interpreter: Interpreter, iterable: Value | None = None) -> Value:
-    return _set_of(interpreter, set, [] if iterable is None else interpreter.items(iterable))
-
-
-@handles(frozenset)
-def make_frozenset(interpreter: Interpreter, iterable: Value | None = None) -> Value:
-    return _set_of(interpreter, frozenset, [] if iterable is None else interpreter.items(iterable))
+for _class in (set, frozenset, collections.deque):
+    handles(_class)(_for_real(_class))
 
 
 @handles(set.__new__, frozenset.__new__)
 def new_set(interpreter: Interpreter, cls: Value, *arguments: Value) -> Value:
     kind = cls.constant()
     members = interpreter.items(arguments[0]) if arguments and issubclass(kind, frozenset) else []
-    return _set_of(interpreter, kind, members)
+    return SetValue.of(interpreter, kind, members)
 
 
 @handles(set.__init__)
@@ -112,17 +170,28 @@ def init_set(interpreter: Interpreter, target: SetValue, iterable: Value | None 
     target.replace(interpreter, [] if iterable is None else interpreter.items(iterable))
 
 
-def _set_of(interpreter: Interpreter, cls: type, members: list[Value]) -> SetValue:
-    result = SetValue(cls)
-    for member in members:
-        result.add(interpreter, member)
-    return result
+@handles(collections.deque.__new__)
+def new_deque(interpreter: Interpreter, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+    return DequeValue(cls.constant())
+
+
+@handles(collections.deque.__init__)
+def init_deque(
+    interpreter: Interpreter,
+    target: DequeValue,
+    iterable: Value | None = None,
+    maxlen: Value | None = None,
+) -> None:
+    target.maximum = None if maxlen is None else maxlen.constant()
+    run_for_real(interpreter, collections.deque.clear, [target], {})
+    if iterable is not None:
+        run_for_real(interpreter, collections.deque.extend, [target, iterable], {})
 
 
 # -- sequences ------------------------------------------------------------------------------------
 
 
-@handles(list.__len__, tuple.__len__)
+@handles(list.__len__, tuple.__len__, collections.deque.__len__)
 def sequence_length(interpreter: Interpreter, value: Value) -> Any:
     return ConstantValue(value.size) if isinstance(value, SequenceValue) else DECLINED
 
@@ -132,189 +201,14 @@ def get_sequence_item(interpreter: Interpreter, value: Value, key: Value) -> Any
     return sequence_item(interpreter, value, key) if isinstance(value, SequenceValue) else DECLINED
 
 
-@handles(list.__contains__, tuple.__contains__)
-def sequence_contains(interpreter: Interpreter, value: Value, item: Value) -> Any:
-    if not isinstance(value, SequenceValue):
-        return DECLINED
-    return boolean(
-        any(interpreter.equal(candidate, item) for candidate in value.items(interpreter))
-    )
-
-
-@handles(list.__add__, tuple.__add__)
-def concatenate(interpreter: Interpreter, left: Value, right: Value) -> Any:
-    if isinstance(left, ListValue) and isinstance(right, ListValue):
-        return ListValue(list, left.items(interpreter) + right.items(interpreter))
-    if isinstance(left, TupleValue) and isinstance(right, TupleValue):
-        return TupleValue(tuple, left.items(interpreter) + right.items(interpreter))
-    return NOT_IMPLEMENTED
-
-
-@handles(list.__mul__, tuple.__mul__, list.__rmul__, tuple.__rmul__)
-def repeat(interpreter: Interpreter, value: Value, count: Value) -> Any:
-    if not isinstance(value, SequenceValue) or not isinstance(count, ConstantValue):
-        return NOT_IMPLEMENTED
-    if not isinstance(count.value, int):
-        return NOT_IMPLEMENTED
-    kind = ListValue if isinstance(value, ListValue) else TupleValue
-    return kind(list if kind is ListValue else tuple, value.items(interpreter) * count.value)
-
-
-@handles(list.__eq__, tuple.__eq__)
-def sequence_equal(interpreter: Interpreter, left: Value, right: Value) -> Any:
-    if not isinstance(left, SequenceValue) or not isinstance(right, SequenceValue):
-        return NOT_IMPLEMENTED
-    if isinstance(left, ListValue) != isinstance(right, ListValue):
-        return NOT_IMPLEMENTED
-    if left.size != right.size:
-        return boolean(False)
-    pairs = zip(left.items(interpreter), right.items(interpreter), strict=True)
-    return boolean(all(interpreter.equal(one, other) for one, other in pairs))
-
-
-def _order(symbol: str, shorter_first: bool) -> Any:
-    def compare(interpreter: Interpreter, left: Value, right: Value) -> Any:
-        if not isinstance(left, SequenceValue) or not isinstance(right, SequenceValue):
-            return NOT_IMPLEMENTED
-        for one, other in zip(left.items(interpreter), right.items(interpreter), strict=False):
-            if not interpreter.equal(one, other):
-                return interpreter.compare(symbol, one, other)
-        lengths = ConstantValue(left.size), ConstantValue(right.size)
-        return interpreter.compare(symbol, *lengths)
-
-    return compare
-
-
-for _symbol, _name in (("<", "__lt__"), ("<=", "__le__"), (">", "__gt__"), (">=", "__ge__")):
-    handles(getattr(list, _name), getattr(tuple, _name))(_order(_symbol, True))
-
-
-@handles(list.index, tuple.index)
-def index_of(interpreter: Interpreter, value: Value, item: Value, *bounds: Value) -> Any:
-    if not isinstance(value, SequenceValue) or bounds:
-        return DECLINED
-    for position, candidate in enumerate(value.items(interpreter)):
-        if interpreter.equal(candidate, item):
-            return ConstantValue(position)
-    interpreter.raise_error(ValueError, "the item is not in the sequence")
-
-
-@handles(list.count, tuple.count)
-def count_of(interpreter: Interpreter, value: Value, item: Value) -> Any:
-    if not isinstance(value, SequenceValue):
-        return DECLINED
-    return ConstantValue(sum(interpreter.equal(one, item) for one in value.items(interpreter)))
-
-
 @handles(list.append)
 def append(interpreter: Interpreter, target: ListValue, item: Value) -> None:
     target.append(interpreter, item)
 
 
-@handles(list.extend)
-def extend(interpreter: Interpreter, target: ListValue, iterable: Value) -> None:
-    added = list(interpreter.items(iterable))
-    target.replace(interpreter, [*target.items(interpreter), *added])
-
-
-@handles(list.__iadd__)
-def extend_in_place(interpreter: Interpreter, target: ListValue, iterable: Value) -> Value:
-    extend(interpreter, target, iterable)
-    return target
-
-
-@handles(list.insert)
-def insert(interpreter: Interpreter, target: ListValue, index: Value, item: Value) -> None:
-    items = list(target.items(interpreter))
-    items.insert(index.constant(), item)
-    target.replace(interpreter, items)
-
-
-@handles(list.pop)
-def pop(interpreter: Interpreter, target: ListValue, index: Value | None = None) -> Value:
-    items = list(target.items(interpreter))
-    try:
-        found = items.pop(-1 if index is None else index.constant())
-    except IndexError as error:
-        interpreter.raise_error(IndexError, *error.args)
-    target.replace(interpreter, items)
-    return found
-
-
-@handles(list.remove)
-def remove(interpreter: Interpreter, target: ListValue, item: Value) -> None:
-    position = index_of(interpreter, target, item).constant()
-    items = list(target.items(interpreter))
-    del items[position]
-    target.replace(interpreter, items)
-
-
-@handles(list.clear)
-def clear(interpreter: Interpreter, target: ListValue) -> None:
-    target.replace(interpreter, [])
-
-
-@handles(list.reverse)
-def reverse(interpreter: Interpreter, target: ListValue) -> None:
-    target.replace(interpreter, target.items(interpreter)[::-1])
-
-
-@handles(list.copy)
-def copy_list(interpreter: Interpreter, value: ListValue) -> Value:
-    return ListValue(list, value.items(interpreter))
-
-
-@handles(list.__setitem__)
-def set_list_item(interpreter: Interpreter, target: ListValue, key: Value, item: Value) -> None:
-    items = list(target.items(interpreter))
-    index = key.constant()
-    try:
-        if isinstance(index, slice):
-            items[index] = interpreter.items(item)
-        else:
-            items[operator.index(index)] = item
-    except (IndexError, TypeError, ValueError) as error:
-        interpreter.raise_error(type(error), *error.args)
-    target.replace(interpreter, items)
-
-
-@handles(list.__delitem__)
-def delete_list_item(interpreter: Interpreter, target: ListValue, key: Value) -> None:
-    items = list(target.items(interpreter))
-    try:
-        del items[key.constant()]
-    except IndexError as error:
-        interpreter.raise_error(IndexError, *error.args)
-    target.replace(interpreter, items)
-
-
-def _gives_size(handler: Any) -> Any:
-    """A method of tuples that gives a torch.Size when called on one."""
-
-    def method(interpreter: Interpreter, *arguments: Value) -> Any:
-        result = handler(interpreter, *arguments)
-        if not isinstance(result, TupleValue):
-            return result
-        return TupleValue(torch.Size, result.items(interpreter))
-
-    return method
-
-
-_SIZE_METHODS = {
-    "__getitem__": get_sequence_item,
-    "__add__": _gives_size(concatenate),
-    "__radd__": _gives_size(lambda interpreter, right, left: concatenate(interpreter, left, right)),
-    "__mul__": _gives_size(repeat),
-    "__rmul__": _gives_size(repeat),
-}
-for _name, _handler in _SIZE_METHODS.items():
-    if _name in vars(torch.Size):
-        handles(vars(torch.Size)[_name])(_handler)
-
-
-@handles(torch.Size.numel)
-def size_numel(interpreter: Interpreter, value: TupleValue) -> Value:
-    return ConstantValue(value.constant().numel())
+@handles(collections.deque.copy, collections.deque.__copy__)
+def copy_deque(interpreter: Interpreter, value: DequeValue) -> Value:
+    return DequeValue(value.cls, value.items(interpreter), maximum=value.maximum)
 
 
 # -- mappings -------------------------------------------------------------------------------------
@@ -330,8 +224,7 @@ def _missing(interpreter: Interpreter, mapping: Any, key: Value) -> Value:
         missing = interpreter.special(mapping, "__missing__")
         if missing is not None and not issubclass(mapping.cls, collections.defaultdict):
             return interpreter.call(missing, [key])
-    raised = key.constant() if isinstance(key, ConstantValue) else key.describe()
-    interpreter.raise_error(KeyError, raised)
+    interpreter.raise_error(KeyError, key)
 
 
 @handles(dict.__getitem__)
@@ -361,7 +254,7 @@ def set_item(interpreter: Interpreter, mapping: Any, key: Value, value: Value) -
 @handles(dict.__delitem__, collections.OrderedDict.__delitem__)
 def delete_item(interpreter: Interpreter, mapping: Any, key: Value) -> None:
     if mapping.remove(interpreter, key) is None:
-        interpreter.raise_error(KeyError, key.constant())
+        interpreter.raise_error(KeyError, key)
 
 
 @handles(dict.pop, collections.OrderedDict.pop)
@@ -371,7 +264,7 @@ def pop_key(interpreter: Interpreter, mapping: Any, key: Value, *default: Value)
         return found
     if default:
         return default[0]
-    interpreter.raise_error(KeyError, key.constant())
+    interpreter.raise_error(KeyError, key)
 
 
 @handles(dict.popitem, collections.OrderedDict.popitem)
@@ -404,21 +297,12 @@ def update(interpreter: Interpreter, mapping: Any, *sources: Value, **keywords: 
         if isinstance(source, DictValue | InstanceDictValue) or _has_keys(interpreter, source):
             entries = interpreter.mapping_entries(source)
         else:
-            entries = [_pair(interpreter, item) for item in interpreter.items(source)]
+            made = run_for_real(interpreter, dict, [source], {})
+            entries = interpreter.mapping_entries(made)
         for key, value in entries:
             mapping.put(interpreter, key, value)
     for name, value in keywords.items():
         mapping.put(interpreter, ConstantValue(name), value)
-
-
-def _pair(interpreter: Interpreter, item: Value) -> tuple[Value, Value]:
-    """A key and its value, from one item of what a dict is made of."""
-    parts = interpreter.items(item)
-    if len(parts) != 2:
-        interpreter.raise_error(
-            ValueError, f"dictionary update sequence element has length {len(parts)}; 2 is required"
-        )
-    return parts[0], parts[1]
 
 
 def _has_keys(interpreter: Interpreter, value: Value) -> bool:
@@ -430,15 +314,23 @@ def clear_mapping(interpreter: Interpreter, mapping: Any) -> None:
     mapping.clear(interpreter)
 
 
-@handles(dict.copy, collections.OrderedDict.copy)
+@handles(
+    dict.copy,
+    collections.OrderedDict.copy,
+    collections.defaultdict.copy,
+    collections.defaultdict.__copy__,
+)
 def copy_mapping(interpreter: Interpreter, mapping: Any) -> Value:
-    result = DictValue(mapping.python_type())
+    cls = mapping.python_type()
+    result = DictValue(cls if issubclass(cls, KEPT_WHEN_COPIED) else dict)
+    if isinstance(mapping, DictValue):
+        result.default_factory = mapping.default_factory
     for key, value in mapping.entries(interpreter):
         result.put(interpreter, key, value)
     return result
 
 
-@handles(vars(dict)["fromkeys"])
+@handles(vars(dict)["fromkeys"], vars(collections.OrderedDict)["fromkeys"])
 def from_keys(
     interpreter: Interpreter, cls: Value, keys: Value, value: Value | None = None
 ) -> Value:
@@ -468,11 +360,22 @@ def mapping_length(interpreter: Interpreter, mapping: Any) -> Value:
     return ConstantValue(mapping.size(interpreter))
 
 
-@handles(dict.__or__, dict.__ror__)
+@handles(dict.__or__, collections.OrderedDict.__or__, collections.defaultdict.__or__)
 def merge(interpreter: Interpreter, left: Any, right: Any) -> Any:
     if not isinstance(left, DictValue) or not isinstance(right, DictValue):
         return NOT_IMPLEMENTED
     result = copy_mapping(interpreter, left)
+    update(interpreter, result, right)
+    return result
+
+
+@handles(dict.__ror__, collections.OrderedDict.__ror__, collections.defaultdict.__ror__)
+def merge_reflected(interpreter: Interpreter, right: Any, left: Any) -> Any:
+    if not isinstance(left, DictValue) or not isinstance(right, DictValue):
+        return NOT_IMPLEMENTED
+    result = DictValue(right.cls if issubclass(right.cls, KEPT_WHEN_COPIED) else dict)
+    result.default_factory = right.default_factory
+    update(interpreter, result, left)
     update(interpreter, result, right)
     return result
 
@@ -483,6 +386,17 @@ def merge_in_place(interpreter: Interpreter, mapping: Any, other: Value) -> Valu
     return mapping  # type: ignore[no-any-return]
 
 
+@handles(dict.__ne__, collections.OrderedDict.__ne__)
+def mapping_not_equal(interpreter: Interpreter, left: Any, right: Any) -> Any:
+    equal = mapping_equal(interpreter, left, right)
+    return equal if equal is NOT_IMPLEMENTED else boolean(not equal.constant())
+
+
+@handles(dict.__lt__, dict.__le__, dict.__gt__, dict.__ge__)
+def mapping_order(interpreter: Interpreter, left: Any, right: Any) -> Any:
+    return NOT_IMPLEMENTED
+
+
 @handles(dict.__eq__, collections.OrderedDict.__eq__)
 def mapping_equal(interpreter: Interpreter, left: Any, right: Any) -> Any:
     kinds = (DictValue, InstanceDictValue)
@@ -490,6 +404,11 @@ def mapping_equal(interpreter: Interpreter, left: Any, right: Any) -> Any:
         return NOT_IMPLEMENTED
     if left.size(interpreter) != right.size(interpreter):
         return boolean(False)
+    ordered = collections.OrderedDict
+    if issubclass(left.python_type(), ordered) and issubclass(right.python_type(), ordered):
+        pairs = zip(left.keys(interpreter), right.keys(interpreter), strict=True)
+        if not all(interpreter.equal(one, other) for one, other in pairs):
+            return boolean(False)
     for key, value in left.entries(interpreter):
         other = right.lookup(interpreter, key)
         if other is None or not interpreter.equal(value, other):
@@ -502,7 +421,7 @@ def move_to_end(
     interpreter: Interpreter, mapping: DictValue, key: Value, last: Value | None = None
 ) -> None:
     if not mapping.contains(interpreter, key):
-        interpreter.raise_error(KeyError, key.constant())
+        interpreter.raise_error(KeyError, key)
     mapping.move_to_end(interpreter, key, last is None or interpreter.truth(last))
 
 
@@ -519,122 +438,21 @@ def view_length(interpreter: Interpreter, view: DictViewValue) -> Value:
     return ConstantValue(view.mapping.size(interpreter))
 
 
-@handles(*_view_methods("__contains__"))
-def view_contains(interpreter: Interpreter, view: DictViewValue, item: Value) -> Value:
-    if view.kind == "keys":
-        return boolean(view.mapping.contains(interpreter, item))
-    return boolean(any(interpreter.equal(one, item) for one in view.items(interpreter)))
+@handles(*_view_methods("__reversed__"))
+def reverse_view(interpreter: Interpreter, view: DictViewValue) -> Value:
+    return IteratorValue.over(view.items(interpreter)[::-1])
+
+
+@handles(type({}.keys()).__contains__)
+def key_view_contains(interpreter: Interpreter, view: DictViewValue, item: Value) -> Value:
+    return boolean(view.mapping.contains(interpreter, item))
 
 
 # -- sets -----------------------------------------------------------------------------------------
 
 
-@handles(set.add)
-def add(interpreter: Interpreter, target: SetValue, member: Value) -> None:
-    target.add(interpreter, member)
-
-
-@handles(set.discard)
-def discard(interpreter: Interpreter, target: SetValue, member: Value) -> None:
-    target.discard(interpreter, member)
-
-
-@handles(set.remove)
-def remove_member(interpreter: Interpreter, target: SetValue, member: Value) -> None:
-    if not target.discard(interpreter, member):
-        interpreter.raise_error(KeyError, member.constant())
-
-
-@handles(set.pop)
-def pop_member(interpreter: Interpreter, target: SetValue) -> Any:
-    return DECLINED
-
-
-@handles(set.clear)
-def clear_set(interpreter: Interpreter, target: SetValue) -> None:
-    target.replace(interpreter, [])
-
-
-@handles(set.update)
-def update_set(interpreter: Interpreter, target: SetValue, *iterables: Value) -> None:
-    for iterable in iterables:
-        for member in interpreter.items(iterable):
-            target.add(interpreter, member)
-
-
-@handles(set.__ior__)
-def update_set_in_place(interpreter: Interpreter, target: SetValue, other: Value) -> Value:
-    update_set(interpreter, target, other)
-    return target
-
-
-@handles(set.copy, frozenset.copy)
-def copy_set(interpreter: Interpreter, value: SetValue) -> Value:
-    return _set_of(interpreter, value.cls, list(value.members.values()))
-
-
-@handles(set.__len__, frozenset.__len__)
-def set_length(interpreter: Interpreter, value: SetValue) -> Value:
-    return ConstantValue(len(value.members))
-
-
 @handles(set.__contains__, frozenset.__contains__)
-def set_contains(interpreter: Interpreter, value: SetValue, member: Value) -> Value:
+def set_contains(interpreter: Interpreter, value: Value, member: Value) -> Any:
+    if not isinstance(value, SetValue):
+        return run_for_real(interpreter, frozenset.__contains__, [value, member], {})
     return boolean(interpreter.hash_key(member) in value.members)
-
-
-def _combine(keep: Any) -> Any:
-    """A set operation: `keep` picks members given the keys of both sides."""
-
-    def combine(interpreter: Interpreter, left: Value, *others: Value) -> Any:
-        assert isinstance(left, SetValue)
-        members = dict(left.members)
-        for other in others:
-            if isinstance(other, SetValue):
-                right = other.members
-            else:
-                right = {interpreter.hash_key(item): item for item in interpreter.items(other)}
-            members = keep(members, right)
-        return _set_of(interpreter, left.cls, list(members.values()))
-
-    return combine
-
-
-_SET_OPERATIONS = {
-    ("union", "__or__"): lambda left, right: {**left, **right},
-    ("intersection", "__and__"): lambda left, right: {k: v for k, v in left.items() if k in right},
-    ("difference", "__sub__"): lambda left, right: {
-        k: v for k, v in left.items() if k not in right
-    },
-    ("symmetric_difference", "__xor__"): lambda left, right: {
-        k: v for k, v in {**left, **right}.items() if (k in left) != (k in right)
-    },
-}
-for _names, _keep in _SET_OPERATIONS.items():
-    for _name in _names:
-        handles(getattr(set, _name), getattr(frozenset, _name))(_combine(_keep))
-
-
-@handles(set.__eq__, frozenset.__eq__)
-def set_equal(interpreter: Interpreter, left: SetValue, right: Value) -> Any:
-    if not isinstance(right, SetValue):
-        return NOT_IMPLEMENTED
-    return boolean(left.members.keys() == right.members.keys())
-
-
-@handles(set.issubset, set.__le__, frozenset.issubset, frozenset.__le__)
-def is_subset(interpreter: Interpreter, left: SetValue, right: Value) -> Value:
-    keys = {interpreter.hash_key(item) for item in interpreter.items(right)}
-    return boolean(left.members.keys() <= keys)
-
-
-@handles(set.issuperset, set.__ge__, frozenset.issuperset, frozenset.__ge__)
-def is_superset(interpreter: Interpreter, left: SetValue, right: Value) -> Value:
-    keys = {interpreter.hash_key(item) for item in interpreter.items(right)}
-    return boolean(left.members.keys() >= keys)
-
-
-@handles(str.join)
-def join(interpreter: Interpreter, separator: Value, parts: Value) -> Value:
-    texts = [part.constant() for part in interpreter.items(parts)]
-    return ConstantValue(separator.constant().join(texts))

@@ -8,13 +8,18 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import json
 import operator
+import re
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import DECLINED, handles
+from fusewright.capture.handlers.registry import DECLINED, PURE, handles
 from fusewright.capture.values.base import MISSING, Interpreter, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import ConstantValue
@@ -27,6 +32,7 @@ from fusewright.capture.values.functions import (
 from fusewright.capture.values.iterators import IteratorValue
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.objects import ObjectValue
+from fusewright.capture.values.references import ReferenceValue
 from fusewright.capture.values.sequences import ListValue, TupleValue
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
@@ -47,6 +53,12 @@ def signature(interpreter: Interpreter, target: Value, **keywords: Value) -> Any
     raise interpreter.unsupported(
         reasons.TENSOR_TO_UNKNOWN, function="inspect.signature", argument=target.describe()
     )
+
+
+PURE.update({
+    json.dumps, json.loads, re.compile, re.match, re.fullmatch, re.search, re.sub, re.subn,
+    re.split, re.findall, re.finditer, re.escape,
+})  # fmt: skip
 
 
 # -- operator -------------------------------------------------------------------------------------
@@ -131,7 +143,25 @@ def index(interpreter: Interpreter, value: Value) -> Any:
     )
 
 
+@handles(weakref.ref)
+def make_reference(interpreter: Interpreter, referent: Value, *callback: Value) -> Any:
+    if callback:
+        raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="weakref.ref")
+    return ReferenceValue(referent)
+
+
 # -- functools, dataclasses -----------------------------------------------------------------------
+
+
+@handles(types.SimpleNamespace.__new__)
+def new_namespace(interpreter: Interpreter, cls: Value, **keywords: Value) -> Value:
+    return ObjectValue(cls.constant())
+
+
+@handles(types.SimpleNamespace.__init__)
+def init_namespace(interpreter: Interpreter, target: Value, **keywords: Value) -> None:
+    for name, value in keywords.items():
+        interpreter.set_attribute(target, name, value)
 
 
 @handles(functools.partial)
@@ -247,7 +277,7 @@ def _copied(
             view.put(interpreter, key, part_of(item))
         return view
     plain = all(getattr(cls, name, None) is getattr(object, name, None) for name in _COPY_METHODS)
-    builtin = cls.__module__ in ("builtins", "collections")
+    builtin = cls.__module__ in ("builtins", "collections") or cls is torch.Size
     if (
         not isinstance(value, ObjectValue)
         or not (plain or builtin)
@@ -261,7 +291,7 @@ def _copied(
         case TupleValue():
             return TupleValue(cls, [part_of(item) for item in value.items(interpreter)])
         case SetValue():
-            return SetValue(cls, [part_of(item) for item in value.members.values()])
+            return SetValue.of(interpreter, cls, [part_of(item) for item in value.in_order()])
     result: ObjectValue = _empty_like(value)
     if copies is not None:
         copies[id(value)] = result

@@ -4,6 +4,7 @@ wholly known.
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import math
@@ -16,22 +17,6 @@ from fusewright.capture.handlers.registry import polyfill
 _ABSENT = object()
 
 
-@polyfill(any)
-def any_true(iterable: Iterable[Any]) -> bool:
-    for item in iterable:  # noqa: SIM110 (this is what `any` does)
-        if item:
-            return True
-    return False
-
-
-@polyfill(all)
-def all_true(iterable: Iterable[Any]) -> bool:
-    for item in iterable:  # noqa: SIM110 (this is what `all` does)
-        if not item:
-            return False
-    return True
-
-
 @polyfill(sum)
 def total(iterable: Iterable[Any], /, start: Any = 0) -> Any:
     result = start
@@ -40,38 +25,41 @@ def total(iterable: Iterable[Any], /, start: Any = 0) -> Any:
     return result
 
 
-@polyfill(max)
-def largest(
-    *arguments: Any, key: Callable[[Any], Any] | None = None, default: Any = _ABSENT
-) -> Any:
-    return _extreme("max", arguments, key, default, lambda one, other: one > other)
+class ComparisonKey:
+    """What `functools.cmp_to_key` makes of an object: ordered by a function of two objects."""
+
+    __slots__ = ("compare", "obj")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, compare: Callable[[Any, Any], int], obj: Any) -> None:
+        self.compare = compare
+        self.obj = obj
+
+    def __lt__(self, other: ComparisonKey) -> bool:
+        return self.compare(self.obj, other.obj) < 0
+
+    def __gt__(self, other: ComparisonKey) -> bool:
+        return self.compare(self.obj, other.obj) > 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ComparisonKey) and self.compare(self.obj, other.obj) == 0
+
+    def __le__(self, other: ComparisonKey) -> bool:
+        return self.compare(self.obj, other.obj) <= 0
+
+    def __ge__(self, other: ComparisonKey) -> bool:
+        return self.compare(self.obj, other.obj) >= 0
 
 
-@polyfill(min)
-def smallest(
-    *arguments: Any, key: Callable[[Any], Any] | None = None, default: Any = _ABSENT
-) -> Any:
-    return _extreme("min", arguments, key, default, lambda one, other: one < other)
+@polyfill(functools.cmp_to_key)
+def comparison_key(mycmp: Callable[[Any, Any], int]) -> Callable[[Any], ComparisonKey]:
+    return lambda obj: ComparisonKey(mycmp, obj)
 
 
-def _extreme(
-    name: str,
-    arguments: tuple[Any, ...],
-    key: Callable[[Any], Any] | None,
-    default: Any,
-    better: Callable[[Any, Any], bool],
-) -> Any:
-    best = _ABSENT
-    best_key = None
-    for item in arguments[0] if len(arguments) == 1 else arguments:
-        item_key = item if key is None else key(item)
-        if best is _ABSENT or better(item_key, best_key):
-            best, best_key = item, item_key
-    if best is not _ABSENT:
-        return best
-    if default is not _ABSENT:
-        return default
-    raise ValueError(f"{name}() arg is an empty sequence")
+@polyfill(collections._count_elements)  # type: ignore[attr-defined]
+def count_elements(mapping: dict[Any, int], iterable: Iterable[Any]) -> None:
+    for element in iterable:
+        mapping[element] = mapping.get(element, 0) + 1
 
 
 @polyfill(functools.reduce)

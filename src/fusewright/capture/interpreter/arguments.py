@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import types
+from typing import NoReturn
 
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.functions import FunctionValue
@@ -27,75 +29,65 @@ def bind_arguments(
         bound[code.co_varnames[next_name]] = interpreter.new_tuple(arguments[len(positional) :])
         next_name += 1
     elif len(arguments) > len(positional):
-        interpreter.raise_error(
-            TypeError,
-            f"{code.co_qualname}() takes {len(positional)} positional arguments "
-            f"but {len(arguments)} were given",
-        )
+        _raise_mismatch(interpreter, function, arguments, keywords)
 
     if keywords:
         by_name = {*positional[code.co_posonlyargcount :], *keyword_only}
-        extra = _bind_keywords(interpreter, function, bound, keywords, by_name)
+        if any(name in bound for name in keywords if name in by_name):
+            _raise_mismatch(interpreter, function, arguments, keywords)
+        bound.update((name, value) for name, value in keywords.items() if name in by_name)
+        extra = {name: value for name, value in keywords.items() if name not in by_name}
     else:
         extra = {}
     if code.co_flags & inspect.CO_VARKEYWORDS:
         bound[code.co_varnames[next_name]] = interpreter.new_dict(extra)
     elif extra:
-        interpreter.raise_error(
-            TypeError,
-            f"{code.co_qualname}() got an unexpected keyword argument {next(iter(extra))!r}",
-        )
+        _raise_mismatch(interpreter, function, arguments, keywords)
 
-    _bind_defaults(interpreter, function, bound, positional, keyword_only)
+    first_default = len(positional) - len(function.defaults)
+    for index, name in enumerate(positional):
+        if name not in bound and index >= first_default:
+            bound[name] = function.defaults[index - first_default]
+    for name in keyword_only:
+        if name not in bound and name in function.keyword_defaults:
+            bound[name] = function.keyword_defaults[name]
+    if not all(name in bound for name in (*positional, *keyword_only)):
+        _raise_mismatch(interpreter, function, arguments, keywords)
     return bound
 
 
-def _bind_keywords(
+def _do_nothing() -> None:
+    pass
+
+
+_COLLECTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
+
+def _raise_mismatch(
     interpreter: Interpreter,
     function: FunctionValue,
-    bound: dict[str, Value],
+    arguments: list[Value],
     keywords: dict[str, Value],
-    by_name: set[str],
-) -> dict[str, Value]:
-    """Bind what parameters take by name; the rest is returned, for `**keywords`."""
-    extra = {}
-    for name, value in keywords.items():
-        if name not in by_name:
-            extra[name] = value
-        elif name in bound:
-            interpreter.raise_error(
-                TypeError,
-                f"{function.code.co_qualname}() got multiple values for argument {name!r}",
-            )
-        else:
-            bound[name] = value
-    return extra
-
-
-def _bind_defaults(
-    interpreter: Interpreter,
-    function: FunctionValue,
-    bound: dict[str, Value],
-    positional: tuple[str, ...],
-    keyword_only: tuple[str, ...],
-) -> None:
-    """Give the parameters left over their defaults."""
-    first_default = len(positional) - len(function.defaults)
-    for index, name in enumerate(positional):
-        if name in bound:
-            continue
-        if index < first_default:
-            interpreter.raise_error(
-                TypeError,
-                f"{function.code.co_qualname}() missing 1 required positional argument: {name!r}",
-            )
-        bound[name] = function.defaults[index - first_default]
-    for name in keyword_only:
-        if name in bound:
-            continue
-        if name not in function.keyword_defaults:
-            interpreter.raise_error(
-                TypeError,
-                f"{function.code.co_qualname}() missing 1 required keyword-only argument: {name!r}",
-            )
-        bound[name] = function.keyword_defaults[name]
+) -> NoReturn:
+    """Raise what CPython raises for a call that does not fit: it is made for real, of a function
+    with the same parameters that does nothing.
+    """
+    code = function.code
+    nothing = _do_nothing.__code__
+    shell = nothing.replace(
+        co_argcount=code.co_argcount,
+        co_posonlyargcount=code.co_posonlyargcount,
+        co_kwonlyargcount=code.co_kwonlyargcount,
+        co_flags=nothing.co_flags & ~_COLLECTS | code.co_flags & _COLLECTS,
+        co_varnames=code.co_varnames,
+        co_nlocals=len(code.co_varnames),
+    )
+    stub = types.FunctionType(shell, {}, code.co_name, (None,) * len(function.defaults))
+    stub.__kwdefaults__ = dict.fromkeys(function.keyword_defaults)
+    existing = function.real()
+    stub.__qualname__ = getattr(existing, "__qualname__", code.co_qualname)
+    try:
+        stub(*arguments, **keywords)
+    except TypeError as error:
+        interpreter.raise_error(TypeError, *error.args)
+    raise AssertionError(f"the arguments of {code.co_qualname} fit after all")

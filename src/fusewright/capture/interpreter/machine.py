@@ -8,6 +8,7 @@ instruction does in `instructions`.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -28,7 +29,7 @@ from fusewright.capture.directives import disabled_error, torch_original, why_di
 from fusewright.capture.graph import GraphBuilder, is_graph_function, is_tensor_method
 from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, POLYFILLS, PURE, find
-from fusewright.capture.interpreter import operators, tensor_calls
+from fusewright.capture.interpreter import operators, stand_ins, tensor_calls
 from fusewright.capture.interpreter.arguments import bind_arguments
 from fusewright.capture.interpreter.attributes import (
     bind,
@@ -72,11 +73,21 @@ _LIBRARY_DIRECTORIES: Final = (
 )
 """Where torch's own Python and ours stand: never the place that a user wants to hear of."""
 
-PURE_OWNERS: Final = (*CONSTANT_TYPES, tuple, frozenset)
+PURE_OWNERS: Final = (*CONSTANT_TYPES, tuple, frozenset, slice)
 """Classes whose methods written in C have no side effects."""
+
+METHODS_IN_C: Final = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+)
 
 PURE_MODULES: Final = frozenset({"math", "cmath", "_operator"})
 """Modules whose functions written in C have no side effects."""
+
+
+CACHING: Final = type(functools.lru_cache(lambda: None))
+"""The class of what `functools.lru_cache` makes."""
 
 
 class Machine:
@@ -110,11 +121,14 @@ class Machine:
     # -- where we are ----------------------------------------------------------------------------
 
     def location(self) -> Location | None:
-        """The line being executed, in the innermost frame that is not torch's own."""
+        """The line being executed, in the innermost frame that is not torch's own; after the end,
+        the last line of the outermost.
+        """
         for frame in reversed(self.frames):
             if not frame.code.co_filename.startswith(_LIBRARY_DIRECTORIES):
                 return self._frame_location(frame)
-        return self._frame_location(self.frames[-1]) if self.frames else None
+        last = self.frames[-1] if self.frames else self.root
+        return None if last is None else self._frame_location(last)
 
     def _frame_location(self, frame: Frame) -> Location:
         key = (frame.code.co_filename, frame.line)
@@ -135,7 +149,8 @@ class Machine:
         return "".join(lines)
 
     def unsupported(self, reason: Reason, **details: object) -> Unsupported:
-        return Unsupported(reason.text(**details), self.location(), reason.remedy, reason.name)
+        text, stack = reason.text(**details), self.stack_trace()
+        return Unsupported(text, self.location(), reason.remedy, reason.name, stack)
 
     def failure(self, error: Exception) -> Unsupported:
         """What is raised for an error of the interpreter's own, so that the statement runs as it
@@ -150,10 +165,16 @@ class Machine:
 
     def raise_error(self, kind: type[BaseException], *arguments: object) -> NoReturn:
         values = [
-            new_value(self, argument) if is_constant(argument) else ConstantValue(str(argument))
+            argument
+            if isinstance(argument, Value)
+            else new_value(self, argument)
+            if is_constant(argument)
+            else ConstantValue(str(argument))
             for argument in arguments
         ]
-        raise TracedError(ExceptionValue(kind, values))
+        error = ExceptionValue(kind, values)
+        error.follow(self.handled)
+        raise TracedError(error)
 
     def guard(self, kind: GuardKind, source: Source | None, expected: Any = None) -> None:
         if kind is GuardKind.TENSOR:
@@ -236,6 +257,9 @@ class Machine:
                 self.guard(GuardKind.SAME, source, found.source)
         return found
 
+    def known_value(self, object: Any) -> Value | None:
+        return NONE if object is None else self._values.get(id(object))
+
     def new(self, object: Any) -> Value:
         return new_value(self, object)
 
@@ -280,7 +304,7 @@ class Machine:
         except TypeError as error:
             self.raise_error(TypeError, *error.args)
         except NotImplementedError:
-            raise self.unsupported(reasons.HASH_OF_OBJECT, object=value.describe()) from None
+            return stand_ins.element(self, value)  # type: ignore[no-any-return]
         return key
 
     # -- attributes ------------------------------------------------------------------------------
@@ -351,8 +375,7 @@ class Machine:
     ) -> Value:
         method = self.special(value, name)
         if method is None:
-            cls = value.python_type().__name__
-            self.raise_error(TypeError, f"{cls!r} object does not support {name}")
+            stand_ins.raise_as(self, operators.OPERATIONS[name], value, *arguments)
         return method.call(self, arguments, keywords or {})
 
     # -- calls -----------------------------------------------------------------------------------
@@ -381,6 +404,8 @@ class Machine:
         replacement = find(POLYFILLS, function)
         if replacement is not None:
             return self.inline(self._function(replacement), arguments, keywords)
+        if is_pure(function) and not is_graph_function(function):
+            return stand_ins.run_for_real(self, function, arguments, keywords)
         if isinstance(function, type):
             return self.instantiate(function, arguments, keywords)
         if isinstance(function, types.FunctionType):
@@ -389,12 +414,27 @@ class Machine:
             return self.call_graph(function, arguments, keywords)
         if arguments and isinstance(arguments[0], TensorValue) and is_tensor_method(function):
             return self.call_tensor_method(arguments[0], function.__name__, arguments[1:], keywords)
-        wrapped = getattr(function, "__wrapped__", None)
-        if isinstance(
-            wrapped, types.FunctionType
-        ):  # functools.lru_cache: the result is the same without the cache
-            return self.inline(self._function(wrapped), arguments, keywords)
+        if isinstance(function, CACHING):
+            return self._call_caching(function, arguments, keywords)
         raise self.unsupported(reasons.UNKNOWN_CALLABLE, function=function_name(function))
+
+    def _call_caching(
+        self, function: Any, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        """A call of what `functools.lru_cache` made: for real where the arguments are known, as the
+        cache is the program's own; else the function itself, whose result is the same.
+        """
+        self.read_all([*arguments, *keywords.values()])
+        try:
+            known = [argument.to_python() for argument in arguments]
+            named = {name: argument.to_python() for name, argument in keywords.items()}
+        except NotConstant:
+            return self.call(self.new(function.__wrapped__), arguments, keywords)
+        try:
+            result = function(*known, **named)
+        except Exception as error:
+            self.raise_error(type(error), *error.args)
+        return self.wrap(result, ConstantSource(result))
 
     def _function(self, function: types.FunctionType) -> FunctionValue:
         found = self.wrap(function, ConstantSource(function))
@@ -414,8 +454,8 @@ class Machine:
         try:
             result = function(*known, **named)
         except Exception as error:
-            self.raise_error(type(error), *error.args)
-        return new_value(self, result)
+            stand_ins.raise_real(self, error)
+        return stand_ins.value_of(self, result)
 
     def read_all(self, values: Iterable[Value]) -> None:
         """Read the items of existing containers, so that the containers are wholly known."""
@@ -644,7 +684,7 @@ def is_pure(function: Any) -> bool:
             return True
     except TypeError:
         return False
-    if isinstance(function, types.MethodDescriptorType | types.WrapperDescriptorType):
+    if isinstance(function, METHODS_IN_C):
         return function.__objclass__ in PURE_OWNERS
     if isinstance(function, types.BuiltinFunctionType):
         return function.__module__ in PURE_MODULES

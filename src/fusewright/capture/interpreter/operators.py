@@ -4,12 +4,14 @@ call.
 
 from __future__ import annotations
 
+import collections
 import operator
 from typing import Any, Final
 
 import torch
 
 from fusewright.capture import reasons
+from fusewright.capture.interpreter.stand_ins import raise_as, run_for_real
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import SCALAR_TYPES, ConstantValue, boolean
@@ -20,7 +22,8 @@ from fusewright.capture.values.iterators import (
     iterator_at,
 )
 from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
-from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
+from fusewright.capture.values.objects import IdentityValue
+from fusewright.capture.values.sequences import DequeValue, ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
 
@@ -49,6 +52,9 @@ BINARY_METHODS: Final = {
 IN_PLACE: Final = {f"i{name.strip('_')}": name for name in _NAMES}
 """The plain operator of each in-place operator."""
 
+SEQUENCES: Final = (list, tuple, str, bytes, bytearray, collections.deque)
+"""Sequences written in C: their `+` and `*` are not what numbers have."""
+
 COMPARISONS: Final = {
     "<": (operator.lt, "__lt__", "__gt__"),
     "<=": (operator.le, "__le__", "__ge__"),
@@ -68,6 +74,35 @@ UNARY_METHODS: Final = {
     "invert": "__invert__",
     "abs": "__abs__",
 }
+
+
+def _call(function: Any, *arguments: Any) -> Any:
+    return function()
+
+
+def _enter(manager: Any, *arguments: Any) -> Any:
+    with manager:
+        pass
+
+
+OPERATIONS: Final[dict[str, Any]] = {
+    "__call__": _call,
+    "__len__": len,
+    "__enter__": _enter,
+    "__next__": next,
+    "__getitem__": operator.getitem,
+    "__setitem__": operator.setitem,
+    "__delitem__": operator.delitem,
+    "__neg__": operator.neg,
+    "__pos__": operator.pos,
+    "__invert__": operator.invert,
+    "__abs__": abs,
+    "__iter__": iter,
+    "__reversed__": reversed,
+    "__round__": round,
+    "__index__": operator.index,
+}
+"""The operation that a special method is for: what says, in Python's words, that it is missing."""
 
 
 def fold(machine: Interpreter, function: Any, *operands: Any) -> Value:
@@ -134,15 +169,24 @@ def binary(machine: Interpreter, name: str, left: Value, right: Value) -> Value:
     attempts = [(left, method, right), (right, reflected, left)]
     if left_type is right_type:
         del attempts[1]
-    for owner, special, other in reversed(attempts) if right_first else attempts:
+    if right_first:
+        attempts.reverse()
+    for owner, special, other in attempts:
+        if name in ("add", "mul") and is_sequence(owner):
+            continue  # C tries `+` and `*` of sequences when nothing else took the operator
         result = _method_result(machine, owner, special, [other])
         if result is not None:
             return result
-    machine.raise_error(
-        TypeError,
-        f"unsupported operand type(s) for {name.strip('_')}: "
-        f"{left_type.__name__!r} and {right_type.__name__!r}",
-    )
+    if is_sequence(left) or (is_sequence(right) and name == "mul"):
+        return run_for_real(machine, getattr(operator, name), [left, right], {})
+    raise_as(machine, getattr(operator, name, divmod), left, right)
+
+
+def is_sequence(value: Value) -> bool:
+    """Whether a value is a sequence written in C, its `+` and `*` not overridden."""
+    cls = value.python_type()
+    base = next((base for base in SEQUENCES if issubclass(cls, base)), None)
+    return base is not None and cls.__add__ is base.__add__ and cls.__mul__ is base.__mul__
 
 
 def unary(machine: Interpreter, name: str, operand: Value) -> Value:
@@ -160,6 +204,12 @@ def compare(machine: Interpreter, symbol: str, left: Value, right: Value) -> Val
     constants = _constants(left, right)
     if constants is not None:
         return fold(machine, function, *constants)
+    if isinstance(left, IdentityValue) and isinstance(right, IdentityValue):
+        if symbol in ("==", "!="):
+            return boolean((symbol == "==") == identical(machine, left.target, right.target))
+        raise machine.unsupported(
+            reasons.TENSOR_TO_UNKNOWN, function=symbol, argument=left.describe()
+        )
     for operand, other in ((left, right), (right, left)):
         if isinstance(operand, TensorValue):
             if symbol in ("==", "!=") and not isinstance(other, TensorValue | ConstantValue):
@@ -177,11 +227,7 @@ def compare(machine: Interpreter, symbol: str, left: Value, right: Value) -> Val
             return result
     if symbol in ("==", "!="):
         return boolean(identical(machine, left, right) == (symbol == "=="))
-    machine.raise_error(
-        TypeError,
-        f"{symbol!r} not supported between instances of {left.python_type().__name__!r} "
-        f"and {right.python_type().__name__!r}",
-    )
+    raise_as(machine, function, left, right)
 
 
 def _defines(machine: Interpreter, value: Value, name: str) -> bool:
@@ -282,7 +328,7 @@ def iterate(machine: Interpreter, value: Value) -> Value:
                 raise
 
         return IteratorValue.of_container(value, item, SEQUENCE_ITERATOR, iterator_at)
-    machine.raise_error(TypeError, f"{value.python_type().__name__!r} object is not iterable")
+    raise_as(machine, iter, value)
 
 
 def _next_constant(machine: Any, iterator: Any) -> Value | None:
@@ -342,6 +388,8 @@ def get_item(machine: Interpreter, value: Value, key: Value) -> Value:
             return machine.call_graph(operator.getitem, [value, key], {})
         case ListValue(cls=cls) | TupleValue(cls=cls) if cls in PLAIN_SEQUENCES:
             return sequence_item(machine, value, key)
+        case DequeValue():
+            return run_for_real(machine, operator.getitem, [value, key], {})
         case ConstantValue() if isinstance(key, ConstantValue) or _is_plain(key):
             return fold(machine, operator.getitem, value.value, key.to_python())
         case ClassValue() if machine.special(value, "__getitem__") is None:

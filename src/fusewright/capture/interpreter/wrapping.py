@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -32,8 +34,15 @@ from fusewright.capture.values.functions import (
 )
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.modules import ModuleValue, keeps_module_getattr
-from fusewright.capture.values.objects import ObjectValue
-from fusewright.capture.values.sequences import ListValue, SliceValue, TupleValue, plain_length
+from fusewright.capture.values.objects import ExceptionValue, ObjectValue
+from fusewright.capture.values.references import ReferenceValue
+from fusewright.capture.values.sequences import (
+    DequeValue,
+    ListValue,
+    SliceValue,
+    TupleValue,
+    sequence_base,
+)
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
 
@@ -93,16 +102,28 @@ def wrap_module(machine: MachineState, module: torch.nn.Module, source: Source) 
     return kind(type(module), module, source)
 
 
+def wrap_exception(machine: MachineState, error: Any, source: Source) -> Value:
+    machine.guard(GuardKind.TYPE, source, type(error))
+    return ExceptionValue.existing(machine, error, source)
+
+
 def wrap_tuple(machine: MachineState, object: Any, source: Source) -> Value:
     machine.guard(GuardKind.TYPE, source, type(object))
-    machine.guard(GuardKind.LENGTH, source, plain_length(object))
+    machine.guard(GuardKind.LENGTH, source, sequence_base(type(object)).__len__(object))
     return TupleValue(type(object), object=object, source=source)
 
 
 def wrap_list(machine: MachineState, object: Any, source: Source) -> Value:
     machine.guard(GuardKind.TYPE, source, type(object))
-    machine.guard(GuardKind.LENGTH, source, plain_length(object))
+    machine.guard(GuardKind.LENGTH, source, sequence_base(type(object)).__len__(object))
     return ListValue(type(object), object=object, source=source)
+
+
+def wrap_deque(machine: MachineState, object: Any, source: Source) -> Value:
+    machine.guard(GuardKind.TYPE, source, type(object))
+    machine.guard(GuardKind.LENGTH, source, len(object))
+    maximum = machine.wrap(object.maxlen, AttributeSource(source, "maxlen")).constant()
+    return DequeValue(type(object), maximum=maximum, object=object, source=source)
 
 
 def wrap_dict(machine: MachineState, object: Any, source: Source) -> Value:
@@ -207,11 +228,18 @@ def wrap_partial(machine: MachineState, partial: Any, source: Source) -> Value:
     )
 
 
+def wrap_reference(machine: MachineState, reference: Any, source: Source) -> Value:
+    machine.guard(GuardKind.IDENTITY, source, reference)
+    return ReferenceValue(None, object=reference, source=source)
+
+
 MAKERS: Final[dict[type, Maker]] = {
     torch.Tensor: wrap_tensor,
     torch.nn.Module: wrap_module,
+    BaseException: wrap_exception,
     tuple: wrap_tuple,
     list: wrap_list,
+    collections.deque: wrap_deque,
     dict: wrap_dict,
     set: wrap_set,
     frozenset: wrap_set,
@@ -221,6 +249,7 @@ MAKERS: Final[dict[type, Maker]] = {
     types.ModuleType: wrap_python_module,
     types.CellType: wrap_cell,
     functools.partial: wrap_partial,
+    weakref.ref: wrap_reference,
     types.MappingProxyType: wrap_mapping_proxy,
     type: wrap_class,
     **dict.fromkeys(BUILTIN_TYPES, wrap_builtin),
@@ -251,7 +280,7 @@ def new_value(machine: MachineState, object: Any) -> Value:
             result.put(machine, new_value(machine, key), new_value(machine, item))
         return result
     if cls in (set, frozenset):
-        return SetValue(cls, [new_value(machine, item) for item in object])
+        return SetValue.of(machine, cls, [new_value(machine, item) for item in object])
     if cls is types.MappingProxyType:
         return new_value(machine, dict(object))
     if isinstance(object, torch.Tensor):

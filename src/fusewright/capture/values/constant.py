@@ -9,6 +9,7 @@ handed on costs nothing at run time.
 from __future__ import annotations
 
 import enum
+import re
 import types
 from collections.abc import Callable, Hashable
 from typing import Any, Final
@@ -44,6 +45,8 @@ CONSTANT_TYPES: Final = frozenset(
         types.GenericAlias,
         types.UnionType,
         range,
+        re.Pattern,
+        re.Match,
         types.GetSetDescriptorType,
         types.MemberDescriptorType,
     }

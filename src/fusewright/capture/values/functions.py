@@ -82,6 +82,14 @@ class Namespace:
         self.known[name] = value
         return value
 
+    def variable(self, interpreter: Interpreter, name: str) -> Value | None:
+        """The global variable `name`, past built-ins; None when there is none."""
+        if name in self.dictionary or name in self.written:
+            return self.load(interpreter, name)
+        if self.module is not None:
+            interpreter.guard(GuardKind.ABSENT, ModuleSource(self.module), name)
+        return None
+
     def store(self, interpreter: Interpreter, name: str, value: Any) -> None:
         """Write a global variable; MISSING deletes it."""
         interpreter.record_mutation(self)

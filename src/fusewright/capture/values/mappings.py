@@ -14,10 +14,12 @@ import collections
 from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar
 
+from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import DictItemSource, DictKeySource, Source
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, Value
 from fusewright.capture.values.constant import ConstantValue, is_constant
+from fusewright.capture.values.functions import Namespace
 from fusewright.capture.values.objects import ObjectValue
 
 
@@ -276,6 +278,39 @@ class InstanceDictValue(Value):
 
     def rebuild(self, code: Rebuilder) -> None:
         code.call(getattr, [self.owner, lambda: code.constant("__dict__")])
+
+
+class GlobalsValue(InstanceDictValue):
+    """What `globals()` gives: a live view of a module's variables, read one by one."""
+
+    __slots__ = ("namespace",)
+
+    def __init__(self, namespace: Namespace) -> None:
+        super().__init__(ObjectValue(dict))
+        self.namespace = namespace
+
+    def lookup(self, interpreter: Interpreter, key: Value) -> Value | None:
+        return self.namespace.variable(interpreter, key.constant())
+
+    def put(self, interpreter: Interpreter, key: Value, value: Value) -> None:
+        self.namespace.store(interpreter, key.constant(), value)
+
+    def remove(self, interpreter: Interpreter, key: Value) -> Value | None:
+        found = self.lookup(interpreter, key)
+        if found is not None:
+            self.namespace.store(interpreter, key.constant(), MISSING)
+        return found
+
+    def keys(self, interpreter: Interpreter) -> list[Value]:
+        raise interpreter.unsupported(
+            reasons.UNSUPPORTED_ATTRIBUTE, name="keys", object="the dict of all global variables"
+        )
+
+    def parts(self) -> Sequence[Value]:
+        return ()
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.constant(self.namespace.dictionary)
 
 
 class DictViewValue(Value):

@@ -244,7 +244,34 @@ class ObjectValue(Value):
 
 def allocate_object(cls: type) -> Any:
     """A bare instance of a class, `__init__` not run: what generated code starts from."""
-    return object.__new__(cls)
+    base = next(base for base in cls.__mro__ if base.__flags__ & IMMUTABLE_TYPE)
+    return base.__new__(cls)
+
+
+class IdentityValue(Value):
+    """What `id(object)` gives: known only as a thing to compare with others and to look up."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, target: Value) -> None:
+        super().__init__(None)
+        self.target = target
+
+    def python_type(self) -> type:
+        return int
+
+    def key(self) -> Hashable:
+        real = self.target.real()
+        return ("id", id(self.target if real is MISSING else real))
+
+    def describe(self) -> str:
+        return f"the id of {self.target.describe()}"
+
+    def parts(self) -> Sequence[Value]:
+        return (self.target,)
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.call(id, [self.target])
 
 
 CHAIN: Final = ("__cause__", "__context__", "__suppress_context__")
@@ -274,7 +301,8 @@ class ExceptionValue(ObjectValue):
         place = AttributeSource(source, "args")
         interpreter.guard(GuardKind.LENGTH, place, len(error.args))
         arguments = [
-            interpreter.wrap(item, ItemSource(place, index)) for index, item in enumerate(error.args)
+            interpreter.wrap(item, ItemSource(place, index))
+            for index, item in enumerate(error.args)
         ]
         return cls(type(error), arguments, error, source)
 

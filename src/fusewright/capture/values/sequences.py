@@ -1,9 +1,10 @@
-"""Sequences: lists and tuples, with every subclass of them (named tuples, torch.Size, torch's
+"""Sequences: lists, deques and tuples, with every subclass of them (named tuples, torch.Size, torch's
 return types), and slices.
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -14,14 +15,9 @@ from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Re
 from fusewright.capture.values.objects import ObjectValue
 
 
-def plain_length(object: Any) -> int:
-    """How many items a list or tuple holds, past an overridden `__len__`."""
-    return list.__len__(object) if isinstance(object, list) else tuple.__len__(object)
-
-
 def sequence_base(cls: type) -> type[Any]:
     """The built-in class whose methods read a sequence past those of a subclass."""
-    return next(base for base in (tuple, list) if issubclass(cls, base))
+    return next(base for base in (tuple, list, collections.deque) if issubclass(cls, base))
 
 
 class SequenceValue(ObjectValue):
@@ -40,7 +36,8 @@ class SequenceValue(ObjectValue):
         source: Source | None = None,
     ) -> None:
         super().__init__(cls, object, source)
-        self._items: list[Any] = list(items) if object is MISSING else [None] * plain_length(object)
+        length = 0 if object is MISSING else sequence_base(cls).__len__(object)
+        self._items: list[Any] = list(items) if object is MISSING else [None] * length
         self._unread = object is not MISSING
 
     @property
@@ -65,8 +62,7 @@ class SequenceValue(ObjectValue):
         return self._items
 
     def _original(self, index: int) -> Any:
-        base = list if issubclass(self.cls, list) else tuple
-        return base.__getitem__(self.object, index)
+        return sequence_base(self.cls).__getitem__(self.object, index)
 
     def read_items(self) -> list[Value]:
         """The items of a sequence of which all were read or made while tracing."""
@@ -113,6 +109,39 @@ class ListValue(SequenceValue):
             code.build("list", ())
         else:
             code.call(list.__new__, [lambda: code.constant(self.cls)])
+
+
+class DequeValue(ListValue):
+    """A deque, or an instance of a subclass of deque."""
+
+    __slots__ = ("maximum",)
+
+    def __init__(
+        self, cls: type, items: Sequence[Value] = (), *, maximum: int | None = None, **origin: Any
+    ) -> None:
+        super().__init__(cls, items, **origin)
+        self.maximum = maximum
+        """The most items that it holds; None for any number."""
+
+    def key(self) -> Hashable:
+        raise TypeError(f"unhashable type: '{self.cls.__module__}.{self.cls.__qualname__}'")
+
+    def slot(self, interpreter: Interpreter, name: str) -> Value:
+        if name == "maxlen":
+            return interpreter.new(self.maximum)
+        return super().slot(interpreter, name)
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.call(
+            make_deque, [lambda: code.constant(self.cls), lambda: code.constant(self.maximum)]
+        )
+
+
+def make_deque(cls: type, maximum: int | None) -> Any:
+    """An empty deque, past the constructor of a subclass, in generated code."""
+    result = collections.deque.__new__(cls)
+    collections.deque.__init__(result, (), maximum)
+    return result
 
 
 class TupleValue(SequenceValue):

@@ -14,19 +14,14 @@ from fusewright.capture.values.objects import ObjectValue
 class SetValue(ObjectValue):
     """A set or a frozenset: members by what stands for them as keys."""
 
-    __slots__ = ("changed", "members")
+    __slots__ = ("_in_order", "changed", "members")
 
-    def __init__(
-        self,
-        cls: type,
-        members: Sequence[Value] = (),
-        *,
-        object: Any = MISSING,
-        source: Source | None = None,
-    ) -> None:
+    def __init__(self, cls: type, *, object: Any = MISSING, source: Source | None = None) -> None:
         super().__init__(cls, object, source)
-        self.members: dict[Hashable, Value] = {member.key(): member for member in members}
+        self.members: dict[Hashable, Value] = {}
         self.changed = False
+        self._in_order = True
+        """Whether `members` are in the order in which the set iterates."""
 
     @classmethod
     def existing(cls, interpreter: Interpreter, object: Any, source: Source) -> SetValue:
@@ -36,10 +31,28 @@ class SetValue(ObjectValue):
         value.members = {member: interpreter.new(member) for member in object}
         return value
 
+    @classmethod
+    def of(cls, interpreter: Interpreter, kind: type, members: Sequence[Value]) -> SetValue:
+        """A new set, its members in the order in which it iterates."""
+        value = cls(kind)
+        value.members = {interpreter.hash_key(member): member for member in members}
+        return value
+
+    def in_order(self) -> list[Value]:
+        """The members in the order in which the set iterates: that of a real set to which they
+        were added one by one.
+        """
+        if not self._in_order:
+            order = set(iter(self.members))
+            self.members = {key: self.members[key] for key in order}
+            self._in_order = True
+        return list(self.members.values())
+
     def add(self, interpreter: Interpreter, member: Value) -> None:
         """Put a member in."""
         self._change(interpreter)
         self.members.setdefault(interpreter.hash_key(member), member)
+        self._in_order = False
 
     def discard(self, interpreter: Interpreter, member: Value) -> bool:
         """Take a member out; False when it is absent."""

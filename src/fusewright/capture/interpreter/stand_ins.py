@@ -1,0 +1,371 @@
+"""Functions written in C, run for real on stand-ins: objects that ask the interpreter.
+
+`list.sort`, `deque.rotate`, `heapq.heappush`, `"%s" % …` move objects about and ask of them only
+what their special methods answer. So a call of one needs no description of what it does: its
+containers are built of the constants that they hold and of a stand-in for everything else, and the
+function itself runs on them.
+
+    values [3, a, 1] with `a` an object of class Rank      list.sort(values)
+    real   [3, <Rank a>, 1]                                 compares: <Rank a> < 3, …
+
+The class of a stand-in has the name of the value's class and those of the special methods that the
+class has; each asks the interpreter, which inlines what the user wrote. Order and number of
+comparisons, errors and their texts are thus those of the CPython that runs.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NoReturn
+
+import torch
+
+from fusewright.capture import reasons
+from fusewright.capture.values.base import Interpreter, NotConstant, TracedError, Value
+from fusewright.capture.values.classes import ClassValue
+from fusewright.capture.values.constant import ConstantValue
+from fusewright.capture.values.iterators import IteratorValue
+from fusewright.capture.values.mappings import DictValue, DictViewValue
+from fusewright.capture.values.objects import IMMUTABLE_TYPE, ExceptionValue
+from fusewright.capture.values.sequences import (
+    DequeValue,
+    ListValue,
+    SequenceValue,
+    SliceValue,
+    TupleValue,
+)
+from fusewright.capture.values.sets import SetValue
+from fusewright.errors import Unsupported
+
+CONTAINERS: Final = (
+    torch.Size, list, tuple, set, frozenset, collections.OrderedDict, collections.defaultdict, dict,
+    collections.deque,
+)  # fmt: skip
+"""Classes written in C that hold the objects given to them."""
+
+
+class StandIn:
+    """An object in place of a value that is not a constant. Subclasses have special methods."""
+
+    __slots__ = ("interpreter", "value")
+
+    def __init__(self, interpreter: Interpreter, value: Value) -> None:
+        self.interpreter = interpreter
+        self.value = value
+
+
+# -- what stand-ins answer ------------------------------------------------------------------------
+
+
+def _ask(name: str) -> Callable[..., Any]:
+    """A special method that calls the value's own."""
+
+    def method(self: StandIn, *arguments: Any) -> Any:
+        values = [value_of(self.interpreter, argument) for argument in arguments]
+        return element(self.interpreter, self.interpreter.call_special(self.value, name, values))
+
+    return method
+
+
+def _ask_constant(name: str) -> Callable[..., Any]:
+    """A special method whose answer C needs as a real object."""
+
+    def method(self: StandIn, *arguments: Any) -> Any:
+        values = [value_of(self.interpreter, argument) for argument in arguments]
+        found = self.interpreter.call_special(self.value, name, values)
+        try:
+            return found.constant()
+        except NotConstant:
+            raise self.interpreter.unsupported(
+                reasons.TENSOR_TO_UNKNOWN, function=name, argument=self.value.describe()
+            ) from None
+
+    return method
+
+
+def _compare(symbol: str) -> Callable[..., Any]:
+    def method(self: StandIn, other: Any) -> Any:
+        right = value_of(self.interpreter, other)
+        if symbol == "==" and self.interpreter.identical(self.value, right):
+            return True
+        return element(self.interpreter, self.interpreter.compare(symbol, self.value, right))
+
+    return method
+
+
+def _binary(name: str, *, reflected: bool = False) -> Callable[..., Any]:
+    def method(self: StandIn, other: Any) -> Any:
+        operands = [self.value, value_of(self.interpreter, other)]
+        left, right = reversed(operands) if reflected else operands
+        return element(self.interpreter, self.interpreter.binary(name, left, right))
+
+    return method
+
+
+def _text(function: Callable[..., str]) -> Callable[..., str]:
+    def method(self: StandIn, *arguments: Any) -> str:
+        values = [value_of(self.interpreter, argument) for argument in arguments]
+        call = self.interpreter.call_object(function, None, [self.value, *values], {})
+        return str(call.constant())
+
+    return method
+
+
+def _iterate(self: StandIn) -> Iterator[Any]:
+    iterator = self.interpreter.iterate(self.value)
+    while (item := self.interpreter.next(iterator)) is not None:
+        yield element(self.interpreter, item)
+
+
+def _call(self: StandIn, *arguments: Any, **keywords: Any) -> Any:
+    interpreter = self.interpreter
+    values = [value_of(interpreter, argument) for argument in arguments]
+    named = {name: value_of(interpreter, argument) for name, argument in keywords.items()}
+    return element(interpreter, interpreter.call(self.value, values, named))
+
+
+def _truth(self: StandIn) -> bool:
+    return self.interpreter.truth(self.value)
+
+
+def _hash(self: StandIn) -> int:
+    try:
+        return hash(self.value.key())
+    except NotImplementedError:
+        return int(self.interpreter.call_special(self.value, "__hash__", []).constant())
+    except TypeError as error:
+        self.interpreter.raise_error(TypeError, *error.args)
+
+
+def _length(self: StandIn) -> int:
+    return self.interpreter.length(self.value)
+
+
+_ARITHMETIC: Final = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
+
+ANSWERS: Final[dict[str, Any]] = {
+    "__eq__": _compare("=="),
+    "__ne__": _compare("!="),
+    "__lt__": _compare("<"),
+    "__le__": _compare("<="),
+    "__gt__": _compare(">"),
+    "__ge__": _compare(">="),
+    **{f"__{name}__": _binary(name) for name in _ARITHMETIC},
+    **{f"__r{name}__": _binary(name, reflected=True) for name in _ARITHMETIC},
+    **{f"__i{name}__": _binary(f"i{name}") for name in _ARITHMETIC},
+    "__str__": _text(str),
+    "__repr__": _text(repr),
+    "__format__": _text(format),
+    "__iter__": _iterate,
+    "__call__": _call,
+    "__bool__": _truth,
+    "__hash__": _hash,
+    "__len__": _length,
+    **{name: _ask_constant(name) for name in ("__index__", "__int__", "__float__", "__complex__")},
+    **{name: _ask(name) for name in ("__getitem__", "__contains__", "__abs__", "__neg__")},
+    **{name: _ask(name) for name in ("__round__", "__trunc__", "__floor__", "__ceil__")},
+    **{name: _ask(name) for name in ("__divmod__", "__rdivmod__", "__copy__")},
+    "__next__": _ask("__next__"),
+}
+"""What stand-ins answer, by special method."""
+
+
+@functools.lru_cache(maxsize=512)
+def _stand_in_class(name: str, special: frozenset[str]) -> type[StandIn]:
+    methods = {special_name: ANSWERS[special_name] for special_name in special}
+    if "__hash__" not in special:
+        methods["__hash__"] = None
+    return type(name, (StandIn,), {"__slots__": (), **methods})
+
+
+def _special_methods(cls: type) -> frozenset[str]:
+    return frozenset(name for name in ANSWERS if getattr(cls, name, None) is not None)
+
+
+# -- from values to objects and back --------------------------------------------------------------
+
+
+def element(interpreter: Interpreter, value: Value) -> Any:
+    """A value as an item of a real container: the constant, or a stand-in."""
+    match value:
+        case ConstantValue():
+            return value.value
+        case ClassValue(cls=cls) if cls.__flags__ & IMMUTABLE_TYPE:
+            return cls
+        case SliceValue():
+            return slice(*[element(interpreter, part) for part in value.parts()])
+    cls = value.python_type()
+    return _stand_in_class(cls.__name__, _special_methods(cls))(interpreter, value)
+
+
+def value_of(interpreter: Interpreter, object: Any) -> Value:
+    """The value of an object that C made, took out of a container or was given."""
+    known = getattr(object, "value", None)
+    if isinstance(known, Value):
+        return known
+    convert = functools.partial(value_of, interpreter)
+    match object:
+        case list():
+            return ListValue(list, [convert(item) for item in object])
+        case tuple():
+            return TupleValue(type(object), [convert(item) for item in object])
+        case set() | frozenset():
+            return SetValue.of(interpreter, type(object), [convert(item) for item in object])
+        case collections.deque():
+            return DequeValue(type(object), [convert(i) for i in object], maximum=object.maxlen)
+        case dict():
+            result = DictValue(type(object))
+            for key, item in object.items():
+                result.put(interpreter, convert(key), convert(item))
+            return result
+        case Iterator():
+            return _iterator(object)
+    return interpreter.new(object)
+
+
+def _iterator(real: Iterator[Any]) -> Value:
+    def advance(interpreter: Interpreter) -> Value | None:
+        for item in real:
+            return value_of(interpreter, item)
+        return None
+
+    return IteratorValue(advance, type(real))
+
+
+class Mirror:
+    """The arguments of one call as real objects, containers copied one level deep."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        self.interpreter = interpreter
+        self._containers: list[tuple[Any, Value, list[Any]]] = []
+        """Real container, its value, and its items before the call."""
+        self._constants: list[ConstantValue] = []
+
+    def argument(self, value: Value) -> Any:
+        """A value as an argument."""
+        if isinstance(value, ConstantValue):
+            self._constants.append(value)
+        if isinstance(value, DictViewValue) and isinstance(value.mapping, DictValue):
+            return getattr(self.argument(value.mapping), value.kind)()
+        content = self._content(value)
+        if content is None:
+            return element(self.interpreter, value)
+        for real, known, _ in self._containers:
+            if known is value:
+                return real
+        cls = value.python_type()
+        base = next(base for base in cls.__mro__ if base in CONTAINERS)
+        real_class = cls if cls in CONTAINERS else self._subclass(value, base)
+        if isinstance(value, DequeValue):
+            real = real_class(content, value.maximum)
+        elif isinstance(value, DictValue) and base is collections.defaultdict:
+            factory = value.default_factory
+            real = real_class(None if factory is None else self.argument(factory), content)
+        else:
+            real = base.__new__(real_class, content)
+            if base not in (tuple, frozenset):
+                base.__init__(real, content)
+        self._containers.append((real, value, list(content)))
+        return real
+
+    def _content(self, value: Value) -> Iterable[Any] | None:
+        convert = functools.partial(element, self.interpreter)
+        match value:
+            case SequenceValue():
+                return [convert(item) for item in value.items(self.interpreter)]
+            case SetValue():
+                return [convert(item) for item in value.in_order()]
+            case DictValue():
+                pairs = value.entries(self.interpreter)
+                return {convert(key): convert(item) for key, item in pairs}
+        return None
+
+    def _subclass(self, value: Value, base: type) -> type:
+        """A subclass of a built-in container, with the special methods that a user overrode."""
+        cls = value.python_type()
+        own = {
+            name: answer
+            for name, answer in ANSWERS.items()
+            if getattr(cls, name, None) is not getattr(base, name, None)
+        }
+        return type(cls.__name__, (base,), {**own, "interpreter": self.interpreter, "value": value})
+
+    def value(self, result: Any) -> Value:
+        """What the function returned: one of its arguments, or something new."""
+        for real, value, _ in self._containers:
+            if real is result:
+                return value
+        for constant in self._constants:
+            if constant.value is result:
+                return constant
+        return value_of(self.interpreter, result)
+
+    def write_back(self) -> None:
+        """Give the containers that the function changed their new content."""
+        for real, value, before in self._containers:
+            after = list(real)
+            same = len(after) == len(before) and all(map(_is_same, after, before))
+            if not same and isinstance(value, ListValue | SetValue | DequeValue):
+                content = [self._item(item) for item in after]
+                value.replace(self.interpreter, content)
+
+    def _item(self, item: Any) -> Value:
+        return self.value(item)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    both = isinstance(one, StandIn) and isinstance(other, StandIn)
+    return one.value is other.value if both else one is other
+
+
+def run_for_real(
+    interpreter: Interpreter,
+    function: Callable[..., Any],
+    arguments: Sequence[Value],
+    keywords: dict[str, Value],
+) -> Value:
+    """Call a function written in C on stand-ins. What it raises is raised in the traced program."""
+    mirror = Mirror(interpreter)
+    real = [mirror.argument(argument) for argument in arguments]
+    named = {name: mirror.argument(argument) for name, argument in keywords.items()}
+    try:
+        result = function(*real, **named)
+    except (TracedError, Unsupported, NotConstant, RecursionError):
+        raise
+    except Exception as error:
+        mirror.write_back()
+        raise_real(interpreter, error)
+    mirror.write_back()
+    return mirror.value(result)
+
+
+def raise_real(interpreter: Interpreter, error: Exception) -> NoReturn:
+    """Raise in the traced program what a function that ran for real has raised."""
+    raised = ExceptionValue(type(error), [value_of(interpreter, each) for each in error.args])
+    for name, attribute in vars(error).items():
+        raised.store(interpreter, name, value_of(interpreter, attribute))
+    raise TracedError(raised)
+
+
+def raise_as(interpreter: Interpreter, function: Callable[..., Any], *operands: Value) -> NoReturn:
+    """Raise what a function raises for operands without the special methods that it needs, in the
+    words of the CPython that runs.
+    """
+    bare = [_bare(operand) for operand in operands]
+    try:
+        function(*bare)
+    except TypeError as error:
+        interpreter.raise_error(TypeError, *error.args)
+    raise interpreter.unsupported(
+        reasons.TENSOR_TO_UNKNOWN, function=function.__name__, argument=operands[0].describe()
+    )
+
+
+def _bare(value: Value) -> Any:
+    """An object of a class of the same name that has no methods."""
+    if isinstance(value, ConstantValue):
+        return value.value
+    cls = value.python_type()
+    return cls() if cls in CONTAINERS else type(cls.__name__, (), {})()
