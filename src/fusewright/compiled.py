@@ -9,7 +9,6 @@ import functools
 import importlib
 import inspect
 import types
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -41,6 +40,7 @@ class CompiledFunction:
         self._again = again
         self._root, self._bound, _ = root_call(function, (), {})
         compiler.root = self._root.__code__
+        self._call = compiler.frames.call
         # By these names torch.compile finds what to compile in place of a wrapper.
         self._torchdynamo_orig_callable = function
         self._torchdynamo_wrapper_id = id(self)
@@ -48,7 +48,7 @@ class CompiledFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if captured_by_torch():
             return self.__wrapped__(*args, **kwargs)
-        return self.compiler.call(self._root, (*self._bound, *args), kwargs)
+        return self._call(self._root, (*self._bound, *args), kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -90,31 +90,29 @@ class _Behind:
     again: Recompile
 
 
-_MODULES: Final[weakref.WeakKeyDictionary[Any, _Behind]] = weakref.WeakKeyDictionary()
-
-
 class CompiledModule:
-    """What a compiled module's class adds to the module's class."""
+    """What a compiled module's class adds to the module's class; `_behind` stands in a slot of that
+    class, since the dictionary is the module's.
+    """
 
     __slots__ = ()
 
+    _behind: _Behind
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        behind = _MODULES[self]
+        behind = self._behind
         if captured_by_torch():
             return behind.module(*args, **kwargs)
-        return behind.compiler.call(CALL_MODULE, (behind.module, *args), kwargs)
+        return behind.compiler.frames.call(CALL_MODULE, (behind.module, *args), kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        behind = _MODULES[self]
-        return behind.again(copy.deepcopy(behind.module, memo))
+        return self._behind.again(copy.deepcopy(self._behind.module, memo))
 
     def __copy__(self) -> Any:
-        behind = _MODULES[self]
-        return behind.again(copy.copy(behind.module))
+        return self._behind.again(copy.copy(self._behind.module))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        behind = _MODULES[self]
-        return behind.again, (behind.module,)
+        return self._behind.again, (self._behind.module,)
 
 
 def compiled_module(
@@ -126,11 +124,11 @@ def compiled_module(
     both, with the module's own keys in `state_dict`.
     """
     cls = type(module)
-    namespace = {"__slots__": (), "__module__": cls.__module__, "__doc__": cls.__doc__}
+    namespace = {"__slots__": ("_behind",), "__module__": cls.__module__, "__doc__": cls.__doc__}
     face: Any = type(cls.__name__, (CompiledModule, cls), namespace)
     compiled = object.__new__(face)
     object.__setattr__(compiled, "__dict__", module.__dict__)
-    _MODULES[compiled] = _Behind(module, compiler, again)
+    face._behind.__set__(compiled, _Behind(module, compiler, again))
     return compiled  # type: ignore[no-any-return]
 
 
@@ -140,7 +138,7 @@ def compiler_of(target: Any) -> Compiler:
         case CompiledFunction():
             return target.compiler
         case CompiledModule():
-            return _MODULES[target].compiler
+            return target._behind.compiler
         case types.MethodType(__func__=CompiledFunction(compiler=compiler)):
             return compiler
         case _:
@@ -150,7 +148,7 @@ def compiler_of(target: Any) -> Compiler:
 def recompile_of(target: Any) -> Recompile:
     """Compiles another target as this one was. TypeError: it is not compiled."""
     if isinstance(target, CompiledModule):
-        return _MODULES[target].again
+        return target._behind.again
     compiler_of(target)
     return getattr(target, "__func__", target)._again  # type: ignore[no-any-return]
 
@@ -166,7 +164,7 @@ def original_of(target: Any) -> Any:
         case CompiledFunction():
             return target.__wrapped__
         case CompiledModule():
-            return _MODULES[target].module
+            return target._behind.module
         case types.MethodType(__func__=CompiledFunction() as compiled):
             return types.MethodType(compiled.__wrapped__, target.__self__)
         case torch.nn.Module():

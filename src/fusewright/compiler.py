@@ -155,12 +155,6 @@ class Compiler:
         """Code that torch's `disable(recursive=False)` was given."""
         _COMPILERS.add(self)
 
-    def call(
-        self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """`function(*args, **kwargs)`, compiled."""
-        return self.frames.call(function, args, kwargs)
-
     def reset(self) -> None:
         """Forget everything compiled."""
         self.frames.reset()
@@ -180,7 +174,7 @@ class Compiler:
             return Entry(_function(frame), None)
         if not (self._is_ours(frame.code) or computes_with_tensors(frame)):
             return False
-        about = _About.frame(frame, self.resumes)
+        about = self._about(frame)
         self._tell_recompilation(frame, about)
         self.capture_count += 1
         with COLLECTOR_PAUSE:
@@ -300,6 +294,12 @@ class Compiler:
             function.__code__, function.__globals__, function.__name__, None, cells
         )
 
+    def _about(self, frame: Frame) -> _About:
+        """What to call a frame; the compiled function itself by the name that the user gave."""
+        about = _About.frame(frame, self.resumes)
+        name = self.settings.name
+        return _About(name, about.place) if name and frame.code is self.root else about
+
     # -- what happened ---------------------------------------------------------------------------
 
     def _tell_result(self, capture: Capture, compilation: Compilation, about: _About) -> None:
@@ -352,7 +352,7 @@ class Compiler:
 
     def _limit_reached(self, frame: Frame, accumulated: bool) -> None:
         """Told by the frame hook, once a code: it gets no more entries."""
-        about = _About.frame(frame, self.resumes)
+        about = self._about(frame)
         option = "accumulated_recompile_limit" if accumulated else "recompile_limit"
         limit = getattr(self.settings.options, option)
         event = LimitReached(

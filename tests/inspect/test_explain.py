@@ -123,6 +123,13 @@ def test_settings_are_those_of_compile() -> None:
         fusewright.explain(fusewright.compile(scaled, fullgraph=True))(X, 2)
 
 
+def test_names_for_reports() -> None:
+    found = fusewright.explain(scaled, backend="eager", name="the loss")(X, 2)
+    assert str(found).startswith("the loss ") and found.graphs[0].function == "the loss"
+    net = fusewright.compile(torch.nn.Linear(3, 3), backend="eager", name="head")
+    assert fusewright.explain(net)(X).graphs[0].function == "head"
+
+
 # -- events ---------------------------------------------------------------------------------------
 
 

@@ -36,7 +36,7 @@ class Explainer:
 
     @property
     def _name(self) -> str:
-        name = getattr(self._target, "__qualname__", None)
+        name = self._compiler.settings.name or getattr(self._target, "__qualname__", None)
         return name or type(self._target).__qualname__
 
     def __str__(self) -> str:
