@@ -1,0 +1,35 @@
+"""The pages of documentation: their programs run, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", path.read_text())
+    local = [link for link in links if "://" not in link]
+    assert [link for link in local if not (path.parent / link).exists()] == []
+
+
+def test_the_programs_about_using_it_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What they print stands on the page, but for the file's name, the lines, and the rest of it."""
+    text = (ROOT / "docs" / "using.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    shown = re.search(r"```\n(scaled.*?)```", text, flags=re.S)
+    assert len(blocks) == 4 and shown is not None
+    variables: dict[str, object] = {}
+    for number, block in enumerate(blocks):
+        path = tmp_path / f"example{number}.py"
+        path.write_text(block)
+        exec(compile(block, str(path), "exec"), variables)
+    logging.getLogger("fusewright.recompiles").setLevel(logging.NOTSET)
+    printed = capsys.readouterr().out.replace(f"{tmp_path / 'example1.py'}", "example.py")
+    assert printed.startswith(shown[1].strip())
