@@ -4,6 +4,8 @@ torch.func, checkpointing, distributions, library code in plain Python.
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -308,19 +310,73 @@ def test_modes_of_the_caller_see_every_call() -> None:
 # -- torch.func, checkpointing, distributions -----------------------------------------------------
 
 
-@cases(X, breaks="function-transform")
+@cases(X)
 def vmap(x: Any) -> Any:
     return torch.func.vmap(lambda row: row.sin().sum())(x) * 2
 
 
-@cases(X, breaks="function-transform")
+@cases(G, torch.eye(4))
+def vmap_with_captured_tensor(x: Any, w: Any) -> Any:
+    scale, doubled = 3.0, w * 2
+    batched = torch.vmap(lambda row, v: {"a": row @ doubled * scale, "b": (v, row)}, in_dims=(0, 1))
+    return batched(x, x.T)
+
+
+@cases(X)
 def func_grad(x: Any) -> Any:
-    return torch.func.grad(lambda v: (v**2).sum())(x) + 1
+    return torch.func.grad(lambda v: (v**2).sum())(x) + 1, torch.func.grad_and_value(_energy)(x)
 
 
-@cases(X[0], breaks="function-transform")
-def jacobian(x: Any) -> Any:
-    return torch.func.jacrev(lambda v: v * v)(x) + 1
+def _energy(v: Any) -> Any:
+    return _square(v).sum() * POWER
+
+
+def _square(v: Any) -> Any:
+    return v**2
+
+
+POWER = 2
+
+
+@cases(X)
+def per_sample_gradients(x: Any) -> Any:
+    def loss(row: Any, target: Any) -> Any:
+        return nn.functional.mse_loss(row * 2, target)
+
+    return torch.vmap(torch.func.grad(loss), in_dims=(0, None))(x, x[0])
+
+
+@cases(X[0])
+def jacobians(x: Any) -> Any:
+    square = lambda v: v * v * x  # noqa: E731
+    return (
+        torch.func.jacrev(square)(x),
+        torch.func.jacfwd(square)(x),
+        torch.func.hessian(_energy)(x),
+    )
+
+
+@cases(X, breaks="function-transform")
+def vector_jacobian_product(x: Any) -> Any:
+    result, pull = torch.func.vjp(torch.sin, x)
+    return result + 1, pull(x)
+
+
+@cases(lambda: (nn.Linear(4, 4), X), breaks="tensor-to-unknown")
+def transform_of_a_function_with_a_module(m: Any, x: Any) -> Any:
+    return torch.func.vmap(lambda row: m(row))(x) * 2
+
+
+def test_transforms_guard_what_they_read() -> None:
+    global POWER
+    compiled = api.compile(lambda x: torch.func.grad(_energy)(x), backend="eager", fullgraph=True)
+    assert torch.equal(compiled(X), X * 4)
+    try:
+        POWER = 3
+        assert torch.equal(compiled(X), X * 6)
+    finally:
+        POWER = 2
+    assert compiled.compiler.capture_count == 2
 
 
 @cases(lambda: (nn.Linear(4, 4), X))
@@ -429,6 +485,22 @@ def scaled_dot_product_attention(q: Any, mask: Any) -> Any:
         attend(q, q, q), attend(q, q, q, is_causal=True), attend(q, q, q, attn_mask=mask),
         attend(q, q, q, attn_mask=bias, scale=0.5),
     )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4)
+def _table(length: int, scale: float = 1.0) -> torch.Tensor:
+    return torch.arange(length).float().numpy().astype(np.float32).sum() + torch.arange(length)
+
+
+@functools.cache
+def _has_feature() -> bool:
+    return os.path.exists(os.path.dirname(__file__))
+
+
+@cases(X)
+def cached_functions(x: Any) -> Any:
+    table = _table(4, scale=2.0)
+    return (x + table if _has_feature() else x), _table(4, scale=2.0) is table
 
 
 @cases(X)

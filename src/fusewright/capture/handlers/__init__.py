@@ -12,6 +12,7 @@ from fusewright.capture.handlers import (
     torch_autograd,
     torch_functions,
     torch_modes,
+    torch_transforms,
 )
 from fusewright.capture.handlers.registry import handles, polyfill
 
@@ -27,4 +28,5 @@ __all__ = [
     "torch_autograd",
     "torch_functions",
     "torch_modes",
+    "torch_transforms",
 ]

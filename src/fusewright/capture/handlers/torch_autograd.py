@@ -95,19 +95,6 @@ for _name in ("grad", "backward"):
 handles(torch_compat.BackwardHook)(_refusal("a backward hook"))
 
 
-def _transform(name: str) -> Callable[..., Value]:
-    def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-        raise interpreter.unsupported(reasons.FUNCTION_TRANSFORM, transform=name)
-
-    return refuse
-
-
-for _name in (
-    "vmap", "grad", "grad_and_value", "vjp", "jvp", "jacrev", "jacfwd", "hessian", "linearize",
-):  # fmt: skip
-    handles(getattr(torch.func, _name))(_transform(f"torch.func.{_name}"))
-
-
 @handles(torch.nn.Parameter)
 def new_parameter(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
     raise interpreter.unsupported(reasons.PARAMETER_MADE)

@@ -179,10 +179,12 @@ def _result(machine: Machine, node: fx.Node, result: Any) -> Value:
         if isinstance(result, list):
             return ListValue(list, items)
         return TupleValue(type(result), items)
+    if isinstance(result, dict):
+        return machine.new_dict({key: _item(machine, node, key, result[key]) for key in result})
     return machine.new(result)
 
 
-def _item(machine: Machine, node: fx.Node, index: int, item: Any) -> Value:
+def _item(machine: Machine, node: fx.Node, index: Any, item: Any) -> Value:
     if not contains_tensor(item):
         return machine.new(item)
     found = machine.tensors.get(id(item)) if isinstance(item, torch.Tensor) else None
