@@ -234,6 +234,8 @@ class _TreeBuilder:
                 return (("cell", self.code.co_freevars.index(name)),)
             case ("instance", name):
                 return ("instance_dict",), ("dict_item", name)
+            case ("constant", type() as cls):
+                return (("constant", weakref.ref(cls)),)
             case _:
                 return (step,)
 
@@ -248,9 +250,18 @@ class _TreeBuilder:
         """Put a test on a node. The type comes first: the other tests rely on it."""
         described = isinstance(expected, TensorPattern | StateReading)
         operand = expected.metadata if described else expected
+        if isinstance(subject, Source) and _is_of_class(subject):
+            subject = subject.expression()
         check = Check(guard.kind, test, subject, _hold(test, expected), guard.location)
         position = 0 if test == "type" else len(node.tests)
         node.tests.insert(position, ((test, operand), check))
+
+
+def _is_of_class(source: Source) -> bool:
+    """Whether a source begins with a class, which it would keep alive."""
+    while source.base is not None:
+        source = source.base
+    return source.step[0] == "constant"
 
 
 _WEAK_TESTS = frozenset({"is", "type", "code"})

@@ -37,10 +37,15 @@ static PyObject *load_cell(GuardStep *step, PyObject *Py_UNUSED(base), const Gua
     return Py_NewRef(PyTuple_GET_ITEM(closure, step->number));
 }
 
+/* A constant given as a weak reference is what it refers to: not there once that is gone. */
 static PyObject *load_constant(GuardStep *step, PyObject *Py_UNUSED(base),
                                const GuardContext *Py_UNUSED(context))
 {
-    return Py_NewRef(step->operand);
+    if (!PyWeakref_CheckRef(step->operand)) {
+        return Py_NewRef(step->operand);
+    }
+    PyObject *object = ((PyWeakReference *)step->operand)->wr_object;
+    return object == Py_None ? NULL : Py_NewRef(object);
 }
 
 static PyObject *load_call(GuardStep *step, PyObject *Py_UNUSED(base),
