@@ -8,7 +8,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
+import fusewright
 from fusewright import logs
 
 PROGRAM = """
@@ -47,3 +49,14 @@ def test_texts_are_made_only_where_somebody_listens(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.DEBUG, "fusewright.loops"):
         logs.log_text("loops", lambda: "the loops")
     assert caplog.messages == ["the loops"]
+
+
+def test_a_warning_points_to_the_line_of_the_program() -> None:
+    with pytest.warns(RuntimeWarning, match="fusewright: something") as caught:
+        logs.warn("something")
+    assert caught[0].filename == __file__
+    compiled = fusewright.compile(lambda x, n: x * n, backend="eager", recompile_limit=1)
+    compiled(torch.ones(2), 1)
+    with pytest.warns(RuntimeWarning, match="recompile_limit") as caught:
+        compiled(torch.ones(2), 2)
+    assert caught[0].filename == __file__

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +42,7 @@ from fusewright.compiler import Compilation, Compiler, Settings, reset
 from fusewright.config import front_end_options
 from fusewright.errors import Location, Unsupported
 from fusewright.inspect.explain import Explainer
+from fusewright.logs import warn
 
 
 def compile(
@@ -146,7 +146,7 @@ def _left_alone(function: Callable[..., Any], kind: str, settings: Settings) -> 
     error = Unsupported(what, place, reason.remedy, reason.name)
     if settings.refuses:
         raise error
-    warnings.warn(f"fusewright runs this eagerly: {error}", RuntimeWarning, stacklevel=3)
+    warn(f"running eagerly from {error}")
     return function
 
 

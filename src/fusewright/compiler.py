@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import time
 import types
-import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +48,7 @@ from fusewright.events import (
     RanEagerly,
     Recompiled,
 )
-from fusewright.logs import log_text
+from fusewright.logs import log_text, warn
 from fusewright.native import Entry, Frame, FrameCompiler
 
 GUARD_ROUNDS: Final = 20
@@ -378,7 +377,7 @@ class Compiler:
         """Warn, once a compiler."""
         if text not in self._warned:
             self._warned.add(text)
-            warnings.warn(f"fusewright: {text}", RuntimeWarning, stacklevel=4)
+            warn(text)
 
 
 @dataclass(frozen=True, slots=True)

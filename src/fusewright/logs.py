@@ -29,6 +29,8 @@ CHANNELS: Final = {
 }
 """Names in `FUSEWRIGHT_LOG`, and what each prints."""
 
+_PACKAGE: Final = os.path.join(os.path.dirname(__file__), "")
+
 _LOGGERS: Final = {"breaks": "graph_breaks"}
 """Channels whose logger is named otherwise."""
 
@@ -63,12 +65,16 @@ def log_text(channel: str, text: Callable[[], str]) -> None:
         logger.debug("%s", text())
 
 
+def warn(text: str) -> None:
+    """Warn the user, at the line of the program that led here."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(f"fusewright: {text}", RuntimeWarning, stacklevel=level)
+
+
 def _warn_of_unknown(name: str) -> None:
-    warnings.warn(
-        f"FUSEWRIGHT_LOG: {name!r} is not known; {did_you_mean(name, [*CHANNELS, 'all'])}",
-        RuntimeWarning,
-        stacklevel=3,
-    )
+    warn(f"FUSEWRIGHT_LOG: {name!r} is not known; {did_you_mean(name, [*CHANNELS, 'all'])}")
 
 
 # Without this, logging would print warnings that Python's `warnings` show already.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,7 +28,7 @@ from fusewright.ir.text_lines import print_kernel
 from fusewright.ir.verify import verify_program, verify_schedule
 from fusewright.ir.verify_lines import verify_lines
 from fusewright.kernels import KernelLanguage, KernelSet, define_kernels
-from fusewright.logs import log_text
+from fusewright.logs import log_text, warn
 from fusewright.lower import calling_order, lower
 from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record, Training
 from fusewright.runtime.loader import load_module
@@ -152,13 +151,11 @@ def stage_failure(
 
 def warn_of_eager(failure: BackendCompilerFailed, what: str) -> None:
     """Warn that `what` runs eagerly because of `failure`."""
-    warnings.warn(
-        f"fusewright: running {what} eagerly, from {failure.location or 'an unknown line'}\n"
+    warn(
+        f"running {what} eagerly, from {failure.location or 'an unknown line'}\n"
         f"  stage {failure.stage} failed: {failure.detail}\n"
         "  everything else stays compiled. options={'strict': True}, or FUSEWRIGHT_STRICT=1, makes "
-        "this an error",
-        RuntimeWarning,
-        stacklevel=3,
+        "this an error"
     )
 
 
