@@ -29,31 +29,40 @@ static _Thread_local InterpreterFrame *chained; /* given to the evaluator that w
 
 static Py_ssize_t waiting; /* threads that hold the hook in place */
 static _PyFrameEvalFunction previous_evaluator = _PyEval_EvalFrameDefault;
+static _PyFrameEvalFunction in_front; /* had come before the hook when that was last taken away */
 
 static PyObject *evaluate_frame(PyThreadState *thread, InterpreterFrame *frame, int throwing);
 
-/* Put the hook in front of whatever evaluator is there. */
+/* Put the hook in front of whatever evaluator is there, unless that one still calls it. */
 static void hook_hold(void)
 {
     waiting++;
     PyInterpreterState *interpreter = PyInterpreterState_Get();
     _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interpreter);
-    if (current != evaluate_frame) {
+    if (current != evaluate_frame && current != in_front) {
         previous_evaluator = current;
         _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluate_frame);
+        in_front = NULL;
     }
 }
 
-/* Take the hook away once nobody waits; an evaluator put in front of it in the meantime stays, and
+/* Take the hook away where nobody waits; an evaluator put in front of it in the meantime stays, and
    chains to it. */
+static void hook_remove(void)
+{
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+    if (current == evaluate_frame) {
+        _PyInterpreterState_SetEvalFrameFunc(interpreter, previous_evaluator);
+    }
+    bool behind = current != evaluate_frame && current != _PyEval_EvalFrameDefault;
+    in_front = behind ? current : NULL;
+}
+
 static void hook_release(void)
 {
-    if (--waiting > 0) {
-        return;
-    }
-    PyInterpreterState *interpreter = PyInterpreterState_Get();
-    if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == evaluate_frame) {
-        _PyInterpreterState_SetEvalFrameFunc(interpreter, previous_evaluator);
+    if (--waiting == 0) {
+        hook_remove();
     }
 }
 
@@ -215,6 +224,9 @@ static PyObject *evaluate_frame(PyThreadState *thread, InterpreterFrame *frame, 
     const Activity *now = &activity;
     PyCodeObject *code = frame_code(frame);
     if (throwing || !waits(*now)) {
+        if (waiting == 0) { /* put back by an evaluator that has gone from in front of it */
+            hook_remove();
+        }
         return evaluate_unhooked(thread, frame, throwing);
     }
     if (now->starting != NULL) {
@@ -255,6 +267,9 @@ PyObject *frame_hook_call(FrameCompiler *compiler, PyObject *function, PyObject 
     Py_INCREF(root);
     become((Activity){.active = compiler, .root = root});
     PyObject *result = PyObject_Call(function, args, keywords);
+    if (activity.root == root) { /* its frame never came: whoever is in front does not chain */
+        in_front = NULL;
+    }
     become(before);
     Py_DECREF(root);
     Py_DECREF(compiler);
