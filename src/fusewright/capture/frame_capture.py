@@ -14,7 +14,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,8 +162,9 @@ def capture_call(
     """
     stop, error, searching = -1, None, False
     while True:
-        with _tracing() as modes:
+        with _tracing() as modes, ExitStack() as attempt:
             machine = Machine(function.__globals__)
+            attempt.callback(machine.release)
             try:
                 if torch_compat.has_foreign_modes():
                     raise machine.unsupported(reasons.TORCH_FUNCTION_MODE)
@@ -175,14 +176,16 @@ def capture_call(
                         raise NotCaptured(tuple(machine.guards.values()), error)
                     continue
                 frame.stop = stop
-                return _run(machine, frame, function, resumes, error, modes)
+                capture = _run(machine, frame, function, resumes, error, modes)
+                attempt.pop_all()
+                return capture
             except TracedError:
                 raise NotCaptured(tuple(machine.guards.values()), None) from None
             except Unsupported as failure:
                 executed = machine.root.executed if machine.root else 0
                 if resumes is None or not executed or error is not None:
                     raise NotCaptured(tuple(machine.guards.values()), failure) from None
-                stop, error = executed - 1, failure
+                stop, error = executed - 1, _without_frames(failure)
             except _TooLate as found:
                 searching = found.stop is None
                 stop = stop if found.stop is None else found.stop
@@ -193,6 +196,14 @@ def capture_call(
             except Exception as failure:
                 guards = tuple(machine.guards.values())
                 raise NotCaptured(guards, machine.failure(failure)) from failure
+
+
+def _without_frames(error: Unsupported) -> Unsupported:
+    """An error that is kept to be told of, not to be raised: its traceback would keep all that the
+    interrupted frames refer to.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
 
 
 class _TooLate(Exception):

@@ -217,9 +217,12 @@ class Machine:
             self.guard(GuardKind.DISTINCT, None, sources)
 
     def release(self) -> None:
-        """Let go of the objects met, so that none lives on in a reference cycle of the machine's
-        own.
+        """Let go of the objects met, so that none lives on in a reference cycle: of the machine's
+        own, or of an exception that passed through its frames.
         """
+        for value in self._values.values():
+            if isinstance(value, ObjectValue):
+                value.forget()
         for table in (
             self._values,
             self._cells,
@@ -229,8 +232,9 @@ class Machine:
             self.guards,
         ):
             table.clear()
-        for entries in (self._alive, self.inputs, self.frames):
+        for entries in (self._alive, self._constants, self.inputs, self.frames):
             entries.clear()
+        self.root = None
 
     # -- objects and values ----------------------------------------------------------------------
 

@@ -76,6 +76,10 @@ class ObjectValue(Value):
             raise NotImplementedError
         return self if self.object is MISSING else self.object
 
+    def forget(self) -> None:
+        """Let go of the object."""
+        self.object = MISSING
+
     def describe(self) -> str:
         where = f" ({self.source})" if self.source is not None else ""
         return f"an object of class {self.cls.__module__}.{self.cls.__qualname__}{where}"

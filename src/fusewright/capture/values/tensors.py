@@ -55,6 +55,10 @@ class TensorValue(ObjectValue):
         self.is_observed = False
         """Whether something depends on which tensor this is, or on its class."""
 
+    def forget(self) -> None:
+        super().forget()
+        self._create = None
+
     def _ensure(self) -> None:
         if self._create is not None:
             create, self._create = self._create, None
