@@ -78,7 +78,11 @@ class Cases:
         """The test function, one call a program."""
         names = [case.function.__name__ for case in self.cases]
         assert len(set(names)) == len(names), "a program hides another of the same name"
-        return pytest.mark.parametrize("case", self.cases, ids=names)(check_case)
+
+        def test_program(case: Case) -> None:  # one a table: pytest marks the function itself
+            check_case(case)
+
+        return pytest.mark.parametrize("case", self.cases, ids=names)(test_program)
 
 
 def _is_module(value: Any) -> bool:
