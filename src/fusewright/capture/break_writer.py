@@ -186,6 +186,9 @@ class BreakWriter(FunctionWriter):
         if name == "WITH_EXCEPT_START":
             self._call_exit()
             return 0, (Slot.VALUE,)
+        if name == "DICT_MERGE":
+            self._merge_keywords()
+            return 1, ()
         taken = consumed(instruction)
         for entry in frame.stack[len(frame.stack) - taken :]:
             if entry is NULL:
@@ -206,6 +209,13 @@ class BreakWriter(FunctionWriter):
         else:
             code.emit(name, instruction.argument)
         return taken, (Slot.VALUE,) * produced(instruction, jumps=False)
+
+    def _merge_keywords(self) -> None:
+        """Add to the keyword arguments of a call whose callable, for messages, lies far below."""
+        stack, depth = self.stop.frame.stack, self.instruction.argument
+        function = stack[-depth - 3 - VERSION.null_above_callable]
+        self.call(merge_keywords, [function, stack[-depth - 1], stack[-1]])
+        self.code.pop()
 
     def _call_exit(self) -> None:
         """Call `__exit__` of a `with` statement whose body raised."""
@@ -336,3 +346,17 @@ def _passed_value(entry: Any) -> Value | None:
             return entry
         case _:
             return None
+
+
+def merge_keywords(function: Any, known: dict[str, Any], added: Any) -> None:
+    """What `DICT_MERGE` does, called by generated code."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    place = "" if module in (None, "builtins") else f"{module}."
+    text = str(function) if name is None else f"{place}{name}()"
+    if not hasattr(added, "keys"):
+        kind = type(added).__name__
+        raise TypeError(f"{text} argument after ** must be a mapping, not {kind}")
+    for key in added.keys():  # noqa: SIM118 (`**` calls it)
+        if key in known:
+            raise TypeError(f"{text} got multiple values for keyword argument {key!r}")
+        known[key] = added[key]

@@ -412,14 +412,15 @@ class FunctionWriter:
                 self.code.pop()
 
     def _write_global(self, namespace: Namespace, name: str, value: Any) -> None:
-        if value is not MISSING:
-            self.value(value)
+        if value is MISSING:  # perhaps of a variable that the program itself has made
+            operands = (namespace.dictionary, name, None)
+            self.call(dict.pop, [functools.partial(self.constant, item) for item in operands])
+            self.code.pop()
+            return
+        self.value(value)
         self.constant(namespace.dictionary)
         self.constant(name)
-        if value is MISSING:
-            self.code.delete_subscript()
-        else:
-            self.code.store_subscript()
+        self.code.store_subscript()
 
     def _write_mapping(self, owner: DictValue) -> None:
         """Bring an existing dict to its new content, touching only what changed where the order

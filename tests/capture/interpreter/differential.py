@@ -54,3 +54,91 @@ def unknown_instructions() -> list[str]:
     assert ours and len(dis.opname) >= 256
     plain = {name for name in ours if not name.startswith("INSTRUMENTED_")}
     return sorted(plain - OPCODES.keys() - REFUSED.keys() - VERSION.local_pairs.keys())
+
+
+MAY_BREAK = frozenset(
+    """
+    BEFORE_WITH BINARY_OP BINARY_SLICE BINARY_SUBSCR BUILD_MAP BUILD_SET CALL CALL_FUNCTION_EX
+    CALL_KW COMPARE_OP COMPARE_OP_TO_BOOL CONTAINS_OP CONVERT_VALUE DELETE_ATTR DELETE_SUBSCR
+    DICT_MERGE DICT_UPDATE FORMAT_SIMPLE FORMAT_VALUE FORMAT_WITH_SPEC FOR_ITER GET_ITER
+    IMPORT_FROM IMPORT_NAME LIST_EXTEND LOAD_ATTR LOAD_GLOBAL LOAD_GLOBAL_NULL LOAD_METHOD
+    LOAD_SUPER_ATTR LOAD_SUPER_METHOD LOAD_ZERO_SUPER_ATTR LOAD_ZERO_SUPER_METHOD MAP_ADD
+    MATCH_CLASS MATCH_KEYS POP_JUMP_IF_FALSE POP_JUMP_IF_TRUE RAISE_VARARGS SET_ADD SET_UPDATE
+    STORE_ATTR STORE_SLICE STORE_SUBSCR TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNPACK_EX
+    UNPACK_SEQUENCE WITH_EXCEPT_START JUMP_IF_TRUE_OR_POP JUMP_IF_FALSE_OR_POP
+    """.split()
+)
+"""Instructions that look at objects, so that what they do may be unknown to capture."""
+
+
+STEPS = (2, 7)
+"""How many instructions to interpret between two breaks, in tests."""
+
+NOT_BROKEN = {
+    "three_hundred_locals": "a resume function of a thousand instructions for each of hundreds",
+    "wide_jumps": "likewise",
+    "many_constants_and_names": "likewise",
+    "many_handlers": "likewise",
+    "empty_cell_of_this_function": "a resume function takes the cells of its original as free "
+    "variables, so that an empty one raises NameError and not UnboundLocalError",
+}
+"""The programs that are not run with breaks, and why."""
+
+
+def broken(function: Callable[[], Any], step: int) -> tuple[tuple[str, Any], int]:
+    """What comes of a call whose graph breaks every `step` instructions of its own frame, in
+    resume functions as well; and how many breaks there were.
+    """
+    from fusewright.capture import frame_capture
+    from fusewright.capture.resume import ResumeTable
+    from fusewright.native import Continuation
+
+    resumes = ResumeTable()
+    arguments: tuple[Any, ...] = ()
+    breaks = 0
+    whole = frame_capture.Machine
+    frame_capture.Machine = breaking_machine(whole, step)
+    try:
+        while True:
+            names = function.__code__.co_varnames[: function.__code__.co_argcount]
+            known = dict(zip(names, arguments, strict=True))
+            try:
+                capture = frame_capture.capture_call(function, known, resumes)
+                made = capture.finish(None)
+            except frame_capture.NotCaptured:
+                made = function  # it runs as it is
+            result = made(*arguments)
+            if not isinstance(result, Continuation):
+                return ("returned", result), breaks
+            function, arguments = result.function, result.arguments
+            breaks += 1
+    except Exception as error:
+        return ("raised", described(type(error), [str(item) for item in error.args])), breaks
+    finally:
+        frame_capture.Machine = whole
+
+
+def breaking_machine(whole: type, step: int) -> type:
+    """A machine whose outermost frame cannot go on after `step` instructions."""
+    from fusewright.capture import reasons
+    from fusewright.capture.interpreter.frame import Stopped
+    from fusewright.capture.interpreter.instructions import OPCODES
+
+    breaking = {OPCODES[name] for name in MAY_BREAK if name in OPCODES}
+
+    class BreakingMachine(whole):
+        def run(self, frame: Any) -> Any:
+            if self.frames or frame.stop >= 0:
+                return super().run(frame)
+            frame.stop = step
+            while True:
+                try:
+                    return super().run(frame)
+                except Stopped:
+                    frame.stop += 1
+                    if frame.program.steps[frame.position][0] in breaking:
+                        frame.executed += 1
+                        break
+            raise self.unsupported(reasons.USER_BREAK, message="one more")
+
+    return BreakingMachine

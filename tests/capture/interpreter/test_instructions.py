@@ -29,13 +29,23 @@ def test_a_program_is_interpreted_as_it_runs(name: str) -> None:
     assert differential.interpreted(function) == differential.executed(function)
 
 
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in differential.NOT_BROKEN])
+def test_a_program_may_break_anywhere(name: str) -> None:
+    function = PROGRAMS[name]
+    expected = differential.executed(function)
+    for step in differential.STEPS:
+        found, _ = differential.broken(function, step)
+        assert found == expected
+
+
 @pytest.mark.skipif(not OTHER_PYTHONS, reason="no interpreter of another supported version found")
 @pytest.mark.parametrize("python", OTHER_PYTHONS)
 def test_programs_are_interpreted_on_another_version(python: str) -> None:
     script = Path(__file__).with_name("without_torch.py")
     command = [python, "-I", "-B", str(script), str(REPOSITORY)]
-    finished = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    finished = subprocess.run(command, check=False, capture_output=True, text=True, timeout=250)
     assert finished.returncode == 0, finished.stderr
     result = json.loads(finished.stdout)
+    assert result.pop("breaks") > 500
     assert result == {"different": {}, "count": len(PROGRAMS), "unknown": []}
     assert python != sys.executable

@@ -8,6 +8,7 @@ of torch is an empty class.
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import json
@@ -17,7 +18,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-EMPTY = ("torch", "numpy", "fusewright.torch_compat", "fusewright.fake", "fusewright.native")
+EMPTY = (
+    "torch",
+    "numpy",
+    "fusewright.fake",
+    "fusewright.modes",
+    "fusewright.native",
+    "fusewright.torch_compat",
+)
 """Modules, with all below them, whose every name is an empty class."""
 
 EMPTY_PREFIX = "fusewright.capture.handlers.torch_"
@@ -40,8 +48,19 @@ class Anything(type):
     def __bool__(cls) -> bool:
         return False
 
+    def __setitem__(cls, key: Any, value: Any) -> None:
+        pass
+
     def __iter__(cls) -> Iterator[Any]:
         return iter(())
+
+
+class Continuation:
+    """What the extension's type of the name holds."""
+
+    def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:
+        self.function = function
+        self.arguments = arguments
 
 
 class EmptyModule(types.ModuleType):
@@ -88,16 +107,28 @@ def main() -> None:
 
     from tests.capture.interpreter import differential, programs_control
 
+    native: Any = importlib.import_module("fusewright.native")
+    native.Continuation = Continuation
+
     different = {}
+    breaks = 0
     for name, function in programs_control.PROGRAMS.items():
-        found, expected = differential.interpreted(function), differential.executed(function)
-        if found != expected:
-            different[name] = [str(found), str(expected)]
+        expected = differential.executed(function)
+        results = [differential.interpreted(function)]
+        if name not in differential.NOT_BROKEN:
+            for step in differential.STEPS:
+                found, count = differential.broken(function, step)
+                results.append(found)
+                breaks += count
+        wrong = [str(found) for found in results if found != expected]
+        if wrong:
+            different[name] = [*wrong, str(expected)]
     print(
         json.dumps(
             {
                 "different": different,
                 "count": len(programs_control.PROGRAMS),
+                "breaks": breaks,
                 "unknown": differential.unknown_instructions(),
             }
         )

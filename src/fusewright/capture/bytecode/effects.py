@@ -143,8 +143,8 @@ EFFECTS: Final[dict[str, Effect]] = {
     "SET_UPDATE": lambda depth: (depth + 1, depth),
     "MAP_ADD": lambda depth: (depth + 2, depth),
     "DICT_UPDATE": lambda depth: (depth + 1, depth),
-    # Below the dict are the arguments, the callable and its NULL: a message names the callable.
-    "DICT_MERGE": lambda depth: (depth + 4, depth + 3),
+    # It also looks for the callable below the arguments, but only to name it in a message.
+    "DICT_MERGE": lambda depth: (depth + 1, depth),
     "UNPACK_SEQUENCE": lambda count: (1, count),
     "UNPACK_EX": lambda counts: (1, (counts & 0xFF) + (counts >> 8) + 1),
     "FORMAT_VALUE": lambda flags: (2 if flags & 4 else 1, 1),
