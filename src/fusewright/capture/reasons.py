@@ -98,6 +98,18 @@ NOT_KNOWN: Final = Reason(
     why="it is not known until the compiled code runs",
     remedy="move the statement outside the compiled function",
 )
+CLASS_MADE: Final = Reason(
+    name="class-made",
+    what="class `{name}` is made while the program runs",
+    why="capture does not follow {what} into it",
+    remedy="define the class outside the compiled function",
+)
+OUTSIDE_WORLD: Final = Reason(
+    name="outside-world",
+    what="a call of `{function}`",
+    why="{detail}",
+    remedy="call it outside the compiled function",
+)
 INTERNAL_ERROR: Final = Reason(
     name="internal-error",
     what="capture failed with {error}",
@@ -151,6 +163,12 @@ PARAMETER_MADE: Final = Reason(
     what="a parameter was made",
     why="it is a leaf of autograd of its own, which a graph cannot give back",
     remedy="make modules and parameters outside the compiled function",
+)
+TENSOR_KEY: Final = Reason(
+    name="tensor-key",
+    what="a tensor is looked up in a dict that exists",
+    why="compiled code would keep this very tensor alive, and hold for no other",
+    remedy="use a name or a number as the key, or look it up outside the compiled function",
 )
 TENSOR_KIND: Final = Reason(
     name="tensor-kind",

@@ -14,6 +14,8 @@ import collections
 from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar
 
+import torch
+
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import DictItemSource, DictKeySource, Source
@@ -49,9 +51,20 @@ class DictValue(ObjectValue):
 
     # -- primitives ------------------------------------------------------------------------------
 
+    def _hashed(self, interpreter: Interpreter, key: Value) -> Hashable:
+        """What stands for a key. In a dict that exists it matters which object that is."""
+        hashed = interpreter.hash_key(key)
+        if self.object is MISSING or key.source is None or isinstance(key, ConstantValue):
+            return hashed
+        if isinstance(hashed, torch.Tensor):
+            raise interpreter.unsupported(reasons.TENSOR_KEY)
+        if key.real() is hashed:
+            interpreter.guard(GuardKind.IDENTITY, key.source, hashed)
+        return hashed
+
     def lookup(self, interpreter: Interpreter, key: Value) -> Value | None:
         """The item under a key, or None."""
-        hashed = interpreter.hash_key(key)
+        hashed = self._hashed(interpreter, key)
         entry = self._entries.get(hashed)
         if entry is None:
             self._guard_absent(interpreter, hashed)
@@ -60,7 +73,7 @@ class DictValue(ObjectValue):
 
     def contains(self, interpreter: Interpreter, key: Value) -> bool:
         """Whether a key is present; reads no item."""
-        hashed = interpreter.hash_key(key)
+        hashed = self._hashed(interpreter, key)
         if hashed not in self._entries:
             self._guard_absent(interpreter, hashed)
             return False
@@ -81,7 +94,7 @@ class DictValue(ObjectValue):
 
     def put(self, interpreter: Interpreter, key: Value, value: Value) -> None:
         """Put an item under a key."""
-        hashed = interpreter.hash_key(key)
+        hashed = self._hashed(interpreter, key)
         self._change(interpreter)
         entry = self._entries.get(hashed)
         if entry is None:
@@ -94,7 +107,7 @@ class DictValue(ObjectValue):
         found = self.lookup(interpreter, key)
         if found is not None:
             self._change(interpreter)
-            del self._entries[interpreter.hash_key(key)]
+            del self._entries[self._hashed(interpreter, key)]
         return found
 
     def clear(self, interpreter: Interpreter) -> None:

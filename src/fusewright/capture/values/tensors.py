@@ -91,7 +91,7 @@ class TensorValue(ObjectValue):
 
     def key(self) -> Hashable:
         self.is_observed = True
-        return self
+        return self if self.object is MISSING else self.object  # type: ignore[no-any-return]
 
     def describe(self) -> str:
         return f"a tensor ({self.source})" if self.source else "a tensor"
