@@ -66,7 +66,7 @@ MAY_BREAK = frozenset(
     MATCH_CLASS MATCH_KEYS POP_JUMP_IF_FALSE POP_JUMP_IF_TRUE RAISE_VARARGS SET_ADD SET_UPDATE
     STORE_ATTR STORE_SLICE STORE_SUBSCR TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNPACK_EX
     UNPACK_SEQUENCE WITH_EXCEPT_START JUMP_IF_TRUE_OR_POP JUMP_IF_FALSE_OR_POP
-    """.split()
+    """.split()  # noqa: SIM905 (a list would fill a page)
 )
 """Instructions that look at objects, so that what they do may be unknown to capture."""
 
