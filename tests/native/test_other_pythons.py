@@ -13,7 +13,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "src" / "fusewright" / "native"
-TORCH_FREE = ("test_frame_hook.py", "test_continuations.py", "test_with_others.py")
+TORCH_FREE = (
+    "test_frame_hook.py",
+    "test_continuations.py",
+    "test_with_others.py",
+    "test_guard_journal.py",
+)
 VERSIONS = [version for version in ("3.11", "3.12", "3.13") if not sys.version.startswith(version)]
 
 
