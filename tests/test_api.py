@@ -242,6 +242,15 @@ def test_past_the_limit_it_is_an_error_where_eager_is(keywords: dict[str, Any]) 
     assert torch.equal(compiled(X, 2), X * 2)
 
 
+def test_the_smaller_limit_is_the_error() -> None:
+    options = {"strict": True, "recompile_limit": 5, "accumulated_recompile_limit": 1}
+    compiled = eager(scaled, options=options)
+    compiled(X, 1)
+    for _ in range(2):
+        with pytest.raises(RecompileLimitExceeded, match="accumulated_recompile_limit"):
+            compiled(X, 2)
+
+
 def test_the_limit_is_an_option_of_the_compile() -> None:
     compiled = eager(scaled, options={"recompile_limit": 20})
     for factor in range(15):

@@ -4,6 +4,7 @@ backend, keeps what was made, and tells what happened.
 
 from __future__ import annotations
 
+import inspect
 import time
 import types
 import weakref
@@ -15,7 +16,7 @@ from typing import Any, Final, Literal, cast
 from torch import fx
 
 from fusewright.backends.registry import Backend
-from fusewright.capture import Capture, NotCaptured, capture_call
+from fusewright.capture import Capture, NotCaptured, capture_call, reasons
 from fusewright.capture.directives import (
     compiled_by_torch,
     disabled_alone,
@@ -146,7 +147,7 @@ class Compiler:
         self.frames = FrameCompiler(
             self._compile_frame,
             options.recompile_limit + settings.refuses,  # The error is raised at each call.
-            options.accumulated_recompile_limit,
+            options.accumulated_recompile_limit + settings.refuses,
             self._limit_reached,
         )
         self._warned: set[str] = set()
@@ -177,7 +178,23 @@ class Compiler:
         self._tell_recompilation(frame, about)
         self.capture_count += 1
         with COLLECTOR_PAUSE:
-            return self._compile(frame, about)
+            try:
+                return self._compile(frame, about)
+            except (FusewrightError, Warning):
+                raise
+            except Exception as error:
+                self._failed(about, error)
+                return None
+
+    def _failed(self, about: _About, error: Exception) -> None:
+        """Tell of an error of the compiler's own, after which a function runs as it is.
+        Unsupported: that is not allowed.
+        """
+        reason = reasons.INTERNAL_ERROR
+        text = reason.text(error=f"{type(error).__name__}: {error}")
+        if self.settings.refuses:
+            raise Unsupported(text, about.place, reason.remedy, reason.name) from error
+        self._run_eagerly(about, text, about.place)
 
     def _runs_as_written(self, frame: Frame) -> bool:
         """Whether a frame is not to be captured, though those that it calls may be."""
@@ -276,7 +293,7 @@ class Compiler:
             if error.location is None:
                 error = error.at(about.place.with_text())
             if self.settings.refuses:
-                raise error from None
+                raise error from error.__cause__
             self._run_eagerly(about, error.what, error.location)
         function = _function(frame)
         kept = build_guards(guards, frame.code)
@@ -343,10 +360,14 @@ class Compiler:
         if not frame.entries:
             return
         failures = _failures(frame)
-        limit = self.settings.options.recompile_limit
+        options = self.settings.options
+        limit, option = min(
+            (options.recompile_limit, "recompile_limit"),
+            (options.accumulated_recompile_limit, "accumulated_recompile_limit"),
+        )
         if self.settings.refuses and len(frame.entries) >= limit:
             failing = str(_most_frequent(failures) or "unknown")
-            raise RecompileLimitExceeded(about.name, about.place, "recompile_limit", limit, failing)
+            raise RecompileLimitExceeded(about.name, about.place, option, limit, failing)
         self.events.add(Recompiled(**about.fields, failures=failures))
 
     def _limit_reached(self, frame: Frame, accumulated: bool) -> None:
@@ -396,7 +417,7 @@ class _About:
         target = frame.locals["self"]
         name = getattr(target, "__qualname__", None) or type(target).__qualname__
         method = getattr(type(target), "forward", None) or type(target).__call__
-        code = getattr(method, "__code__", code)
+        code = getattr(inspect.unwrap(method), "__code__", code)
         return cls(name, Location(code.co_filename, code.co_firstlineno))
 
     @property

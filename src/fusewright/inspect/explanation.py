@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from fusewright.capture.guard_set import Check, GuardSet
 from fusewright.capture.guard_words import expected_in_words
@@ -34,7 +34,9 @@ class GuardReport:
     """What is compared: `tensor`, `type`, `equals`, …"""
 
     group: str
-    """What it is about: `tensors`, `modes`, `globals` or `objects`."""
+    """What it is about: `tensors`, `modes` of torch and the thread, `globals` of modules, `classes`
+    and functions, or `objects` that the function was given.
+    """
 
     expression: str
     """What is read, as the user would write it."""
@@ -147,7 +149,7 @@ class Explanation:
         if not guards:
             return []
         groups = Counter(guard.group for guard in guards)
-        parts = ", ".join(_count(n, group.removesuffix("s")) for group, n in groups.most_common())
+        parts = ", ".join(f"{n} {group}" for group, n in groups.most_common())
         cost = f", {1e6 * self.guard_seconds:.1f} µs a call" if self.guard_seconds else ""
         return [f"guards {len(guards)}{cost}: {parts}      (.guards lists them with their lines)"]
 
@@ -217,15 +219,19 @@ def _guard_reports(guards: GuardSet) -> tuple[GuardReport, ...]:
     )
 
 
+_GROUP_OF_ROOT: Final = {"local": "objects", "cell": "objects", "constant": "classes"}
+"""What is read from, by the first step of a source; else it is the variables of a module."""
+
+
 def _group(check: Check) -> str:
-    if isinstance(check.subject, str):
-        return "modes"
     if check.kind is GuardKind.TENSOR:
         return "tensors"
+    if isinstance(check.subject, str):
+        return "modes" if check.kind is GuardKind.GLOBAL_STATE else "classes"
     source = check.subject
     while source.base is not None:
         source = source.base
-    return "objects" if source.step[0] in ("local", "cell") else "globals"
+    return _GROUP_OF_ROOT.get(source.step[0], "globals")
 
 
 def _merged(breaks: Sequence[GraphBreak]) -> list[tuple[GraphBreak, int]]:
