@@ -4,6 +4,7 @@ torch.func, checkpointing, distributions, library code in plain Python.
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -536,6 +538,18 @@ class Router(nn.Module):
         return result
 
 
+@cases(X)
+def profiled_region(x: Any) -> Any:
+    with torch.profiler.record_function("a part"):
+        y = x * 2
+
+    @torch.profiler.record_function("another")
+    def part(v: Any) -> Any:
+        return v + 1
+
+    return part(y)
+
+
 @cases(lambda: (Router(), X), breaks="branch-on-tensor")
 def mixture_of_experts(m: Any, x: Any) -> Any:
     return m(x) * 2
@@ -564,6 +578,34 @@ def optimizer_step(m: Any, optimizer: Any, x: Any) -> Any:
     loss.backward()
     optimizer.step()
     return loss.detach()
+
+
+OPTIMIZERS: dict[str, Any] = {
+    "descent": lambda p: torch.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "adamw in one pass": lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizer_steps(name: str) -> None:
+    """Three steps change weights as in eager; the state, looked up by parameter, is the same."""
+    torch.manual_seed(0)
+    mine = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+    theirs = copy.deepcopy(mine)
+    optimizers = [OPTIMIZERS[name](m.parameters()) for m in (mine, theirs)]
+    compiled = api.compile(lambda: optimizers[0].step(), backend="eager")
+    for _ in range(3):
+        for model, step in ((mine, compiled), (theirs, optimizers[1].step)):
+            model(X).pow(2).mean().backward()
+            step()
+            model.zero_grad()
+    for one, other in zip(mine.parameters(), theirs.parameters(), strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+    states = [optimizer.state_dict()["state"] for optimizer in optimizers]
+    assert [list(state) for state in states[0].values()] == [list(s) for s in states[1].values()]
 
 
 test_program = cases.test()

@@ -83,6 +83,24 @@ def log_nothing(interpreter: Interpreter, *arguments: Value) -> None:
     return None
 
 
+@handles(torch.profiler.record_function.__init__)
+def new_profiled_region(
+    interpreter: Interpreter, region: Value, name: Value, args: Value | None = None
+) -> None:
+    """A region that a profiler shows: in a graph its operators are no longer apart from others."""
+    interpreter.set_attribute(region, "name", name)
+
+
+@handles(torch.profiler.record_function.__enter__)
+def enter_profiled_region(interpreter: Interpreter, region: Value) -> Value:
+    return region
+
+
+@handles(torch.profiler.record_function.__exit__)
+def leave_profiled_region(interpreter: Interpreter, region: Value, *exception: Value) -> None:
+    return None
+
+
 @handles(torch_compat.assert_true)
 def torch_assert(interpreter: Interpreter, condition: Value, message: Value) -> Any:
     if isinstance(condition, TensorValue):
