@@ -194,8 +194,9 @@ def capture_call(
             except NotCaptured:
                 raise
             except Exception as failure:
-                guards = tuple(machine.guards.values())
-                raise NotCaptured(guards, machine.failure(failure)) from failure
+                unsupported = machine.failure(failure)
+                unsupported.__cause__ = failure
+                raise NotCaptured(tuple(machine.guards.values()), unsupported) from None
 
 
 def _without_frames(error: Unsupported) -> Unsupported:
