@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_there_may_be_no_cut() -> None:
 def test_long_paths_need_no_recursion() -> None:
     network = FlowNetwork()
     vertices = [network.vertex() for _ in range(5000)]
-    for tail, head in zip(vertices, vertices[1:], strict=False):
+    for tail, head in itertools.pairwise(vertices):
         network.edge(tail, head, 7 if tail != 4000 else 2)
     assert network.source_side(0, 4999) == set(range(4001))
 

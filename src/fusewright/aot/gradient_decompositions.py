@@ -280,6 +280,82 @@ def native_batch_norm_backward(
     return dx, dw, db
 
 
+# -- what is saved ------------------------------------------------------------------------------
+
+
+def bernoulli(x: Tensor, probability: float, generator: Any = None) -> Any:
+    """The draw by way of truth values, which take a quarter of the memory to save."""
+    if generator is not None or not x.dtype.is_floating_point:
+        return NotImplemented
+    kept = aten.ne.Scalar(aten.bernoulli.p(x, probability), 0)
+    return aten._to_copy.default(kept, dtype=x.dtype)
+
+
+def _pair(value: Sequence[int], default: Sequence[int] = ()) -> tuple[int, int]:
+    first, *rest = value or default
+    return first, (rest[0] if rest else first)
+
+
+def max_pool2d_with_indices(
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> Any:
+    """The indices by way of places in the window, bytes instead of 64-bit integers to save."""
+    (height, width), (down, right), (top, left) = (
+        _pair(kernel),
+        _pair(stride, kernel),
+        _pair(padding),
+    )
+    if height * width > 127 or width > x.shape[-1] or _pair(dilation) != (1, 1) or x.numel() == 0:
+        return NotImplemented
+    values, indices = aten.max_pool2d_with_indices.default(
+        x, kernel, stride, padding, dilation, ceil_mode
+    )
+    extent = x.shape[-1]
+    rows, columns = values.shape[-2:]
+    device = x.device
+    row = aten.arange.start_step(-top, rows * down - top, down, device=device)
+    origin = aten.mul.Tensor(aten.unsqueeze.default(row, 1), extent)
+    column = aten.arange.start_step(-left, columns * right - left, right, device=device)
+    origin = aten.add.Tensor(origin, column)  # where each window begins
+    apart = aten.sub.Tensor(indices, origin)
+    # A window of at most `width` columns: apart = row * extent + column, 0 <= column < width, and
+    # the window's part outside the image is never the maximum.
+    down_by = aten.floor_divide.default(apart, extent)
+    across = aten.sub.Tensor(apart, aten.mul.Tensor(down_by, extent))
+    place = aten.add.Tensor(aten.mul.Tensor(down_by, width), across)
+    byte = aten._to_copy.default(place, dtype=torch.int8)
+    wide = aten._to_copy.default(byte, dtype=torch.int64)
+    down_by = aten.floor_divide.default(wide, width)
+    across = aten.sub.Tensor(wide, aten.mul.Tensor(down_by, width))
+    apart = aten.add.Tensor(aten.mul.Tensor(down_by, extent), across)
+    return values, aten.add.Tensor(apart, origin)
+
+
+def max_pool2d_with_indices_backward(
+    gradient: Tensor,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    indices: Tensor,
+) -> Any:
+    """The operator itself, without the pooled image, of which it reads the sizes alone."""
+    if not x.is_contiguous():
+        return NotImplemented
+    zero = aten.full.default([], 0, dtype=x.dtype, device=x.device)
+    image = aten.expand.default(zero, list(x.shape))
+    return aten.max_pool2d_with_indices_backward.default(
+        gradient, image, kernel, stride, padding, dilation, ceil_mode, indices
+    )
+
+
 # -- views ----------------------------------------------------------------------------------------
 
 
@@ -414,6 +490,9 @@ GRADIENT_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten._native_batch_norm_legit.default: native_batch_norm_legit,
     aten._native_batch_norm_legit.no_stats: native_batch_norm_legit_no_stats,
     aten.native_batch_norm_backward.default: native_batch_norm_backward,
+    aten.bernoulli.p: bernoulli,
+    aten.max_pool2d_with_indices.default: max_pool2d_with_indices,
+    aten.max_pool2d_with_indices_backward.default: max_pool2d_with_indices_backward,
     aten.slice_backward.default: slice_backward,
     aten.select_backward.default: select_backward,
     aten.diagonal_backward.default: diagonal_backward,

@@ -152,7 +152,7 @@ def split(joint: JointGraph, halves: Halves, saved: Iterable[fx.Node]) -> Partit
         if node in reached and (node in wanted or node.op == "placeholder") and not _is_held(node)
     ]
     forward, places = _forward_graph(joint, halves, boundary)
-    nodes = _late(joint, halves, reached)
+    nodes = _late(joint, halves, reached, set(boundary))
     backward = _subgraph(nodes, [*boundary, *joint.tangent_nodes], gradients)
     return Partition(
         forward=forward,
@@ -167,7 +167,9 @@ def split(joint: JointGraph, halves: Halves, saved: Iterable[fx.Node]) -> Partit
     )
 
 
-def _late(joint: JointGraph, halves: Halves, reached: dict[fx.Node, None]) -> list[fx.Node]:
+def _late(
+    joint: JointGraph, halves: Halves, reached: dict[fx.Node, None], saved: set[fx.Node]
+) -> list[fx.Node]:
     """The nodes `reached` in an order in which what is computed again is so where it is first read,
     and does not take up memory before.
     """
@@ -182,7 +184,7 @@ def _late(joint: JointGraph, halves: Halves, reached: dict[fx.Node, None]) -> li
             node = stack.pop()
             if node in reached and node not in order and node not in missing:
                 missing[node] = None
-                stack.extend(node.all_input_nodes)
+                stack.extend(() if node in saved else node.all_input_nodes)
         order.update((node, None) for node in sorted(missing, key=positions.__getitem__))
     return list(order)
 

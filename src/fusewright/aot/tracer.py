@@ -33,7 +33,9 @@ from fusewright.torch_compat import OpOverload, TorchDispatchMode
 aten = torch.ops.aten
 
 Decomposition = Callable[..., Any]
-"""Computes an operator by simpler ones; may give NotImplemented to leave this call as it is."""
+"""Computes an operator by simpler ones, or by itself with other arguments; may give NotImplemented
+to leave this call as it is.
+"""
 
 NO_OPERATION = frozenset({aten.detach.default, aten.alias.default})
 """Operators whose result is their argument, as far as inference goes."""
@@ -73,6 +75,9 @@ class Recorder(TorchDispatchMode):
         """By sequence number of an autograd node: the origin of the operator that made it."""
 
         self._decompositions = decompositions
+        self._decomposing: set[Any] = set()
+        """Operators whose decompositions are running: those call the operator as it is."""
+
         self._nodes: dict[int, fx.Node | tuple[fx.Node, int]] = {}
         self._alive: list[Any] = []
         self._constant_nodes: dict[int, fx.Node] = {}
@@ -105,9 +110,13 @@ class Recorder(TorchDispatchMode):
         if op is aten.size.default:  # from C++ that takes plain sizes alone; guarded on
             return [int(size) for size in args[0].shape]
         decomposition = self._decompositions.get(op)
-        if decomposition is not None:
-            with self:
-                result = decomposition(*args, **kwargs)
+        if decomposition is not None and op not in self._decomposing:
+            self._decomposing.add(op)
+            try:
+                with self:
+                    result = decomposition(*args, **kwargs)
+            finally:
+                self._decomposing.discard(op)
             if result is not NotImplemented:
                 return result
         if op in NO_OPERATION:
