@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from fusewright.opgen.support import map_tensors, tensors_in
+from fusewright.opgen.support import map_tensors, tensors_in, write_out
+from fusewright.torch_compat import written_arguments
 
 _EXTERNAL_DEVICE = 12
 """DLPack's number for devices from outside, which torch takes for PrivateUse1."""
@@ -77,18 +78,37 @@ def through_host(operator: Any) -> Any:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = map_tensors(to_host, (args, kwargs))
-        inputs = {t.untyped_storage().data_ptr() for t in tensors_in((args, kwargs))}
-        written = {id(t) for t in tensors_in((args, kwargs))}
+        inputs = tensors_in((args, kwargs))
+        storages = {tensor.untyped_storage().data_ptr() for tensor in inputs}
 
         def back(tensor: Tensor) -> Tensor:
-            if id(tensor) in written:
+            if any(tensor is read for read in inputs):
                 return tensor  # what was written to is not looked at
-            aliases = tensor.untyped_storage().data_ptr() in inputs  # of memory that may go away
+            aliases = tensor.untyped_storage().data_ptr() in storages  # of memory that may go away
             return to_device(tensor.clone() if aliases else tensor)
 
         return map_tensors(back, operator(*args, **kwargs))
 
     return kernel
+
+
+def out_through_host(operator: Any) -> Any:
+    """The same for an out variant: the CPU writes to tensors that it can resize."""
+    names = written_arguments(operator)
+
+    def kernel(*args: Any, **kwargs: Any) -> None:
+        outs = {name: kwargs.pop(name) for name in names}
+        fresh = {name: map_tensors(_fresh, out) for name, out in outs.items()}
+        args, kwargs = map_tensors(to_host, (args, kwargs))
+        operator(*args, **kwargs, **fresh)
+        for name, out in outs.items():
+            write_out(out, map_tensors(to_device, fresh[name]), castable=True)
+
+    return kernel
+
+
+def _fresh(out: Tensor) -> Tensor:
+    return torch.empty(0, dtype=out.dtype)
 
 
 def load(name: str = "hosted") -> None:

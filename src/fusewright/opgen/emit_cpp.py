@@ -88,8 +88,6 @@ def _registrations(plan: Plan, name: str, callable_operators: bool) -> str:
         if isinstance(row, Refused)
     ]
     key = plan.description.dispatch_key
-    own = {row.operator.name for row in plan.given}
-    metadata = [line for operator, line in METADATA.items() if operator not in own]
     parts = [
         "\n".join(_includes(plan, name)),
         "// In a namespace of their own, since some have the names of C functions.\n"
@@ -101,9 +99,7 @@ def _registrations(plan: Plan, name: str, callable_operators: bool) -> str:
             [
                 f"TORCH_LIBRARY_IMPL(aten, {key}, m) {{",
                 *registered,
-                "",
-                "  // Geometry alone, the same for any device with plain storages.",
-                *metadata,
+                *_common_registrations(plan),
                 "}",
                 "",
                 *refused,
@@ -127,19 +123,42 @@ def _registration(operator: Operator, function: str) -> str:
     return f'  m.impl("{operator.name}", TORCH_FN({function}));'
 
 
-METADATA: Mapping[str, str] = {
-    name: f'  m.impl("{name}", TORCH_FN({function}));'
-    for name, function in {
-        "as_strided": "at::native::as_strided_tensorimpl",
-        "view": "at::native::view",
-        "_reshape_alias": "at::native::_reshape_alias",
-        "unfold": "at::native::unfold",
-        "resize_": "opgen::resize_",
-        "set_.source_Storage_storage_offset": "opgen::set_",
-        "_copy_from_and_resize": "opgen::copy_from_and_resize",
-    }.items()
+_GEOMETRY = {
+    "as_strided": "at::native::as_strided_tensorimpl",
+    "view": "at::native::view",
+    "_reshape_alias": "at::native::_reshape_alias",
+    "unfold": "at::native::unfold",
+    "resize_": "opgen::resize_",
+    "set_.source_Storage_storage_offset": "opgen::set_",
+    "_copy_from_and_resize": "opgen::copy_from_and_resize",
 }
-"""Operators that every backend gets, since they touch no elements."""
+"""Operators that every backend gets, since they touch no elements, and their functions."""
+
+_CONVOLUTIONS = {
+    "convolution_overrideable": "opgen::fall_back_convolution",
+    "convolution_backward_overrideable": "opgen::fall_back_convolution_backward",
+}
+"""Operators that torch refuses to run where the backend does not, and their boxed functions."""
+
+
+def _common_registrations(plan: Plan) -> list[str]:
+    """What every backend gets, apart from operators that it has kernels for."""
+    given = plan.given_operators
+    boxed = "torch::CppFunction::makeFromBoxedFunction<&{}>()"
+    return [
+        "",
+        "  // Geometry alone, the same for any device with plain storages.",
+        *(
+            f'  m.impl("{name}", TORCH_FN({function}));'
+            for name, function in _GEOMETRY.items()
+            if name not in given
+        ),
+        *(
+            f'  m.impl("{name}", {boxed.format(function)});'
+            for name, function in _CONVOLUTIONS.items()
+            if name not in given
+        ),
+    ]
 
 
 def _includes(plan: Plan, name: str) -> Iterator[str]:
@@ -154,6 +173,8 @@ def _includes(plan: Plan, name: str) -> Iterator[str]:
             functional = plan.functional(row.operator)
             if functional is not None:
                 headers.add(f"{functional.root}_ops.h")
+        if row.source.name not in plan.given_operators | plan.made_operators:
+            headers.add(f"{row.source.root}_ops.h")
     for native in ("as_strided", "view", "_reshape_alias", "unfold"):
         headers.add(f"{native}_native.h")
     yield from (f"#include <ATen/ops/{header}>" for header in sorted(headers))
@@ -223,9 +244,15 @@ class _Wrapper:
     def _call(self, replaced: Mapping[str, str]) -> str:
         """Call the source, matching arguments by name."""
         arguments = [self._argument(p, replaced) for p in self.source.parameters]
-        made = not self.row.structured and self.source.name not in self.plan.given_operators
-        function = f"wrappers::{self.source.symbol}" if made else _kernel(self.plan, self.source)
-        return f"{function}({', '.join(arguments)})"
+        if self.row.structured or self.source.name in self.plan.given_operators:
+            return f"{_kernel(self.plan, self.source)}({', '.join(arguments)})"
+        if self.source.name in self.plan.made_operators:
+            return f"wrappers::{self.source.symbol}({', '.join(arguments)})"
+        passed = [
+            f"opgen::symbolic({argument})" if parameter.type.base == "SymInt" else argument
+            for parameter, argument in zip(self.source.parameters, arguments, strict=True)
+        ]
+        return f"at::_ops::{self.source.symbol}::call({', '.join(passed)})"
 
     def _argument(self, parameter: Parameter, replaced: Mapping[str, str]) -> str:
         if parameter.name in replaced:
@@ -301,7 +328,9 @@ class _Wrapper:
         outputs = [parameter.name for parameter in self.source.outputs]
         handles = _elements("copies", len(outputs))
         selfs = _tuple(outputs, "std::forward_as_tuple")
-        yield f"auto copies = opgen::writable_copy({selfs}, geometry);"
+        dtype = any(parameter.name == "dtype" for parameter in self.operator.parameters)
+        convert = "true" if dtype else "false"
+        yield f"auto copies = opgen::writable_copy({selfs}, geometry, {convert});"
         yield f"{self._call(dict(zip(outputs, handles, strict=True)))};"
         yield "return opgen::converted(std::move(copies), geometry);"
 

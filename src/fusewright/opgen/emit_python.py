@@ -1,4 +1,4 @@
-"""The Python target: a module whose `register` takes the backend's kernels; it needs no compiler."""
+"""The Python target: a module whose `register` takes the backend's kernels; no compiler needed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def register(backend_kernels: Any) -> None:
         **MADE,
     }}
     autograd = {{name: getattr(kernels, symbol) for name, symbol in DIFFERENTIATED.items()}}
-    support.register(library, operators, autograd, "{key}")
+    support.register(library, operators, autograd, fall_back, "{key}")
     rest = torch.library.Library("_", "IMPL")
     rest.fallback(fall_back, "{key}")
     _libraries.extend((library, rest))
@@ -148,9 +148,15 @@ class _Wrapper:
         for parameter in self.source.parameters:
             value = self._argument(parameter, replaced)
             arguments.append(f"{parameter.name}={value}" if parameter.keyword_only else value)
-        made = not self.row.structured and self.source.name not in self.plan.given_operators
-        name = _safe(self.source.symbol) if made else f"kernels.{self.source.symbol}"
-        return f"{name}({', '.join(arguments)})"
+        return f"{self._source()}({', '.join(arguments)})"
+
+    def _source(self) -> str:
+        """The function that computes: a kernel, a wrapper, or torch's own operator."""
+        if self.row.structured or self.source.name in self.plan.given_operators:
+            return f"kernels.{self.source.symbol}"
+        if self.source.name in self.plan.made_operators:
+            return _safe(self.source.symbol)
+        return operator_path(self.source)
 
     def _argument(self, parameter: Parameter, replaced: Mapping[str, str]) -> str:
         if parameter.name in replaced:
@@ -192,7 +198,8 @@ class _Wrapper:
     def _functional_from_inplace(self) -> Iterator[str]:
         yield self._geometry()
         names = [parameter.name for parameter in self.source.outputs]
-        yield f"copies = support.writable_copy({_tuple(names)}, geometry)"
+        dtype = any(parameter.name == "dtype" for parameter in self.operator.parameters)
+        yield f"copies = support.writable_copy({_tuple(names)}, geometry, in_result_dtype={dtype})"
         yield self._call(dict(zip(names, _elements("copies", len(names)), strict=True)))
         yield "return support.converted(copies, geometry)"
 
@@ -211,21 +218,25 @@ class _Wrapper:
         yield f"support.check_self({self._written()}, geometry, {self._castable()})"
         outs = [parameter.name for parameter in self.source.outputs]
         yield self._call(dict(zip(outs, self.outputs, strict=True)))
-        yield f"return {self._written()}"
+        yield from self._return_written()
 
     def _out_from_structured(self) -> Iterator[str]:
         yield self._check_overlap()
         yield self._geometry()
         yield f"support.resize_outs({self._written()}, geometry, {self._castable()})"
         yield self._call({})
-        yield f"return {self._written()}"
+        yield from self._return_written()
 
     def _written_from_functional(self) -> Iterator[str]:
         """In-place and out from functional: compute, check, copy."""
         yield self._check_overlap()
         write = "write_out" if self.operator.kind is Kind.OUT else "write_self"
         yield f"support.{write}({self._written()}, {self._call({})}, {self._castable()})"
-        yield f"return {self._written()}"
+        yield from self._return_written()
+
+    def _return_written(self) -> Iterator[str]:
+        if self.operator.results:  # operators that write to lists return nothing
+            yield f"return {_tuple(self.outputs[: len(self.operator.results)])}"
 
     def _written(self) -> str:
         return _tuple(self.outputs)

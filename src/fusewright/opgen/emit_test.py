@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fusewright.opgen.plan import Plan
 
-_TEXT = '''"""Compares the operators of the backend {backend!r} with the CPU on torch's own samples, in results
-and errors. A skeleton: `load` must make the device known.
+_TEXT = '''"""Compares the operators of {backend!r} with the CPU on torch's own samples.
+
+A skeleton: `load` must make the device known.
 """
 
 from __future__ import annotations

@@ -88,6 +88,11 @@ class Plan:
         """The names of the operators that have a kernel."""
         return frozenset(row.operator.name for row in self.given)
 
+    @functools.cached_property
+    def made_operators(self) -> frozenset[str]:
+        """The names of the operators for which a wrapper is written."""
+        return frozenset(row.operator.name for row in self.made)
+
     def functional(self, operator: Operator) -> Operator | None:
         """The functional variant of an operator's group."""
         return self.groups[operator.name].members.get(Kind.FUNCTIONAL)
@@ -196,6 +201,7 @@ def computes_in_dtype_of_out(operator: Operator, parameter: Parameter) -> bool:
         parameter.name == "dtype"
         and parameter.type.is_optional
         and operator.kind in (Kind.INPLACE, Kind.OUT)
+        and operator.name != "linalg_vector_norm.out"  # wants the two to be the same
     )
 
 

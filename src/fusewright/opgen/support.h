@@ -166,28 +166,35 @@ inline std::vector<at::Tensor> clone(at::TensorList tensors) {
 }
 
 // A copy of `self` with room for the result: its sizes, and a dtype that holds both, so that the
-// computation starts from what `self` was and ends in what it becomes.
-inline at::Tensor writable_copy(const at::Tensor& self, const at::Tensor& geometry) {
-  const at::ScalarType dtype = c10::promoteTypes(self.scalar_type(), geometry.scalar_type());
+// computation starts from what `self` was and ends in what it becomes; or the result's dtype, for
+// operators that convert before they compute.
+inline at::Tensor writable_copy(const at::Tensor& self, const at::Tensor& geometry,
+                                bool in_result_dtype) {
+  const at::ScalarType dtype =
+      in_result_dtype ? geometry.scalar_type()
+                      : c10::promoteTypes(self.scalar_type(), geometry.scalar_type());
   at::Tensor copy =
       at::empty_strided(geometry.sizes(), geometry.strides(), self.options().dtype(dtype));
   return copy.copy_(self);
 }
-inline std::vector<at::Tensor> writable_copy(at::TensorList selfs, at::TensorList geometry) {
+inline std::vector<at::Tensor> writable_copy(at::TensorList selfs, at::TensorList geometry,
+                                             bool in_result_dtype) {
   std::vector<at::Tensor> copies;
   visit_pairs(selfs, geometry, [&](const at::Tensor& self, const at::Tensor& like) {
-    copies.push_back(writable_copy(self, like));
+    copies.push_back(writable_copy(self, like, in_result_dtype));
   });
   return copies;
 }
 template <class... Selfs, class... Geometry, size_t... I>
 auto writable_copies(const std::tuple<Selfs...>& selfs, const std::tuple<Geometry...>& geometry,
-                     std::index_sequence<I...>) {
-  return std::make_tuple(writable_copy(std::get<I>(selfs), std::get<I>(geometry))...);
+                     bool in_result_dtype, std::index_sequence<I...>) {
+  return std::make_tuple(
+      writable_copy(std::get<I>(selfs), std::get<I>(geometry), in_result_dtype)...);
 }
 template <class... Selfs, class... Geometry>
-auto writable_copy(const std::tuple<Selfs...>& selfs, const std::tuple<Geometry...>& geometry) {
-  return writable_copies(selfs, geometry, std::index_sequence_for<Selfs...>());
+auto writable_copy(const std::tuple<Selfs...>& selfs, const std::tuple<Geometry...>& geometry,
+                   bool in_result_dtype) {
+  return writable_copies(selfs, geometry, in_result_dtype, std::index_sequence_for<Selfs...>());
 }
 template <class Tensors, class Geometry>
 Tensors converted(Tensors tensors, const Geometry& geometry) {
@@ -502,6 +509,22 @@ inline void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (is_view) return fall_back_view(op, stack);
   note_fall_back(c10::toString(op.operator_name()));
   at::native::cpu_fallback(op, stack);
+}
+
+// torch asks a device from outside for a convolution by names under which the CPU has none.
+inline void fall_back_convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  note_fall_back(c10::toString(op.operator_name()));
+  at::native::cpu_fallback(c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", ""), stack);
+}
+inline void fall_back_convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  note_fall_back(c10::toString(op.operator_name()));
+  const auto arguments = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+  const at::Tensor weight = (arguments + 2)->toTensor();
+  const bool transposed = (arguments + 6)->toBool();
+  const int64_t channels = transposed ? weight.size(1) * (arguments + 8)->toInt() : weight.size(0);
+  stack->insert(arguments + 3, c10::IValue(std::vector<int64_t>{channels}));  // the bias's sizes
+  at::native::cpu_fallback(
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution_backward", ""), stack);
 }
 
 // The operator `Op`, such as `at::_ops::mul_Tensor`, on the CPU: for a kernel that is asked for a

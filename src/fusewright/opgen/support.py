@@ -240,13 +240,16 @@ def device_of(*values: Any) -> torch.device:
     return torch.device(external_device_name(), 0)
 
 
-def writable_copy(selfs: Any, like: Any) -> Any:
+def writable_copy(selfs: Any, like: Any, *, in_result_dtype: bool) -> Any:
     """Copies of what an in-place operator starts from, with room for its result: its sizes, and a
-    dtype that holds both.
+    dtype that holds both; or the result's, for operators that convert before they compute.
     """
     if not isinstance(selfs, Tensor):
-        return [writable_copy(tensor, meta) for tensor, meta in zip(selfs, like, strict=True)]
-    dtype = torch.promote_types(selfs.dtype, like.dtype)
+        return [
+            writable_copy(tensor, meta, in_result_dtype=in_result_dtype)
+            for tensor, meta in zip(selfs, like, strict=True)
+        ]
+    dtype = like.dtype if in_result_dtype else torch.promote_types(selfs.dtype, like.dtype)
     copy = torch.empty_strided(like.size(), like.stride(), dtype=dtype, device=selfs.device)
     return copy.copy_(selfs)
 
@@ -403,6 +406,7 @@ def register(
     library: torch.library.Library,
     operators: Mapping[str, Callable[..., Any]],
     autograd: Mapping[str, Callable[..., Any]],
+    fall_back: FallBack,
     key: str,
 ) -> None:
     """Register kernels and wrappers under a backend's key, and those that differentiate
@@ -411,7 +415,33 @@ def register(
     common: dict[str, Callable[..., Any]] = {
         op.name().removeprefix("aten::"): functools.partial(run_cpu_kernel, op) for op in GEOMETRY
     }
-    for name, function in (common | {"resize_": resize} | dict(operators)).items():
+    common["resize_"] = resize
+    # torch asks a device from outside for a convolution by names under which the CPU has none.
+    aten = torch.ops.aten
+    common["convolution_overrideable"] = functools.partial(fall_back, aten.convolution.default)
+    common["convolution_backward_overrideable"] = functools.partial(
+        _convolution_backward, fall_back
+    )
+    for name, function in (common | dict(operators)).items():
         library.impl(name, function, key)
     for name, function in autograd.items():
         library.impl(name, function, f"Autograd{key}")
+
+
+def _convolution_backward(
+    fall_back: FallBack,
+    gradient: Tensor,
+    image: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> Any:
+    channels = weight.size(1) * groups if transposed else weight.size(0)
+    form = (stride, padding, dilation, transposed, output_padding, groups, output_mask)
+    operator = torch.ops.aten.convolution_backward.default
+    return fall_back(operator, gradient, image, weight, [channels], *form)

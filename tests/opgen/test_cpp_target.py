@@ -1,0 +1,136 @@
+"""The C++ target: the text of wrappers, and the example's device, compiled and trained."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from fusewright.opgen import generate
+from tests.golden import golden
+
+ROOT = Path(__file__).parents[2]
+
+
+@golden("cases/cpp.txt")
+def test_wrappers(text: str) -> str:
+    files = generate(f"backend: npu\ncpp_namespace: npu\nsupported:\n{text}", targets=["cpp"])
+    source = files["RegisterNpu.cpp"]
+    return source.partition("namespace {\n")[2].partition("}  // namespace\n")[0].strip() + "\n"
+
+
+def test_files_and_what_they_declare() -> None:
+    text = "backend: my_npu\ncpp_namespace: a::b\nsupported: [mm]\nautograd: [linear]\n"
+    files = generate(text, targets=["cpp"], callable_operators=True)
+    assert sorted(files) == [
+        "MyNpuKernels.h",
+        "MyNpuOperators.h",
+        "OpgenSupport.h",
+        "RegisterAutogradMyNpu.cpp",
+        "RegisterMyNpu.cpp",
+        "test_my_npu_operators.py",
+    ]
+    assert (
+        "at::Tensor mm(const at::Tensor& self, const at::Tensor& mat2);" in files["MyNpuKernels.h"]
+    )
+    assert 'm.impl("linear", TORCH_FN(a::b::linear));' in files["RegisterAutogradMyNpu.cpp"]
+    assert "at::Tensor& mm_outf(" in files["MyNpuOperators.h"]
+
+
+needs_compiler = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="compiles the example's device with g++"
+)
+
+
+def run(program: str) -> str:
+    """The output of a program that has loaded the example's device."""
+    start = "import torch\nfrom examples.external_backend.build import load\nload()\n"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", start + textwrap.dedent(program)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@needs_compiler
+def test_the_example_trains_as_the_cpu_does() -> None:
+    output = run("from examples.external_backend.train import main; main(steps=3)")
+    header, first = output.splitlines()[:2]
+    assert header.split() == ["cpu", "ember", "ember,", "compiled"]
+    assert len(set(first.split())) == 1
+    assert "aten::nll_loss_forward.output" in output  # what it has no kernel for
+    assert "aten::add" not in output  # what it has a kernel for, or a variant of one
+
+
+@needs_compiler
+def test_the_examples_variants_are_those_of_the_cpu() -> None:
+    output = run(
+        """
+        from torch.testing._internal.common_methods_invocations import op_db
+        from fusewright.opgen.conformance import differences
+        names = ("add", "mul", "sub", "mm", "addmm", "nn.functional.relu", "sum", "log_softmax")
+        for info in op_db:
+            if info.name in names and info.variant_test_name == "":
+                for line in differences(info, "ember", torch.float32, samples=2, same_text=True):
+                    print(line)
+        """
+    )
+    assert output == ""
+
+
+@needs_compiler
+def test_memory_is_the_devices_own() -> None:
+    run(
+        """
+        before = torch.ember.memory_allocated()
+        x = torch.empty(1000, device="ember")
+        assert torch.ember.memory_allocated() == before + 4000
+        view = x[10:20]
+        del x
+        assert torch.ember.memory_allocated() == before + 4000
+        view.resize_(2000)
+        assert torch.ember.memory_allocated() == before + 8040
+        del view
+        assert torch.ember.memory_allocated() == before
+        """
+    )
+
+
+@needs_compiler
+def test_views_and_in_place_fall_back_to_the_same_memory() -> None:
+    run(
+        """
+        torch.ops.ember.set_fallback("quiet")
+        x = torch.arange(12.0, device="ember").view(3, 4)
+        x.t()[1:].exp_()
+        x.unfold(1, 2, 1)[0, 0].zero_()
+        torch.view_as_complex(x.view(3, 2, 2))[2].sqrt_()
+        expected = torch.arange(12.0).view(3, 4)
+        expected.t()[1:].exp_()
+        expected.unfold(1, 2, 1)[0, 0].zero_()
+        torch.view_as_complex(expected.view(3, 2, 2))[2].sqrt_()
+        assert torch.equal(x.cpu(), expected)
+        assert "aten::exp.out" in torch.ops.ember.fallback_counts()
+        torch.ops.ember.set_fallback("error")
+        try:
+            x.cos()
+        except NotImplementedError as error:
+            assert "aten::cos" in str(error) and "falling back to the CPU is off" in str(error)
+        else:
+            raise AssertionError("fell back")
+        try:
+            torch.ops.ember.set_fallback("never")
+        except ValueError as error:
+            assert "not 'never'" in str(error)
+        """
+    )
