@@ -4,7 +4,7 @@
 
 #include "tensor_access.h"
 
-#define GUARD_PROGRAM_LOCALS 256 /* most locals that a program may name */
+#define GUARD_PROGRAM_LOCALS 1024 /* most locals that a program may name */
 #define GUARD_PROGRAM_DEPTH 256  /* longest path from a root to an object */
 
 /* What a program reads its roots from. */

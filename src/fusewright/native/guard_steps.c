@@ -205,7 +205,7 @@ static int take_operand(GuardStep *step, OperandKind kind, PyObject *operand, Py
 {
     switch (kind) {
     case LOCAL_NAME:
-        step->number = (int32_t)PySequence_Index(local_names, operand); /* at most 256 names */
+        step->number = (int32_t)PySequence_Index(local_names, operand); /* few names */
         return step->number < 0 ? -1 : 0;
     case POSITION:
         return take_position(step, operand);

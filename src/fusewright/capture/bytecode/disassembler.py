@@ -8,6 +8,7 @@ from types import CodeType
 from typing import Any
 
 from fusewright.capture.bytecode.instruction import (
+    NO_POSITIONS,
     CodeUnit,
     ExceptionRegion,
     Instruction,
@@ -66,12 +67,13 @@ def disassemble(code: CodeType, *, keep_pairs: bool = False) -> CodeUnit:
 def _read_instructions(code: CodeType) -> list[Instruction]:
     """The instructions, with jumps and exception regions referring to one another."""
     variables = _Variables(code)
-    positions = list(code.co_positions())
+    positions = [Positions(*known) for known in code.co_positions()]
+    positions += [NO_POSITIONS] * (len(code.co_code) // 2 - len(positions))  # stripped
     at_offset: dict[int, Instruction] = {}
     jumps: list[tuple[Instruction, int]] = []
 
     for start, end, encoding, operand in _read_encoded(code.co_code):
-        instruction = Instruction(encoding.name, positions=Positions(*positions[start]))
+        instruction = Instruction(encoding.name, positions=positions[start])
         at_offset[start] = instruction
         if encoding.operand is Operand.JUMP:
             jumps.append((instruction, end - operand if encoding.backward else end + operand))

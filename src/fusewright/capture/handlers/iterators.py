@@ -257,7 +257,7 @@ def _over_mapping(
 
 @handles(set.__iter__, frozenset.__iter__)
 def iterate_set(interpreter: Interpreter, value: SetValue) -> Value:
-    items = list(value.members.values())
+    items = value.in_order()
     position = 0
 
     def advance(interpreter: Interpreter) -> Value | None:

@@ -348,6 +348,8 @@ class ExceptionValue(ObjectValue):
         return [*self.arguments, *self.changes().values()]
 
     def rebuild(self, code: Rebuilder) -> None:
+        for argument in self.arguments:
+            code.complete(argument)
         code.call(allocate_exception, [lambda: code.constant(self.cls), *self.arguments])
 
 
