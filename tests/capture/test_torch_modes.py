@@ -229,6 +229,85 @@ def break_inside_no_grad(s: Any, x: Any) -> Any:
     return y, z, x * 4
 
 
+@cases(torch.tensor(1.0), X, breaks="branch-on-tensor")
+def break_inside_inference_mode(s: Any, x: Any) -> Any:
+    with torch.inference_mode():
+        y = x * 2
+        y = y + 1 if s > 0 else y - 1
+        z = y * 3
+    return z.clone(), torch.is_inference_mode_enabled()
+
+
+@cases(torch.tensor(1.0), X, breaks="branch-on-tensor")
+def break_inside_default_device(s: Any, x: Any) -> Any:
+    with torch.device("meta"):
+        y = torch.ones(3)
+        if s > 0:
+            y = torch.zeros(4)
+        z = torch.ones(2)
+        with torch.device("cpu"):
+            if s < 5:
+                w = torch.full((2,), 3.0)
+    return y.device, z.device, y.shape, w, torch.ones(2), x * 2
+
+
+@cases(torch.tensor(1.0), G, breaks="branch-on-tensor")
+def break_inside_nested_modes(s: Any, x: Any) -> Any:
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x.T
+        with torch.enable_grad(), torch.autocast("cpu", enabled=False):
+            z = x @ x.T
+            if s > 0:
+                z = z @ z
+            w = z @ z
+        v = x @ x.T
+    return y, z, w, v, x @ x.T
+
+
+@cases(torch.tensor(1.0), G, breaks="branch-on-tensor")
+def break_after_a_mode_was_left_changed(s: Any, x: Any) -> Any:
+    torch.set_grad_enabled(False)
+    y = x * 2
+    if s > 0:
+        y = y + 1
+    z = x * 3
+    torch.set_grad_enabled(True)
+    return y, z, x * 4
+
+
+@cases(torch.tensor(1.0), G, breaks="branch-on-tensor")
+def break_in_a_decorated_function(s: Any, x: Any) -> Any:
+    @torch.no_grad()
+    def part(v: Any) -> Any:
+        return v * 2 if s > 0 else v
+
+    return part(x), x * 3
+
+
+@cases(torch.tensor(-1.0), G, breaks="branch-on-tensor")
+def exception_after_a_break_inside_no_grad(s: Any, x: Any) -> Any:
+    try:
+        with torch.no_grad():
+            y = x * 2
+            if s < 0:
+                raise ValueError("negative")
+            y = y * 3
+    except ValueError as error:
+        return y, str(error), x * 4, torch.is_grad_enabled()
+
+
+@cases(torch.tensor(3.0), G, breaks="branch-on-tensor")
+def loop_with_breaks_and_modes(s: Any, x: Any) -> Any:
+    total = x
+    for step in range(4):
+        with torch.set_grad_enabled(step % 2 == 0):
+            if s > step:
+                total = total + x * step
+            else:
+                break
+    return total, torch.is_grad_enabled()
+
+
 # -- defaults -------------------------------------------------------------------------------------
 
 

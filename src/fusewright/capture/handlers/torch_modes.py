@@ -124,13 +124,19 @@ def enter_inference_mode(interpreter: Interpreter, owner: Value) -> None:
     mode = interpreter.attribute(owner, "mode").constant()
     entered = torch_compat.enter_inference_mode(mode)
     node = interpreter.add_effect(torch_compat.enter_inference_mode, [mode])
-    interpreter.set_attribute(owner, _REGION, InferenceRegionValue(entered, node))
+    region = InferenceRegionValue(entered, node)
+    interpreter.regions.append(region)
+    interpreter.set_attribute(owner, _REGION, region)
 
 
 @handles(torch.inference_mode.__exit__)
 def leave_inference_mode(interpreter: Interpreter, owner: Value, *exception: Value) -> None:
     region = interpreter.attribute(owner, _REGION)
-    assert isinstance(region, InferenceRegionValue), "a region outlives no graph break"
+    if not isinstance(region, InferenceRegionValue):  # entered for real, at a graph break
+        raise interpreter.unsupported(
+            reasons.UNKNOWN_CALLABLE, function="torch.inference_mode.__exit__"
+        )
+    interpreter.regions.remove(region)
     torch_compat.leave_inference_mode(region.entered)
     interpreter.add_effect(torch_compat.leave_inference_mode, [region.node])
 

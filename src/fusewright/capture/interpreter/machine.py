@@ -60,6 +60,7 @@ from fusewright.capture.values.functions import (
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.modules import ModuleValue
 from fusewright.capture.values.objects import IMMUTABLE_TYPE, ExceptionValue, ObjectValue
+from fusewright.capture.values.regions import InferenceRegionValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
 from fusewright.errors import Location, Unsupported
@@ -100,6 +101,7 @@ class Machine:
         self.mutated: dict[int, Any] = {}
         """Existing objects that the program changed, in order of first change."""
         self.frames: list[Frame] = []
+        self.regions: list[InferenceRegionValue] = []
         self.root: Frame | None = None
         """The outermost frame, once it runs."""
         self.handled: Value | None = None
@@ -220,6 +222,8 @@ class Machine:
         """Let go of the objects met, so that none lives on in a reference cycle: of the machine's
         own, or of an exception that passed through its frames.
         """
+        while self.regions:
+            torch_compat.leave_inference_mode(self.regions.pop().entered)
         for value in self._values.values():
             if isinstance(value, ObjectValue):
                 value.forget()

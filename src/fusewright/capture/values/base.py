@@ -166,6 +166,9 @@ class Interpreter(Protocol):
     frames: list[Any]
     """The calls being executed, the innermost last."""
 
+    regions: list[Any]
+    """The regions in inference mode that the program is in, the innermost last."""
+
     def unsupported(self, reason: Reason, **details: object) -> Unsupported:
         """The error for something that cannot be captured, at the user's current line; for the
         caller to raise.
@@ -200,6 +203,20 @@ class Interpreter(Protocol):
 
     def inline(self, function: Any, arguments: list[Value], keywords: dict[str, Value]) -> Value:
         """Interpret a call of a Python function (a FunctionValue)."""
+
+    def execute(self, function: Any, variables: dict[str, Value]) -> Value:
+        """Interpret the code of a Python function with these variables, which it changes."""
+
+    def construct(self, cls: type, arguments: list[Value], keywords: dict[str, Value]) -> Value:
+        """What `type.__call__` does, past a metaclass's own `__call__`."""
+
+    def note_made(self, object: Any, value: Value | None = None, *, lasts: bool = False) -> None:
+        """Say that a class, or a function in one, was made while tracing: no guard names it.
+        `value` is what it stands for; `lasts` says that all calls may use this one.
+        """
+
+    def is_made(self, object: Any) -> bool:
+        """Whether an object was made while tracing and is another in each call."""
 
     def record_mutation(self, value: Any) -> None:
         """Say that an object is about to change, so that the change is replayed after the graph."""

@@ -10,8 +10,8 @@ from fusewright.capture.values.base import Value
 class InferenceRegionValue(Value):
     """What `torch.inference_mode` enters and leaves.
 
-    It cannot be made again in generated code, where it would have to be left by the frame that
-    entered it; a graph break inside leaves the frame to run as it is.
+    It cannot be made again in generated code: where the graph breaks inside such a region, the
+    region is entered and left for real, between graphs.
     """
 
     __slots__ = ("entered", "node")
