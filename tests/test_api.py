@@ -462,23 +462,40 @@ def test_disable(recursive: bool, own: bool) -> None:
     assert raised.value.reason == "disabled"
 
 
+class Holder(nn.Module):
+    """A module with a disabled module and a disabled method."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = fusewright.disable(nn.Linear(3, 3), reason="too slow")
+
+    @fusewright.disable
+    def helper(self, x: Any) -> Any:
+        return x + 1
+
+    def forward(self, x: Any) -> Any:
+        return self.helper(x * 2) * self.inner(x)
+
+
 def test_disabled_methods_and_modules() -> None:
-    class Holder(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = fusewright.disable(nn.Linear(3, 3))
+    net, backend = Holder(), Recorder()
+    assert torch.equal(fusewright.compile(net, backend=backend)(X), net(X))
+    operators = [
+        [node.target.__name__ for node in graph.graph.nodes if node.op == "call_function"]
+        for graph in backend.graphs
+    ]
+    assert operators == [["mul"], ["mul"]], "neither the linear layer nor the sum"
+    assert list(net.state_dict()) == ["inner.weight", "inner.bias"]
+    assert isinstance(net.inner, nn.Linear)
+    for copied in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        with pytest.raises(Unsupported, match="too slow"):
+            eager(copied.inner, fullgraph=True)(X)
 
-        @fusewright.disable
-        def helper(self, x: Any) -> Any:
-            return x + 1
 
-        def forward(self, x: Any) -> Any:
-            return self.helper(x * 2) * self.inner(x)
-
-    net = Holder()
-    assert torch.equal(eager(net)(X), net(X))
-    with pytest.raises(TypeError, match="callable"):
-        fusewright.disable(3)
+def test_what_cannot_be_disabled() -> None:
+    for target in (3, nn.Linear):
+        with pytest.raises(TypeError, match="function or a module"):
+            fusewright.disable(target)
     with pytest.raises(TypeError, match="Python function"):
         fusewright.disable(torch.add, recursive=False)
 

@@ -29,7 +29,8 @@ def run(setting: str) -> str:
 
 
 def test_stages_are_printed() -> None:
-    text = run("loops, kernels")
+    text = run("graphs, loops, kernels")
+    assert "call_function[target=torch.relu]" in text and "2 operators, 1 inputs" in text
     assert "[fusewright.loops] program graph(" in text and "maximum" in text
     assert "[fusewright.kernels] kernel cpu_add_relu" in text
     assert "[fusewright.aten]" not in text

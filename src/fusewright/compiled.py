@@ -10,13 +10,13 @@ import importlib
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
 from fusewright.capture.directives import TORCH_ORIGINAL, compiled_by_torch
 from fusewright.capture.handlers import handles
+from fusewright.capture.module_face import Behind, ModuleFace, second_face
 from fusewright.capture.trace import CALL_MODULE, root_call
 from fusewright.compiler import Compiler
 
@@ -81,55 +81,24 @@ def _named_object(function: Any) -> Any:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Behind:
-    """What stands behind a compiled module, whose `__dict__` is the module's."""
-
-    module: torch.nn.Module
-    compiler: Compiler
-    again: Recompile
-
-
-class CompiledModule:
-    """What a compiled module's class adds to the module's class; `_behind` stands in a slot of that
-    class, since the dictionary is the module's.
-    """
+class CompiledModule(ModuleFace):
+    """A module with a compiled call."""
 
     __slots__ = ()
-
-    _behind: _Behind
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         behind = self._behind
         if captured_by_torch():
             return behind.module(*args, **kwargs)
-        return behind.compiler.frames.call(CALL_MODULE, (behind.module, *args), kwargs)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self._behind.again(copy.deepcopy(self._behind.module, memo))
-
-    def __copy__(self) -> Any:
-        return self._behind.again(copy.copy(self._behind.module))
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._behind.again, (self._behind.module,)
+        return behind.call(CALL_MODULE, (behind.module, *args), kwargs)
 
 
 def compiled_module(
     module: torch.nn.Module, compiler: Compiler, again: Recompile
 ) -> torch.nn.Module:
-    """A second face of `module`: an object that shares its `__dict__` and is called compiled.
-
-    Sharing the dictionary makes every attribute, parameter, buffer, hook and mode the same in
-    both, with the module's own keys in `state_dict`.
-    """
-    cls = type(module)
-    namespace = {"__slots__": ("_behind",), "__module__": cls.__module__, "__doc__": cls.__doc__}
-    face: Any = type(cls.__name__, (CompiledModule, cls), namespace)
-    compiled = object.__new__(face)
-    object.__setattr__(compiled, "__dict__", module.__dict__)
-    face._behind.__set__(compiled, _Behind(module, compiler, again))
-    return compiled  # type: ignore[no-any-return]
+    """A second face of `module`, which is called compiled."""
+    behind = Behind(module, compiler.frames.call, again, compiler)
+    return second_face(CompiledModule, behind)  # type: ignore[no-any-return]
 
 
 def compiler_of(target: Any) -> Compiler:
@@ -138,7 +107,7 @@ def compiler_of(target: Any) -> Compiler:
         case CompiledFunction():
             return target.compiler
         case CompiledModule():
-            return target._behind.compiler
+            return target._behind.detail  # type: ignore[no-any-return]
         case types.MethodType(__func__=CompiledFunction(compiler=compiler)):
             return compiler
         case _:

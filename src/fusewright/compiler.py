@@ -228,6 +228,7 @@ class Compiler:
         operators = _operator_counts(capture.graph_module.graph)
         count = sum(operators.values())
         self.events.add(CaptureFinished(**about.fields, seconds=captured - start, operators=count))
+        log_text("graphs", lambda: f"{about.title}\n{capture.graph_module.graph}")
         node_count = len(capture.graph_module.graph.nodes)
         compiled = None if capture.is_empty else self._run_backend(capture, about)
         ready = time.perf_counter()

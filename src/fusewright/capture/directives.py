@@ -9,9 +9,12 @@ import types
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar
 
+import torch
+
 from fusewright import native
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import HANDLERS, handles
+from fusewright.capture.module_face import Behind, ModuleFace, second_face
 from fusewright.capture.sources import AttributeSource, ConstantSource, Source
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value
 from fusewright.capture.values.constant import TRUE
@@ -55,13 +58,18 @@ def disable(function: Any = None, *, recursive: bool = True, reason: str = "") -
     """`function`, run as it is; also a decorator, with or without arguments.
 
     `recursive`: what it calls is not compiled either. Else only the function itself is left alone:
-    the result is a copy of it. `reason`: why, for `explain`. TypeError: it is not callable, or with
-    `recursive=False` not written in Python.
+    the result is a copy of it. Of a module, the result is the module with another call. `reason`:
+    why, for `explain`. TypeError: it is a class or is not callable, or with `recursive=False` not
+    written in Python.
     """
     if function is None:
         return functools.partial(disable, recursive=recursive, reason=reason)
-    if not callable(function):
-        raise TypeError(f"fusewright.disable takes a callable, not {function!r}")
+    if not callable(function) or isinstance(function, type):
+        raise TypeError(f"fusewright.disable takes a function or a module, not {function!r}")
+    if recursive and isinstance(function, torch.nn.Module):
+        again = functools.partial(disable, reason=reason)
+        behind = Behind(function, native.disable(function.__call__), again, reason)
+        return second_face(DisabledModule, behind)
     if recursive:
         disabled = native.disable(function)
         disabled.__dict__[DISABLE_REASON] = reason
@@ -69,6 +77,15 @@ def disable(function: Any = None, *, recursive: bool = True, reason: str = "") -
     if not isinstance(function, types.FunctionType):
         raise TypeError(f"disable(recursive=False) takes a Python function, not {function!r}")
     return _unchanged_copy(function, reason)
+
+
+class DisabledModule(ModuleFace):
+    """A module that runs as it is, with all that it calls."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._behind.call(*args, **kwargs)
 
 
 def _unchanged_copy(function: types.FunctionType, reason: str) -> types.FunctionType:
@@ -99,6 +116,8 @@ def why_disabled(function: Any) -> str | None:
     """
     if torch_disabled(function):
         return getattr(function, f"{TORCH_DISABLED}_msg", None) or ""
+    if isinstance(function, DisabledModule):
+        return function._behind.detail  # type: ignore[no-any-return]
     return getattr(function, DISABLE_REASON, None)
 
 
@@ -137,7 +156,7 @@ def torch_original(interpreter: Interpreter, function: Any, source: Source | Non
     return interpreter.wrap(original, AttributeSource(source, TORCH_ORIGINAL))
 
 
-@handles(native.Disabled.__call__)
+@handles(native.Disabled.__call__, DisabledModule.__call__)
 def _call_disabled(
     interpreter: Interpreter, disabled: Value, *args: Value, **kw: Value
 ) -> NoReturn:

@@ -1,0 +1,62 @@
+"""A second face of a module: an object that is the module in everything but how it is called."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What stands behind a face, whose `__dict__` is the module's."""
+
+    module: nn.Module
+    call: Callable[..., Any]
+    """What a call of the face does."""
+
+    again: Callable[[nn.Module], Any]
+    """Makes such a face of another module."""
+
+    detail: Any = None
+    """What the maker wants to know again."""
+
+
+class ModuleFace:
+    """What the class of a face adds to the module's class; `_behind` stands in a slot of that
+    class.
+    """
+
+    __slots__ = ()
+
+    _behind: Behind
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._behind.call(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self._behind.again(copy.deepcopy(self._behind.module, memo))
+
+    def __copy__(self) -> Any:
+        return self._behind.again(copy.copy(self._behind.module))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._behind.again, (self._behind.module,)
+
+
+def second_face(kind: type[ModuleFace], behind: Behind) -> Any:
+    """An object of the module's class and of `kind`, with the same `__dict__` as the module.
+
+    Sharing the dictionary makes every attribute, parameter, buffer, hook and mode the same in
+    both, with the module's own keys in `state_dict`.
+    """
+    cls = type(behind.module)
+    namespace = {"__slots__": ("_behind",), "__module__": cls.__module__, "__doc__": cls.__doc__}
+    face: Any = type(cls.__name__, (kind, cls), namespace)
+    made = object.__new__(face)
+    object.__setattr__(made, "__dict__", behind.module.__dict__)
+    face._behind.__set__(made, behind)
+    return made
