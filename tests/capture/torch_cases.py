@@ -91,7 +91,7 @@ def _is_module(value: Any) -> bool:
 
 def check_case(case: Case) -> None:
     """The program captured does what it does when run, in one graph or with the break expected."""
-    expected = _observe(case.function, case.make)
+    expected = observe(case.function, case.make)
     assert isinstance(expected.result, Exception) == case.raises, expected.result
     if case.breaks is None:
         _check_one_graph(case, expected)
@@ -101,13 +101,13 @@ def check_case(case: Case) -> None:
         assert refusal.value.reason == case.breaks, str(refusal.value)
     compiled = api.compile(case.function, backend="eager")
     for _ in range(2):
-        _assert_agree(_observe(compiled, case.make), expected)
+        assert_agree(observe(compiled, case.make), expected)
 
 
 def _check_one_graph(case: Case, expected: Observation) -> None:
     compiled = api.compile(case.function, backend="eager", fullgraph=True)
     for _ in range(2):
-        _assert_agree(_observe(compiled, case.make), expected)
+        assert_agree(observe(compiled, case.make), expected)
     if not case.raises:  # a program that raises runs as it is, in frames of its own
         assert compiled.compiler.capture_count == case.captures, "the second call captured again"
 
@@ -139,7 +139,7 @@ def _seed() -> None:
     random.seed(0)
 
 
-def _observe(function: Callable[..., Any], make: Callable[[], tuple[Any, ...]]) -> Observation:
+def observe(function: Callable[..., Any], make: Callable[[], tuple[Any, ...]]) -> Observation:
     _seed()
     arguments = make()
     _seed()
@@ -207,7 +207,7 @@ def _tensors(value: Any, seen: set[int] | None = None) -> list[torch.Tensor]:
     return [tensor for part in parts for tensor in _tensors(part, seen)]
 
 
-def _assert_agree(found: Observation, expected: Observation) -> None:
+def assert_agree(found: Observation, expected: Observation) -> None:
     if isinstance(expected.result, Exception):
         assert type(found.result) is type(expected.result), repr(found.result)
         assert str(found.result) == str(expected.result)

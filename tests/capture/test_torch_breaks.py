@@ -1,0 +1,31 @@
+"""The programs of the other tables with a graph break before each of their statements: modes,
+state and gradients go from one graph to the next as they do within one.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from fusewright import api
+from fusewright.events import GraphBreak
+from tests.capture import test_torch_library, test_torch_modes, test_torch_modules, test_torch_state
+from tests.capture.breaking import with_breaks
+from tests.capture.torch_cases import Case, assert_agree, observe
+
+CASES = [
+    case
+    for module in (test_torch_modes, test_torch_state, test_torch_library, test_torch_modules)
+    for case in module.cases.cases
+    if not case.raises
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.function.__name__)
+def test_program_with_breaks(case: Case) -> None:
+    expected = observe(case.function, case.make)
+    compiled = api.compile(with_breaks(case.function), backend="eager")
+    for _ in range(2):
+        assert_agree(observe(compiled, case.make), expected)
+    asked = [event.reason for event in compiled.compiler.events if isinstance(event, GraphBreak)]
+    assert "user-break" in asked
