@@ -411,36 +411,41 @@ def iterator_itself(interpreter: Interpreter, iterator: Value) -> Value:
     return iterator
 
 
-# -- generators -----------------------------------------------------------------------------------
+# -- generators made while tracing -----------------------------------------------------------------
 
 
 @handles(GENERATOR.__next__)
-def generator_next(interpreter: Interpreter, generator: GeneratorValue) -> Value:
+def generator_next(interpreter: Interpreter, generator: Value) -> Any:
     return generator_send(interpreter, generator, NONE)
 
 
 @handles(GENERATOR.__iter__)
-def generator_iter(interpreter: Interpreter, generator: GeneratorValue) -> Value:
+def generator_iter(interpreter: Interpreter, generator: Value) -> Value:
     return generator
 
 
 @handles(GENERATOR.send)
-def generator_send(interpreter: Interpreter, generator: GeneratorValue, sent: Value) -> Value:
+def generator_send(interpreter: Interpreter, generator: Value, sent: Value) -> Any:
+    if not isinstance(generator, GeneratorValue):
+        return DECLINED
     item = generator.frame.resume(sent)
-    return generator.stop(interpreter) if item is None else item  # type: ignore[no-any-return]
+    return generator.stop(interpreter) if item is None else item
 
 
 @handles(GENERATOR.throw)
-def generator_throw(
-    interpreter: Interpreter, generator: GeneratorValue, raised: Value, *rest: Value
-) -> Value:
+def generator_throw(interpreter: Interpreter, generator: Value, raised: Value, *rest: Value) -> Any:
+    if not isinstance(generator, GeneratorValue):
+        return DECLINED
     value = rest[0] if rest and isinstance(raised, ClassValue) else raised
     if isinstance(value, ClassValue):
         value = interpreter.call(value, [])
     item = generator.frame.throw(TracedError(value))
-    return generator.stop(interpreter) if item is None else item  # type: ignore[no-any-return]
+    return generator.stop(interpreter) if item is None else item
 
 
 @handles(GENERATOR.close)
-def generator_close(interpreter: Interpreter, generator: GeneratorValue) -> None:
+def generator_close(interpreter: Interpreter, generator: Value) -> Any:
+    if not isinstance(generator, GeneratorValue):
+        return DECLINED
     generator.frame.close()
+    return None
