@@ -50,7 +50,7 @@ def compile(
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    backend: str | Backend = "fusewright",
+    backend: str | Backend | None = None,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     disable: bool = False,
@@ -68,11 +68,12 @@ def compile(
 
     `fullgraph`: what cannot be captured is an error instead of a graph break. `dynamic`: None or
     False; symbolic sizes come with a later version. `backend`: a name of `list_backends()`, or a
-    callable `(graph_module, example_inputs) -> callable`. `mode`: None or "default"; other backends
-    may have more. `options`: the fields of `fusewright.config.Options`; those that do not belong to
-    capture go to the backend. `disable`: return the target as it is. `name`: what reports call it.
-    `recompile_limit`: the option of that name. `isolate_recompiles`: each call of `compile` keeps
-    its own compiled code and limits, so this is always True. `shapes_spec`: None.
+    callable `(graph_module, example_inputs) -> callable`; None: "fusewright". `mode`: None or
+    "default"; other backends may have more. `options`: the fields of `fusewright.config.Options`;
+    those that do not belong to capture go to the backend. `disable`: return the target as it is.
+    `name`: what reports call it. `recompile_limit`: the option of that name. `isolate_recompiles`:
+    each call of `compile` keeps its own compiled code and limits, so this is always True.
+    `shapes_spec`: None.
 
     Raises: ValueError for an unknown backend or mode, or for what is not available; TypeError for a
     target that is not callable or a class, or for an unknown option. When called: `Unsupported` and
@@ -97,6 +98,7 @@ def compile(
     _check_availability(dynamic, shapes_spec)
     if disable:
         return target
+    backend = backend or "fusewright"
     given = dict(options or {})
     if recompile_limit is not None:
         given["recompile_limit"] = recompile_limit

@@ -71,6 +71,16 @@ class BackendCompilerFailed(FusewrightError):
         super().__init__(f"backend {backend!r} failed in stage {stage}{where}\n  {detail}")
 
 
+class StageDiffers(FusewrightError):
+    """A stage of the compiler gives other results than eager; raised by backend `stage_check`."""
+
+    def __init__(self, stage: str, what: str, detail: str) -> None:
+        self.stage = stage
+        self.what = what
+        """Which result, or which input after the call."""
+        super().__init__(f"{what} differs from eager first after {stage}\n{detail}")
+
+
 class RecompileLimitExceeded(FusewrightError):
     """A function that must not run eagerly was compiled as often as its limit allows."""
 

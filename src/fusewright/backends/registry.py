@@ -77,6 +77,7 @@ _REGISTRY: Final[dict[str, RegisteredBackend]] = {
         ),
         _built_in("aot_eager_decomp_partition", "aot_eager:aot_eager_decomp_partition", "debug"),
         _built_in("loops_eager", "loops_eager:loops_eager", "debug"),
+        _built_in("stage_check", "stage_check:stage_check", "debug"),
         _built_in("fusewright", "torch_dynamo:fusewright"),
     )
 }

@@ -28,6 +28,11 @@ class Explainer:
         return explain_compiler(self._compiler, self._name, result)
 
     @property
+    def so_far(self) -> Explanation:
+        """What calls of this object did up to now, those that raised included."""
+        return explain_compiler(self._compiler, self._name)
+
+    @property
     def history(self) -> Explanation | None:
         """What the target that was given has compiled so far by itself; None when it was not
         compiled.
@@ -40,4 +45,4 @@ class Explainer:
         return name or type(self._target).__qualname__
 
     def __str__(self) -> str:
-        return str(self.history or explain_compiler(self._compiler, self._name))
+        return str(self.history or self.so_far)
