@@ -24,7 +24,7 @@ def test_the_programs_about_using_it_run(tmp_path: Path, capsys: pytest.CaptureF
     text = (ROOT / "docs" / "using.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
     shown = re.search(r"```\n(scaled.*?)```", text, flags=re.S)
-    assert len(blocks) == 4 and shown is not None
+    assert len(blocks) == 5 and shown is not None
     variables: dict[str, object] = {}
     for number, block in enumerate(blocks):
         path = tmp_path / f"example{number}.py"

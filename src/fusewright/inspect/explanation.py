@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -249,13 +250,25 @@ def _graph_row(number: int, graph: GraphReport) -> tuple[str, ...]:
 
 def _break_lines(number: int, found: GraphBreak, times: int) -> list[str]:
     place = found.location or found.place
+    caller = _outermost(found.stack) or place
+    inlined = (caller.file, caller.line) != (place.file, place.line)
     repeated = f"   ({times} times)" if times > 1 else ""
     return [
         f"break {number}  {_place(place)}  {place.text}".rstrip(),
+        *([f"  called from {_place(caller)}  {caller.text}"] if inlined else []),
         f"  {found.what}   [{found.reason}]{repeated}",
         f"  graph before: {_count(found.operators_before, 'operator')}",
         *([f"  to keep one graph: {found.remedy}"] if found.remedy else []),
     ]
+
+
+_STACK_LINE: Final = re.compile(r'File "(.+)", line (\d+), in .+\n(?:    (.*)\n)?')
+
+
+def _outermost(stack: str) -> Location | None:
+    """The line of the compiled function itself in a stack as tracebacks print it."""
+    found = _STACK_LINE.search(stack)
+    return Location(found[1], int(found[2]), found[3] or "") if found else None
 
 
 def _recompile_lines(number: int, found: Recompiled) -> list[str]:
