@@ -96,7 +96,7 @@ at::Tensor mul_Tensor(const at::Tensor& self, const at::Tensor& other) {
 
 void sub_out(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha,
              const at::Tensor& out) {
-  if (!in_float(self, other)) {
+  if (!in_float(self, other) || out.scalar_type() != at::kFloat) {
     at::Tensor written = out;
     opgen::OnCpu<at::_ops::sub_out>::call(self, other, alpha, written);
     return;
