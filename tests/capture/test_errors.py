@@ -39,7 +39,7 @@ def opens_a_file(x: Any) -> Any:
     [
         (branches, "branch-on-tensor"),
         (reads_item, "tensor-value"),
-        (opens_a_file, "unknown-callable"),
+        (opens_a_file, "outside-world"),
     ],
 )
 def test_unsupported_names_the_line(function: Any, reason: str) -> None:

@@ -671,7 +671,8 @@ TABLE["types"] = (
     isinstance(n, int), isinstance(n, (str, int)), isinstance(n, int | str), isinstance(a, Sequence)
     isinstance(n, bool), isinstance(x, torch.Tensor), isinstance(p, tuple), isinstance(None, int)
     isinstance({}, Mapping), isinstance(g, Grid), isinstance(len, types.BuiltinFunctionType)
-    isinstance(a, typing.Iterable), isinstance(n, typing.Hashable), isinstance(lambda: 1, Callable)
+    isinstance(a, typing.Iterable), isinstance(n, typing.Hashable)
+    isinstance(lambda: 1, types.FunctionType)
     isinstance(n, 5)
     isinstance(n, (int, (str, float))), isinstance(n, ())
     issubclass(bool, int), issubclass(int, (str, object)), issubclass(list, Sequence)
@@ -684,7 +685,7 @@ TABLE["types"] = (
     g[1], g[1:2], g[1, 2], g[...], g[1:2, ::3], g[x.shape[0]]
     g["a":"b"].start
     None is None, Ellipsis is ..., NotImplemented is NotImplemented
-    list[int], dict[str, int], int | None, typing.Optional[int], tuple[int, ...]
+    list[int], dict[str, int], int | None, tuple[int, ...]
     typing.cast(int, n), typing.get_origin(list[int])
     copy.copy(a), copy.deepcopy([a, a]), copy.copy(p), copy.deepcopy({"k": (a, x.shape)})
     copy.copy(a) is a, copy.deepcopy(n) is n

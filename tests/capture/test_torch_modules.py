@@ -310,7 +310,7 @@ def parametrised() -> tuple[Any, ...]:
     return m, X
 
 
-@cases(parametrised, captures=2, breaks="unknown-callable")
+@cases(parametrised, captures=2)
 def parametrisation(m: Any, x: Any) -> Any:
     with parametrize.cached():
         y = m(x)
@@ -404,7 +404,7 @@ def losses(x: Any, target: Any) -> Any:
     )  # fmt: skip
 
 
-@cases(lambda: (nn.DataParallel(linear()), X), breaks="unknown-callable")
+@cases(lambda: (nn.DataParallel(linear()), X))
 def data_parallel(m: Any, x: Any) -> Any:
     return m(x)
 

@@ -88,6 +88,8 @@ def pending_writes(machine: Machine) -> list[Write]:
                 for name, value in owner.changes().items():
                     if not _is_unchanged(machine, owner, name, value):
                         writes.append(Write(owner, name, value))
+                if isinstance(owner, SetValue) and owner.members.keys() == set(owner.object):
+                    continue
                 if getattr(owner, "changed", False):
                     if isinstance(owner, DictValue) and owner.is_reordered():
                         owner.entries(machine)
@@ -279,6 +281,8 @@ class FunctionWriter:
     # -- Rebuilder -------------------------------------------------------------------------------
 
     def constant(self, value: Any) -> None:
+        if self.machine.is_made(value):
+            raise NotConstant(value)
         self.code.load_constant(value)
 
     def tensor(self, value: Value) -> None:

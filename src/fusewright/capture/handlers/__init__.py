@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from fusewright.capture.handlers import (
     builtins,
+    class_statements,
     containers,
     iterators,
     library,
     numpy_functions,
+    outside_world,
     polyfills,
     torch_autograd,
     torch_functions,
@@ -18,11 +20,13 @@ from fusewright.capture.handlers.registry import handles, polyfill
 
 __all__ = [
     "builtins",
+    "class_statements",
     "containers",
     "handles",
     "iterators",
     "library",
     "numpy_functions",
+    "outside_world",
     "polyfill",
     "polyfills",
     "torch_autograd",

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import builtins
+import inspect
+import sys
 import types
 from typing import Any
 
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import DECLINED, HANDLERS, PURE, handles
-from fusewright.capture.interpreter.stand_ins import raise_as
+from fusewright.capture.handlers.registry import DECLINED, HANDLERS, POLYFILLS, PURE, handles
+from fusewright.capture.interpreter.stand_ins import raise_as, raise_real, run_for_real
 from fusewright.capture.sources import ConstantSource
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value
 from fusewright.capture.values.classes import ClassValue, PythonModuleValue, SuperValue
 from fusewright.capture.values.constant import ConstantValue, boolean
 from fusewright.capture.values.functions import BuiltinValue, FunctionValue, MethodValue
 from fusewright.capture.values.mappings import GlobalsValue
-from fusewright.capture.values.objects import ExceptionValue, IdentityValue, ObjectValue
+from fusewright.capture.values.objects import (
+    ExceptionValue,
+    IdentityValue,
+    ObjectValue,
+    PrimitiveValue,
+)
 from fusewright.capture.values.sequences import SliceValue
 from fusewright.capture.values.tensors import TensorMethodValue, TensorValue
 
@@ -34,6 +41,8 @@ PURE.update({
 def get_attribute(
     interpreter: Interpreter, owner: Value, name: Value, default: Value | None = None
 ) -> Value:
+    if not isinstance(name.constant(), str):
+        raise_as(interpreter, getattr, owner, name)
     if default is None:
         return interpreter.attribute(owner, name.constant())
     found = interpreter.attribute_or_none(owner, name.constant())
@@ -42,6 +51,8 @@ def get_attribute(
 
 @handles(hasattr)
 def has_attribute(interpreter: Interpreter, owner: Value, name: Value) -> Value:
+    if not isinstance(name, ConstantValue) or not isinstance(name.value, str):
+        raise_as(interpreter, hasattr, owner, name)
     return boolean(interpreter.attribute_or_none(owner, name.constant()) is not None)
 
 
@@ -132,10 +143,10 @@ def is_callable(interpreter: Interpreter, value: Value) -> Value:
 
 
 @handles(type)
-def type_of(interpreter: Interpreter, value: Value, *rest: Value) -> Value:
+def type_of(interpreter: Interpreter, value: Value, *rest: Value, **keywords: Value) -> Value:
     if rest:
-        raise interpreter.unsupported(
-            reasons.UNKNOWN_CALLABLE, function="type(name, bases, namespace)"
+        return interpreter.call_object(
+            type.__new__, None, [ClassValue(type), value, *rest], keywords
         )
     cls = value.python_type()
     if value.source is not None and isinstance(value, ObjectValue):
@@ -143,11 +154,16 @@ def type_of(interpreter: Interpreter, value: Value, *rest: Value) -> Value:
     return ClassValue(cls, ConstantSource(cls))
 
 
+@handles(type.__call__)
+def construct(interpreter: Interpreter, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+    return interpreter.construct(cls.constant(), list(arguments), keywords)
+
+
 def _classes(interpreter: Interpreter, value: Value) -> Any:
     try:
         return value.to_python()
     except NotConstant:
-        interpreter.raise_error(TypeError, "arg 2 must be a type, a tuple of types, or a union")
+        raise_as(interpreter, isinstance, ConstantValue(None), value)
 
 
 @handles(isinstance)
@@ -158,12 +174,12 @@ def is_instance(interpreter: Interpreter, value: Value, classes: Value) -> Value
     if isinstance(value, TensorValue):
         fake = value.fake  # of which the dtype decides, for `torch.FloatTensor`
         return boolean(isinstance(fake if value.object is MISSING else value.object, wanted))
-    if isinstance(value, ConstantValue):
-        return boolean(isinstance(value.value, wanted))
     try:
+        if isinstance(value, ConstantValue):
+            return boolean(isinstance(value.value, wanted))
         return boolean(issubclass(cls, wanted))
-    except TypeError as error:
-        interpreter.raise_error(TypeError, *error.args)
+    except TypeError:
+        raise_as(interpreter, isinstance, ConstantValue(None), classes)
 
 
 @handles(issubclass)
@@ -195,7 +211,62 @@ def super_of(
 
 @handles(object.__new__)
 def new_object(interpreter: Interpreter, cls: Value, *arguments: Value, **keywords: Value) -> Value:
-    return ObjectValue(cls.constant())
+    kind = cls.constant()
+    if (arguments or keywords) and kind.__new__ is not object.__new__:
+        text = "object.__new__() takes exactly one argument (the type to instantiate)"
+        interpreter.raise_error(TypeError, text)
+    if (arguments or keywords) and kind.__init__ is object.__init__:
+        interpreter.raise_error(TypeError, f"{kind.__name__}() takes no arguments")
+    if inspect.isabstract(kind):
+        try:
+            object.__new__(kind)
+        except TypeError as error:
+            raise_real(interpreter, error)
+    return ObjectValue(kind)
+
+
+def _new_primitive(base: type) -> Any:
+    def make(interpreter: Interpreter, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+        plain = run_for_real(interpreter, base, arguments, keywords)
+        kind = cls.constant()
+        return plain if kind is base else PrimitiveValue(kind, plain.constant())
+
+    return make
+
+
+for _class in (str, bytes, int, float, complex):
+    handles(_class.__new__)(_new_primitive(_class))
+
+
+@handles(types.FunctionType.__get__)
+def bind_function(
+    interpreter: Interpreter, function: Value, instance: Value, owner: Value | None = None
+) -> Value:
+    is_none = isinstance(instance, ConstantValue) and instance.value is None
+    return function if is_none else MethodValue(function, instance)
+
+
+@handles(property.__get__, classmethod.__get__, staticmethod.__get__)
+def bind_descriptor(
+    interpreter: Interpreter, descriptor: Value, instance: Value, owner: Value | None = None
+) -> Value:
+    is_none = isinstance(instance, ConstantValue) and instance.value is None
+    cls = instance.python_type() if owner is None else owner.constant()
+    return interpreter.bind(
+        descriptor.real(), descriptor.source, None if is_none else instance, cls
+    )
+
+
+@handles(sys.exc_info)
+def exception_information(interpreter: Interpreter) -> Value:
+    """What is being handled, by the innermost frame that handles anything."""
+    handling = (frame.handled for frame in reversed(interpreter.frames))
+    value = next((each for each in handling if each is not None), None)
+    if value is None:
+        return interpreter.new((None, None, None))
+    cls = value.python_type()
+    traceback = interpreter.attribute(value, "__traceback__")
+    return interpreter.new_tuple([ClassValue(cls, ConstantSource(cls)), value, traceback])
 
 
 @handles(object.__init__)
@@ -234,20 +305,23 @@ def new_exception(
 
 
 @handles(BaseException.__init__)
-def init_exception(interpreter: Interpreter, instance: Value, *arguments: Value) -> None:
+def init_exception(
+    interpreter: Interpreter, instance: Value, *arguments: Value, **keywords: Value
+) -> None:
     if isinstance(instance, ExceptionValue):
         instance.arguments = list(arguments)
+        for name, value in keywords.items():
+            instance.store(interpreter, name, value)
 
 
-@handles(BaseException.__str__)
-def exception_text(interpreter: Interpreter, instance: ExceptionValue) -> Value:
-    match instance.arguments:
-        case []:
-            return ConstantValue("")
-        case [only]:
-            return interpreter.call_object(str, None, [only], {})  # type: ignore[no-any-return]
-        case arguments:
-            return interpreter.call_object(str, None, [interpreter.new_tuple(arguments)], {})  # type: ignore[no-any-return]
+def _exception_text(owner: type[BaseException]) -> Any:
+    """`__str__` of a built-in exception: asked of a real one with the same arguments."""
+
+    def text(interpreter: Interpreter, instance: ExceptionValue) -> Value:
+        function = lambda *arguments: owner.__str__(owner(*arguments))  # noqa: E731
+        return run_for_real(interpreter, function, instance.arguments, {})
+
+    return text
 
 
 @handles(BaseException.with_traceback)
@@ -260,6 +334,8 @@ for _exception in vars(builtins).values():
         for _name, _handler in (("__new__", new_exception), ("__init__", init_exception)):
             if _name in vars(_exception):
                 handles(getattr(_exception, _name))(_handler)
+        if "__str__" in vars(_exception):
+            handles(_exception.__str__)(_exception_text(_exception))
 
 
 # -- text -----------------------------------------------------------------------------------------
@@ -286,7 +362,7 @@ def _text(interpreter: Interpreter, value: Value, name: str, function: Any) -> A
     except NotConstant:
         pass
     method, _ = interpreter.class_attribute(value.python_type(), name)
-    if isinstance(method, types.FunctionType) or method in HANDLERS:
+    if isinstance(method, types.FunctionType) or method in HANDLERS or method in POLYFILLS:
         return interpreter.call_special(value, name, [])
     if name == "__str__":
         return _text(interpreter, value, "__repr__", repr)
@@ -300,9 +376,12 @@ def format_value(interpreter: Interpreter, value: Value, specification: Value | 
     text = "" if specification is None else specification.constant()
     if isinstance(value, TensorValue):
         return interpreter.call_tensor_method(value, "__format__", [ConstantValue(text)], {})
-    if not isinstance(value, ConstantValue) and not text:
+    if isinstance(value, ConstantValue):
+        return DECLINED
+    method, _ = interpreter.class_attribute(value.python_type(), "__format__")
+    if method is object.__format__ and not text:
         return to_string(interpreter, value)
-    return DECLINED
+    return interpreter.call_special(value, "__format__", [ConstantValue(text)])
 
 
 # -- sizes, iteration -----------------------------------------------------------------------------
@@ -340,6 +419,11 @@ def hash_of(interpreter: Interpreter, value: Value) -> Any:
     return DECLINED
 
 
+@handles(types.MethodType)
+def bind_method(interpreter: Interpreter, function: Value, instance: Value) -> Value:
+    return MethodValue(function, instance)
+
+
 @handles(slice)
 def new_slice(interpreter: Interpreter, *parts: Value) -> Value:
     none = ConstantValue(None)
@@ -351,11 +435,6 @@ def new_slice(interpreter: Interpreter, *parts: Value) -> Value:
         case (start, stop, step):
             return SliceValue(start, stop, step)
     interpreter.raise_error(TypeError, f"slice expected 1 to 3 arguments, got {len(parts)}")
-
-
-@handles(property)
-def new_property(interpreter: Interpreter, *parts: Value) -> Any:
-    raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="property")
 
 
 @handles(id)

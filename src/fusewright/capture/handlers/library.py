@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import collections
 import copy
+import copyreg
 import dataclasses
 import functools
 import inspect
-import itertools
 import json
 import operator
 import re
+import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import torch
 
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, PURE, handles
+from fusewright.capture.interpreter.stand_ins import raise_real
 from fusewright.capture.values.base import MISSING, Interpreter, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import ConstantValue
@@ -29,9 +31,8 @@ from fusewright.capture.values.functions import (
     MethodValue,
     PartialValue,
 )
-from fusewright.capture.values.iterators import IteratorValue
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
-from fusewright.capture.values.objects import ObjectValue
+from fusewright.capture.values.objects import ObjectValue, ThreadIdentityValue
 from fusewright.capture.values.references import ReferenceValue
 from fusewright.capture.values.sequences import ListValue, TupleValue
 from fusewright.capture.values.sets import SetValue
@@ -164,6 +165,25 @@ def init_namespace(interpreter: Interpreter, target: Value, **keywords: Value) -
         interpreter.set_attribute(target, name, value)
 
 
+@handles(threading.get_ident)
+def thread_identity(interpreter: Interpreter) -> Value:
+    return ThreadIdentityValue()
+
+
+@handles(collections.namedtuple)
+def make_named_tuple(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+    """A class of named tuples: made once, when compiling, since nothing tells two alike apart."""
+    known = [argument.to_python() for argument in arguments]
+    named = {name: keyword.to_python() for name, keyword in keywords.items()}
+    module = interpreter.frames[-1].namespace.dictionary.get("__name__")
+    try:
+        cls = collections.namedtuple(*known, **{"module": module, **named})
+    except (TypeError, ValueError) as error:
+        raise_real(interpreter, error)
+    interpreter.note_made(cls, lasts=True)
+    return interpreter.new(cls)
+
+
 @handles(functools.partial)
 def make_partial(
     interpreter: Interpreter, function: Value, *arguments: Value, **keywords: Value
@@ -189,29 +209,6 @@ def dataclass_fields(interpreter: Interpreter, value: Value) -> Any:
 def is_dataclass(interpreter: Interpreter, value: Value) -> Value:
     cls = value.cls if isinstance(value, ClassValue) else value.python_type()
     return ConstantValue(dataclasses.is_dataclass(cls))
-
-
-# -- itertools ------------------------------------------------------------------------------------
-
-
-def _combinations(function: Any) -> Any:
-    """An itertools function that only rearranges items."""
-
-    def rearrange(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-        split = (
-            1 if function in (itertools.combinations, itertools.permutations) else len(arguments)
-        )
-        pools = [interpreter.items(iterable) for iterable in arguments[:split]]
-        rest = [argument.constant() for argument in arguments[split:]]
-        named = {name: value.constant() for name, value in keywords.items()}
-        rows = [interpreter.new_tuple(row) for row in function(*pools, *rest, **named)]
-        return IteratorValue.over(rows)
-
-    return rearrange
-
-
-for _function in (itertools.product, itertools.combinations, itertools.permutations):
-    handles(_function)(_combinations(_function))
 
 
 # -- named tuples, copy ---------------------------------------------------------------------------
@@ -303,6 +300,10 @@ def _copied(
             result.put(interpreter, key, part_of(item))
     for name, attribute in InstanceDictValue(value).entries(interpreter) if _has_dict(cls) else ():
         result.store(interpreter, name.constant(), part_of(attribute))
+    for slot in copyreg._slotnames(cls):  # type: ignore[attr-defined]
+        part = interpreter.attribute_or_none(value, slot)
+        if part is not None:
+            result.store(interpreter, slot, part_of(part))
     return result
 
 

@@ -62,6 +62,25 @@ def count_elements(mapping: dict[Any, int], iterable: Iterable[Any]) -> None:
         mapping[element] = mapping.get(element, 0) + 1
 
 
+@polyfill(functools.cached_property.__get__)
+def get_cached(self: Any, instance: Any, owner: Any = None) -> Any:
+    """Without the lock of Python 3.11: nobody else computes while this program is traced."""
+    if instance is None:
+        return self
+    cache = instance.__dict__
+    if self.attrname not in cache:
+        cache[self.attrname] = self.func(instance)
+    return cache[self.attrname]
+
+
+@polyfill(BaseException.__repr__)
+def exception_text(self: BaseException) -> str:
+    arguments = self.args
+    if len(arguments) == 1:
+        return f"{type(self).__name__}({arguments[0]!r})"
+    return f"{type(self).__name__}{arguments!r}"
+
+
 @polyfill(functools.reduce)
 def reduce(function: Callable[[Any, Any], Any], iterable: Iterable[Any], /, *initial: Any) -> Any:
     iterator = iter(iterable)

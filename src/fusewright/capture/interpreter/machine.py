@@ -50,7 +50,13 @@ from fusewright.capture.sources import (
 )
 from fusewright.capture.values.base import MISSING, NotConstant, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
-from fusewright.capture.values.constant import CONSTANT_TYPES, NONE, ConstantValue, is_constant
+from fusewright.capture.values.constant import (
+    CONSTANT_TYPES,
+    NONE,
+    SCALAR_TYPES,
+    ConstantValue,
+    is_constant,
+)
 from fusewright.capture.values.functions import (
     CellValue,
     FunctionValue,
@@ -109,6 +115,9 @@ class Machine:
         self._values: dict[int, Value] = {}
         self._cells: dict[int, CellValue] = {}
         self._alive: list[Any] = []
+        self._made: dict[int, bool] = {}
+        """Classes, and functions in them, that the traced program made, by identity: whether the
+        compiled code may hold on to them."""
         root = Namespace(root_globals, _module_of(root_globals), is_root=True)
         self._namespaces = {id(root_globals): root}
         self._class_attributes: dict[tuple[type, str], tuple[Any, Source | None]] = {}
@@ -179,12 +188,19 @@ class Machine:
         raise TracedError(error)
 
     def guard(self, kind: GuardKind, source: Source | None, expected: Any = None) -> None:
+        if self._made and source is not None and self._is_of_made(source):
+            return
         if kind is GuardKind.TENSOR:
             key: tuple[GuardKind, Source | None, Any] = (kind, source, None)
         else:
             key = (kind, source, _guard_key(expected))
         if key not in self.guards:
             self.guards[key] = Guard(kind, source, expected, self.location())
+
+    def _is_of_made(self, source: Source) -> bool:
+        while source.base is not None:
+            source = source.base
+        return isinstance(source, ConstantSource) and id(source.value) in self._made
 
     def guard_distinct(self) -> None:
         """Guard that objects which are different now stay so, where it matters: tensors, and what
@@ -318,6 +334,8 @@ class Machine:
     # -- attributes ------------------------------------------------------------------------------
 
     def class_attribute(self, cls: type, name: str) -> tuple[Any, Source | None]:
+        if self._made and id(cls) in self._made:
+            return self._made_class_attribute(cls, name)
         key = (cls, name)
         found = self._class_attributes.get(key)
         if found is None:
@@ -331,6 +349,27 @@ class Machine:
                 self.guard(GuardKind.IDENTITY, source, raw)
             found = self._class_attributes[key] = (raw, source)
         return found
+
+    def _made_class_attribute(self, cls: type, name: str) -> tuple[Any, Source | None]:
+        """What a class made while tracing holds for a name, or a base of it that exists."""
+        for base in cls.__mro__:
+            if name in base.__dict__:
+                raw, source = base.__dict__[name], class_attribute_source(base, name)
+                if source is not None and not is_constant(raw):
+                    self.guard(GuardKind.IDENTITY, source, raw)
+                return raw, None if id(base) in self._made else source
+            if id(base) not in self._made and not base.__flags__ & IMMUTABLE_TYPE:
+                self.guard(GuardKind.ABSENT, ConstantSource(base), name)
+        return MISSING, None
+
+    def note_made(self, object: Any, value: Value | None = None, *, lasts: bool = False) -> None:
+        self._made[id(object)] = lasts
+        self._alive.append(object)
+        if value is not None:
+            self._values[id(object)] = value
+
+    def is_made(self, object: Any) -> bool:
+        return not self._made.get(id(object), True)
 
     def attribute_after(self, cls: type, after: type, name: str) -> tuple[Any, Source | None]:
         order = cls.__mro__
@@ -363,6 +402,8 @@ class Machine:
             raise
 
     def set_attribute(self, value: Value, name: str, new: Value) -> None:
+        if isinstance(value, ConstantValue) and type(value.value) in SCALAR_TYPES:
+            stand_ins.raise_as(self, _setattr_none, value, ConstantValue(name))
         value.set_attribute(self, name, new)
 
     def special(self, value: Value, name: str) -> Value | None:
@@ -490,6 +531,9 @@ class Machine:
                 result = handler(self, *arguments, **keywords)
                 if result is not DECLINED:
                     return NONE if result is None else result  # type: ignore[no-any-return]
+            replacement = POLYFILLS.get(function.object)
+            if replacement is not None:
+                return self.inline(self._function(replacement), arguments, keywords)
             if function.object in PURE:
                 result = self._fold(function.object, arguments, keywords)
                 if result is not None:
@@ -559,6 +603,9 @@ class Machine:
                 self, metaclass_call, source, ClassValue(cls, ConstantSource(cls)), type(cls)
             )
             return self.call(bound, arguments, keywords)
+        return self.construct(cls, arguments, keywords)
+
+    def construct(self, cls: type, arguments: list[Value], keywords: dict[str, Value]) -> Value:
         new, source = self.class_attribute(cls, "__new__")
         new_function = bind(self, new, source, None, cls)
         instance = self.call(
@@ -717,6 +764,10 @@ def _reads_like_dict(cls: type) -> bool:
         getattr(cls, "__iter__", None) is dict.__iter__
         and getattr(cls, "__getitem__", None) is dict.__getitem__
     )
+
+
+def _setattr_none(owner: Any, name: str) -> None:
+    setattr(owner, name, None)
 
 
 def _guard_key(expected: Any) -> Any:

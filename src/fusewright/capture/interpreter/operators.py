@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import collections
 import operator
+import types
 from typing import Any, Final
 
 import torch
@@ -22,7 +23,7 @@ from fusewright.capture.values.iterators import (
     iterator_at,
 )
 from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
-from fusewright.capture.values.objects import IdentityValue
+from fusewright.capture.values.objects import IdentityValue, ObjectValue, PrimitiveValue
 from fusewright.capture.values.sequences import DequeValue, ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
@@ -150,7 +151,11 @@ def binary(machine: Interpreter, name: str, left: Value, right: Value) -> Value:
     constants = _constants(left, right)
     if constants is not None:
         return fold(machine, getattr(operator, name, divmod), *constants)
-    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+    with_tensor = isinstance(left, TensorValue) or isinstance(right, TensorValue)
+    if with_tensor and not (
+        _takes_operator(left, right, name) or _takes_operator(right, left, name)
+    ):
+        left, right = _as_primitive(left), _as_primitive(right)
         plain = name if isinstance(left, TensorValue) else IN_PLACE.get(name, name)
         return machine.call_graph(getattr(operator, plain), [left, right], {})
 
@@ -180,6 +185,26 @@ def binary(machine: Interpreter, name: str, left: Value, right: Value) -> Value:
     if is_sequence(left) or (is_sequence(right) and name == "mul"):
         return run_for_real(machine, getattr(operator, name), [left, right], {})
     raise_as(machine, getattr(operator, name, divmod), left, right)
+
+
+def _as_primitive(value: Value) -> Value:
+    """A subclass's instance as the plain number that torch takes it for; else the value."""
+    if isinstance(value, PrimitiveValue) and isinstance(value.content, int | float | complex):
+        return ConstantValue(value.content)
+    return value
+
+
+def _takes_operator(value: Value, other: Value, name: str) -> bool:
+    """Whether an object of a user's class has an operator of its own, which wins over a tensor's.
+
+    Torch's operators return NotImplemented for objects that they do not know.
+    """
+    if type(value) is not ObjectValue or not isinstance(other, TensorValue):
+        return False
+    method, reflected = BINARY_METHODS.get(IN_PLACE.get(name, name), ("", ""))
+    return isinstance(getattr(value.cls, reflected, None), types.FunctionType) or isinstance(
+        getattr(value.cls, method, None), types.FunctionType
+    )
 
 
 def is_sequence(value: Value) -> bool:

@@ -26,9 +26,10 @@ from fusewright.capture import reasons
 from fusewright.capture.values.base import Interpreter, NotConstant, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import ConstantValue
+from fusewright.capture.values.functions import function_name
 from fusewright.capture.values.iterators import IteratorValue
-from fusewright.capture.values.mappings import DictValue, DictViewValue
-from fusewright.capture.values.objects import IMMUTABLE_TYPE, ExceptionValue
+from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
+from fusewright.capture.values.objects import IMMUTABLE_TYPE, ExceptionValue, PrimitiveValue
 from fusewright.capture.values.sequences import (
     DequeValue,
     ListValue,
@@ -196,8 +197,22 @@ def element(interpreter: Interpreter, value: Value) -> Any:
             return cls
         case SliceValue():
             return slice(*[element(interpreter, part) for part in value.parts()])
+        case PrimitiveValue():
+            base = type(value.content)
+            return base.__new__(_subclass(interpreter, value, base), value.content)
     cls = value.python_type()
     return _stand_in_class(cls.__name__, _special_methods(cls))(interpreter, value)
+
+
+def _subclass(interpreter: Interpreter, value: Value, base: type) -> type:
+    """A subclass of a class written in C, with the special methods that a user overrode."""
+    cls = value.python_type()
+    own = {
+        name: answer
+        for name, answer in ANSWERS.items()
+        if getattr(cls, name, None) is not getattr(base, name, None)
+    }
+    return type(cls.__name__, (base,), {**own, "interpreter": interpreter, "value": value})
 
 
 def value_of(interpreter: Interpreter, object: Any) -> Value:
@@ -247,7 +262,7 @@ class Mirror:
         """A value as an argument."""
         if isinstance(value, ConstantValue):
             self._constants.append(value)
-        if isinstance(value, DictViewValue) and isinstance(value.mapping, DictValue):
+        if isinstance(value, DictViewValue):
             return getattr(self.argument(value.mapping), value.kind)()
         content = self._content(value)
         if content is None:
@@ -257,7 +272,7 @@ class Mirror:
                 return real
         cls = value.python_type()
         base = next(base for base in cls.__mro__ if base in CONTAINERS)
-        real_class = cls if cls in CONTAINERS else self._subclass(value, base)
+        real_class = cls if cls in CONTAINERS else _subclass(self.interpreter, value, base)
         if isinstance(value, DequeValue):
             real = real_class(content, value.maximum)
         elif isinstance(value, DictValue) and base is collections.defaultdict:
@@ -277,20 +292,10 @@ class Mirror:
                 return [convert(item) for item in value.items(self.interpreter)]
             case SetValue():
                 return [convert(item) for item in value.in_order()]
-            case DictValue():
+            case DictValue() | InstanceDictValue():
                 pairs = value.entries(self.interpreter)
                 return {convert(key): convert(item) for key, item in pairs}
         return None
-
-    def _subclass(self, value: Value, base: type) -> type:
-        """A subclass of a built-in container, with the special methods that a user overrode."""
-        cls = value.python_type()
-        own = {
-            name: answer
-            for name, answer in ANSWERS.items()
-            if getattr(cls, name, None) is not getattr(base, name, None)
-        }
-        return type(cls.__name__, (base,), {**own, "interpreter": self.interpreter, "value": value})
 
     def value(self, result: Any) -> Value:
         """What the function returned: one of its arguments, or something new."""
@@ -330,6 +335,13 @@ def run_for_real(
     mirror = Mirror(interpreter)
     real = [mirror.argument(argument) for argument in arguments]
     named = {name: mirror.argument(argument) for name, argument in keywords.items()}
+    owner = getattr(function, "__objclass__", None)
+    if owner and issubclass(arguments[0].python_type(), owner) and not isinstance(real[0], owner):
+        raise interpreter.unsupported(
+            reasons.TENSOR_TO_UNKNOWN,
+            function=function_name(function),
+            argument=arguments[0].describe(),
+        )
     try:
         result = function(*real, **named)
     except (TracedError, Unsupported, NotConstant, RecursionError):
@@ -356,8 +368,8 @@ def raise_as(interpreter: Interpreter, function: Callable[..., Any], *operands: 
     bare = [_bare(operand) for operand in operands]
     try:
         function(*bare)
-    except TypeError as error:
-        interpreter.raise_error(TypeError, *error.args)
+    except (TypeError, AttributeError) as error:
+        interpreter.raise_error(type(error), *error.args)
     raise interpreter.unsupported(
         reasons.TENSOR_TO_UNKNOWN, function=function.__name__, argument=operands[0].describe()
     )

@@ -103,7 +103,7 @@ class SuperValue(Value):
 
     def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
         match self.instance:
-            case ClassValue(cls=start):
+            case ClassValue(cls=start) if issubclass(start, self.after):
                 bound_to: Value | None = None
             case _:
                 start = self.instance.python_type()

@@ -254,6 +254,8 @@ class FunctionValue(ObjectValue):
                         if self.defaults
                         else ConstantValue(None)
                     )
+                case "__kwdefaults__" if self.keyword_defaults:
+                    return interpreter.new_dict(self.keyword_defaults)
                 case "__kwdefaults__" | "__annotations__":
                     return interpreter.new(None if name == "__kwdefaults__" else {})
                 case "__type_params__":

@@ -9,6 +9,7 @@ source and a guard.
 
 from __future__ import annotations
 
+import threading
 import types
 from collections.abc import Hashable, Sequence
 from typing import Any, Final
@@ -200,7 +201,7 @@ class ObjectValue(Value):
             if raw.fset is None:
                 interpreter.raise_error(
                     AttributeError,
-                    f"property {name!r} of {self.cls.__name__!r} object has no setter",
+                    f"property {name!r} of {self.cls.__qualname__!r} object has no setter",
                 )
             setter = interpreter.wrap(raw.fset, AttributeSource(source, "fset")) if source else None
             interpreter.call(setter or interpreter.new(raw.fset), [self, value])
@@ -209,8 +210,16 @@ class ObjectValue(Value):
         ):
             descriptor = interpreter.wrap(raw, source) if source else interpreter.new(raw)
             interpreter.call_special(descriptor, "__set__", [self, value])
-        else:
+        elif is_data_descriptor(raw) or self.cls.__dictoffset__ != 0:
             self.store(interpreter, name, value)
+        elif raw is MISSING:
+            interpreter.raise_error(
+                AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}"
+            )
+        else:
+            interpreter.raise_error(
+                AttributeError, f"{self.cls.__name__!r} object attribute {name!r} is read-only"
+            )
 
     def store(self, interpreter: Interpreter, name: str, value: Any) -> None:
         """Write the instance's dictionary; MISSING deletes."""
@@ -229,9 +238,31 @@ class ObjectValue(Value):
 
     def generic_delete(self, interpreter: Interpreter, name: str) -> None:
         """What `object.__delattr__` does."""
-        if self.field(interpreter, name) is None:
-            interpreter.raise_error(AttributeError, name)
-        self.store(interpreter, name, MISSING)
+        raw, source = interpreter.class_attribute(self.cls, name)
+        if isinstance(raw, property):
+            if raw.fdel is None:
+                interpreter.raise_error(
+                    AttributeError,
+                    f"property {name!r} of {self.cls.__qualname__!r} object has no deleter",
+                )
+            remover = (
+                interpreter.wrap(raw.fdel, AttributeSource(source, "fdel")) if source else None
+            )
+            interpreter.call(remover or interpreter.new(raw.fdel), [self])
+        elif raw is not MISSING and isinstance(
+            getattr(type(raw), "__delete__", None), types.FunctionType
+        ):
+            descriptor = interpreter.wrap(raw, source) if source else interpreter.new(raw)
+            interpreter.call_special(descriptor, "__delete__", [self])
+        elif is_data_descriptor(raw):
+            self.slot(interpreter, name)
+            self.store(interpreter, name, MISSING)
+        elif self.field(interpreter, name) is not None:
+            self.store(interpreter, name, MISSING)
+        else:
+            interpreter.raise_error(
+                AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}"
+            )
 
     # -- generated code --------------------------------------------------------------------------
 
@@ -250,6 +281,48 @@ def allocate_object(cls: type) -> Any:
     """A bare instance of a class, `__init__` not run: what generated code starts from."""
     base = next(base for base in cls.__mro__ if base.__flags__ & IMMUTABLE_TYPE)
     return base.__new__(cls)
+
+
+class PrimitiveValue(ObjectValue):
+    """An instance, made while tracing, of a subclass of str, int, float, complex or bytes."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, cls: type, content: Any) -> None:
+        super().__init__(cls)
+        self.content = content
+        """The plain string or number."""
+
+    def key(self) -> Hashable:
+        base = type(self.content)
+        if self.cls.__hash__ is base.__hash__ and self.cls.__eq__ is base.__eq__:
+            return self.content  # type: ignore[no-any-return]
+        raise NotImplementedError
+
+    def rebuild(self, code: Rebuilder) -> None:
+        base = type(self.content)
+        code.call(
+            base.__new__,
+            [lambda: code.constant(self.cls), lambda: code.constant(self.content)],
+        )
+
+
+class ThreadIdentityValue(Value):
+    """What `threading.get_ident()` gives: the thread that calls, whichever it is."""
+
+    __slots__ = ()
+
+    def python_type(self) -> type:
+        return int
+
+    def key(self) -> Hashable:
+        return "the calling thread"
+
+    def describe(self) -> str:
+        return "the id of the thread"
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.call(threading.get_ident, [])
 
 
 class IdentityValue(Value):
@@ -354,7 +427,9 @@ class ExceptionValue(ObjectValue):
 
 
 def allocate_exception(cls: type[BaseException], *arguments: Any) -> BaseException:
-    """An exception with its arguments, the `__init__` of classes written in Python not run again."""
+    """An exception with its arguments; what classes written in Python have for `__init__` is not
+    run again.
+    """
     error = cls.__new__(cls, *arguments)
     built_in = next(base for base in cls.__mro__ if base.__flags__ & IMMUTABLE_TYPE)
     built_in.__init__(error, *arguments)  # type: ignore[misc]

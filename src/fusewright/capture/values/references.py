@@ -36,6 +36,13 @@ class ReferenceValue(Value):
         return self.object
 
     def key(self) -> Hashable:
+        """References to a class are equal when the class is the same."""
+        referent = MISSING if self.referent is None else self.referent.real()
+        real = self.object if self.referent is None else referent
+        if isinstance(referent, type):
+            return weakref.ref(referent)
+        if isinstance(real, weakref.ref) and isinstance(real(), type):
+            return real
         raise NotImplementedError
 
     def describe(self) -> str:

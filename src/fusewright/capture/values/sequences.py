@@ -1,5 +1,5 @@
-"""Sequences: lists, deques and tuples, with every subclass of them (named tuples, torch.Size, torch's
-return types), and slices.
+"""Sequences: lists, deques and tuples, with every subclass of them (named tuples, torch.Size, the
+return types of torch), and slices.
 """
 
 from __future__ import annotations

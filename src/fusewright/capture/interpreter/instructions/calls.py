@@ -11,6 +11,7 @@ from fusewright.capture.interpreter.instructions import containers, exceptions, 
 from fusewright.capture.interpreter.instructions.table import opcode, refusal, take
 from fusewright.capture.values.base import Value
 from fusewright.capture.values.functions import BuiltinValue, FunctionValue
+from fusewright.capture.values.mappings import DictValue
 
 # -- calls ----------------------------------------------------------------------------------------
 
@@ -114,7 +115,11 @@ def _set_part(frame: Frame, function: FunctionValue, flag: int, part: Value) -> 
         case "cells":
             function.cells = tuple(machine.items(part))  # type: ignore[arg-type]
         case "annotations":
-            pass  # nothing that runs reads them
+            items = machine.items(part)
+            annotations = DictValue(dict)
+            for name, annotation in zip(items[::2], items[1::2], strict=True):
+                annotations.put(machine, name, annotation)
+            function.store(machine, "__annotations__", annotations)
 
 
 @opcode("LOAD_BUILD_CLASS")
