@@ -85,7 +85,8 @@ def kinds(x: Any) -> Any:
         isinstance(x, torch.FloatTensor), isinstance(x, torch.LongTensor), x.__class__,
         torch.is_floating_point(x), torch.is_complex(x), torch.numel(x), hasattr(x, "shape"),
         hasattr(x, "nothing"), callable(x.add), torch.overrides.is_tensor_like(x),
-        torch.is_storage(x), torch.is_nonzero(torch.tensor(1)), isinstance(x + 1, torch.FloatTensor),
+        torch.is_storage(x), torch.is_nonzero(torch.tensor(1)),
+        isinstance(x + 1, torch.FloatTensor),
         isinstance(x.double(), torch.FloatTensor), isinstance(x * 2, torch.nn.Parameter),
     )  # fmt: skip
 
@@ -201,7 +202,7 @@ def unpacking(x: Any) -> Any:
 
 @cases(X, raises=True)
 def unpack_too_many(x: Any) -> Any:
-    a, b = x
+    a, _ = x
     return a
 
 
@@ -333,7 +334,7 @@ def as_keys(x: Any) -> Any:
     y = x + 1
     table = {x: 1, y: 2}
     members = {x, y, x}
-    return table[x], table[y], len(members), x in members, x in table, len({x: 0, y: 1, x: 2})
+    return table[x], table[y], len(members), x in members, x in table, len({*x, *y, *x})
 
 
 @cases(X, SCALAR)
@@ -345,6 +346,23 @@ def operators(x: Any, s: Any) -> Any:
         n & 3, n | 1, n ^ 2, ~n, n << 1, n >> 1, 3 & n, 1 << n.clamp(0, 3), x.__add__(1),
         x.__radd__(1), pow(x, 2),
     )  # fmt: skip
+
+
+@cases(X, breaks="fake-execution")
+def text_of_an_error(x: Any) -> Any:
+    try:
+        return x @ x
+    except RuntimeError as error:
+        return x @ x.T, str(error)
+
+
+@cases(X)
+def error_caught_unread(x: Any) -> Any:
+    for shape in ((5, 5), (4, 3), (12,)):
+        try:
+            return x.reshape(shape) * 2
+        except RuntimeError:
+            x = x + 1
 
 
 # -- views and writes -----------------------------------------------------------------------------

@@ -62,11 +62,6 @@ def is_inference(interpreter: Interpreter, tensor: TensorValue) -> Value:
     return boolean(tensor.object.is_inference())
 
 
-@handles(torch.is_floating_point, torch.is_complex, torch.numel)
-def tensor_query(interpreter: Interpreter, *arguments: Value) -> Any:
-    return DECLINED
-
-
 @handles(*torch_compat.MODULE_CALLS)
 def call_module(
     interpreter: Interpreter, module: Value, *arguments: Value, **keywords: Value

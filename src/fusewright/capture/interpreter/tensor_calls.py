@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +20,7 @@ from fusewright.capture.values.constant import NONE, NUMPY_SCALARS, ConstantValu
 from fusewright.capture.values.functions import BuiltinValue, function_name
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.sequences import ListValue, TupleValue
-from fusewright.capture.values.tensors import TensorValue
+from fusewright.capture.values.tensors import ErrorTextValue, TensorValue
 from fusewright.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -77,12 +78,13 @@ def call_graph(
     try:
         result = machine.builder.run(function, fake_arguments, fake_keywords)
     except FAKE_FAILURES as error:
-        name = function if isinstance(function, str) else function_name(function)
-        raise machine.unsupported(reasons.FAKE_EXECUTION, function=name, detail=error) from error
+        raise _cannot_run(machine, function, error) from error
     except NotConstant:
         raise
     except Exception as error:
-        machine.raise_error(type(error), *error.args)
+        why = "it raises an error, and the program looks at its text"
+        refusal = functools.partial(_cannot_run, machine, function, why)
+        machine.raise_error(type(error), ErrorTextValue(refusal))
     if result is not None and not contains_tensor(result):
         return machine.new(result)
     same = machine.tensors.get(id(result))
@@ -103,6 +105,12 @@ def cannot_hold(machine: Machine, function: Any, error: NotConstant) -> Unsuppor
     name = function if isinstance(function, str) else function_name(function)
     argument = error.args[0].describe() if error.args else "an object"
     return machine.unsupported(reasons.TENSOR_TO_UNKNOWN, function=name, argument=argument)
+
+
+def _cannot_run(machine: Machine, function: Any, why: object) -> Unsupported:
+    """The graph break for a call that does not run on fakes."""
+    name = function if isinstance(function, str) else function_name(function)
+    return machine.unsupported(reasons.FAKE_EXECUTION, function=name, detail=why)
 
 
 def _fake(tensor: TensorValue) -> Any:

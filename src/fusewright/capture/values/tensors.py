@@ -232,3 +232,25 @@ class ForeignTensorValue(Value):
 
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
         self.get_attribute(interpreter, name)
+
+
+class ErrorTextValue(Value):
+    """The text of an error that an operator raised on fakes, which eager may word otherwise:
+    looking at it breaks the graph.
+    """
+
+    __slots__ = ("refusal",)
+
+    def __init__(self, refusal: Callable[[], Unsupported]) -> None:
+        super().__init__(None)
+        self.refusal = refusal
+        """Makes the error for the graph break."""
+
+    def python_type(self) -> type:
+        return str
+
+    def constant(self) -> Any:
+        raise self.refusal()
+
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        raise self.refusal()
