@@ -431,6 +431,8 @@ def test_assume_constant_result() -> None:
     assert calls == ["a"]
     with pytest.raises(Unsupported, match="configuration"):
         eager(lambda x: configuration(x + 1, {}), fullgraph=True)(X)
+    with pytest.raises(KeyError, match="b"):
+        eager(lambda x: x * configuration("b", {})["factor"], fullgraph=True)(X)
 
 
 @pytest.mark.parametrize("recursive", [True, False])
@@ -505,6 +507,7 @@ def test_is_compiling() -> None:
         return fusewright.is_compiling(), torch.compiler.is_compiling()
 
     assert eager(f)(X) == (True, True) and f(X) == (False, False)
+    assert eager_of_torch(f, fullgraph=True)(X) == (True, True)
 
 
 # -- beside torch.compile, and threads ------------------------------------------------------------

@@ -109,6 +109,25 @@ def test_an_installed_backend_that_cannot_be_imported(monkeypatch: pytest.Monkey
         registry.lookup_backend("broken")
 
 
+def test_a_backend_written_for_torch_compile() -> None:
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    graphs: list[Any] = []
+
+    def compile_aten(graph_module: Any, example_inputs: Any) -> Any:
+        graphs.append(graph_module)
+        return make_boxed_func(graph_module.forward)
+
+    mine, theirs = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    theirs.load_state_dict(mine.state_dict())
+    backend = aot_autograd(fw_compiler=compile_aten)
+    fusewright.compile(mine, backend=backend, fullgraph=True)(X).square().sum().backward()
+    theirs(X).square().sum().backward()
+    torch.testing.assert_close(mine.weight.grad, theirs.weight.grad)
+    assert len(graphs) == 2, "forward and backward"
+
+
 def test_our_entry_point_is_what_the_name_means() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     value = project["entry-points"][registry.ENTRY_POINT_GROUP]["fusewright"]

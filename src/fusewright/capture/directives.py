@@ -47,8 +47,10 @@ def _break(interpreter: Interpreter, message: Value | None = None) -> NoReturn:
 
 
 def is_compiling() -> bool:
-    """True while the program is captured, so that compiled code may differ from eager code."""
-    return False
+    """True while the program is captured, here or by torch.compile, so that compiled code may
+    differ from eager code.
+    """
+    return torch.compiler.is_compiling()
 
 
 handles(is_compiling)(lambda interpreter: TRUE)
@@ -209,7 +211,10 @@ def assume_constant_result(function: Function) -> Function:
     def handler(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
         known = [_known(interpreter, function, argument) for argument in arguments]
         named = {name: _known(interpreter, function, kw) for name, kw in keywords.items()}
-        result = function(*known, **named)
+        try:
+            result = function(*known, **named)
+        except Exception as error:
+            interpreter.raise_error(type(error), *error.args)
         return interpreter.wrap(result, ConstantSource(result))
 
     return _enter(function, handler)
