@@ -8,16 +8,24 @@ import pytest
 
 from fusewright import api
 from fusewright.events import GraphBreak
-from tests.capture import test_torch_library, test_torch_modes, test_torch_modules, test_torch_state
+from tests.capture import (
+    test_torch_library,
+    test_torch_modes,
+    test_torch_modules,
+    test_torch_programs,
+    test_torch_state,
+)
 from tests.capture.breaking import with_breaks
 from tests.capture.torch_cases import Case, assert_agree, observe
 
-CASES = [
-    case
-    for module in (test_torch_modes, test_torch_state, test_torch_library, test_torch_modules)
-    for case in module.cases.cases
-    if not case.raises
-]
+MODULES = (
+    test_torch_modes,
+    test_torch_state,
+    test_torch_library,
+    test_torch_modules,
+    test_torch_programs,
+)
+CASES = [case for module in MODULES for case in module.cases.cases if not case.raises]
 
 
 @pytest.mark.filterwarnings("ignore")
