@@ -215,9 +215,7 @@ def their_check(function: types.FunctionType, arguments: Arguments) -> Call:
     return functools.partial(check, arguments)
 
 
-def measure_guards(
-    name: str, function: types.FunctionType, arguments: Arguments
-) -> Iterator[Figure]:
+def measure_guards(name: str, function: Any, arguments: Arguments) -> Iterator[Figure]:
     """The check alone, and the whole call."""
     reset()
     ours, theirs = (make(function, StoringBackend()) for make in (compile_ours, compile_theirs))

@@ -633,3 +633,8 @@ def without_saved_tensor_hooks() -> Iterator[None]:
         yield
     finally:
         torch._C._autograd._saved_tensors_hooks_set_tracing(before)  # type: ignore[attr-defined]
+
+
+def has_storage(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has a storage; a subclass that wraps other tensors may have none."""
+    return torch._C._has_storage(tensor)

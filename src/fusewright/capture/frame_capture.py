@@ -24,9 +24,10 @@ from torch import fx
 from fusewright import torch_compat
 from fusewright.capture import handlers, reasons
 from fusewright.capture.break_writer import BreakWriter, Interruption, interruption
-from fusewright.capture.guards import Guard
+from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.interpreter.frame import Frame, SavedException, Stopped
 from fusewright.capture.interpreter.machine import Machine
+from fusewright.capture.memory import has_memory, may_write, placements
 from fusewright.capture.rebuild import (
     Effects,
     FunctionWriter,
@@ -267,6 +268,7 @@ def _run(
     outputs = reachable_tensors(needed)
     graph_module = _finish_graph(machine, outputs)
     machine.guard_distinct()
+    _guard_memory(machine, graph_module.graph)
     return Capture(
         graph_module=graph_module,
         inputs=tuple(tensor.object for tensor in machine.inputs),
@@ -280,6 +282,18 @@ def _run(
         root=frame.function,
         resumes=resumes or ResumeTable(),
     )
+
+
+def _guard_memory(machine: Machine, graph: fx.Graph) -> None:
+    """Guard which inputs share memory, where the graph may write to one."""
+    inputs = [tensor for tensor in machine.inputs if has_memory(tensor.object)]
+    if len(inputs) < 2 or not may_write(graph):
+        return
+    placed = placements([tensor.object for tensor in inputs])
+    if placed is None:
+        raise machine.unsupported(reasons.OVERLAPPING_STORAGES)
+    sources = [tensor.source for tensor in inputs]
+    machine.guard(GuardKind.MEMORY, None, tuple(zip(sources, placed, strict=True)))
 
 
 def _look_for_raised(frame: Frame) -> None:

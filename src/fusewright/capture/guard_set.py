@@ -26,6 +26,7 @@ import torch
 from fusewright import torch_compat
 from fusewright.capture.guard_words import GONE, expected_in_words, found_in_words
 from fusewright.capture.guards import Guard, GuardKind
+from fusewright.capture.memory import Placement
 from fusewright.capture.sources import Source, Step
 from fusewright.capture.tensor_pattern import TensorPattern
 from fusewright.errors import Location
@@ -248,7 +249,7 @@ class _TreeBuilder:
         self, node: _Node, guard: Guard, test: str, expected: Any, subject: Source | str
     ) -> None:
         """Put a test on a node. The type comes first: the other tests rely on it."""
-        described = isinstance(expected, TensorPattern | StateReading)
+        described = isinstance(expected, TensorPattern | StateReading | Placement)
         operand = expected.metadata if described else expected
         if isinstance(subject, Source) and _is_of_class(subject):
             subject = subject.expression()
@@ -326,6 +327,9 @@ def _place_without_source(tree: _TreeBuilder, guard: Guard) -> None:
             group = tree.group()
             for each in guard.expected:
                 tree.add(tree.node(each), guard, "distinct", group, each)
+        case GuardKind.MEMORY:
+            for each, placement in guard.expected:
+                tree.add(tree.node(each), guard, "storage", placement, each)
         case GuardKind.GLOBAL_STATE:
             state = guard.expected if guard.expected is not None else GlobalState.now()
             _place_global_state(tree, guard, state)

@@ -69,6 +69,11 @@ class GuardKind(enum.Enum):
     DISTINCT = "distinct"
     """The objects that the sources in the tuple `expected` name are pairwise different."""
 
+    MEMORY = "memory"
+    """The tensors lie in memory beside each other as they did: which share a storage, and where;
+    `expected` is a tuple of pairs of a source and a `Placement`.
+    """
+
     GLOBAL_STATE = "global state"
     """Grad mode, inference mode, autocast, default dtype and device, … are as they were; no source,
     nothing expected.

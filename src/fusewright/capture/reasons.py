@@ -86,6 +86,12 @@ NO_REBUILD: Final = Reason(
     why="capture cannot make this kind of object again after the graph has run",
     remedy="return tensors, containers or plain objects instead",
 )
+OVERLAPPING_STORAGES: Final = Reason(
+    name="overlapping-storages",
+    what="a graph that writes to its inputs has inputs of different storages over the same memory",
+    why="which writes which reads see cannot be told, nor guarded",
+    remedy="make the tensors views of one tensor, or give the graph copies",
+)
 NO_SOURCE: Final = Reason(
     name="no-source",
     what="{object} was found in a place that compiled code cannot reach again",

@@ -503,11 +503,11 @@ static bool words_are_unchanged(const GuardJournal *journal)
     return true;
 }
 
-static bool tensors_hold(const GuardJournal *journal)
+static bool tensors_hold(const GuardJournal *journal, MetObjects *met)
 {
     for (Py_ssize_t i = 0; i < journal->tensor_count; i++) {
         GuardTest *test = journal->tensors[i].test;
-        if (!test->check(test, journal->tensors[i].object, NULL)) {
+        if (!test->check(test, journal->tensors[i].object, met)) {
             return false;
         }
     }
@@ -530,7 +530,21 @@ static bool run_fresh(GuardProgram *program, const GuardJournal *journal,
 
 /* These may run user code: what they start from is held, so that it cannot go away meanwhile. */
 static bool fresh_nodes_hold(GuardProgram *program, const GuardJournal *journal,
-                             const GuardContext *context)
+                             const GuardContext *context, MetObjects *met)
+{
+    for (Py_ssize_t i = 0; i < journal->fresh_count; i++) {
+        Py_XINCREF(journal->fresh[i].base);
+    }
+    bool holds = run_fresh(program, journal, context, met);
+    for (Py_ssize_t i = 0; i < journal->fresh_count; i++) {
+        Py_XDECREF(journal->fresh[i].base);
+    }
+    return holds;
+}
+
+/* What the words leave open. */
+static bool rest_holds(GuardProgram *program, const GuardJournal *journal,
+                       const GuardContext *context)
 {
     MetObject stack[GUARD_STACK_SLOTS];
     MetObjects met;
@@ -538,13 +552,7 @@ static bool fresh_nodes_hold(GuardProgram *program, const GuardJournal *journal,
         return false;
     }
     met.before = &journal->met;
-    for (Py_ssize_t i = 0; i < journal->fresh_count; i++) {
-        Py_XINCREF(journal->fresh[i].base);
-    }
-    bool holds = run_fresh(program, journal, context, &met);
-    for (Py_ssize_t i = 0; i < journal->fresh_count; i++) {
-        Py_XDECREF(journal->fresh[i].base);
-    }
+    bool holds = tensors_hold(journal, &met) && fresh_nodes_hold(program, journal, context, &met);
     guard_met_close(program, &met, stack);
     return holds;
 }
@@ -578,7 +586,7 @@ JournalAnswer guard_journal_ask(GuardProgram *program, const GuardContext *conte
         }
         move_to_front(program, i);
         journal->users++;
-        bool holds = tensors_hold(journal) && fresh_nodes_hold(program, journal, context);
+        bool holds = rest_holds(program, journal, context);
         journal_free(journal);
         return holds ? JOURNAL_HOLDS : JOURNAL_FAILS;
     }

@@ -63,11 +63,14 @@ static bool run_nodes(GuardProgram *program, const GuardContext *context, MetObj
 bool guard_met_open(const GuardProgram *program, MetObjects *met, void *stack, size_t stack_size)
 {
     size_t distinct_size = program->distinct_slots * sizeof *met->table;
-    size_t size = distinct_size + program->same_slots * sizeof *met->same;
+    size_t same_size = program->same_slots * sizeof *met->same;
+    size_t size = distinct_size + same_size + program->storage_slots * sizeof *met->storages;
     void *memory = size <= stack_size ? memset(stack, 0, size) : PyMem_Calloc(1, size);
     met->table = memory;
     met->mask = program->distinct_slots - 1;
     met->same = memory ? (PyObject **)((char *)memory + distinct_size) : NULL;
+    met->storages = memory ? (MetStorage *)((char *)memory + distinct_size + same_size) : NULL;
+    met->storage_count = 0;
     met->before = NULL;
     return memory != NULL;
 }
@@ -195,6 +198,7 @@ static void size_met(GuardProgram *self)
     for (Py_ssize_t i = 0; i < self->test_count; i++) {
         const GuardTest *test = &self->tests[i];
         distinct += guard_test_is_distinct(test);
+        self->storage_slots += guard_test_is_storage(test);
         if (guard_test_is_same(test) && (size_t)test->number >= self->same_slots) {
             self->same_slots = (size_t)test->number + 1;
         }

@@ -5,7 +5,7 @@
 #include "tensor_access.h"
 
 #define GUARD_PROGRAM_LOCALS 1024 /* most locals that a program may name */
-#define GUARD_PROGRAM_DEPTH 256  /* longest path from a root to an object */
+#define GUARD_PROGRAM_DEPTH 256   /* longest path from a root to an object */
 
 /* What a program reads its roots from. */
 typedef struct {
@@ -18,11 +18,19 @@ typedef struct {
     Py_ssize_t group;
 } MetObject;
 
+/* The bytes of a tensor's storage. */
+typedef struct {
+    uintptr_t begin, end;
+    Py_ssize_t group; /* tensors that should share one storage are of one group */
+} MetStorage;
+
 /* Objects already met in one check, for the tests that compare objects with each other. */
 typedef struct MetObjects {
-    MetObject *table; /* those that must differ: open addressing, at most half full */
-    size_t mask;      /* its slots, a power of two, less one */
-    PyObject **same;  /* the first of each group that must be the same; owned, or NULL */
+    MetObject *table;     /* those that must differ: open addressing, at most half full */
+    size_t mask;          /* its slots, a power of two, less one */
+    PyObject **same;      /* the first of each group that must be the same; owned, or NULL */
+    MetStorage *storages; /* those that must overlap only in their groups */
+    Py_ssize_t storage_count;
     const struct MetObjects *before; /* met by what need not run again; may be NULL */
 } MetObjects;
 
@@ -41,7 +49,7 @@ typedef enum {
     READS_FIELD,      /* an attribute, if that is a field of its own */
     READS_CELL,
     READS_CODE,
-    READS_TENSOR, /* a tensor's metadata: runs at every check, but calls no Python */
+    READS_TENSOR, /* a tensor's metadata or memory: runs at every check, but calls no Python */
 } Reads;
 
 typedef struct GuardStep GuardStep;
@@ -76,7 +84,7 @@ struct GuardTest {
     TestCheck check;
     PyObject *expected; /* an object, a weak reference to it, or bytes of what is compared */
     Py_ssize_t number;  /* a length, a state, or the group of a comparison between objects */
-    uint64_t word;      /* what a state should be */
+    uint64_t word;      /* what a state should be, or how many storages there are */
     bool weak;          /* `expected` is a weak reference */
     Reads reads;
 };
@@ -93,6 +101,7 @@ bool guard_test_is_dead(const GuardTest *test);
 /* Whether the test compares objects with each other: whether they must differ, or be the same. */
 bool guard_test_is_distinct(const GuardTest *test);
 bool guard_test_is_same(const GuardTest *test);
+bool guard_test_is_storage(const GuardTest *test);
 
 typedef struct {
     GuardStep step;
@@ -114,6 +123,7 @@ typedef struct {
     Py_ssize_t test_count;
     size_t distinct_slots; /* 0, or a power of two */
     size_t same_slots;
+    size_t storage_slots;
     GuardJournal *journals[GUARD_JOURNALS]; /* the last used first */
     int journal_count;
     int journal_credit; /* see guard_journal.c */

@@ -271,6 +271,83 @@ static bool check_same(GuardTest *test, PyObject *value, MetObjects *met)
     return *first == value;
 }
 
+/* What a tensor's place in memory should be: its offset in its storage matters where others share
+   that. */
+typedef struct {
+    int64_t item_size;
+    int64_t offset; /* in bytes; -1: any */
+} Placement;
+
+/* The storage's bytes and the tensor's offset in them; false when torch refuses. A tensor without
+   elements has no place. */
+static bool find_place(TensorHandle handle, int64_t item_size, MetStorage *storage, int64_t *offset)
+{
+    void *data;
+    int64_t bytes, elements;
+    if (torch_library.get_data_pointer(handle, &data) ||
+        torch_library.get_storage_size(handle, &bytes) ||
+        torch_library.get_storage_offset(handle, &elements)) {
+        return false;
+    }
+    *offset = elements * item_size;
+    storage->begin = data != NULL ? (uintptr_t)data - (uintptr_t)*offset : 0;
+    storage->end = data != NULL ? storage->begin + (uintptr_t)bytes : 0;
+    return true;
+}
+
+static int compare_storages(const void *left, const void *right)
+{
+    uintptr_t first = ((const MetStorage *)left)->begin;
+    uintptr_t second = ((const MetStorage *)right)->begin;
+    return (first > second) - (first < second);
+}
+
+static int compare_groups(const void *left, const void *right)
+{
+    Py_ssize_t first = ((const MetStorage *)left)->group;
+    Py_ssize_t second = ((const MetStorage *)right)->group;
+    return (first > second) - (first < second);
+}
+
+/* Whether the tensors of a group share a storage, and those of different groups no byte. */
+static bool storages_fit(MetStorage *storages, Py_ssize_t count)
+{
+    qsort(storages, (size_t)count, sizeof *storages, compare_groups);
+    Py_ssize_t kept = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (kept > 0 && storages[kept - 1].group == storages[i].group) {
+            if (storages[kept - 1].begin != storages[i].begin) {
+                return false;
+            }
+        } else {
+            storages[kept++] = storages[i];
+        }
+    }
+    qsort(storages, (size_t)kept, sizeof *storages, compare_storages);
+    for (Py_ssize_t i = 1; i < kept; i++) {
+        if (storages[i].begin < storages[i - 1].end) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The last of all storage tests looks at all of them. */
+static bool check_storage(GuardTest *test, PyObject *value, MetObjects *met)
+{
+    const Placement *expected = (const void *)PyBytes_AS_STRING(test->expected);
+    MetStorage *storage = &met->storages[met->storage_count++];
+    int64_t offset;
+    if (!tensor_access_is_tensor(value) ||
+        !find_place(tensor_access_handle(value), expected->item_size, storage, &offset) ||
+        (expected->offset >= 0 && expected->offset != offset)) {
+        return false;
+    }
+    storage->group = test->number;
+    return (uint64_t)met->storage_count < test->word ||
+           storages_fit(met->storages, met->storage_count);
+}
+
 static int build_object(GuardTest *test, PyObject *expected)
 {
     test->expected = Py_NewRef(expected);
@@ -325,6 +402,20 @@ static int build_state(GuardTest *test, PyObject *expected)
         PyErr_Format(PyExc_ValueError, "this torch has no state %R that can be read", name);
     }
     return test->number < 0 ? -1 : 0;
+}
+
+static int build_storage(GuardTest *test, PyObject *expected)
+{
+    Placement placement;
+    Py_ssize_t count;
+    long long item_size, offset;
+    if (!PyArg_ParseTuple(expected, "nLLn:storage", &test->number, &item_size, &offset, &count)) {
+        return -1;
+    }
+    placement = (Placement){item_size, offset};
+    test->word = (uint64_t)count;
+    test->expected = PyBytes_FromStringAndSize((char *)&placement, sizeof placement);
+    return test->expected == NULL ? -1 : 0;
 }
 
 static int build_dispatch_state(GuardTest *test, PyObject *expected)
@@ -434,6 +525,7 @@ static const TestKind test_kinds[] = {
     {"type_lacks", check_type_lacks, build_object, READS_CLASS},
     {"code", check_code, build_identity, READS_CODE},
     {"tensor", check_tensor, build_tensor, READS_TENSOR},
+    {"storage", check_storage, build_storage, READS_TENSOR},
     {"distinct", check_distinct, build_group, READS_ADDRESS},
     {"same", check_same, build_group, READS_ADDRESS},
     {"grad_mode", check_grad_mode, build_number, READS_ANYTHING},
@@ -471,6 +563,11 @@ bool guard_test_is_distinct(const GuardTest *test)
 bool guard_test_is_same(const GuardTest *test)
 {
     return test->check == check_same;
+}
+
+bool guard_test_is_storage(const GuardTest *test)
+{
+    return test->check == check_storage;
 }
 
 PyObject *guard_dispatch_state(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))

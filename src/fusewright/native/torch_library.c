@@ -25,6 +25,8 @@ static const Lookup lookups[] = {
     {"aoti_torch_get_dim", FIELD(get_dim), true},
     {"aoti_torch_get_sizes", FIELD(get_sizes), true},
     {"aoti_torch_get_strides", FIELD(get_strides), true},
+    {"aoti_torch_get_storage_size", FIELD(get_storage_size), true},
+    {"aoti_torch_get_storage_offset", FIELD(get_storage_offset), true},
     {"aoti_torch_get_dtype", FIELD(get_dtype), true},
     {"aoti_torch_get_device_type", FIELD(get_device_type), true},
     {"aoti_torch_get_device_index", FIELD(get_device_index), true},

@@ -1,0 +1,164 @@
+"""Whether a captured graph may write to its inputs, and how those lie in memory.
+
+A backend may compute `y * 2` before it writes the new value of `x` back, unless the two share
+memory. So where a graph writes, which of its inputs share memory is part of what was captured:
+
+    def f(x, y):            f(base, other)      captured: two storages
+        x.add_(1)           f(base, base[2:])   another capture: one storage, offsets 0 and 8
+        return y * 2
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import fx
+
+from fusewright import torch_compat
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How a tensor lies in memory beside the other inputs of its graph."""
+
+    group: int
+    """Tensors of one group share a storage; those of different groups share no byte."""
+
+    item_size: int
+    """Bytes of an element."""
+
+    offset: int | None
+    """Bytes from the storage's beginning; None: it does not matter, the group has no other."""
+
+    count: int
+    """How many tensors are compared."""
+
+    @property
+    def metadata(self) -> tuple[int, int, int, int]:
+        """The test's operand."""
+        offset = -1 if self.offset is None else self.offset
+        return self.group, self.item_size, offset, self.count
+
+    def __str__(self) -> str:
+        if self.offset is None:
+            return "memory of its own"
+        return f"byte {self.offset} of the storage that it shares"
+
+
+def placements(tensors: Sequence[torch.Tensor]) -> tuple[Placement, ...] | None:
+    """How each of the tensors lies in memory; None where different storages overlap."""
+    spans = [_span(tensor, number) for number, tensor in enumerate(tensors)]
+    distinct = sorted(set(spans))
+    if any(left[1] > right[0] for left, right in itertools.pairwise(distinct)):
+        return None
+    groups = {span: number for number, span in enumerate(distinct)}
+    return tuple(
+        Placement(
+            group=groups[span],
+            item_size=tensor.itemsize,
+            offset=_offset(tensor) if spans.count(span) > 1 else None,
+            count=len(tensors),
+        )
+        for tensor, span in zip(tensors, spans, strict=True)
+    )
+
+
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor lies in memory of its own: not a sparse one, nor a wrapper around others."""
+    return tensor.layout == torch.strided and torch_compat.has_storage(tensor)
+
+
+def _span(tensor: torch.Tensor, number: int) -> tuple[int, int]:
+    """The bytes of the tensor's storage; none, at a place of its own, for one without elements."""
+    data = tensor.data_ptr() if tensor.numel() else 0
+    if data == 0:
+        return -number - 1, -number - 1
+    begin = data - _offset(tensor)
+    return begin, begin + int(tensor.untyped_storage().nbytes())
+
+
+def _offset(tensor: torch.Tensor) -> int:
+    """Where the tensor begins in its storage, in bytes."""
+    return int(tensor.storage_offset()) * tensor.itemsize
+
+
+# -- does a graph write? -------------------------------------------------------------------------
+
+_PURE_OPERATORS: Final = frozenset(
+    function
+    for name, function in vars(operator).items()
+    if callable(function) and not (name.startswith("i") and hasattr(operator, name[1:]))
+) - {operator.setitem, operator.delitem}
+"""All but the in-place operators (`operator.iadd` stands beside `operator.add`)."""
+
+_WRITING_FUNCTIONS: Final = frozenset(
+    {
+        torch.batch_norm,
+        torch.instance_norm,
+        torch.native_batch_norm,
+        torch.nn.functional.instance_norm,
+    }
+)
+"""Functions that may write to running statistics, whatever their names say."""
+
+
+def may_write(graph: fx.Graph) -> bool:
+    """Whether running the graph may write to a tensor: certain only where it is False."""
+    return any(_node_may_write(node) for node in graph.nodes)
+
+
+def _node_may_write(node: fx.Node) -> bool:
+    match node.op:
+        case "placeholder" | "output" | "get_attr":
+            return False
+        case "call_method":
+            return _name_writes(str(node.target))
+        case "call_function" if callable(node.target):
+            return _function_may_write(node.target, node)
+    return True
+
+
+def _name_writes(name: str) -> bool:
+    """Whether a method says that it writes: `add_`, `__iadd__`, `__setitem__`."""
+    if name.startswith("__") and name.endswith("__"):
+        return name == "__setitem__" or (name[2] == "i" and hasattr(operator, f"__{name[3:]}"))
+    return name.endswith("_")
+
+
+def _function_may_write(function: Callable[..., Any], node: fx.Node) -> bool:
+    if isinstance(function, torch._ops.OpOverload):
+        return function._schema.is_mutable
+    if function in _PURE_OPERATORS:
+        return False
+    module = getattr(function, "__module__", None) or ""
+    if not module.startswith(("torch", "_operator")) or module == "_operator":
+        return True
+    if function.__name__.endswith("_") or node.kwargs.get("out") is not None:
+        return True
+    if function is torch.nn.functional.batch_norm:
+        return _argument(function, node, "training") not in (None, False)
+    return function in _WRITING_FUNCTIONS or _argument(function, node, "inplace") is True
+
+
+def _argument(function: Callable[..., Any], node: fx.Node, name: str) -> Any:
+    """What a call gives for a parameter, by name or by position; None when nothing."""
+    position = _position(function, name)
+    if position is not None and position < len(node.args):
+        return node.args[position]
+    return node.kwargs.get(name)
+
+
+@functools.cache
+def _position(function: Callable[..., Any], name: str) -> int | None:
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return None
+    return names.index(name) if name in names else None
