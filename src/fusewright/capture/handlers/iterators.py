@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import collections
 import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from fusewright.capture.handlers.registry import DECLINED, handles
+from fusewright.capture.handlers.registry import DECLINED, handles, polyfill
 from fusewright.capture.values.base import Interpreter, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import NONE, ConstantValue
@@ -165,6 +166,9 @@ def reverse(interpreter: Interpreter, value: Value) -> Value:
     method = interpreter.special(value, "__reversed__")
     if method is not None:
         return interpreter.call(method, [])
+    if interpreter.special(value, "__getitem__") is None:
+        cls = value.python_type().__name__
+        interpreter.raise_error(TypeError, f"{cls!r} object is not reversible")
     return _reversed_sequence(interpreter, value)
 
 
@@ -179,7 +183,7 @@ def reverse_list(interpreter: Interpreter, value: ListValue) -> Value:
         index -= 1
         return value.item(interpreter, index + 1)
 
-    kind = type(reversed([]))
+    kind: type = type(reversed([1]))
     return IteratorValue(
         advance, kind, lambda: (list_reverse_iterator_at, [value, ConstantValue(index)])
     )
@@ -189,10 +193,7 @@ def _reversed_sequence(interpreter: Interpreter, value: Value) -> Value:
     """An iterator backwards over what has a length and items at indices."""
     kind: type = reversed
     if isinstance(value, ConstantValue):
-        try:
-            kind = type(reversed(value.value))
-        except TypeError as error:
-            interpreter.raise_error(TypeError, *error.args)
+        kind = type(_run(interpreter, reversed, value.value))
     size = interpreter.length(value)
 
     def item(interpreter: Interpreter, position: int) -> Value | None:
@@ -221,10 +222,9 @@ def reverse_mapping(interpreter: Interpreter, mapping: Any) -> Value:
     return _over_mapping(interpreter, mapping, mapping, mapping.keys(interpreter), reversed)
 
 
+_MAPPINGS: Final[tuple[Any, ...]] = ({}, collections.OrderedDict())
 _VIEWS: Final = [
-    type(getattr(mapping, kind)())
-    for mapping in ({}, collections.OrderedDict())
-    for kind in DictViewValue.TYPES
+    type(getattr(mapping, kind)()) for mapping in _MAPPINGS for kind in DictViewValue.TYPES
 ]
 
 
@@ -250,7 +250,7 @@ def _over_mapping(
             interpreter.raise_error(RuntimeError, "dictionary changed size during iteration")
         return items[position] if position < size else None
 
-    example = {} if container is mapping else getattr({}, container.kind)()
+    example: Any = getattr({}, container.kind)() if isinstance(container, DictViewValue) else {}
     restore = reverse_iterator_at if direction is reversed else iterator_at
     return IteratorValue.of_container(container, item, type(direction(example)), restore)
 
@@ -363,7 +363,9 @@ def cycle(interpreter: Interpreter, iterable: Value) -> Value:
 
 @handles(itertools.islice)
 def slice_iterator(interpreter: Interpreter, iterable: Value, *bounds: Value) -> Value:
-    span = slice(*[bound.constant() for bound in bounds])
+    known = [bound.constant() for bound in bounds]
+    _run(interpreter, itertools.islice, (), *known)
+    span = slice(*known)
     start, stop, step = span.start or 0, span.stop, span.step or 1
     iterator = interpreter.iterate(iterable)
     position = 0
@@ -389,24 +391,138 @@ def slice_iterator(interpreter: Interpreter, iterable: Value, *bounds: Value) ->
     return IteratorValue(advance, itertools.islice, remake)
 
 
+@handles(itertools.product)
+def product(
+    interpreter: Interpreter, *iterables: Value, repeat: Value | None = None
+) -> IteratorValue:
+    times = 1 if repeat is None else repeat.constant()
+    pools = [interpreter.items(iterable) for iterable in iterables]
+    return _rows(interpreter, itertools.product(*pools, repeat=times))
+
+
+@handles(itertools.permutations)
+def permutations(
+    interpreter: Interpreter, iterable: Value, r: Value | None = None
+) -> IteratorValue:
+    length = None if r is None else r.constant()
+    items = interpreter.items(iterable)
+    return _rows(interpreter, _run(interpreter, itertools.permutations, items, length))
+
+
+@handles(itertools.combinations)
+def combinations(interpreter: Interpreter, iterable: Value, r: Value) -> IteratorValue:
+    items = interpreter.items(iterable)
+    return _rows(interpreter, _run(interpreter, itertools.combinations, items, r.constant()))
+
+
+@handles(itertools.combinations_with_replacement)
+def combinations_with_replacement(
+    interpreter: Interpreter, iterable: Value, r: Value
+) -> IteratorValue:
+    function = itertools.combinations_with_replacement
+    rows = _run(interpreter, function, interpreter.items(iterable), r.constant())
+    return _rows(interpreter, rows)
+
+
+def _rows(interpreter: Interpreter, rows: Iterator[tuple[Value, ...]]) -> IteratorValue:
+    """An iterator of one of the classes that only arrange what they are given."""
+    left = (interpreter.new_tuple(row) for row in rows)
+
+    def remake() -> Remaking:
+        nonlocal left
+        kept = list(left)
+        left = (row for row in kept)
+        return rest_of, kept
+
+    return IteratorValue(lambda interpreter: next(left, None), type(rows), remake)
+
+
+def _run(interpreter: Interpreter, function: Any, *arguments: Any) -> Any:
+    """Call a function for real. What it raises is raised in the traced program."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        interpreter.raise_error(type(error), *error.args)
+
+
+@polyfill(itertools.compress)
+def compress(data: Iterable[Any], selectors: Iterable[Any]) -> Iterator[Any]:
+    for item, selector in zip(data, selectors):  # noqa: B905 (the shorter one ends it)
+        if selector:
+            yield item
+
+
+@polyfill(itertools.groupby)
+def group_by(iterable: Iterable[Any], key: Any = None) -> Iterator[tuple[Any, Iterator[Any]]]:
+    iterator = iter(iterable)
+    item, item_key = _ABSENT, _ABSENT
+
+    def advance() -> None:
+        nonlocal item, item_key
+        item = next(iterator, _ABSENT)
+        if item is not _ABSENT:
+            item_key = item if key is None else key(item)
+
+    def members(group_key: Any) -> Iterator[Any]:
+        while item is not _ABSENT and (group_key is item_key or group_key == item_key):
+            yield item
+            advance()
+
+    advance()
+    while item is not _ABSENT:
+        group = members(item_key)
+        yield item_key, group
+        for _ in group:
+            pass  # what the caller has left of the group
+
+
+@polyfill(itertools.tee)
+def tee(iterable: Iterable[Any], n: int = 2, /) -> tuple[Iterator[Any], ...]:
+    if n < 0:
+        raise ValueError("n must be >= 0")
+    iterator = iter(iterable)
+
+    def branch(link: list[Any]) -> Iterator[Any]:
+        """Follow a list of an item and the next such list, made by the branch that is ahead."""
+        while True:
+            if not link:
+                item = next(iterator, _ABSENT)
+                if item is _ABSENT:
+                    return
+                link += (item, [])
+            yield link[0]
+            link = link[1]
+
+    first: list[Any] = []
+    return tuple([branch(first) for _ in range(n)])
+
+
+_ABSENT = object()
+
+
 # -- iterators written in C -----------------------------------------------------------------------
 
-ITERATORS = (
-    *(type(iter(made)) for made in ([], (), {}, set(), "", b"", range(0), {}.values(), {}.items())),
-    *(type(reversed(made)) for made in ([], {}, {}.values(), {}.items())),
-    *(zip, map, filter, enumerate, reversed, type(iter(int, 0)), type(iter(collections.deque()))),
+_REVERSIBLE: Final[tuple[Any, ...]] = ([], {}, {}.values(), {}.items())
+_EXAMPLES: Final[tuple[Any, ...]] = (
+    *(iter(example) for example in (*_REVERSIBLE, (), set(), "", b"", range(0))),
+    *(reversed(example) for example in _REVERSIBLE),
+    iter(int, 0),
+    iter(collections.deque()),
 )
-"""The classes of iterators that are written in C, but for those of itertools."""
+ITERATORS: Final[tuple[Any, ...]] = (
+    *(type(example) for example in _EXAMPLES),
+    *(zip, map, filter, enumerate, reversed),
+    *(cls for cls in vars(itertools).values() if hasattr(cls, "__next__")),
+)
+"""The classes of iterators that are written in C."""
 
-_ITERTOOLS = [cls for cls in vars(itertools).values() if hasattr(cls, "__next__")]
 
-
-@handles(*[cls.__next__ for cls in (*ITERATORS, *_ITERTOOLS)])
+@handles(*[cls.__next__ for cls in ITERATORS])
 def iterator_next(interpreter: Interpreter, iterator: Value) -> Any:
     return next_item(interpreter, iterator) if isinstance(iterator, IteratorValue) else DECLINED
 
 
-@handles(*[cls.__iter__ for cls in (*ITERATORS, *_ITERTOOLS)])
+@handles(*[cls.__iter__ for cls in ITERATORS])
 def iterator_itself(interpreter: Interpreter, iterator: Value) -> Value:
     return iterator
 

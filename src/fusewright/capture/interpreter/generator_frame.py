@@ -245,6 +245,6 @@ def start_generator(
 
 def finished_generator() -> Any:
     """A generator at its end."""
-    generator = (item for item in ())
+    generator = (None for _ in range(0))
     generator.close()
     return generator

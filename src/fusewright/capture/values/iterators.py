@@ -23,7 +23,7 @@ LIST_ITERATOR: Final[type] = type(iter([]))
 SEQUENCE_ITERATOR: Final[type] = type(iter(type("_", (), {"__getitem__": None})()))
 """Of objects that have items at indices and no `__iter__`."""
 
-GENERATOR: Final[type] = type(_ for _ in ())
+GENERATOR: Final[Any] = type(_ for _ in ())
 
 
 Remaking = tuple[Callable[..., Any], Sequence[Value]]
