@@ -240,6 +240,125 @@ def test_an_unchanged_dictionary_is_not_searched_again() -> None:
     assert Key.compared > 0
 
 
+def store_attribute(x: Any) -> None:
+    x.number = 6
+
+
+def store_then_new(x: Any) -> None:
+    x.absent = 1
+
+
+def delete_attribute(x: Any) -> None:
+    del x.number
+
+
+def store_item(x: Any) -> None:
+    x.__dict__["number"] = 6
+
+
+def delete_item(x: Any) -> None:
+    del x.__dict__["number"]
+
+
+def increment(x: Any) -> None:
+    x.number += 1
+
+
+def call_setattr(x: Any) -> None:
+    setattr(x, "number", 6)  # noqa: B010
+
+
+def call_object_setattr(x: Any) -> None:
+    object.__setattr__(x, "number", 6)
+
+
+def call_delattr(x: Any) -> None:
+    delattr(x, "number")
+
+
+def update(x: Any) -> None:
+    x.__dict__.update(number=6)
+
+
+def update_in_place(x: Any) -> None:
+    x.__dict__ |= {"number": 6}
+
+
+def set_default(x: Any) -> None:
+    x.__dict__.setdefault("absent", 1)
+
+
+def pop(x: Any) -> None:
+    x.__dict__.pop("number")
+
+
+def pop_last(x: Any) -> None:
+    while "number" in x.__dict__:
+        x.__dict__.popitem()
+
+
+def clear(x: Any) -> None:
+    x.__dict__.clear()
+
+
+def execute(x: Any) -> None:
+    exec("number = 6", x.__dict__)
+
+
+def execute_as_locals(x: Any) -> None:
+    exec("number = 6", {}, x.__dict__)
+
+
+def reinitialize(x: Any) -> None:
+    Thing.__init__(x)
+    x.number = 6
+
+
+def replace_dictionary(x: Any) -> None:
+    x.__dict__ = {"number": 6}
+
+
+def replace_by_equal_dictionary(x: Any) -> None:
+    x.__dict__ = dict(x.__dict__)
+    x.number = 6
+
+
+def delete_dictionary(x: Any) -> None:
+    del x.__dict__
+
+
+WAYS = (
+    *(store_attribute, store_then_new, delete_attribute, store_item, delete_item, increment),
+    *(call_setattr, call_object_setattr, call_delattr, update, update_in_place, set_default),
+    *(pop, pop_last, clear, execute, execute_as_locals, reinitialize, replace_dictionary),
+    *(replace_by_equal_dictionary, delete_dictionary),
+)
+
+
+class Plain:
+    """Without slots: its instances may keep attributes beside a dictionary, or in place of one."""
+
+    def __init__(self) -> None:
+        self.number = 5
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("kind", [Thing, Plain])
+@pytest.mark.parametrize("touched", [False, True], ids=["", "dictionary made before"])
+def test_every_way_of_changing_an_attribute_is_seen(way: Any, kind: type, touched: bool) -> None:
+    """Often enough for the interpreter to specialise the instructions that change it."""
+    nodes = ((0, ("local", "x"), (("type", kind),)), DICT, (2, item("number"), (("equals", 5),)))
+    program = GuardProgram(("x",), nodes)
+    for _ in range(60):
+        thing = kind()
+        if touched:
+            vars(thing)
+        for _ in range(2):
+            assert program.check({"x": thing}, g)
+        way(thing)
+        assert not program.check({"x": thing}, g)
+
+
 def test_a_change_and_back_holds() -> None:
     program = GuardProgram(("x",), PROGRAMS["number"])
     thing = Thing()
