@@ -391,8 +391,8 @@ class Generator:
         inner = scope.inner(in_loop=True)
         inner.numbers.append(name)
         limit = self.random.choice(["3", f"{self.random.choice(scope.numbers)}"])
-        body = [Statement([f"{name} += 1"]), *self._block(inner, depth - 1, 2)]
-        return Statement([f"{name} = 0"], [(f"while {name} < {limit}:", body)])
+        body = self._block(inner, depth - 1, 2)
+        return Statement([f"{name} = 0"], [(f"while ({name} := {name} + 1) <= {limit}:", body)])
 
     def _try(self, scope: Scope, depth: int) -> Statement:
         parts = [("try:", self._block(scope.inner(), depth - 1, 3))]
