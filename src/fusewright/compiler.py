@@ -11,7 +11,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from torch import fx
 
@@ -51,6 +51,9 @@ from fusewright.events import (
 )
 from fusewright.logs import log_text, warn
 from fusewright.native import Entry, Frame, FrameCompiler
+
+if TYPE_CHECKING:  # Importing it takes the whole IR along.
+    from fusewright.runtime.compiled import CompiledGraph, Record
 
 GUARD_ROUNDS: Final = 20
 """How often guards are run to measure what a call pays for them."""
@@ -96,9 +99,6 @@ class Compilation:
     finish_seconds: float
     """Time to write the new function and its guards."""
 
-    stage_seconds: Mapping[str, float]
-    """The backend's time by stage; empty where the backend does not tell."""
-
     operators: Mapping[str, int]
     """How often the graph calls each torch function or method, by name."""
 
@@ -119,14 +119,21 @@ class Compilation:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Time by stage, in order."""
-        backend = self.stage_seconds or {"backend": self.backend_seconds}
+        """Time by stage, in order; stages inside others are left out."""
+        timings = self.record.timings if self.record else {"backend": self.backend_seconds}
+        backend = {name: spent for name, spent in timings.items() if "." not in name}
         return {"capture": self.capture_seconds, **backend, "guards": self.finish_seconds}
+
+    @property
+    def record(self) -> Record | None:
+        """What the stages made, where the backend is one of ours that tells."""
+        is_ours = type(self.compiled).__module__ == "fusewright.runtime.compiled"
+        return cast("CompiledGraph", self.compiled).record if is_ours else None
 
     @property
     def peak_bytes(self) -> int | None:
         """The most that planned buffers hold at one time; None where the backend does not tell."""
-        return getattr(getattr(self.compiled, "record", None), "peak_bytes", None)
+        return None if self.record is None else self.record.peak_bytes
 
 
 class Compiler:
@@ -243,7 +250,6 @@ class Compiler:
             capture_seconds=captured - start,
             backend_seconds=ready - captured,
             finish_seconds=time.perf_counter() - ready,
-            stage_seconds=_stage_seconds(compiled),
             operators=operators,
             node_count=node_count,
             input_count=len(capture.inputs),
@@ -473,12 +479,6 @@ def _most_frequent(failures: Sequence[FailedGuard]) -> FailedGuard | None:
         return None
     (expression, _), *_ = Counter(failure.expression for failure in failures).most_common()
     return next(failure for failure in failures if failure.expression == expression)
-
-
-def _stage_seconds(compiled: Any) -> Mapping[str, float]:
-    """The backend's time by stage, where what it returned has a record; inner stages left out."""
-    timings = getattr(getattr(compiled, "record", None), "timings", {})
-    return {name: spent for name, spent in timings.items() if "." not in name}
 
 
 def _guard_seconds(guards: GuardSet, frame: Frame) -> float | None:

@@ -68,7 +68,10 @@ class BackendCompilerFailed(FusewrightError):
         self.location = location
         self.detail = detail
         where = f" at {location}" if location else ""
-        super().__init__(f"backend {backend!r} failed in stage {stage}{where}\n  {detail}")
+        super().__init__(
+            f"backend {backend!r} failed in stage {stage}{where}\n  {detail}\n"
+            "  backend='eager' runs the captured program without it"
+        )
 
 
 class StageDiffers(FusewrightError):

@@ -99,6 +99,7 @@ def test_what_the_compiler_did_by_stage() -> None:
     ]  # fmt: skip
     assert found.function == "Linear" and found.graphs[0].inputs == 3
     assert found.peak_bytes is not None
+    assert (found.graphs[0].launches, found.graphs[0].library_calls) == (0, 1)
 
 
 def test_what_the_target_has_compiled_stays() -> None:

@@ -75,6 +75,12 @@ class GraphReport:
     peak_bytes: int | None
     """The most that planned buffers hold at one time; None where the backend does not tell."""
 
+    launches: int | None
+    """Launches of generated kernels a call; None where the backend does not tell."""
+
+    library_calls: int | None
+    """Calls of eager operators that were left between the kernels."""
+
     runs_eagerly: bool
     """Whether the backend could not compile it."""
 
@@ -192,6 +198,7 @@ def _of_kind(events: Sequence[Event], kind: type[_Event]) -> tuple[_Event, ...]:
 
 
 def _graph_report(compilation: Compilation) -> GraphReport:
+    record = compilation.record
     return GraphReport(
         function=compilation.function,
         place=compilation.place,
@@ -201,6 +208,8 @@ def _graph_report(compilation: Compilation) -> GraphReport:
         guard_seconds=compilation.guard_seconds,
         stage_seconds=compilation.seconds,
         peak_bytes=compilation.peak_bytes,
+        launches=None if record is None else len(record.launches),
+        library_calls=None if record is None else len(record.extern_calls),
         runs_eagerly=getattr(compilation.compiled, "failure", None) is not None,
     )
 
@@ -243,9 +252,13 @@ def _merged(breaks: Sequence[GraphBreak]) -> list[tuple[GraphBreak, int]]:
 
 
 def _graph_row(number: int, graph: GraphReport) -> tuple[str, ...]:
-    operators, inputs = _count(graph.operator_count, "operator"), _count(graph.inputs, "input")
-    eager = "   (runs eagerly)" if graph.runs_eagerly else ""
-    return (f"graph {number}", graph.function, _place(graph.place), f"{operators}, {inputs}{eager}")
+    text = f"{_count(graph.operator_count, 'operator')}, {_count(graph.inputs, 'input')}"
+    if graph.launches is not None and graph.library_calls is not None:
+        library_calls = _count(graph.library_calls, "library call")
+        text += f"  →  {_count(graph.launches, 'kernel launch', 'es')}, {library_calls}"
+    if graph.runs_eagerly:
+        text += "   (runs eagerly)"
+    return (f"graph {number}", graph.function, _place(graph.place), text)
 
 
 def _break_lines(number: int, found: GraphBreak, times: int) -> list[str]:
@@ -292,8 +305,8 @@ def shorten_paths(text: str) -> str:
     return text
 
 
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+def _count(number: int, thing: str, plural: str = "s") -> str:
+    return f"{number} {thing}{'' if number == 1 else plural}"
 
 
 def _duration(seconds: float) -> str:
