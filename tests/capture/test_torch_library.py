@@ -278,6 +278,35 @@ def function_mode_inside(x: Any) -> Any:
         return torch.add(x, 1)
 
 
+SLOPE = 1.0
+
+
+def _slope() -> float:
+    return SLOPE
+
+
+class Sloped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * _slope()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
+def test_autograd_function_guards_what_its_helpers_read() -> None:
+    global SLOPE
+    compiled = api.compile(lambda x: Sloped.apply(x), backend="eager", fullgraph=True)
+    assert torch.equal(compiled(X), X)
+    try:
+        SLOPE = 4.0
+        assert torch.equal(compiled(X), X * 4)
+    finally:
+        SLOPE = 1.0
+    assert compiled.compiler.capture_count == 2
+
+
 def test_modes_of_the_caller_see_every_call() -> None:
     class Counting(TorchFunctionMode):
         calls = 0

@@ -12,8 +12,9 @@ import torch
 from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import handles
+from fusewright.capture.handlers.uninterpreted import guard_variables
 from fusewright.capture.values.base import Interpreter, Value
-from fusewright.capture.values.constant import TRUE, ConstantValue
+from fusewright.capture.values.constant import TRUE
 from fusewright.capture.values.functions import FunctionValue
 from fusewright.capture.values.tensors import TensorValue
 
@@ -36,7 +37,7 @@ def apply_autograd_function(
         if isinstance(raw, staticmethod):
             method = interpreter.attribute(cls, name)
             if isinstance(method, FunctionValue):
-                _guard_variables(interpreter, method)
+                guard_variables(interpreter, method)
     return interpreter.call_graph(_named_apply(function), list(arguments), keywords)
 
 
@@ -49,15 +50,6 @@ def _named_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     apply.__name__ = apply.__qualname__ = function.__name__
     apply.__module__ = function.__module__
     return apply
-
-
-def _guard_variables(interpreter: Interpreter, function: FunctionValue) -> None:
-    """Guard the global variables and cells that a function names, as reading them would."""
-    found = [function.namespace.load(interpreter, name) for name in function.code.co_names]
-    found += [cell.load(interpreter) for cell in function.cells]
-    for value in found:
-        if isinstance(value, ConstantValue):
-            value.constant()
 
 
 @handles(torch.utils.checkpoint.checkpoint)

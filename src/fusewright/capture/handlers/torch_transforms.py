@@ -21,11 +21,13 @@ import torch
 
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import handles
+from fusewright.capture.handlers.uninterpreted import guard_variables
 from fusewright.capture.values.base import Interpreter, NotConstant, Rebuilder, Value
 from fusewright.capture.values.classes import ClassValue, PythonModuleValue
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import BuiltinValue, FunctionValue, make_function
 from fusewright.capture.values.tensors import TensorValue
+from fusewright.errors import Unsupported
 
 TRANSFORMS: Final = (
     torch.func.vmap,
@@ -105,7 +107,7 @@ def _refuse(name: str) -> Callable[..., Value]:
     return refuse
 
 
-def _refusal(interpreter: Interpreter, name: str) -> Exception:
+def _refusal(interpreter: Interpreter, name: str) -> Unsupported:
     return interpreter.unsupported(reasons.FUNCTION_TRANSFORM, transform=f"torch.func.{name}")
 
 
@@ -137,20 +139,22 @@ def _portable(interpreter: Interpreter, value: Value, captured: list[TensorValue
         case ConstantValue():
             constant = value.constant()
             return lambda tensors: constant
-    raise interpreter.unsupported(
-        reasons.TENSOR_TO_UNKNOWN, function="torch.func", argument=value.describe()
-    )
+    raise _cannot_hold(interpreter, value.describe())
+
+
+def _cannot_hold(interpreter: Interpreter, what: str) -> Unsupported:
+    """The graph break for a function that reads an object which a graph cannot hold."""
+    return interpreter.unsupported(reasons.TENSOR_TO_UNKNOWN, function="torch.func", argument=what)
 
 
 def _portable_function(
     interpreter: Interpreter, function: FunctionValue, captured: list[TensorValue]
 ) -> Maker:
-    _check_variables(interpreter, function, set())
+    for other in guard_variables(interpreter, function, with_cells=False):
+        raise _cannot_hold(interpreter, other.describe())
     contents = [cell.load(interpreter) for cell in function.cells]
     if None in contents:
-        raise interpreter.unsupported(
-            reasons.TENSOR_TO_UNKNOWN, function="torch.func", argument="an empty cell"
-        )
+        raise _cannot_hold(interpreter, "an empty cell")
     cells = [_portable(interpreter, value, captured) for value in contents if value is not None]
     defaults = [_portable(interpreter, value, captured) for value in function.defaults]
     keyword_defaults = {
@@ -165,30 +169,3 @@ def _portable_function(
         {name: make(tensors) for name, make in keyword_defaults.items()},
         tuple([types.CellType(make(tensors)) for make in cells]),
     )
-
-
-def _check_variables(
-    interpreter: Interpreter, function: FunctionValue, seen: set[types.CodeType]
-) -> None:
-    """Guard the global variables that a function names, and those of the functions among them."""
-    if function.code in seen:
-        return
-    seen.add(function.code)
-    for name in function.code.co_names:
-        match function.namespace.load(interpreter, name):
-            case FunctionValue() as inner:
-                if not _is_library(inner):
-                    _check_variables(interpreter, inner, seen)
-            case None | BuiltinValue() | ClassValue() | PythonModuleValue():
-                pass
-            case ConstantValue() as constant:
-                constant.constant()
-            case other:
-                raise interpreter.unsupported(
-                    reasons.TENSOR_TO_UNKNOWN, function="torch.func", argument=other.describe()
-                )
-
-
-def _is_library(function: FunctionValue) -> bool:
-    """Whether a function is torch's own, whose variables are not the program's."""
-    return str(function.namespace.dictionary.get("__name__", "")).partition(".")[0] == "torch"

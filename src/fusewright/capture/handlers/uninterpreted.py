@@ -1,0 +1,56 @@
+"""Functions that stand in the graph as they are, run by whoever runs the graph: what they read from
+variables outside is guarded, though nobody follows their code.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+
+from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.classes import ClassValue, PythonModuleValue
+from fusewright.capture.values.constant import ConstantValue
+from fusewright.capture.values.functions import BuiltinValue, FunctionValue
+
+
+def guard_variables(
+    interpreter: Interpreter, function: FunctionValue, *, with_cells: bool = True
+) -> list[Value]:
+    """Guard the global variables that a function names and the cells that it has, and so on for the
+    functions of the program among them.
+
+    Gives what no guard covers, tensors and objects of the program, in the order found.
+    """
+    unguarded: list[Value] = []
+    pending, seen = [(function, with_cells)], set()
+    while pending:
+        current, has_cells = pending.pop()
+        if current.code in seen or _belongs_to_torch(current):
+            continue
+        seen.add(current.code)
+        found = [current.namespace.load(interpreter, name) for name in _names(current.code)]
+        if has_cells:
+            found += [cell.load(interpreter) for cell in current.cells]
+        for value in found:
+            match value:
+                case ConstantValue():
+                    value.constant()
+                case FunctionValue():
+                    pending.append((value, True))
+                case None | BuiltinValue() | ClassValue() | PythonModuleValue():
+                    pass
+                case _:
+                    unguarded.append(value)
+    return unguarded
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """The names of variables and attributes in a code object and those inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _belongs_to_torch(function: FunctionValue) -> bool:
+    return str(function.namespace.dictionary.get("__name__", "")).partition(".")[0] == "torch"
