@@ -173,3 +173,14 @@ def test_what_is_computed_again_stands_where_it_is_read() -> None:
     assert names.count("exp") == 2
     last = len(names) - 1 - names[::-1].index("exp")
     assert "mm" in names[:last]  # the second layer's gradient comes first
+
+
+def test_pooling_saves_bytes_in_place_of_indices() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return F.max_pool2d((x * 2).sin(), 3, 2, 1)
+
+    x = torch.randn(2, 3, 9, 10, dtype=torch.float64).requires_grad_()
+    joint = joint_of(program, x)
+    partition = min_cut_rematerialization_partition(joint)
+    assert partition.saved_bytes == 2 * 3 * 5 * 5
+    check_gradients(program, partition, x)

@@ -325,12 +325,12 @@ def max_pool2d_with_indices(
     apart = aten.sub.Tensor(indices, origin)
     # A window of at most `width` columns: apart = row * extent + column, 0 <= column < width, and
     # the window's part outside the image is never the maximum.
-    down_by = aten.floor_divide.default(apart, extent)
+    down_by = aten.div.Tensor_mode(apart, extent, rounding_mode="floor")
     across = aten.sub.Tensor(apart, aten.mul.Tensor(down_by, extent))
     place = aten.add.Tensor(aten.mul.Tensor(down_by, width), across)
     byte = aten._to_copy.default(place, dtype=torch.int8)
     wide = aten._to_copy.default(byte, dtype=torch.int64)
-    down_by = aten.floor_divide.default(wide, width)
+    down_by = aten.div.Tensor_mode(wide, width, rounding_mode="floor")
     across = aten.sub.Tensor(wide, aten.mul.Tensor(down_by, width))
     apart = aten.add.Tensor(aten.mul.Tensor(down_by, extent), across)
     return values, aten.add.Tensor(apart, origin)

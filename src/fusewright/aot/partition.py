@@ -78,7 +78,11 @@ class Halves:
     """What the program's outputs need, and what has effects."""
 
     backward: dict[fx.Node, None]
-    """What else the gradients need; only part of it depends on the tangents."""
+    """What else the gradients need."""
+
+    early: dict[fx.Node, None]
+    """The part of `backward` that depends on no tangent: it may be computed in forward, and saved.
+    """
 
 
 def find_halves(joint: JointGraph) -> Halves:
@@ -99,7 +103,11 @@ def find_halves(joint: JointGraph) -> Halves:
     backward = {node: None for node in joint.graph.nodes if node in needed and node not in forward}
     for node in joint.tangent_nodes:
         backward.pop(node, None)
-    return Halves({node: None for node in joint.graph.nodes if node in forward}, backward)
+    return Halves(
+        forward={node: None for node in joint.graph.nodes if node in forward},
+        backward=backward,
+        early={node: None for node in backward if node not in after_tangents},
+    )
 
 
 def ancestors(nodes: Iterable[Any], known: Iterable[fx.Node] = ()) -> dict[fx.Node, None]:
@@ -140,15 +148,15 @@ def byte_count(value: Any) -> int:
 
 
 def split(joint: JointGraph, halves: Halves, saved: Iterable[fx.Node]) -> Partition:
-    """The partition of `joint` that saves `saved`, nodes of the forward half, and computes again
-    from those what else backward needs.
+    """The partition of `joint` that saves `saved`, nodes that depend on no tangent, and computes
+    again from those what else backward needs.
     """
     gradients = joint.outputs[joint.output_count :]
     wanted = set(saved)
     reached = ancestors(gradients, wanted)
     boundary = [
         node
-        for node in halves.forward
+        for node in (*halves.forward, *halves.early)
         if node in reached and (node in wanted or node.op == "placeholder") and not _is_held(node)
     ]
     forward, places = _forward_graph(joint, halves, boundary)
@@ -217,7 +225,9 @@ def _forward_graph(
             if owner is not node or owner in owners or node in written:
                 copied.append(node)
     needed = ancestors(outputs)
-    nodes = [node for node in halves.forward if node in needed or _has_effect(node)]
+    effects = (node for node in halves.forward if _has_effect(node))
+    needed.update((node, None) for node in effects)
+    nodes = [node for node in joint.graph.nodes if node in needed]
     graph = _subgraph(nodes, inputs, outputs, frozenset(copied))
     forward = AtenGraph(
         graph=graph,

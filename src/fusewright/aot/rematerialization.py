@@ -150,7 +150,9 @@ class _Chooser:
     def __init__(self, joint: JointGraph) -> None:
         self.joint = joint
         self.halves: Halves = find_halves(joint)
-        self.positions = {node: index for index, node in enumerate(self.halves.forward)}
+        known = {**self.halves.forward, **self.halves.early}
+        ordered = [node for node in joint.graph.nodes if node in known]
+        self.positions = {node: index for index, node in enumerate(ordered)}
         self.read = self._read_by_backward()
         self.needed = self._needed()
         self.costs = {node: self._cost(node) for node in self.needed}
@@ -164,8 +166,9 @@ class _Chooser:
         return split(self.joint, self.halves, self._saved(allowed))
 
     def _read_by_backward(self) -> set[fx.Node]:
-        """Values of the forward half that the backward half reads or returns."""
-        read = {value for node in self.halves.backward for value in node.all_input_nodes}
+        """Values independent of the tangents that are returned, or read where tangents are."""
+        late = [node for node in self.halves.backward if node not in self.halves.early]
+        read = {value for node in late for value in node.all_input_nodes}
         read.update(
             node
             for node in self.joint.outputs[self.joint.output_count :]
@@ -187,6 +190,8 @@ class _Chooser:
     def _cost(self, node: fx.Node) -> Cost:
         if node.op == "placeholder":
             return Cost.FORBIDDEN
+        if node in self.halves.early:
+            return Cost.FREE  # backward is where it would be computed anyway
         target = node.target
         if target is operator.getitem or not isinstance(target, OpOverload):
             return Cost.FREE  # that of its producer; numbers
@@ -198,6 +203,9 @@ class _Chooser:
             return Cost.LIBRARY
         if not is_pointwise(target):
             return Cost.REDUCTION
+        value = node.meta["val"]
+        if isinstance(value, torch.Tensor) and not value.dtype.is_floating_point:
+            return Cost.FREE  # indices and masks: cheap, few, and wider than what they come from
         return Cost.MEMORY if self._is_read_from_memory(node) else Cost.FREE
 
     def _is_read_from_memory(self, node: fx.Node) -> bool:
