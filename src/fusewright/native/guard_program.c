@@ -65,7 +65,8 @@ bool guard_met_open(const GuardProgram *program, MetObjects *met, void *stack, s
     size_t distinct_size = program->distinct_slots * sizeof *met->table;
     size_t same_size = program->same_slots * sizeof *met->same;
     size_t size = distinct_size + same_size + program->storage_slots * sizeof *met->storages;
-    void *memory = size <= stack_size ? memset(stack, 0, size) : PyMem_Calloc(1, size);
+    bool fits = stack != NULL && size <= stack_size;
+    void *memory = fits ? memset(stack, 0, size) : PyMem_Calloc(1, size);
     met->table = memory;
     met->mask = program->distinct_slots - 1;
     met->same = memory ? (PyObject **)((char *)memory + distinct_size) : NULL;

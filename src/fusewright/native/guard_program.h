@@ -163,8 +163,8 @@ bool guard_node_run(GuardProgram *program, GuardNode *node, int depth, PyObject 
                     const GuardContext *context, MetObjects *met, GuardPath *path,
                     GuardFailure *failure);
 
-/* Room for the objects that the tests of one check meet, in `stack` where that suffices. False when
-   memory is short. */
+/* Room for the objects that the tests of one check meet, in `stack` where there is one and it
+   suffices. False when memory is short. */
 bool guard_met_open(const GuardProgram *program, MetObjects *met, void *stack, size_t stack_size);
 void guard_met_close(const GuardProgram *program, MetObjects *met, const void *stack);
 

@@ -87,7 +87,11 @@ static PyObject *load_item(GuardStep *step, PyObject *base, const GuardContext *
     if (PyList_Check(base) && step->number < PyList_GET_SIZE(base)) {
         return Py_NewRef(PyList_GET_ITEM(base, step->number));
     }
-    return NULL;
+    PyTypeObject *cls = Py_TYPE(base);
+    while (cls != NULL && strcmp(cls->tp_name, "collections.deque") != 0) {
+        cls = cls->tp_base; /* past a `__getitem__` that a subclass overrides */
+    }
+    return cls == NULL ? NULL : cls->tp_as_sequence->sq_item(base, step->number);
 }
 
 static PyObject *load_dict_item(GuardStep *step, PyObject *base,
