@@ -235,6 +235,8 @@ class _TreeBuilder:
                 return (("cell", self.code.co_freevars.index(name)),)
             case ("instance", name):
                 return ("instance_dict",), ("dict_item", name)
+            case ("own_item" | "own_dict_item" as name, key):
+                return ((name.removeprefix("own_"), key),)
             case ("constant", type() as cls):
                 return (("constant", weakref.ref(cls)),)
             case _:

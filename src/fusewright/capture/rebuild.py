@@ -492,6 +492,8 @@ class FunctionWriter:
                 self._from(base)
                 code.load_constant(key)
                 code.load_subscript()
+            case ("own_item" | "own_dict_item", key):
+                self._call_on(own_item, base, key)
             case ("type_attribute", name):
                 self._call_on(find_class_attribute, base, name)
             case ("dict_key", index):
@@ -542,6 +544,12 @@ def _dict_base(mapping: DictValue) -> type[dict[Any, Any]]:
     """The class whose methods change a dict past overridden ones and keep its own order right."""
     ordered = issubclass(mapping.cls, collections.OrderedDict)
     return collections.OrderedDict if ordered else dict
+
+
+def own_item(container: Any, key: Any) -> Any:
+    """An item of an instance of a subclass of a built-in container, past its `__getitem__`."""
+    builtin: Any = dict if isinstance(container, dict) else sequence_base(type(container))
+    return builtin.__getitem__(container, key)
 
 
 def key_at(mapping: dict[Any, Any], index: int) -> Any:

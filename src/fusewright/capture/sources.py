@@ -17,8 +17,9 @@ to an object: `self.layer[0].weight`. It says three things: how the user would w
     ("attribute", name)          `getattr(x, name)`
     ("instance", name)           `x.__dict__[name]`, past descriptors and `__getattr__`
     ("type_attribute", name)     what class `x` or its bases hold for `name`, unbound
-    ("item", index)              `x[index]` of a list or tuple, past overridden `__getitem__`
+    ("item", index)              `x[index]` of a list, tuple or deque, past overridden `__getitem__`
     ("dict_item", key)           `x[key]` of a dict, past overridden `__getitem__`
+    ("own_item", index), ("own_dict_item", key)   the same where `x[…]` would call user code
     ("dict_key", index)          the key of dict `x` at position `index`
     ("type",)                    `type(x)`
 
@@ -260,10 +261,12 @@ class ItemSource(_DerivedSource):
     """An item of a list or tuple (or of an instance of a subclass), by position."""
 
     index: int
+    overridden: bool = False
+    """Whether the class has a `__getitem__` of its own, so that `x[index]` is something else."""
 
     @property
     def step(self) -> Step:
-        return ("item", self.index)
+        return ("own_item" if self.overridden else "item", self.index)
 
     def expression(self) -> str:
         return f"{self.origin.expression()}[{self.index}]"
@@ -277,10 +280,12 @@ class DictItemSource(_DerivedSource):
     """The value of a dict (or of an instance of a subclass) under a key."""
 
     key: Any
+    overridden: bool = False
+    """Whether the class has a `__getitem__` of its own, so that `x[key]` is something else."""
 
     @property
     def step(self) -> Step:
-        return ("dict_item", self.key)
+        return ("own_dict_item" if self.overridden else "dict_item", self.key)
 
     def expression(self) -> str:
         match self.origin:

@@ -92,11 +92,6 @@ class ConstantValue(Value):
 
     @property
     def is_unread(self) -> bool:
-        """Whether nobody looked at the object, so that nothing guards it."""
-        return self._pending is not None
-
-    @property
-    def is_unread(self) -> bool:
         """Whether it was read from somewhere and nobody has looked at it: it may be any object."""
         return self._pending is not None
 

@@ -22,7 +22,7 @@ from fusewright.capture.sources import DictItemSource, DictKeySource, Source
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, Value
 from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import Namespace
-from fusewright.capture.values.objects import ObjectValue
+from fusewright.capture.values.objects import ObjectValue, overrides_items
 
 
 def keys_in_order(mapping: dict[Any, Any]) -> tuple[Any, ...]:
@@ -48,6 +48,17 @@ class DictValue(ObjectValue):
         self.default_factory: Value | None = None
         if object is not MISSING:
             self._entries = {key: [None, None] for key in keys_in_order(object)}
+
+    def slot(self, interpreter: Interpreter, name: str) -> Value:
+        if name == "default_factory":
+            return self.default_factory or interpreter.new(None)
+        return super().slot(interpreter, name)
+
+    def store(self, interpreter: Interpreter, name: str, value: Any) -> None:
+        super().store(interpreter, name, value)
+        if name == "default_factory" and issubclass(self.cls, collections.defaultdict):
+            is_none = isinstance(value, ConstantValue) and value.value is None
+            self.default_factory = None if is_none else value
 
     # -- primitives ------------------------------------------------------------------------------
 
@@ -87,7 +98,8 @@ class DictValue(ObjectValue):
 
     def _read(self, interpreter: Interpreter, hashed: Hashable, entry: list[Any]) -> Value:
         if entry[1] is None:
-            source = DictItemSource(self.required_source(interpreter), hashed)
+            self.required_source(interpreter)
+            source = self._item_source(hashed)
             entry[1] = interpreter.wrap(dict.__getitem__(self.object, hashed), source)
         found: Value = entry[1]
         return found
@@ -186,7 +198,12 @@ class DictValue(ObjectValue):
         ]
 
     def _is_original(self, hashed: Hashable, item: Value) -> bool:
-        return self.source is not None and item.source == DictItemSource(self.source, hashed)
+        return self.source is not None and item.source == self._item_source(hashed)
+
+    def _item_source(self, hashed: Hashable) -> DictItemSource:
+        """Where the item of an existing dict is read from."""
+        assert self.source is not None, "the dict exists"
+        return DictItemSource(self.source, hashed, overrides_items(self.cls, dict))
 
     def removed_keys(self) -> list[Hashable]:
         """The keys that an existing dict has no longer."""

@@ -39,6 +39,11 @@ def is_data_descriptor(raw: Any) -> bool:
     return hasattr(cls, "__set__") or hasattr(cls, "__delete__")
 
 
+def overrides_items(cls: type[Any], base: type[Any]) -> bool:
+    """Whether a subclass of a built-in container has a `__getitem__` of its own."""
+    return cls is not base and cls.__getitem__ is not base.__getitem__
+
+
 def instance_dictionary(object: Any) -> dict[str, Any] | None:
     """The object's `__dict__`, read past any `__getattribute__`; None when it has none."""
     try:

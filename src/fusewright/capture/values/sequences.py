@@ -12,7 +12,7 @@ import torch
 
 from fusewright.capture.sources import ItemSource, Source
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, Value
-from fusewright.capture.values.objects import ObjectValue
+from fusewright.capture.values.objects import ObjectValue, overrides_items
 
 
 def sequence_base(cls: type) -> type[Any]:
@@ -49,7 +49,8 @@ class SequenceValue(ObjectValue):
         """The item at a position from 0 to size - 1."""
         found = self._items[index]
         if found is None:
-            source = ItemSource(self.required_source(interpreter), index)
+            overridden = overrides_items(self.cls, sequence_base(self.cls))
+            source = ItemSource(self.required_source(interpreter), index, overridden)
             found = self._items[index] = interpreter.wrap(self._original(index), source)
         return found
 
@@ -95,7 +96,7 @@ class ListValue(SequenceValue):
             self.changed = True
         self._items.append(item)
 
-    def to_python(self) -> list[Any]:
+    def to_python(self) -> Any:
         return [item.to_python() for item in self.read_items()]
 
     def key(self) -> Hashable:
@@ -125,6 +126,9 @@ class DequeValue(ListValue):
 
     def key(self) -> Hashable:
         raise TypeError(f"unhashable type: '{self.cls.__module__}.{self.cls.__qualname__}'")
+
+    def to_python(self) -> Any:
+        return collections.deque([item.to_python() for item in self.read_items()], self.maximum)
 
     def slot(self, interpreter: Interpreter, name: str) -> Value:
         if name == "maxlen":
