@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fusewright.capture.bytecode import ExceptionRegion, Instruction, disassemble
-from fusewright.capture.bytecode.effects import consumed, produced, skipped_by_jump
+from fusewright.capture.bytecode.effects import MOVABLE, consumed, produced, skipped_by_jump
 from fusewright.capture.bytecode.stack import ENDS
 from fusewright.capture.bytecode.versions import VERSION
 from fusewright.capture.interpreter.frame import NULL, Frame, SavedException, SavedOffset
@@ -43,21 +43,6 @@ FRAME_READERS: Final = frozenset(
     {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "breakpoint"}
 )
 """Names of functions that look at the variables of the frame that calls them."""
-
-UNBREAKABLE: Final = frozenset(
-    {
-        "DELETE_DEREF",
-        "LOAD_CLASSDEREF",
-        "LOAD_DEREF",
-        "LOAD_FROM_DICT_OR_DEREF",
-        "MAKE_CELL",
-        "RETURN_GENERATOR",
-        "SEND",
-        "STORE_DEREF",
-        "YIELD_VALUE",
-    }
-)
-"""Instructions that cannot be executed outside the function that they were written in."""
 
 _WITHOUT_NULL: Final = {
     "LOAD_METHOD": "LOAD_ATTR",
@@ -100,7 +85,7 @@ def interruption(frame: Frame, resumes: ResumeTable) -> Interruption | None:
     """
     original, position = resumes.locate(frame.code, frame.position)
     instruction = disassemble(frame.code).instructions[frame.position]
-    if instruction.name in UNBREAKABLE or position < 0:
+    if instruction.name not in MOVABLE or position < 0:
         return None
     if frame.handled is not None and instruction.region is None:
         return None  # nobody would put back the exception handled before, were another raised

@@ -56,21 +56,6 @@ def unknown_instructions() -> list[str]:
     return sorted(plain - OPCODES.keys() - REFUSED.keys() - VERSION.local_pairs.keys())
 
 
-MAY_BREAK = frozenset(
-    """
-    BEFORE_WITH BINARY_OP BINARY_SLICE BINARY_SUBSCR BUILD_MAP BUILD_SET CALL CALL_FUNCTION_EX
-    CALL_KW COMPARE_OP COMPARE_OP_TO_BOOL CONTAINS_OP CONVERT_VALUE DELETE_ATTR DELETE_SUBSCR
-    DICT_MERGE DICT_UPDATE FORMAT_SIMPLE FORMAT_VALUE FORMAT_WITH_SPEC FOR_ITER GET_ITER
-    IMPORT_FROM IMPORT_NAME LIST_EXTEND LOAD_ATTR LOAD_GLOBAL LOAD_GLOBAL_NULL LOAD_METHOD
-    LOAD_SUPER_ATTR LOAD_SUPER_METHOD LOAD_ZERO_SUPER_ATTR LOAD_ZERO_SUPER_METHOD MAP_ADD
-    MATCH_CLASS MATCH_KEYS POP_JUMP_IF_FALSE POP_JUMP_IF_TRUE RAISE_VARARGS SET_ADD SET_UPDATE
-    STORE_ATTR STORE_SLICE STORE_SUBSCR TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNPACK_EX
-    UNPACK_SEQUENCE WITH_EXCEPT_START JUMP_IF_TRUE_OR_POP JUMP_IF_FALSE_OR_POP
-    """.split()  # noqa: SIM905 (a list would fill a page)
-)
-"""Instructions that look at objects, so that what they do may be unknown to capture."""
-
-
 STEPS = (2, 7)
 """How many instructions to interpret between two breaks, in tests."""
 
@@ -79,6 +64,7 @@ NOT_BROKEN = {
     "wide_jumps": "likewise",
     "many_constants_and_names": "likewise",
     "many_handlers": "likewise",
+    "delete_empty_cell": "as in the next one",
     "empty_cell_of_this_function": "a resume function takes the cells of its original as free "
     "variables, so that an empty one raises NameError and not UnboundLocalError",
 }
@@ -121,10 +107,11 @@ def broken(function: Callable[[], Any], step: int) -> tuple[tuple[str, Any], int
 def breaking_machine(whole: type, step: int) -> type:
     """A machine whose outermost frame cannot go on after `step` instructions."""
     from fusewright.capture import reasons
+    from fusewright.capture.bytecode.effects import MOVABLE
     from fusewright.capture.interpreter.frame import Stopped
     from fusewright.capture.interpreter.instructions import OPCODES
 
-    breaking = {OPCODES[name] for name in MAY_BREAK if name in OPCODES}
+    breaking = {OPCODES[name] for name in MOVABLE if name in OPCODES}
 
     class BreakingMachine(whole):
         def run(self, frame: Any) -> Any:
