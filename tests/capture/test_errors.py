@@ -176,3 +176,13 @@ assert not heavy, heavy
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+
+def test_a_caught_exception_has_a_traceback() -> None:
+    def f(x):
+        try:
+            x.view(7)
+        except RuntimeError as error:
+            return x + (1 if error.__traceback__ is None else 2)
+
+    assert torch.equal(api.compile(f, backend="eager", fullgraph=True)(X), X + 2)

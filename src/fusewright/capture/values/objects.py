@@ -402,7 +402,10 @@ class ExceptionValue(ObjectValue):
 
     def follow(self, handled: Value | None) -> None:
         """Be raised while another exception is being handled."""
-        if handled is not None and handled is not self and self.object is MISSING:
+        if self.object is not MISSING:
+            return
+        self.known["__traceback__"] = TracebackValue()
+        if handled is not None and handled is not self:
             self.known["__context__"] = handled
 
     def describe(self) -> str:
