@@ -302,6 +302,9 @@ class Compiler:
             if self.settings.refuses:
                 raise error from error.__cause__
             self._run_eagerly(about, error.what, error.location)
+        else:
+            what = "the program raises an exception, from its own lines"
+            self.events.add(RanEagerly(**about.fields, what=what, location=None))
         function = _function(frame)
         kept = build_guards(guards, frame.code)
         return Entry(self._kept(function, frame), kept.program, kept, True)
