@@ -16,6 +16,8 @@
 #include <string.h>
 #include <structmember.h>
 
+#include "interpreter_frame.h"
+
 /* A journal costs about as much to write as this many full checks save. */
 #define WRITE_COST 8
 
@@ -91,12 +93,15 @@ static bool needs_class(GuardJournal *journal, Reached *of)
     return of->known >= SAME_CLASS;
 }
 
-/* Where a dictionary keeps its version. From 3.12 on that is deprecated, and attributes may be
-   stored without changing it: NULL. */
+/* Where a dictionary keeps its version, which is no part of the interface from 3.12 on. From 3.13
+   on attributes may be stored without changing it: NULL. */
 static const void *version_address(PyObject *dictionary)
 {
-#if PY_VERSION_HEX < 0x030C0000
+#if PY_VERSION_HEX < 0x030D0000
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
     return &((PyDictObject *)dictionary)->ma_version_tag;
+#pragma GCC diagnostic pop
 #else
     (void)dictionary;
     return NULL;
@@ -171,7 +176,7 @@ static Known reads_item(GuardJournal *journal, Reached *of, Py_ssize_t index)
 
 static Known reads_instance(GuardJournal *journal, Reached *of)
 {
-    PyObject **dictionary = needs_class(journal, of) ? _PyObject_GetDictPtr(of->object) : NULL;
+    PyObject **dictionary = needs_class(journal, of) ? instance_dict_address(of->object) : NULL;
     if (dictionary == NULL || *dictionary == NULL) {
         return NOTHING;
     }
@@ -308,7 +313,7 @@ static bool follow_test(GuardJournal *journal, GuardTest *test, Reached *of)
 /* Whether an argument is likely to be the same object in the next call. */
 static bool is_lasting(PyObject *object)
 {
-    return !tensor_access_is_tensor(object) && _PyObject_GetDictPtr(object) != NULL;
+    return !tensor_access_is_tensor(object) && instance_dict_address(object) != NULL;
 }
 
 /* Reach the object of a root; leaves it NULL when it has to be tested each time. */

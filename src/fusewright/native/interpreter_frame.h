@@ -20,6 +20,19 @@
 
 typedef struct _PyInterpreterFrame InterpreterFrame;
 
+/* Where an object keeps the pointer to its `__dict__`, which must have been asked for before: until
+   then 3.12 may keep its attributes there. NULL where there is none, or (3.13) not to be relied on:
+   the dictionary and the object may share their values. */
+static inline PyObject **instance_dict_address(PyObject *object)
+{
+#if 0x030C0000 <= PY_VERSION_HEX && PY_VERSION_HEX < 0x030D0000
+    if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_MANAGED_DICT)) {
+        return (PyObject **)object - 3; /* in front of the object and of the collector's header */
+    }
+#endif
+    return _PyObject_GetDictPtr(object);
+}
+
 static inline PyCodeObject *frame_code(InterpreterFrame *frame)
 {
 #if PY_VERSION_HEX >= 0x030D0000
