@@ -35,6 +35,7 @@ from fusewright.capture.rebuild import (
     first_unmakeable,
     pending_writes,
     reachable_tensors,
+    written_values,
 )
 from fusewright.capture.resume import ResumeTable
 from fusewright.capture.sources import CellSource, LocalSource
@@ -231,7 +232,7 @@ def _last_makeable(machine: Machine, frame: Frame, resumes: ResumeTable, end: in
             machine.handled = frame.handled
         found = interruption(frame, resumes)
         if found is not None:
-            needed = [*found.live_values, *_written_values(pending_writes(machine))]
+            needed = [*found.live_values, *written_values(pending_writes(machine))]
             if first_unmakeable(needed) is None:
                 last = stop
     return last
@@ -259,7 +260,7 @@ def _run(
         kept = found.live_values
         result = GraphBreak(error=error, interruption=found)
     writes = pending_writes(machine)
-    needed = [*kept, *_written_values(writes)]
+    needed = [*kept, *written_values(writes)]
     missing = first_unmakeable(needed)
     if missing is not None and isinstance(result, GraphBreak):
         raise _TooLate(None)
@@ -369,14 +370,6 @@ def _keywords_name(code: types.CodeType) -> str:
     """The name of the parameter `**kwargs`."""
     index = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x4)
     return code.co_varnames[index]
-
-
-def _written_values(writes: Sequence[Write]) -> Iterator[Value]:
-    for write in writes:
-        if isinstance(write.value, Value):
-            yield write.value
-        elif write.value is None and isinstance(write.owner, Value):
-            yield from write.owner.parts()
 
 
 def _finish_graph(machine: Machine, outputs: Sequence[TensorValue]) -> fx.GraphModule:

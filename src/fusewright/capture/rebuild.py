@@ -163,7 +163,7 @@ def _reachable(roots: Iterable[Value]) -> Iterator[Value]:
             pending.extend(reversed(value.parts()))
 
 
-def _written(writes: Sequence[Write]) -> Iterator[Value]:
+def written_values(writes: Sequence[Write]) -> Iterator[Value]:
     """The values that are written, and those that make up the new content of containers."""
     for write in writes:
         if isinstance(write.value, Value):
@@ -211,7 +211,7 @@ class FunctionWriter:
         if effects.compiled is not None:
             self._call_graph(effects.compiled, effects.outputs)
         changed = [write.owner for write in effects.writes if isinstance(write.owner, Value)]
-        for value in _reachable([*kept, *changed, *_written(effects.writes)]):
+        for value in _reachable([*kept, *changed, *written_values(effects.writes)]):
             if value.source is not None:
                 self.value(value)
                 self.code.pop()
