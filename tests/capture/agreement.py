@@ -22,7 +22,8 @@ def assert_same(
     strides included.
     """
     seen = {} if seen is None else seen
-    if isinstance(expected, list | dict | collections.deque) or hasattr(expected, "__dict__"):
+    has_parts = hasattr(expected, "__dict__") or hasattr(type(expected), "__slots__")
+    if isinstance(expected, list | dict | collections.deque) or has_parts:
         if id(expected) in seen:
             assert seen[id(expected)] == id(found), f"{path}: aliasing differs"
             return
@@ -44,6 +45,14 @@ def assert_same(
         _assert_same_attributes(found, expected, path, seen)
     elif hasattr(expected, "__dict__") and not callable(expected):
         _assert_same_attributes(found, expected, path, seen)
+    elif slots := [
+        slot for cls in type(expected).__mro__ for slot in vars(cls).get("__slots__", ())
+    ]:
+        for slot in slots:
+            assert hasattr(found, slot) == hasattr(expected, slot), f"{path}.{slot}"
+            if hasattr(expected, slot):
+                one, other = getattr(found, slot), getattr(expected, slot)
+                assert_same(one, other, f"{path}.{slot}", seen)
     elif not callable(expected):
         assert found == expected or (found != found and expected != expected), (
             f"{path}: {found} {expected}"

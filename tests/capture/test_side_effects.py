@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import sys
+import types
 from typing import Any
 
 import pytest
@@ -244,3 +247,287 @@ def test_effects_are_not_made_when_capture_fails() -> None:
     with pytest.raises(Unsupported):
         api.compile(f, backend="eager", fullgraph=True)(point, X)
     assert point.x == 0
+
+
+# -- aliasing, order, and every place that can hold a change ---------------------------------------
+
+
+class Holder:
+    count = 0
+    shared: list[Any] = []  # noqa: RUF012
+    label = "label"
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+    @classmethod
+    def bump(cls) -> int:
+        cls.count += 1
+        return cls.count
+
+
+class Slots:
+    __slots__ = ("left", "right")
+
+
+class Pushed(list):  # type: ignore[type-arg]
+    pass
+
+
+def remember(item, seen=[]):  # noqa: B006
+    seen.append(item)
+    return len(seen)
+
+
+def remember_by_name(item, *, table={}):  # noqa: B006
+    table[item] = len(table)
+    return dict(table)
+
+
+def make_pair():
+    total = []
+    count = 0
+
+    def add(item):
+        nonlocal count
+        count += 1
+        total.append(item)
+        return count
+
+    def read():
+        return count, list(total)
+
+    return add, read
+
+
+def both(function: Any, make: Any, calls: int = 3) -> None:
+    """Call a function and its compiled twin several times, each on a state of its own."""
+    compiled = api.compile(function, backend="eager", fullgraph=True)
+    mine, theirs = make(), make()
+    for _ in range(calls):
+        assert_same(compiled(X, *mine), function(X, *theirs))
+        assert_same(mine, theirs, "state")
+
+
+def one_list_in_two_attributes(x, h):
+    h.a.append(x.shape[0])
+    h.b.append("b")
+    h.c = [h.a, h.b]
+    return h.a is h.b, len(h.a)
+
+
+def make_one_list_in_two_attributes():
+    items = [0]
+    return (Holder(a=items, b=items, outer={"k": items}),)
+
+
+def a_list_in_itself(x, items):
+    items.append(items)
+    items[0].append(len(items))
+    return items is items[-1]
+
+
+def a_cycle_of_objects(x, h):
+    h.next = Holder(back=h, x=x)
+    h.next.back.name = "h"
+    return h.next.x + 1
+
+
+def order_of_keys(x, d):
+    d.pop("a", None)
+    d["z"] = d.pop("b", 1)
+    d["a"] = 9
+    d.setdefault("b", []).append(2)
+    return list(d)
+
+
+def nested_containers(x, d):
+    d["a"][1]["b"].append(d["a"])
+    d["a"][1]["n"] = {"x": [1]}
+    d["a"][1]["n"]["x"][0] += 1
+    return len(d["a"])
+
+
+def slots_written(x, s):
+    s.left = getattr(s, "left", 0) + 1
+    s.right = [s]
+    return s.left
+
+
+def container_of_each_kind(x, q, o, d, s, r):
+    q.append(1)
+    q.rotate(1)
+    o.move_to_end("a")
+    d["new"].append(5)
+    s ^= {1, 7}
+    s.add("k")
+    r.push = 3
+    r.append(r.push)
+    return list(q), list(o), len(d), 7 in s
+
+
+def closures_that_share_cells(x, add, read):
+    first = add(x.shape[0])
+    second = add("b")
+    return first, second, read()
+
+
+def attributes_of_functions(x, h):
+    remember.calls = getattr(remember, "calls", 0) + 1
+    return remember.calls >= 1
+
+
+SIDE_EFFECTS = [
+    (one_list_in_two_attributes, make_one_list_in_two_attributes),
+    (a_list_in_itself, lambda: ([[]],)),
+    (a_cycle_of_objects, lambda: (Holder(),)),
+    (order_of_keys, lambda: ({"a": 1, "b": 2, "c": 3},)),
+    (nested_containers, lambda: ({"a": [0, {"b": []}]},)),
+    (slots_written, lambda: (Slots(),)),
+    (
+        container_of_each_kind,
+        lambda: (
+            collections.deque([5, 6], 3),
+            collections.OrderedDict(a=1, b=2),
+            collections.defaultdict(list, a=[1]),
+            {1, 2},
+            Pushed(),
+        ),
+    ),
+    (closures_that_share_cells, make_pair),
+    (attributes_of_functions, lambda: (None,)),
+]
+
+
+@pytest.mark.parametrize(("function", "make"), SIDE_EFFECTS, ids=lambda p: p.__name__)
+def test_state_over_calls(function: Any, make: Any) -> None:
+    both(function, make)
+
+
+def test_class_attributes() -> None:
+    def f(x, cls):
+        cls.count += 1
+        cls.shared.append(cls.count)
+        setattr(cls, "label", "changed")
+        cls.made = x.shape[0]
+        found = cls.bump(), cls().count, cls().label, cls.made, hasattr(cls, "gone")
+        cls.gone = 1
+        del cls.gone
+        return x * cls.count, found
+
+    results = []
+    for compile_it in (False, True):
+        made = type("Made", (Holder,), {"shared": [], "count": 0})
+        call = api.compile(f, backend="eager", fullgraph=True) if compile_it else f
+        results.append([call(X, made) for _ in range(3)] + [dict(made.__dict__)["count"]])
+        results[-1].append((made.shared, made.label, made.made, "gone" in made.__dict__))
+    assert_same(results[1], results[0])
+    assert Holder.count == 0 and Holder.shared == []
+
+
+def test_an_attribute_set_on_a_class_is_seen_by_its_subclasses() -> None:
+    def f(x, base, derived):
+        base.late = lambda self: self.count + 1
+        return x + derived().late(), derived.late is base.late
+
+    base = type("Base", (), {"count": 1})
+    derived = type("Derived", (base,), {})
+    assert_same(api.compile(f, backend="eager", fullgraph=True)(X, base, derived)[0], X + 2)
+    assert derived().late() == 2
+
+
+def test_mutated_defaults() -> None:
+    def f(x):
+        return remember(x.shape[0]), remember_by_name("k"), remember_by_name(x.shape[0])
+
+    compiled = api.compile(f, backend="eager", fullgraph=True)
+    before = remember("start")
+    found = [compiled(X)[0] for _ in range(3)]
+    assert found == [before + 1, before + 2, before + 3]
+    assert remember_by_name("k") == {"k": 0, 3: 1} or len(remember_by_name("k")) == 2
+
+
+def test_variables_of_another_module() -> None:
+    other = types.ModuleType("a_module_of_this_test")
+    exec("N = 1\ndef bump():\n    global N\n    N += 1\n    return N\n", other.__dict__)
+    sys.modules[other.__name__] = other
+
+    def f(x):
+        import a_module_of_this_test as module
+
+        module.M = module.bump() + module.N
+        return x * module.N, module.M
+
+    try:
+        compiled = api.compile(f, backend="eager", fullgraph=True)
+        for n in (2, 3, 4):
+            assert_same(compiled(X), (X * n, 2 * n))
+            assert (other.N, other.M) == (n, 2 * n)
+    finally:
+        del sys.modules[other.__name__]
+
+
+def test_effects_before_an_exception_leaves_the_frame() -> None:
+    log: list[Any] = []
+
+    def f(x, h):
+        log.append("before")
+        h.value = 1
+        y = x + 1
+        raise ValueError("out") if h.fail else KeyError("other")
+
+    compiled = api.compile(f, backend="eager", fullgraph=True)
+    holder = Holder(fail=True)
+    for count in (1, 2):
+        with pytest.raises(ValueError, match="out"):
+            compiled(X, holder)
+        assert len(log) == count and holder.value == 1
+    holder.fail = False
+    with pytest.raises(KeyError):
+        compiled(X, holder)
+    assert len(log) == 3
+
+
+def test_a_global_made_and_deleted() -> None:
+    def f(x):
+        global MADE_AND_DELETED
+        MADE_AND_DELETED = x
+        y = MADE_AND_DELETED + 1
+        del MADE_AND_DELETED
+        return y, "MADE_AND_DELETED" in globals()
+
+    check(f, X)
+
+
+def test_an_effect_through_a_property_is_made_once() -> None:
+    class Counted:
+        sets = 0
+
+        @property
+        def value(self):
+            return self._value
+
+        @value.setter
+        def value(self, new):
+            self.sets += 1
+            self._value = new
+
+    def f(x, c):
+        c.value = x + 1
+        c.value = c.value * 2
+        return c.sets
+
+    both(f, lambda: (Counted(),))
+
+
+def test_writes_that_hide_one_another() -> None:
+    def f(x, h):
+        h.a = [1]
+        kept = h.a
+        h.a = [2]
+        kept.append(x.shape[0])
+        h.b = kept
+        h.a = h.b
+        return h.a is kept
+
+    both(f, lambda: (Holder(a=None),))

@@ -35,6 +35,7 @@ from fusewright.capture.interpreter.attributes import find_class_attribute
 from fusewright.capture.interpreter.machine import Machine
 from fusewright.capture.sources import InstanceSource, Source
 from fusewright.capture.values.base import MISSING, NotConstant, Value
+from fusewright.capture.values.classes import ClassNamespace
 from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
 from fusewright.capture.values.mappings import DictValue, keys_in_order
@@ -80,7 +81,7 @@ def pending_writes(machine: Machine) -> list[Write]:
     writes: list[Write] = []
     for owner in machine.mutated.values():
         match owner:
-            case Namespace():
+            case Namespace() | ClassNamespace():
                 writes += [Write(owner, name, value) for name, value in owner.changes().items()]
             case CellValue():
                 writes.append(Write(owner, None, owner.contents))
@@ -398,6 +399,8 @@ class FunctionWriter:
         match write:
             case Write(owner=Namespace() as namespace, name=str(name), value=value):
                 self._write_global(namespace, name, value)
+            case Write(owner=ClassNamespace(cls=cls), name=str(name), value=value):
+                self._write_class(cls, name, value)
             case Write(owner=CellValue() as cell, value=value):
                 self._set_cell(cell, value)
             case Write(owner=ObjectValue() as owner, name=str(name), value=value):
@@ -414,6 +417,14 @@ class FunctionWriter:
                 members = list(owner.members.values())
                 self.call(replace_set, [owner, lambda: self.build("list", members)])
                 self.code.pop()
+
+    def _write_class(self, cls: type, name: str, value: Any) -> None:
+        place = [lambda: self.constant(cls), lambda: self.constant(name)]
+        if value is MISSING:
+            self.call(type.__delattr__, place)
+        else:
+            self.call(type.__setattr__, [*place, value])
+        self.code.pop()
 
     def _write_global(self, namespace: Namespace, name: str, value: Any) -> None:
         if value is MISSING:  # perhaps of a variable that the program itself has made

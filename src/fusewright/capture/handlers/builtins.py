@@ -6,9 +6,11 @@ import builtins
 import inspect
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 from fusewright.capture import reasons
+from fusewright.capture.guards import GuardKind
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, POLYFILLS, PURE, handles
 from fusewright.capture.interpreter.stand_ins import raise_as, raise_real, run_for_real
 from fusewright.capture.sources import ConstantSource
@@ -23,7 +25,7 @@ from fusewright.capture.values.objects import (
     ObjectValue,
     PrimitiveValue,
 )
-from fusewright.capture.values.sequences import SliceValue
+from fusewright.capture.values.sequences import SliceValue, TupleValue
 from fusewright.capture.values.tensors import TensorMethodValue, TensorValue
 
 PURE.update({
@@ -79,6 +81,13 @@ def object_set_attribute(interpreter: Interpreter, owner: Value, name: Value, va
         return DECLINED
     owner.generic_set(interpreter, name.constant(), value)
     return None
+
+
+@handles(type.__setattr__)
+def class_set_attribute(
+    interpreter: Interpreter, owner: ClassValue, name: Value, value: Value
+) -> None:
+    owner.generic_set(interpreter, name.constant(), value)
 
 
 @handles(object.__delattr__)
@@ -160,36 +169,61 @@ def construct(interpreter: Interpreter, cls: Value, *arguments: Value, **keyword
 
 
 def _classes(interpreter: Interpreter, value: Value) -> Any:
-    try:
-        return value.to_python()
-    except NotConstant:
-        raise_as(interpreter, isinstance, ConstantValue(None), value)
+    """What stands as the second argument of `isinstance`: classes, tuples of them, unions, and
+    generic types, which are guarded to be these very objects. Raises NotConstant.
+    """
+    if isinstance(value, TupleValue):
+        return tuple(_classes(interpreter, item) for item in value.items(interpreter))
+    real = value.real()
+    if real is MISSING:
+        raise NotConstant(value)
+    if isinstance(value, ObjectValue) and value.source is not None:
+        interpreter.guard(GuardKind.IDENTITY, value.source, real)
+    return real
+
+
+@handles(type.__instancecheck__)
+def is_plain_instance(interpreter: Interpreter, cls: Value, value: Value) -> Value:
+    return boolean(issubclass(value.python_type(), cls.constant()))
 
 
 @handles(isinstance)
 def is_instance(interpreter: Interpreter, value: Value, classes: Value) -> Value:
-    interpreter.read_all([classes])
-    wanted = _classes(interpreter, classes)
-    cls = value.python_type()
+    try:
+        wanted = _classes(interpreter, classes)
+        return boolean(any(_is_one(interpreter, value, each) for each in _flat(wanted)))
+    except (TypeError, NotConstant):
+        raise_as(interpreter, isinstance, ConstantValue(None), classes)
+
+
+def _flat(classes: Any) -> Iterator[Any]:
+    if isinstance(classes, tuple):
+        for each in classes:
+            yield from _flat(each)
+    else:
+        yield classes
+
+
+def _is_one(interpreter: Interpreter, value: Value, wanted: Any) -> bool:
+    check = getattr(type(wanted), "__instancecheck__", None)
+    by_user = isinstance(check, types.FunctionType) and isinstance(wanted, type)
+    if by_user and check.__module__.partition(".")[0] not in ("abc", "typing", "enum", "torch"):
+        answer = interpreter.call_special(interpreter.new(wanted), "__instancecheck__", [value])
+        return interpreter.truth(answer)
+    if isinstance(value, ConstantValue):
+        return isinstance(value.value, wanted)
     if isinstance(value, TensorValue):
         fake = value.fake  # of which the dtype decides, for `torch.FloatTensor`
-        return boolean(isinstance(fake if value.object is MISSING else value.object, wanted))
-    try:
-        if isinstance(value, ConstantValue):
-            return boolean(isinstance(value.value, wanted))
-        return boolean(issubclass(cls, wanted))
-    except TypeError:
-        raise_as(interpreter, isinstance, ConstantValue(None), classes)
+        return isinstance(fake if value.object is MISSING else value.object, wanted)
+    return issubclass(value.python_type(), wanted)
 
 
 @handles(issubclass)
 def is_subclass(interpreter: Interpreter, cls: Value, classes: Value) -> Value:
-    interpreter.read_all([classes])
-    wanted = _classes(interpreter, classes)
     try:
-        return boolean(issubclass(cls.constant(), wanted))
+        return boolean(issubclass(cls.constant(), _classes(interpreter, classes)))
     except (TypeError, NotConstant):
-        interpreter.raise_error(TypeError, "issubclass() arg 1 must be a class")
+        raise_as(interpreter, issubclass, cls, classes)
 
 
 @handles(super)

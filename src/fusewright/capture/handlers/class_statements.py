@@ -21,10 +21,9 @@ from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, PURE, handles
 from fusewright.capture.interpreter.stand_ins import raise_real
 from fusewright.capture.sources import ConstantSource
-from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value
+from fusewright.capture.values.base import Interpreter, NotConstant, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.functions import CellValue, FunctionValue
-from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 
 METACLASSES: Final = (type, abc.ABCMeta, enum.EnumMeta)
 """Metaclasses that run no code of the user's when they make a class."""
@@ -67,7 +66,7 @@ def _make_class(
     try:
         real_bases = tuple(base.constant() for base in bases)
         named = {key: value.constant() for key, value in keywords.items()}
-        content = {key: real_object(interpreter, value) for key, value in namespace.items()}
+        content = {key: interpreter.real_object(value) for key, value in namespace.items()}
     except NotConstant as error:
         what = error.args[0].describe()
         raise interpreter.unsupported(reasons.CLASS_MADE, name=name.constant(), what=what) from None
@@ -100,44 +99,14 @@ def _fill(content: dict[str, Any], space: dict[str, Any]) -> None:
         space[name] = item
 
 
-def real_object(interpreter: Interpreter, value: Value) -> Any:
-    """A real object for something in a class's namespace. Raises NotConstant."""
-    match value:
-        case FunctionValue() if value.object is MISSING:
-            return _real_function(interpreter, value)
-        case DictValue() | InstanceDictValue():
-            entries = interpreter.mapping_entries(value)
-            return {real_object(interpreter, k): real_object(interpreter, v) for k, v in entries}
-    known = value.real()
-    if known is not MISSING:
-        return known
-    return value.to_python()
-
-
-def _real_function(interpreter: Interpreter, value: FunctionValue) -> types.FunctionType:
-    """A function that stands for one made while tracing, and never runs."""
-    cells = tuple(types.CellType() for _ in value.cells)
-    defaults = tuple([None] * len(value.defaults)) or None
-    function = types.FunctionType(
-        value.code, value.namespace.dictionary, value.code.co_name, defaults, cells
-    )
-    for name in value.written:
-        try:
-            setattr(function, name, real_object(interpreter, value.known[name]))
-        except NotConstant:
-            continue  # nothing that makes a class looks at a function's own attributes
-    interpreter.note_made(function, value)
-    return function
-
-
 # -- descriptors ----------------------------------------------------------------------------------
 
 
 def _descriptor(cls: type) -> Any:
     def make(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
         try:
-            known = [real_object(interpreter, argument) for argument in arguments]
-            named = {name: real_object(interpreter, item) for name, item in keywords.items()}
+            known = [interpreter.real_object(argument) for argument in arguments]
+            named = {name: interpreter.real_object(item) for name, item in keywords.items()}
         except NotConstant:
             return DECLINED
         made = cls(*known, **named)
@@ -153,7 +122,7 @@ for _class in (property, classmethod, staticmethod, functools.cached_property):
 
 def _property_change(name: str) -> Any:
     def change(interpreter: Interpreter, old: Value, function: Value) -> Value:
-        made = getattr(old.real(), name)(real_object(interpreter, function))
+        made = getattr(old.real(), name)(interpreter.real_object(function))
         interpreter.note_made(made)
         return interpreter.wrap(made, ConstantSource(made))
 

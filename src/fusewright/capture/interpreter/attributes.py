@@ -5,15 +5,23 @@ instance gives.
 from __future__ import annotations
 
 import types
+from dataclasses import dataclass
 from typing import Any
 
 from fusewright.capture.interpreter.state import MachineState
 from fusewright.capture.sources import AttributeSource, ConstantSource, Source, TypeAttributeSource
 from fusewright.capture.values.base import MISSING, Value
 from fusewright.capture.values.classes import ClassValue
-from fusewright.capture.values.functions import BuiltinValue, MethodValue
+from fusewright.capture.values.functions import BuiltinValue, FunctionValue, MethodValue
 from fusewright.capture.values.mappings import InstanceDictValue
 from fusewright.capture.values.objects import IMMUTABLE_TYPE, ObjectValue
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenAttribute:
+    """What the traced program set on a class that exists."""
+
+    value: Value
 
 
 def find_class_attribute(cls: type, name: str) -> Any:
@@ -38,6 +46,8 @@ def bind(
 ) -> Value:
     """What reading a class attribute gives, through `instance` or through the class (None)."""
     match raw:
+        case WrittenAttribute(value=value):
+            return _bind_written(machine, value, instance, cls)
         case types.FunctionType():
             function = _wrap(machine, raw, source)
             return function if instance is None else MethodValue(function, instance)
@@ -70,6 +80,19 @@ def bind(
     return machine.call_special(
         descriptor, "__get__", [instance, ClassValue(cls, ConstantSource(cls))]
     )
+
+
+def _bind_written(machine: MachineState, value: Value, instance: Value | None, cls: type) -> Value:
+    if isinstance(value, FunctionValue):
+        return value if instance is None else MethodValue(value, instance)
+    getter = find_class_attribute(value.python_type(), "__get__")
+    if getter is MISSING:
+        return value
+    if value.real() is not MISSING:
+        return bind(machine, value.real(), value.source, instance, cls)
+    owner = ClassValue(cls, ConstantSource(cls))
+    none = machine.new(None)
+    return machine.call_special(value, "__get__", [none if instance is None else instance, owner])
 
 
 def _bind_to_class(machine: MachineState, raw: Any, source: Source | None, cls: type) -> Value:

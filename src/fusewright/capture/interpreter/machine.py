@@ -36,6 +36,7 @@ from fusewright.capture.interpreter.attributes import (
     class_attribute_source,
     find_class_attribute,
 )
+from fusewright.capture.interpreter.class_lookup import ClassLookup
 from fusewright.capture.interpreter.frame import Frame, Program, load_program
 from fusewright.capture.interpreter.instructions import OPCODES, unknown_opcode
 from fusewright.capture.interpreter.wrapping import IDENTITY_TYPES, new_value, wrap_object
@@ -49,7 +50,7 @@ from fusewright.capture.sources import (
     Source,
 )
 from fusewright.capture.values.base import MISSING, NotConstant, TracedError, Value
-from fusewright.capture.values.classes import ClassValue
+from fusewright.capture.values.classes import ClassNamespace, ClassValue
 from fusewright.capture.values.constant import (
     CONSTANT_TYPES,
     NONE,
@@ -115,12 +116,9 @@ class Machine:
         self._values: dict[int, Value] = {}
         self._cells: dict[int, CellValue] = {}
         self._alive: list[Any] = []
-        self._made: dict[int, bool] = {}
-        """Classes, and functions in them, that the traced program made, by identity: whether the
-        compiled code may hold on to them."""
+        self.classes = ClassLookup(self)
         root = Namespace(root_globals, _module_of(root_globals), is_root=True)
         self._namespaces = {id(root_globals): root}
-        self._class_attributes: dict[tuple[type, str], tuple[Any, Source | None]] = {}
         self._programs: dict[int, Program] = {}
         self.tensors: dict[int, TensorValue] = {}
         """Tensors of the graph by the identity of their fakes."""
@@ -188,7 +186,7 @@ class Machine:
         raise TracedError(error)
 
     def guard(self, kind: GuardKind, source: Source | None, expected: Any = None) -> None:
-        if self._made and source is not None and self._is_of_made(source):
+        if self.classes.is_of_made(source):
             return
         if kind is GuardKind.TENSOR:
             key: tuple[GuardKind, Source | None, Any] = (kind, source, None)
@@ -196,11 +194,6 @@ class Machine:
             key = (kind, source, _guard_key(expected))
         if key not in self.guards:
             self.guards[key] = Guard(kind, source, expected, self.location())
-
-    def _is_of_made(self, source: Source) -> bool:
-        while source.base is not None:
-            source = source.base
-        return isinstance(source, ConstantSource) and id(source.value) in self._made
 
     def guard_distinct(self) -> None:
         """Guard that objects which are different now stay so, where it matters: tensors, and what
@@ -255,6 +248,7 @@ class Machine:
         for entries in (self._alive, self._constants, self.inputs, self.frames):
             entries.clear()
         self.root = None
+        self.classes.release()
 
     # -- objects and values ----------------------------------------------------------------------
 
@@ -317,11 +311,13 @@ class Machine:
         return found
 
     def record_mutation(self, value: Any) -> None:
-        existing = isinstance(value, Namespace) or value.real() is not MISSING
+        existing = isinstance(value, Namespace | ClassNamespace) or value.real() is not MISSING
         if existing:
             self.mutated.setdefault(id(value), value)
 
     def hash_key(self, value: Value) -> Hashable:
+        if isinstance(value, TupleValue):
+            self.read_all([value])
         try:
             key = value.key()
             hash(key)
@@ -334,58 +330,24 @@ class Machine:
     # -- attributes ------------------------------------------------------------------------------
 
     def class_attribute(self, cls: type, name: str) -> tuple[Any, Source | None]:
-        if self._made and id(cls) in self._made:
-            return self._made_class_attribute(cls, name)
-        key = (cls, name)
-        found = self._class_attributes.get(key)
-        if found is None:
-            raw = find_class_attribute(cls, name)
-            source = class_attribute_source(cls, name)
-            if raw is MISSING:
-                source = None
-                if not cls.__flags__ & IMMUTABLE_TYPE:
-                    self.guard(GuardKind.CLASS_ABSENT, ConstantSource(cls), name)
-            elif source is not None and not is_constant(raw):
-                self.guard(GuardKind.IDENTITY, source, raw)
-            found = self._class_attributes[key] = (raw, source)
-        return found
+        return self.classes.attribute(cls, name)
 
-    def _made_class_attribute(self, cls: type, name: str) -> tuple[Any, Source | None]:
-        """What a class made while tracing holds for a name, or a base of it that exists."""
-        for base in cls.__mro__:
-            if name in base.__dict__:
-                raw, source = base.__dict__[name], class_attribute_source(base, name)
-                if source is not None and not is_constant(raw):
-                    self.guard(GuardKind.IDENTITY, source, raw)
-                return raw, None if id(base) in self._made else source
-            if id(base) not in self._made and not base.__flags__ & IMMUTABLE_TYPE:
-                self.guard(GuardKind.ABSENT, ConstantSource(base), name)
-        return MISSING, None
+    def attribute_after(self, cls: type, after: type, name: str) -> tuple[Any, Source | None]:
+        return self.classes.attribute_after(cls, after, name)
+
+    def write_class_attribute(self, cls: type, name: str, value: Any) -> None:
+        self.classes.write(cls, name, value)
 
     def note_made(self, object: Any, value: Value | None = None, *, lasts: bool = False) -> None:
-        self._made[id(object)] = lasts
-        self._alive.append(object)
+        self.classes.note_made(object, lasts=lasts)
         if value is not None:
             self._values[id(object)] = value
 
     def is_made(self, object: Any) -> bool:
-        return not self._made.get(id(object), True)
+        return self.classes.is_made(object)
 
-    def attribute_after(self, cls: type, after: type, name: str) -> tuple[Any, Source | None]:
-        order = cls.__mro__
-        order_source = AttributeSource(ConstantSource(cls), "__mro__")
-        for index in range(order.index(after) + 1, len(order)):
-            owner = order[index]
-            if not owner.__flags__ & IMMUTABLE_TYPE:
-                self.guard(GuardKind.IDENTITY, ItemSource(order_source, index), owner)
-                if name not in owner.__dict__:
-                    self.guard(GuardKind.ABSENT, ConstantSource(owner), name)
-            if name in owner.__dict__:
-                raw, source = owner.__dict__[name], class_attribute_source(owner, name)
-                if source is not None and not is_constant(raw):
-                    self.guard(GuardKind.IDENTITY, source, raw)
-                return raw, source
-        return MISSING, None
+    def real_object(self, value: Value) -> Any:
+        return self.classes.real_object(value)
 
     def bind(self, raw: Any, source: Source | None, instance: Value | None, cls: type) -> Value:
         return bind(self, raw, source, instance, cls)

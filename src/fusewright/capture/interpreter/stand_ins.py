@@ -56,6 +56,12 @@ class StandIn:
         self.interpreter = interpreter
         self.value = value
 
+    def __getattr__(self, name: str) -> Any:
+        found = self.interpreter.attribute_or_none(self.value, name)
+        if found is None:
+            raise AttributeError(name)
+        return element(self.interpreter, found)
+
 
 # -- what stand-ins answer ------------------------------------------------------------------------
 
@@ -217,7 +223,9 @@ def _subclass(interpreter: Interpreter, value: Value, base: type) -> type:
 
 def value_of(interpreter: Interpreter, object: Any) -> Value:
     """The value of an object that C made, took out of a container or was given."""
-    known = getattr(object, "value", None)
+    if isinstance(object, StandIn):
+        return object.value
+    known = vars(type(object)).get("value")
     if isinstance(known, Value):
         return known
     convert = functools.partial(value_of, interpreter)

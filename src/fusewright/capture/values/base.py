@@ -215,6 +215,12 @@ class Interpreter(Protocol):
         `value` is what it stands for; `lasts` says that all calls may use this one.
         """
 
+    def real_object(self, value: Value) -> Any:
+        """A real object for something that a class made while tracing holds. Raises NotConstant."""
+
+    def write_class_attribute(self, cls: type, name: str, value: Any) -> None:
+        """Set an attribute of a class; MISSING deletes it."""
+
     def is_made(self, object: Any) -> bool:
         """Whether an object was made while tracing and is another in each call."""
 

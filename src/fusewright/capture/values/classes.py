@@ -78,12 +78,55 @@ class ClassValue(Value):
         return interpreter.wrap(part, source)
 
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
-        raise interpreter.unsupported(
-            reasons.UNSUPPORTED_ATTRIBUTE, name=name, object=self.describe()
-        )
+        metaclass = type(self.cls)
+        setter, source = interpreter.class_attribute(metaclass, "__setattr__")
+        if isinstance(setter, types.FunctionType):
+            bound = interpreter.bind(setter, source, self, metaclass)
+            interpreter.call(bound, [interpreter.new(name), value])
+        else:
+            self.generic_set(interpreter, name, value)
+
+    def generic_set(self, interpreter: Interpreter, name: str, value: Any) -> None:
+        """What `type.__setattr__` does, and for MISSING `type.__delattr__`."""
+        if self.cls.__flags__ & IMMUTABLE_TYPE:
+            text = f"cannot set {name!r} attribute of immutable type {self.cls.__name__!r}"
+            interpreter.raise_error(TypeError, text)
+        raw, _ = interpreter.class_attribute(type(self.cls), name)
+        if is_data_descriptor(raw):
+            raise interpreter.unsupported(
+                reasons.UNSUPPORTED_ATTRIBUTE, name=name, object=self.describe()
+            )
+        interpreter.write_class_attribute(self.cls, name, value)
+
+    def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
+        found, _ = interpreter.class_attribute(self.cls, name)
+        if found is MISSING:
+            interpreter.raise_error(
+                AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}"
+            )
+        self.generic_set(interpreter, name, MISSING)
 
     def rebuild(self, code: Rebuilder) -> None:
         code.constant(self.cls)
+
+
+class ClassNamespace:
+    """The attributes of an existing class that the traced program changed."""
+
+    __slots__ = ("cls", "known")
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+        self.known: dict[str, Any] = {}
+        """The new values; MISSING for an attribute that was deleted."""
+
+    def changes(self) -> dict[str, Any]:
+        """What to write after the graph has run."""
+        return {
+            name: value
+            for name, value in self.known.items()
+            if value is not MISSING or name in self.cls.__dict__
+        }
 
 
 class SuperValue(Value):

@@ -98,7 +98,11 @@ class Namespace:
 
     def changes(self) -> dict[str, Any]:
         """The variables to write after the graph has run; MISSING for one to delete."""
-        return {name: self.known[name] for name in self.written}
+        return {
+            name: self.known[name]
+            for name in self.written
+            if self.known[name] is not MISSING or name in self.dictionary
+        }
 
 
 def _builtins_of(dictionary: dict[str, Any]) -> dict[str, Any]:

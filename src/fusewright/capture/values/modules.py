@@ -63,7 +63,8 @@ class ModuleValue(ObjectValue):
                 return True
             interpreter.guard(GuardKind.LENGTH, InstanceSource(source, name), 0)
         for name in torch_compat.GLOBAL_HOOK_TABLES:
-            if vars(torch.nn.modules.module)[name]:
+            table = vars(torch.nn.modules.module)[name]
+            if table or getattr(interpreter.known_value(table), "changed", False):
                 return True
             interpreter.guard(GuardKind.LENGTH, GlobalSource(name, "torch.nn.modules.module"), 0)
         return False

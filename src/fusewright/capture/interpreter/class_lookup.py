@@ -1,0 +1,157 @@
+"""What classes hold, as the traced program sees it: guarded where they exist, changed where the
+program changed them, and real but unguarded where it made them.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from fusewright.capture import reasons
+from fusewright.capture.guards import GuardKind
+from fusewright.capture.interpreter.attributes import (
+    WrittenAttribute,
+    class_attribute_source,
+    find_class_attribute,
+)
+from fusewright.capture.sources import AttributeSource, ConstantSource, ItemSource, Source
+from fusewright.capture.values.base import MISSING, NotConstant, Value
+from fusewright.capture.values.classes import ClassNamespace
+from fusewright.capture.values.constant import is_constant
+from fusewright.capture.values.functions import FunctionValue
+from fusewright.capture.values.mappings import DictValue, InstanceDictValue
+from fusewright.capture.values.objects import IMMUTABLE_TYPE, is_data_descriptor
+
+if TYPE_CHECKING:
+    from fusewright.capture.interpreter.machine import Machine
+
+Found = tuple[Any, "Source | None"]
+
+
+class ClassLookup:
+    """The classes of one capture."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._found: dict[tuple[type, str], Found] = {}
+        self._made: dict[int, tuple[Any, bool]] = {}
+        """Classes, and functions in them, that the traced program made, by identity: each with
+        whether compiled code may hold on to it."""
+        self._written: dict[type, ClassNamespace] = {}
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def attribute(self, cls: type, name: str) -> Found:
+        """What the class or a base holds for a name, unbound (or MISSING), and where; guarded."""
+        if self._made or self._written:
+            return self._search(cls, cls.__mro__, name)
+        key = (cls, name)
+        found = self._found.get(key)
+        if found is None:
+            raw = find_class_attribute(cls, name)
+            source = class_attribute_source(cls, name)
+            if raw is MISSING:
+                source = None
+                if not cls.__flags__ & IMMUTABLE_TYPE:
+                    self._machine.guard(GuardKind.CLASS_ABSENT, ConstantSource(cls), name)
+            elif source is not None and not is_constant(raw):
+                self._machine.guard(GuardKind.IDENTITY, source, raw)
+            found = self._found[key] = (raw, source)
+        return found
+
+    def attribute_after(self, cls: type, after: type, name: str) -> Found:
+        """The same for the classes behind `after` in the order of `cls`, which is guarded."""
+        order = cls.__mro__
+        order_source = AttributeSource(ConstantSource(cls), "__mro__")
+        rest = order[order.index(after) + 1 :]
+        for index, owner in enumerate(rest, order.index(after) + 1):
+            if not owner.__flags__ & IMMUTABLE_TYPE:
+                self._machine.guard(GuardKind.IDENTITY, ItemSource(order_source, index), owner)
+            if name in owner.__dict__:
+                break
+        return self._search(cls, rest, name)
+
+    def _search(self, cls: type, order: tuple[type, ...], name: str) -> Found:
+        """Look class by class, so that each that exists is guarded for itself."""
+        for owner in order:
+            namespace = self._written.get(owner)
+            written = None if namespace is None else namespace.known.get(name)
+            if written is MISSING:
+                continue
+            if written is not None:
+                return WrittenAttribute(written), None
+            if name in owner.__dict__:
+                raw, source = owner.__dict__[name], class_attribute_source(owner, name)
+                if source is not None and not is_constant(raw):
+                    self._machine.guard(GuardKind.IDENTITY, source, raw)
+                return raw, None if id(owner) in self._made else source
+            if not owner.__flags__ & IMMUTABLE_TYPE:
+                self._machine.guard(GuardKind.ABSENT, ConstantSource(owner), name)
+        return MISSING, None
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def write(self, cls: type, name: str, value: Any) -> None:
+        """Set an attribute of a class; MISSING deletes it."""
+        machine = self._machine
+        if id(cls) in self._made:
+            if value is MISSING:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, self.real_object(value))
+            return
+        if value is not MISSING and is_data_descriptor(value.real()):
+            raise machine.unsupported(reasons.UNSUPPORTED_ATTRIBUTE, name=name, object=str(cls))
+        namespace = self._written.setdefault(cls, ClassNamespace(cls))
+        self._search(cls, (cls,), name)
+        namespace.known[name] = value
+        machine.record_mutation(namespace)
+
+    # -- what the program made -------------------------------------------------------------------
+
+    def note_made(self, object: Any, *, lasts: bool) -> None:
+        """No guard is to name an object that the program made."""
+        self._made[id(object)] = (object, lasts)
+
+    def is_made(self, object: Any) -> bool:
+        """Whether an object was made while tracing and is another in each call."""
+        return not self._made.get(id(object), (None, True))[1]
+
+    def is_of_made(self, source: Source | None) -> bool:
+        """Whether a source leads through an object that the program made."""
+        if not self._made or source is None:
+            return False
+        while source.base is not None:
+            source = source.base
+        return isinstance(source, ConstantSource) and id(source.value) in self._made
+
+    def real_object(self, value: Value) -> Any:
+        """A real object for something that a class made while tracing holds. Raises NotConstant."""
+        match value:
+            case FunctionValue() if value.object is MISSING:
+                return self._real_function(value)
+            case DictValue() | InstanceDictValue():
+                entries = self._machine.mapping_entries(value)
+                return {self.real_object(key): self.real_object(item) for key, item in entries}
+        known = value.real()
+        return value.to_python() if known is MISSING else known
+
+    def _real_function(self, value: FunctionValue) -> types.FunctionType:
+        """A function that stands for one made while tracing, and never runs."""
+        cells = tuple(types.CellType() for _ in value.cells)
+        defaults = (None,) * len(value.defaults) or None
+        function = types.FunctionType(
+            value.code, value.namespace.dictionary, value.code.co_name, defaults, cells
+        )
+        for name in value.written:
+            try:
+                setattr(function, name, self.real_object(value.known[name]))
+            except NotConstant:
+                continue  # nothing that makes a class looks at a function's own attributes
+        self._machine.note_made(function, value)
+        return function
+
+    def release(self) -> None:
+        """Let go of the classes."""
+        for table in (self._found, self._made, self._written):
+            table.clear()
