@@ -19,8 +19,8 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert [link for link in local if not (path.parent / link).exists()] == []
 
 
-def test_the_programs_about_using_it_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What they print stands on the page, but for the file's name, the lines, and the rest of it."""
+def test_the_page_about_using_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its programs run, and print what the page shows, up to where durations come."""
     text = (ROOT / "docs" / "using.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
     shown = re.search(r"```\n(scaled.*?)```", text, flags=re.S)
