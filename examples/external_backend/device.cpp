@@ -86,8 +86,11 @@ constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
 // What a direct memory access engine would do: move elements, whatever their strides.
 at::Tensor as_host(const at::Tensor& tensor) {
-  return at::from_blob(tensor.mutable_data_ptr(), tensor.sizes(), tensor.strides(),
-                       tensor.options().device(at::kCPU));
+  const at::Tensor host = at::from_blob(tensor.mutable_data_ptr(), tensor.sizes(), tensor.strides(),
+                                        tensor.options().device(at::kCPU));
+  host._set_conj(tensor.is_conj());
+  host._set_neg(tensor.is_neg());
+  return host;
 }
 
 int64_t memory_allocated() { return live_bytes; }

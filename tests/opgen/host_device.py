@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from fusewright.opgen.support import map_tensors, tensors_in, write_out
-from fusewright.torch_compat import written_arguments
+from fusewright.torch_compat import set_math_bits, written_arguments
 
 _EXTERNAL_DEVICE = 12
 """DLPack's number for devices from outside, which torch takes for PrivateUse1."""
@@ -44,7 +44,9 @@ def to_host(tensor: Tensor) -> Tensor:
         return empty.new_empty(0).as_strided(tensor.size(), tensor.stride())
     memory = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
     elements = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
-    return empty.set_(elements, tensor.storage_offset(), tensor.size(), tensor.stride())
+    host = empty.set_(elements, tensor.storage_offset(), tensor.size(), tensor.stride())
+    set_math_bits(host, like=tensor)
+    return host
 
 
 def empty_memory_format(size: Any, **options: Any) -> Tensor:

@@ -167,13 +167,24 @@ _CONVERTING = frozenset(
         *("_fft_c2c.out", "_fft_c2r.out", "_fft_r2c.out", "addr.out", "cat.out", "cholesky.out"),
         *("cholesky_inverse.out", "cholesky_solve.out", "floor_divide.out"),
         *("floor_divide_.Tensor", "geqrf.a", "linalg_householder_product.out"),
-        *("linalg_lstsq.out", "logsumexp.out", "max.unary_out", "min.unary_out"),
+        *(
+            "linalg_lstsq.out",
+            "linalg_pinv.atol_rtol_tensor_out",
+            "logsumexp.out",
+            "max.unary_out",
+            "min.unary_out",
+        ),
         *("std.correction_out", "var.correction_out"),
     )
 )
 """Operators that convert their result though nothing in their declaration says so."""
 
-_EXACT = frozenset(("frexp.Tensor_out", "heaviside.out", "heaviside_", "nan_to_num.out"))
+_EXACT = frozenset(
+    (
+        *("frexp.Tensor_out", "heaviside.out", "heaviside_", "isneginf.out", "isposinf.out"),
+        *("nan_to_num.out", "signbit.out"),
+    )
+)
 """Pointwise operators that do not convert."""
 
 

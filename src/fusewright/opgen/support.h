@@ -26,6 +26,15 @@
 #include <type_traits>
 #include <vector>
 
+// Up to torch 2.12, outputs could carry names of dimensions.
+#if __has_include(<ATen/core/Dimname.h>)
+#define OPGEN_NAMES , at::DimnameList names
+#define OPGEN_PASS_NAMES , names
+#else
+#define OPGEN_NAMES
+#define OPGEN_PASS_NAMES
+#endif
+
 namespace opgen {
 
 // ── Several tensors at once ───────────────────────────────────────────────────────────────────
@@ -310,7 +319,7 @@ class Checked final : public Meta {
   }
 
   void set_output_raw_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
-                              at::TensorOptions options) override {
+                              at::TensorOptions options OPGEN_NAMES) override {
     at::Tensor& output = outputs_[static_cast<size_t>(index)];
     if constexpr (writes == Writes::New) {
       output = strides.empty() ? at::empty(sizes, options) : at::empty_strided(sizes, strides, options);
@@ -325,12 +334,12 @@ class Checked final : public Meta {
       }
     }
     if constexpr (std::is_base_of_v<at::TensorIteratorBase, Meta>)
-      Meta::set_output_raw_strided(index, sizes, strides, options);
+      Meta::set_output_raw_strided(index, sizes, strides, options OPGEN_PASS_NAMES);
   }
 
   void set_output_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
-                          at::TensorOptions options) override {
-    set_output_raw_strided(index, sizes, strides, options);
+                          at::TensorOptions options OPGEN_NAMES) override {
+    set_output_raw_strided(index, sizes, strides, options OPGEN_PASS_NAMES);
     const at::Tensor& output = outputs_[static_cast<size_t>(index)];
     if (writes != Writes::New && !strides.empty() && output.strides() != strides)
       proxies_[static_cast<size_t>(index)] = at::empty_strided(sizes, strides, output.options());
