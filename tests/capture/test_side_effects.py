@@ -408,7 +408,7 @@ def test_class_attributes() -> None:
     def f(x, cls):
         cls.count += 1
         cls.shared.append(cls.count)
-        setattr(cls, "label", "changed")
+        cls.label = "changed"
         cls.made = x.shape[0]
         found = cls.bump(), cls().count, cls().label, cls.made, hasattr(cls, "gone")
         cls.gone = 1
@@ -462,7 +462,7 @@ def test_variables_of_another_module() -> None:
         compiled = api.compile(f, backend="eager", fullgraph=True)
         for n in (2, 3, 4):
             assert_same(compiled(X), (X * n, 2 * n))
-            assert (other.N, other.M) == (n, 2 * n)
+            assert other.N == n and other.M == 2 * n
     finally:
         del sys.modules[other.__name__]
 
@@ -473,7 +473,7 @@ def test_effects_before_an_exception_leaves_the_frame() -> None:
     def f(x, h):
         log.append("before")
         h.value = 1
-        y = x + 1
+        h.result = x + 1
         raise ValueError("out") if h.fail else KeyError("other")
 
     compiled = api.compile(f, backend="eager", fullgraph=True)

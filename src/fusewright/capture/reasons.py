@@ -68,12 +68,6 @@ UNKNOWN_OPCODE: Final = Reason(
     why="{why}",
     remedy="rewrite the statement, or move it outside the compiled function",
 )
-UNKNOWN_OBJECT: Final = Reason(
-    name="unknown-object",
-    what="{object} was used",
-    why="capture does not know how an object of class {cls} behaves",
-    remedy="pass what is needed of it as tensors or plain Python values",
-)
 UNSUPPORTED_ATTRIBUTE: Final = Reason(
     name="unsupported-attribute",
     what="attribute `{name}` of {object}",

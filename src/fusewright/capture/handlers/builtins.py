@@ -313,7 +313,7 @@ def init_subclass(interpreter: Interpreter, *arguments: Value, **keywords: Value
     return None
 
 
-@handles(object.__lt__, object.__le__, object.__gt__, object.__ge__)
+@handles(*(getattr(object, name) for name in ("__lt__", "__le__", "__gt__", "__ge__")))
 def object_order(interpreter: Interpreter, left: Value, right: Value) -> Value:
     return ConstantValue(NotImplemented)
 

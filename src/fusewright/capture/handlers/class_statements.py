@@ -142,7 +142,7 @@ def make_dataclass(interpreter: Interpreter, cls: Value | None = None, **options
         return DECLINED
     known = {name: option.constant() for name, option in options.items()}
     try:
-        made = dataclasses.dataclass(**known)(cls.cls)
+        made: type = dataclasses.dataclass(**known)(cls.cls)
     except Exception as error:
         raise_real(interpreter, error)
     interpreter.note_made(made)

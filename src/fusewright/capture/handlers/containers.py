@@ -49,7 +49,7 @@ _INHERITED = ("__new__", "__init__", "__init_subclass__", "__subclasshook__", "_
 _READS_THE_OBJECT = ("__getattribute__", "__sizeof__", "__reduce__", "__reduce_ex__")
 
 
-def methods_in_c(cls: type) -> list[Any]:
+def methods_in_c(cls: Any) -> list[Any]:
     """The methods that a class written in C has itself, but for those that make or reflect on an
     object.
     """
@@ -392,7 +392,7 @@ def mapping_not_equal(interpreter: Interpreter, left: Any, right: Any) -> Any:
     return equal if equal is NOT_IMPLEMENTED else boolean(not equal.constant())
 
 
-@handles(dict.__lt__, dict.__le__, dict.__gt__, dict.__ge__)
+@handles(*(getattr(dict, name) for name in ("__lt__", "__le__", "__gt__", "__ge__")))
 def mapping_order(interpreter: Interpreter, left: Any, right: Any) -> Any:
     return NOT_IMPLEMENTED
 

@@ -177,7 +177,7 @@ def make_named_tuple(interpreter: Interpreter, *arguments: Value, **keywords: Va
     named = {name: keyword.to_python() for name, keyword in keywords.items()}
     module = interpreter.frames[-1].namespace.dictionary.get("__name__")
     try:
-        cls = collections.namedtuple(*known, **{"module": module, **named})
+        cls = collections.namedtuple(*known, **{"module": module, **named})  # type: ignore[misc]
     except (TypeError, ValueError) as error:
         raise_real(interpreter, error)
     interpreter.note_made(cls, lasts=True)

@@ -16,7 +16,7 @@ import linecache
 import os
 import sys
 import types
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
@@ -33,8 +33,6 @@ from fusewright.capture.interpreter import operators, stand_ins, tensor_calls
 from fusewright.capture.interpreter.arguments import bind_arguments
 from fusewright.capture.interpreter.attributes import (
     bind,
-    class_attribute_source,
-    find_class_attribute,
 )
 from fusewright.capture.interpreter.class_lookup import ClassLookup
 from fusewright.capture.interpreter.frame import Frame, Program, load_program
@@ -42,10 +40,8 @@ from fusewright.capture.interpreter.instructions import OPCODES, unknown_opcode
 from fusewright.capture.interpreter.wrapping import IDENTITY_TYPES, new_value, wrap_object
 from fusewright.capture.reasons import Reason
 from fusewright.capture.sources import (
-    AttributeSource,
     ConstantSource,
     DictItemSource,
-    ItemSource,
     ModuleSource,
     Source,
 )
@@ -66,7 +62,7 @@ from fusewright.capture.values.functions import (
 )
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.modules import ModuleValue
-from fusewright.capture.values.objects import IMMUTABLE_TYPE, ExceptionValue, ObjectValue
+from fusewright.capture.values.objects import ExceptionValue, ObjectValue
 from fusewright.capture.values.regions import InferenceRegionValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
@@ -447,7 +443,7 @@ class Machine:
             self.raise_error(type(error), *error.args)
         return self.wrap(result, ConstantSource(result))
 
-    def _function(self, function: types.FunctionType) -> FunctionValue:
+    def _function(self, function: Callable[..., Any]) -> FunctionValue:
         found = self.wrap(function, ConstantSource(function))
         assert isinstance(found, FunctionValue)
         return found

@@ -53,7 +53,7 @@ BINARY_METHODS: Final = {
 IN_PLACE: Final = {f"i{name.strip('_')}": name for name in _NAMES}
 """The plain operator of each in-place operator."""
 
-SEQUENCES: Final = (list, tuple, str, bytes, bytearray, collections.deque)
+SEQUENCES: Final[tuple[Any, ...]] = (list, tuple, str, bytes, bytearray, collections.deque)
 """Sequences written in C: their `+` and `*` are not what numbers have."""
 
 COMPARISONS: Final = {
@@ -209,7 +209,7 @@ def _takes_operator(value: Value, other: Value, name: str) -> bool:
 
 def is_sequence(value: Value) -> bool:
     """Whether a value is a sequence written in C, its `+` and `*` not overridden."""
-    cls = value.python_type()
+    cls: Any = value.python_type()
     base = next((base for base in SEQUENCES if issubclass(cls, base)), None)
     return base is not None and cls.__add__ is base.__add__ and cls.__mul__ is base.__mul__
 

@@ -279,7 +279,7 @@ class Mirror:
             if known is value:
                 return real
         cls = value.python_type()
-        base = next(base for base in cls.__mro__ if base in CONTAINERS)
+        base: Any = next(base for base in cls.__mro__ if base in CONTAINERS)
         real_class = cls if cls in CONTAINERS else _subclass(self.interpreter, value, base)
         if isinstance(value, DequeValue):
             real = real_class(content, value.maximum)

@@ -195,15 +195,13 @@ def wrap_slice(machine: MachineState, object: slice, source: Source) -> Value:
 
 def wrap_mapping_proxy(machine: MachineState, object: Any, source: Source) -> Value:
     """A read-only view of a dict that belongs to a class or to an object computed while tracing:
-    its items now.
+    its items now. Any other is an object that may be passed on.
     """
     root = source
     while root.base is not None:
         root = root.base
     if not isinstance(root, ConstantSource):
-        raise machine.unsupported(
-            reasons.UNKNOWN_OBJECT, object="a mapping proxy", cls=type(object).__name__
-        )
+        return wrap_plain(machine, object, source)
     return new_value(machine, dict(object))
 
 

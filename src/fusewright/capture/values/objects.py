@@ -284,7 +284,7 @@ class ObjectValue(Value):
 
 def allocate_object(cls: type) -> Any:
     """A bare instance of a class, `__init__` not run: what generated code starts from."""
-    base = next(base for base in cls.__mro__ if base.__flags__ & IMMUTABLE_TYPE)
+    base: Any = next(base for base in cls.__mro__ if base.__flags__ & IMMUTABLE_TYPE)
     return base.__new__(cls)
 
 

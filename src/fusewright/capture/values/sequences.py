@@ -143,7 +143,7 @@ class DequeValue(ListValue):
 
 def make_deque(cls: type, maximum: int | None) -> Any:
     """An empty deque, past the constructor of a subclass, in generated code."""
-    result = collections.deque.__new__(cls)
+    result: collections.deque[Any] = collections.deque.__new__(cls)
     collections.deque.__init__(result, (), maximum)
     return result
 
