@@ -387,6 +387,11 @@ def jacobians(x: Any) -> Any:
     )
 
 
+@cases(X)
+def jacobian_vector_product(x: Any) -> Any:
+    return torch.func.jvp(lambda v, w: (v * w * x).sin(), (x, x + 1), (x, x))
+
+
 @cases(X, breaks="function-transform")
 def vector_jacobian_product(x: Any) -> Any:
     result, pull = torch.func.vjp(torch.sin, x)
@@ -437,6 +442,11 @@ def checkpointed_function(m: Any, x: Any) -> Any:
 @cases(X, breaks="branch-on-tensor")
 def validated_distribution(x: Any) -> Any:
     return torch.distributions.Normal(x, x.exp()).log_prob(x + 1) * 2
+
+
+@cases(lambda: (nn.Linear(4, 4), G.detach().clone().requires_grad_()), breaks="grad-required")
+def checkpointed_by_a_function_of_its_own(m: Any, x: Any) -> Any:
+    return checkpoint(m, x * 2, use_reentrant=True) + x
 
 
 @cases(X)

@@ -65,21 +65,43 @@ class TransformedValue(Value):
     def call(
         self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
     ) -> Value:
-        captured: list[TensorValue] = []
-        make = _portable(interpreter, self, captured)
-
-        def apply(tensors: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-            return make(tensors)(*args, **kwargs)
-
-        apply.__name__ = apply.__qualname__ = self.transform.__name__
-        inputs = interpreter.new_tuple(captured)
-        return interpreter.call_graph(apply, [inputs, *arguments], keywords)
+        name = self.transform.__name__
+        return _call_in_graph(interpreter, name, self, _call, arguments, keywords)
 
     def parts(self) -> Sequence[Value]:
         return (self.function,)
 
     def rebuild(self, code: Rebuilder) -> None:
         code.call(functools.partial(self.transform, **self.options), [self.function])
+
+
+def _call(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    return function(*arguments, **keywords)
+
+
+def _call_in_graph(
+    interpreter: Interpreter,
+    name: str,
+    function: Value,
+    use: Callable[..., Any],
+    arguments: Sequence[Value],
+    keywords: dict[str, Value],
+) -> Value:
+    """Put `use(function, *arguments, **keywords)` in the graph as one call."""
+    captured: list[TensorValue] = []
+    make = _portable(interpreter, function, captured)
+
+    def apply(tensors: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        return use(make(tensors), *args, **kwargs)
+
+    apply.__name__ = apply.__qualname__ = name
+    inputs = interpreter.new_tuple(captured)
+    return interpreter.call_graph(apply, [inputs, *arguments], keywords)
+
+
+@handles(torch.func.jvp)
+def jvp(interpreter: Interpreter, func: Value, *arguments: Value, **keywords: Value) -> Value:
+    return _call_in_graph(interpreter, "jvp", func, torch.func.jvp, arguments, keywords)
 
 
 def _transform(transform: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Value]:
@@ -111,7 +133,7 @@ def _refusal(interpreter: Interpreter, name: str) -> Unsupported:
     return interpreter.unsupported(reasons.FUNCTION_TRANSFORM, transform=f"torch.func.{name}")
 
 
-for _name in ("vjp", "jvp", "linearize"):
+for _name in ("vjp", "linearize"):
     handles(getattr(torch.func, _name))(_refuse(_name))
 
 
