@@ -61,9 +61,17 @@ def differences(
             actual = run(case, device)
             if _is_limit_of_cpu(case.form, expected.error, actual.error):
                 continue
-            if difference := compare(expected, actual, same_text):
+            difference = compare(expected, actual, same_text)
+            if difference and case.form == ALIASED:
+                # The CPU's kernels may write before they read all; variants never do.
+                apart = replace(case, outs=tuple(out.clone() for out in case.outs))
+                difference = compare(run(apart, "cpu"), actual, same_text)
+            if difference:
                 found.append(f"{info.formatted_name}, sample {number}, {case.form}: {difference}")
     return found
+
+
+ALIASED = "out, the input itself"
 
 
 def _is_limit_of_cpu(form: str, expected: Exception | None, actual: Exception | None) -> bool:
@@ -152,9 +160,6 @@ def _with_gaps(tensor: Tensor) -> Tensor:
 
 def run(case: Case, device: str) -> Outcome:
     """Run a case on copies of its arguments on `device`; tensors that share memory still do."""
-    if case.form == "out, the input itself" and device == "cpu":
-        # The CPU's kernels may write before they read all; variants never do.
-        case = replace(case, outs=tuple(out.clone() for out in case.outs))
     move = _Mover(device)
     args, kwargs = map_tensors(move, case.args), map_tensors(move, dict(case.kwargs))
     if "device" in kwargs:

@@ -152,9 +152,14 @@ def _plan_operator(
 
 
 def _available(source: Operator, row: Row | None, description: Description) -> bool:
+    """Whether a variant may serve as a source. One that torch has for every device may not: it may
+    be written in terms of the very variant that is to be made.
+    """
     if source.name in description.entries:
         return True
-    return source.kind is Kind.FUNCTIONAL and isinstance(row, Made | Inherited)
+    if source.kind is not Kind.FUNCTIONAL:
+        return False
+    return isinstance(row, Made) or (isinstance(row, Inherited) and source.derived)
 
 
 def why_not(target: Operator, source: Operator) -> str | None:
