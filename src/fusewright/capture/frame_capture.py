@@ -33,6 +33,7 @@ from fusewright.capture.rebuild import (
     FunctionWriter,
     Write,
     first_unmakeable,
+    kept_generators,
     pending_writes,
     reachable_tensors,
     written_values,
@@ -266,6 +267,7 @@ def _run(
         raise _TooLate(None)
     if missing is not None:
         raise machine.unsupported(reasons.NO_REBUILD, object=missing.describe())
+    _look_for_dropped(machine, needed, error)
     outputs = reachable_tensors(needed)
     graph_module = _finish_graph(machine, outputs)
     machine.guard_distinct()
@@ -295,6 +297,24 @@ def _guard_memory(machine: Machine, graph: fx.Graph) -> None:
         raise machine.unsupported(reasons.OVERLAPPING_STORAGES)
     sources = [tensor.source for tensor in inputs]
     machine.guard(GuardKind.MEMORY, None, tuple(zip(sources, placed, strict=True)))
+
+
+def _look_for_dropped(
+    machine: Machine, needed: Sequence[Value], broken: Unsupported | None
+) -> None:
+    """Break where a generator is made that is dropped while it waits, with code to run then: only a
+    real one does. `broken`: why there is a break already, which is later.
+    """
+    kept = kept_generators(needed)
+    for generator in machine.generators:
+        if not generator.cleans_up or generator in kept or machine.root is None:
+            continue
+        if broken is not None:
+            raise _TooLate(generator.made_at - 1)
+        machine.root.executed = generator.made_at
+        reason = reasons.GENERATOR_DROPPED
+        text = reason.text(function=generator.code.co_name)
+        raise Unsupported(text, generator.place, reason.remedy, reason.name)
 
 
 def _look_for_raised(frame: Frame) -> None:

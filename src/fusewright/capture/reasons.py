@@ -134,6 +134,12 @@ GENERATOR_ESCAPES: Final = Reason(
     why="its caller resumes it piece by piece",
     remedy="compile a function that it calls, or one that uses it up",
 )
+GENERATOR_DROPPED: Final = Reason(
+    name="generator-dropped",
+    what="`{function}` is dropped while it waits inside `try` or `with`",
+    why="only a generator that exists runs what has to run then",
+    remedy="use the generator up, or close it",
+)
 TORCH_FUNCTION_MODE: Final = Reason(
     name="torch-function-mode",
     what="a torch function or dispatch mode is active",

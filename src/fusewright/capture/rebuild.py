@@ -26,7 +26,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from fusewright.capture import reasons
 from fusewright.capture.bytecode import Builder, Positions, assemble, disassemble, with_body
@@ -38,6 +38,7 @@ from fusewright.capture.values.base import MISSING, NotConstant, Value
 from fusewright.capture.values.classes import ClassNamespace
 from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
+from fusewright.capture.values.iterators import GeneratorValue
 from fusewright.capture.values.mappings import DictValue, keys_in_order
 from fusewright.capture.values.objects import ObjectValue, instance_dictionary
 from fusewright.capture.values.sequences import ListValue, sequence_base
@@ -127,6 +128,11 @@ def reachable_tensors(roots: Iterable[Value]) -> list[TensorValue]:
         for value in _reachable(roots)
         if isinstance(value, TensorValue) and value.object is MISSING
     ]
+
+
+def kept_generators(roots: Iterable[Value]) -> set[Any]:
+    """The frames of the generators that generated code makes for `roots`."""
+    return {value.frame for value in _reachable(roots) if isinstance(value, GeneratorValue)}
 
 
 def first_unmakeable(roots: Iterable[Value]) -> Value | None:
@@ -503,12 +509,8 @@ class FunctionWriter:
                 self._from(base)
                 code.load_constant(key)
                 code.load_subscript()
-            case ("own_item" | "own_dict_item", key):
-                self._call_on(own_item, base, key)
-            case ("type_attribute", name):
-                self._call_on(find_class_attribute, base, name)
-            case ("dict_key", index):
-                self._call_on(key_at, base, index)
+            case (name, operand) if name in _STEP_READERS:
+                self._call_on(_STEP_READERS[name], base, operand)
             case ("type",):
                 self._call_on(type, base)
             case step:
@@ -566,3 +568,12 @@ def own_item(container: Any, key: Any) -> Any:
 def key_at(mapping: dict[Any, Any], index: int) -> Any:
     """The key of a dict at a position of its order."""
     return keys_in_order(mapping)[index]
+
+
+_STEP_READERS: Final[dict[str, Callable[..., Any]]] = {
+    "type_attribute": find_class_attribute,
+    "dict_key": key_at,
+    "own_item": own_item,
+    "own_dict_item": own_item,
+}
+"""What loads the steps of a source that are no instruction, given the base and the operand."""

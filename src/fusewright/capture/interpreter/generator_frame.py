@@ -28,7 +28,7 @@ _DELEGATES: Final = 2
 class GeneratorFrame(Frame):
     """A generator's frame; the semantics are those of `Objects/genobject.c`."""
 
-    __slots__ = ("result", "running", "started")
+    __slots__ = ("made_at", "place", "result", "running", "started")
 
     def __init__(self, caller: Frame) -> None:
         """Take over from the frame of the call, which has come to `RETURN_GENERATOR`."""
@@ -42,6 +42,21 @@ class GeneratorFrame(Frame):
         self.running = False
         self.result: Value = NONE
         """What the generator has returned, until that is told once."""
+        self.place = self.machine.location()
+        """Where its function is defined."""
+        root = self.machine.root
+        self.made_at = 0 if root is None else root.executed
+        """How many instructions of the outermost frame were executed then."""
+        self.machine.generators.append(self)
+
+    @property
+    def cleans_up(self) -> bool:
+        """Whether the program has code to run if the generator is dropped where it waits."""
+        if self.finished or not self.started:
+            return False
+        region = self.program.regions[self.position - 1]
+        # The last two instructions of a generator are a handler of CPython's own, from 3.12 on.
+        return region is not None and region.handler < len(self.program.steps) - 2
 
     def resume(self, sent: Value) -> Value | None:
         """`send(sent)`: the value of the next `yield`, or None when the generator has returned."""

@@ -36,6 +36,7 @@ from fusewright.capture.interpreter.attributes import (
 )
 from fusewright.capture.interpreter.class_lookup import ClassLookup
 from fusewright.capture.interpreter.frame import Frame, Program, load_program
+from fusewright.capture.interpreter.generator_frame import GeneratorFrame
 from fusewright.capture.interpreter.instructions import OPCODES, unknown_opcode
 from fusewright.capture.interpreter.wrapping import IDENTITY_TYPES, new_value, wrap_object
 from fusewright.capture.reasons import Reason
@@ -104,6 +105,8 @@ class Machine:
         self.mutated: dict[int, Any] = {}
         """Existing objects that the program changed, in order of first change."""
         self.frames: list[Frame] = []
+        self.generators: list[GeneratorFrame] = []
+        """Those that the program made."""
         self.regions: list[InferenceRegionValue] = []
         self.root: Frame | None = None
         """The outermost frame, once it runs."""
