@@ -98,6 +98,11 @@ def without_math_bits(tensor: torch.Tensor) -> torch.Tensor:
     return negative_view(tensor) if tensor.is_neg() else tensor
 
 
+def is_zero_tensor(tensor: torch.Tensor) -> bool:
+    """Whether `tensor` is the kind of zeros without memory that autograd makes."""
+    return tensor._is_zerotensor()
+
+
 def set_math_bits(tensor: torch.Tensor, like: torch.Tensor) -> None:
     """Give `tensor` itself the conjugate and the negative bit of `like`."""
     torch._C._set_conj(tensor, like.is_conj())  # type: ignore[attr-defined]

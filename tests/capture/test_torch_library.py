@@ -403,6 +403,20 @@ def transform_of_a_function_with_a_module(m: Any, x: Any) -> Any:
     return torch.func.vmap(lambda row: m(row))(x) * 2
 
 
+@pytest.mark.parametrize(
+    "program", [vmap, func_grad, per_sample_gradients, jacobian_vector_product]
+)
+def test_transforms_are_compiled(program: Any) -> None:
+    """By the whole compiler. Forward differentiation makes zeros that have no memory."""
+    compiled = api.compile(program, fullgraph=True, options={"strict": True})
+    torch.testing.assert_close(compiled(X), program(X))
+
+
+@cases(lambda: (torch._efficientzerotensor(3, 4), X), breaks="tensor-kind")
+def zeros_without_memory(zeros: Any, x: Any) -> Any:
+    return zeros.sum() + x
+
+
 def test_transforms_guard_what_they_read() -> None:
     global POWER
     compiled = api.compile(lambda x: torch.func.grad(_energy)(x), backend="eager", fullgraph=True)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.interpreter.state import MachineState
@@ -83,10 +84,18 @@ def wrap_plain(machine: MachineState, object: Any, source: Source) -> Value:
     return ObjectValue(type(object), object, source)
 
 
+def is_plain_tensor(tensor: torch.Tensor) -> bool:
+    """Whether a graph can hold a tensor: strided memory of numbers, no subclass but parameters."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout is torch.strided
+        and not (tensor.is_quantized or tensor.is_nested or torch_compat.is_zero_tensor(tensor))
+    )
+
+
 def wrap_tensor(machine: MachineState, tensor: torch.Tensor, source: Source) -> Value:
     cls = type(tensor)
-    strided = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
-    if not strided or (cls is not torch.Tensor and cls is not torch.nn.Parameter):
+    if not is_plain_tensor(tensor):
         machine.guard(GuardKind.TYPE, source, cls)
         return ForeignTensorValue(tensor, source)
 
