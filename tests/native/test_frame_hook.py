@@ -508,6 +508,34 @@ def test_many_frames_on_a_new_stack_chunk() -> None:
         sys.setrecursionlimit(limit)
 
 
+def recurse(n: int) -> int:
+    return n and 1 + recurse(n - 1)
+
+
+def recurse_from_here(n: int) -> int:
+    return recurse(n)
+
+
+@pytest.mark.parametrize("kind", ["as it is", "entries"])
+def test_a_program_may_recurse_as_deeply_as_it_could(kind: str) -> None:
+    """Deeper than the C stack reaches with the hook on for each frame."""
+
+    def callback(frame: Frame) -> Entry | None:
+        return Entry(frame.function, None, continues=True) if kind == "entries" else None
+
+    compiler = FrameCompiler(callback)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(200_000)
+    try:
+        assert compiler.call(recurse_from_here, (100_000,), None) == 100_000
+        assert compiler.call(recurse_from_here, (10,), None) == 10
+    finally:
+        sys.setrecursionlimit(limit)
+    with pytest.raises(RecursionError):
+        compiler.call(recurse_from_here, (100_000,), None)
+    assert compiler.call(recurse_from_here, (10,), None) == 10
+
+
 def deep(n, a=0, b=0, c=0, d=0, e=0, f=0, g=0, h=0):  # type: ignore[no-untyped-def]
     return n and 1 + deep(n - 1)
 

@@ -27,6 +27,13 @@ typedef struct Start {
 static _Thread_local Activity activity;
 static _Thread_local InterpreterFrame *chained; /* given to the evaluator that was there before */
 
+/* Each frame that the hook evaluates takes room on the C stack, where the interpreter alone would
+   need none for a Python function called by another. Below this many, frames are not looked up, so
+   that a program may recurse as deeply as it could. */
+#define DEEPEST 500
+
+static _Thread_local int depth; /* frames under evaluation through the hook */
+
 static Py_ssize_t waiting; /* threads that hold the hook in place */
 static _PyFrameEvalFunction previous_evaluator = _PyEval_EvalFrameDefault;
 static _PyFrameEvalFunction in_front; /* had come before the hook when that was last taken away */
@@ -219,16 +226,11 @@ static bool is_left_alone(FrameCompiler *compiler, PyCodeObject *code)
     return record != NULL && record->closed && record->entry_count == 0;
 }
 
-static PyObject *evaluate_frame(PyThreadState *thread, InterpreterFrame *frame, int throwing)
+/* Evaluate a frame of a thread that waits for frames. */
+static PyObject *evaluate_waited(PyThreadState *thread, InterpreterFrame *frame)
 {
     const Activity *now = &activity;
     PyCodeObject *code = frame_code(frame);
-    if (throwing || !waits(*now)) {
-        if (waiting == 0) { /* put back by an evaluator that has gone from in front of it */
-            hook_remove();
-        }
-        return evaluate_unhooked(thread, frame, throwing);
-    }
     if (now->starting != NULL) {
         return now->starting->code == code ? evaluate_start(thread, frame)
                                            : evaluate_unhooked(thread, frame, 0);
@@ -238,6 +240,33 @@ static PyObject *evaluate_frame(PyThreadState *thread, InterpreterFrame *frame, 
         return evaluate_unhooked(thread, frame, 0);
     }
     return evaluate_wanted(thread, frame);
+}
+
+/* Evaluate a frame with the hook off on this thread. */
+static PyObject *evaluate_deepest(PyThreadState *thread, InterpreterFrame *frame)
+{
+    Activity before = activity;
+    become(off);
+    PyObject *result = evaluate_unhooked(thread, frame, 0);
+    become(before);
+    return result;
+}
+
+static PyObject *evaluate_frame(PyThreadState *thread, InterpreterFrame *frame, int throwing)
+{
+    if (throwing || !waits(activity)) {
+        if (waiting == 0) { /* put back by an evaluator that has gone from in front of it */
+            hook_remove();
+        }
+        return evaluate_unhooked(thread, frame, throwing);
+    }
+    if (depth >= DEEPEST && activity.starting == NULL) {
+        return evaluate_deepest(thread, frame);
+    }
+    depth++;
+    PyObject *result = evaluate_waited(thread, frame);
+    depth--;
+    return result;
 }
 
 /* The code that a call of `function` runs first; NULL with TypeError when it is not known. */
