@@ -229,6 +229,8 @@ def _choose_handler(op: Any) -> Handler:
         return run_on_values
     if op in RULES:
         return run_by_rule
+    if _without_write(op) in RULES:
+        return run_in_place
     if torch_compat.is_composite(op):
         return run_composite
     if any(argument.name == "device" for argument in torch_compat.operator_arguments(op)):
@@ -251,6 +253,34 @@ def run_by_rule(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
         result = tuple(mode.wrap(one.allocate(), device) for one in geometry)
     mode.follow_constants(op, args, kwargs, result)
     return result
+
+
+def _without_write(op: OpOverload) -> OpOverload | None:
+    """`add.Tensor` for `add_.Tensor`; None for operators that are not in place, or only so."""
+    namespace, _, rest = op.name().partition("::")
+    name, _, overload = rest.partition(".")
+    if torch_compat.written_arguments(op) != ("self",) or not name.endswith("_"):
+        return None
+    return torch_compat.overload_by_name(namespace, name[:-1], overload)
+
+
+def run_in_place(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The tensor written to, where the rule of the operator that does not write says that the
+    result has its type and sizes; else torch's meta kernel, which raises torch's own error.
+    """
+    args, kwargs = _faked(mode, args, kwargs)
+    geometry = RULES[_without_write(op)](*args, **kwargs)
+    target = args[0]
+    fits = isinstance(geometry, Geometry) and (geometry.dtype, geometry.size) == (
+        target.dtype,
+        tuple(target.shape),
+    )
+    overlaps = 0 in target.stride() or len(set(target.stride())) < target.dim()  # or may
+    if not fits or overlaps:
+        return run_on_meta(mode, op, args, kwargs)
+    common_device(op, args, kwargs)
+    mode.follow_constants(op, args, kwargs, target)
+    return target
 
 
 def run_on_meta(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

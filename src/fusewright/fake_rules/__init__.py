@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusewright.fake_rules import factories, indexing, pointwise, products, reductions
+from fusewright.fake_rules import factories, gradients, indexing, pointwise, products, reductions
 from fusewright.fake_rules.geometry import Geometry as Geometry
 from fusewright.fake_rules.geometry import Rule
 
@@ -21,5 +21,6 @@ RULES: dict[Any, Rule] = {
     **reductions.RULES,
     **products.RULES,
     **indexing.RULES,
+    **gradients.RULES,
 }
 """By operator."""

@@ -1,0 +1,59 @@
+"""Geometry of the operators that compute gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusewright.fake_rules.geometry import Geometry, Rule, contiguous, elementwise, named
+
+
+def like_both(gradient: Tensor, x: Tensor, *rest: Any, **options: Any) -> Geometry | None:
+    """The gradient of a pointwise operator, from that of its result and one more tensor."""
+    if gradient.shape != x.shape or gradient.dtype != x.dtype:
+        return None
+    return elementwise(gradient.dtype, (gradient, x))
+
+
+def softmax_gradient(
+    gradient: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
+) -> Geometry | None:
+    """_softmax_backward_data and _log_softmax_backward_data, of one type throughout."""
+    if gradient.dtype != input_dtype or not gradient.is_contiguous() or not output.is_contiguous():
+        return None
+    return like_both(gradient, output)
+
+
+def embedding_gradient(
+    gradient: Tensor, indices: Tensor, count: int, padding_index: int, scale: bool
+) -> Geometry | None:
+    """embedding_dense_backward: one row for each word."""
+    return contiguous(gradient.dtype, (count, gradient.shape[-1]))
+
+
+def attention_gradient(
+    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any
+) -> Any:
+    """_scaled_dot_product_flash_attention_for_cpu_backward: heads lie inside of positions."""
+    if query.numel() == 0 or key.numel() == 0 or query.dtype != key.dtype:
+        return None
+    return tuple(_heads_inside(one) for one in (query, key, value))
+
+
+def _heads_inside(x: Tensor) -> Geometry:
+    batch, heads, length, width = x.shape
+    stride = (length * heads * width, width, heads * width, 1)
+    return Geometry(x.dtype, (batch, heads, length, width), stride)
+
+
+RULES: dict[Any, Rule] = {
+    **named(
+        like_both,
+        "gelu_backward tanh_backward sigmoid_backward silu_backward threshold_backward",
+    ),
+    **named(softmax_gradient, "_softmax_backward_data _log_softmax_backward_data"),
+    **named(embedding_gradient, "embedding_dense_backward"),
+    **named(attention_gradient, "_scaled_dot_product_flash_attention_for_cpu_backward"),
+}

@@ -1,0 +1,157 @@
+"""Training through the whole compiler: what capture sees, compiled forward and backward."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import fx, nn
+from torch.nn import functional as F
+
+from fusewright.config import Options
+from fusewright.context import CompileContext
+from fusewright.pipeline import compile_graph
+from fusewright.runtime.compiled import CompiledGraph
+
+CHECKED = Options(strict=True, verify=True)
+
+
+def compiled(program: Any, *inputs: Any, options: Options = CHECKED) -> CompiledGraph:
+    return compile_graph(fx.symbolic_trace(program), inputs, CompileContext(options=options))
+
+
+def module_inputs(module: nn.Module, *inputs: Any) -> tuple[Any, list[Any]]:
+    """A function of parameters, buffers and inputs, and these."""
+    names = [name for name, _ in (*module.named_parameters(), *module.named_buffers())]
+    state = [*module.parameters(), *module.buffers()]
+
+    def program(*values: Any) -> Any:
+        given = dict(zip(names, values, strict=False))
+        return torch.func.functional_call(module, given, tuple(values[len(names) :]))
+
+    graph = fx.Graph()
+    nodes = [graph.placeholder(f"input{i}") for i in range(len(state) + len(inputs))]
+    graph.output((graph.call_function(program, tuple(nodes)),))
+    return fx.GraphModule({}, graph), [*state, *inputs]
+
+
+def train(module: nn.Module, *inputs: Any) -> CompiledGraph:
+    """Two steps compiled and in eager: results, gradients and buffers agree."""
+    reference = copy.deepcopy(module)
+    graph, values = module_inputs(module, *inputs)
+    run = compile_graph(graph, values, CompileContext(options=CHECKED))
+    for _ in range(2):
+        (given,), wanted = run(*values), reference(*inputs)
+        torch.testing.assert_close(given, wanted)
+        given.square().sum().backward()
+        wanted.square().sum().backward()
+    for one, other in zip(module.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-3)
+    for one, other in zip(module.buffers(), reference.buffers(), strict=True):
+        torch.testing.assert_close(one, other)
+    return run
+
+
+def test_a_perceptron() -> None:
+    torch.manual_seed(0)
+    layers = [nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)]
+    run = train(nn.Sequential(*layers), torch.randn(5, 8))
+    assert run.training is not None and run.training.backward is not None
+    assert set(run.record.extern_calls) == {"aten.addmm.default"}
+    assert set(run.training.backward.record.extern_calls) == {"aten.mm.default"}
+
+
+def test_convolution_batch_norm_relu() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+    run = train(module, torch.randn(4, 3, 10, 10))
+    assert run.record.extern_calls == ("aten.convolution.default",)
+    assert len(run.record.launches) <= 4
+    assert module[1].num_batches_tracked == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: F.softmax(x, -1).cos(),
+        lambda x: F.log_softmax(x, 1),
+        lambda x: F.group_norm(x.unsqueeze(-1), 2),
+        lambda x: F.rms_norm(x, (6,)),
+        lambda x: F.dropout(x, 0.3),
+        lambda x: F.cross_entropy(x, torch.tensor([1, 0, 5, 2])),
+        lambda x: F.mse_loss(x, x.detach() + 1),
+        lambda x: F.elu(x) + F.leaky_relu(x) + F.hardtanh(x) + F.softplus(x) + F.silu(x),
+        lambda x: F.logsigmoid(x) + F.mish(x) + F.hardswish(x) + F.tanh(x),
+        lambda x: x[1:3, ::2].sum(0) + x.select(0, 1)[:3] + x.diagonal()[:1],
+        lambda x: torch.cat([x, x * 2]).cumsum(0).max(0).values,
+        lambda x: F.max_pool2d(x[None, None], 2) + F.avg_pool2d(x[None, None], 2),
+        lambda x: x.std() + x.norm() + x.logsumexp(1).prod(),
+        lambda x: x.masked_fill(x > 0, 0.0) + torch.where(x > 0, x, x.exp()) + x.clamp(-0.5, 0.5),
+        lambda x: F.scaled_dot_product_attention(
+            *x.view(1, 2, 3, 4).unsqueeze(0).expand(3, 1, 2, 3, 4)
+        ),
+        lambda x: F.embedding(torch.tensor([0, 3, 3]), x),
+        lambda x: F.interpolate(x[None, None], scale_factor=2.0),
+    ],
+)
+def test_gradients_of_operators(program: Any) -> None:
+    def gradient(compute: Any) -> Any:
+        x = torch.randn(4, 6, generator=torch.Generator().manual_seed(3)).requires_grad_()
+        torch.manual_seed(5)
+        result = compute(x)
+        result = result[0] if isinstance(result, tuple) else result
+        (result * torch.arange(result.numel()).view(result.shape)).sum().backward()
+        return result, x.grad
+
+    def once(x: torch.Tensor) -> Any:
+        graph = fx.Graph()
+        graph.output((graph.call_function(program, (graph.placeholder("x"),)),))
+        return compile_graph(fx.GraphModule({}, graph), [x], CompileContext(options=CHECKED))(x)
+
+    torch.testing.assert_close(gradient(once), gradient(program), rtol=1e-4, atol=1e-4)
+
+
+def test_a_budget_lowers_what_is_kept() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> Any:
+        for _ in range(4):
+            x = F.gelu(x @ w)
+        return (x,)
+
+    def kept(budget: float) -> int:
+        inputs = [torch.randn(8, 8).requires_grad_(), torch.randn(8, 8).requires_grad_()]
+        run = compiled(program, *inputs, options=Options(strict=True, memory_budget=budget))
+        assert run.training is not None
+        return run.training.saved_bytes
+
+    assert kept(0.5) <= kept(1.0) / 2
+
+
+def test_backward_is_compiled_when_first_run() -> None:
+    x = torch.randn(3).requires_grad_()
+    run = compiled(lambda x: (x.sin(),), x)
+    assert run.training is not None
+    (y,) = run(x)
+    assert run.training.backward is None
+    y.sum().backward()
+    assert run.training.backward is not None
+
+
+def test_training_a_perceptron_imports_neither_dynamo_nor_sympy() -> None:
+    script = """
+import sys, torch, fusewright
+from torch import nn
+model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8), nn.Dropout(), nn.Linear(8, 4))
+result = fusewright.compile(model)(torch.randn(2, 8))
+nn.functional.cross_entropy(result, torch.tensor([1, 2])).backward()
+print([name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules])
+"""
+    environment = {**os.environ, "FUSEWRIGHT_STRICT": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False
+    )
+    assert run.stdout.strip() == "[]", run.stdout + run.stderr
