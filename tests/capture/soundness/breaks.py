@@ -57,7 +57,8 @@ def observe(function: Callable[..., Any], namespace: dict[str, Any], file: str) 
                 result = function(x, number, items, table, box, log)
             except Exception as raised:
                 error = describe(raised, file)
-        effects = (items, table, vars(box), log, namespace["counter"], torch.is_grad_enabled())
+        state = (namespace["counter"], list(namespace["finished"]), torch.is_grad_enabled())
+        effects = (items, table, vars(box), log, state)
         found.append(Seen(result, error, output.getvalue(), effects))
     return found
 

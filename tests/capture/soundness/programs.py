@@ -17,6 +17,7 @@ import torch
 import fusewright
 
 counter = 0
+finished = []
 
 class Error(Exception):
     pass
@@ -81,6 +82,30 @@ def pausing_numbers(k):
 def bump():
     global counter
     counter += 1
+
+def careful(log, values):
+    try:
+        for value in values:
+            received = yield value
+            if received:
+                log.append(received)
+    except Error as error:
+        log.append(f"caught {error}")
+        yield values[0]
+    finally:
+        # Not in the order of `log`: a generator that nothing reads again may die before its frame.
+        finished.append("closed")
+    return len(values)
+
+def delegating(log, values):
+    count = yield from careful(log, values)
+    log.append(count)
+    yield values[-1] * count
+
+def descend(t, n):
+    if n <= 0:
+        return pause(t)
+    return descend(t + n, n - 1) * 0.5
 
 def apply(function, *arguments, **keywords):
     return function(*arguments, **keywords)
@@ -208,6 +233,15 @@ class Generator:
             f"apply(torch.add, {one}, other={other})",
             f"max({one}, {other}, key=lambda t: t.shape[0])",
             f"({other}).clone().mul_(0.5)",
+            f"sum(delegating(log, [{one}, {other}]))",
+            f"next(careful(log, [{one}, {other}]))",
+            f"descend({other}, {number})",
+            f"[*({one}, pause({other}))][-1]",
+            f"{{0: {one}, **{{1: pause({other})}}}}[1]",
+            f"(lambda *a, **k: a[0] + k['b'])({one}, b={other})",
+            f"(last := {other}) + last",
+            f"{one}[pause(0)] + {other}",
+            f"[pause(t) for t in ({one}, {other}) if pause(1)][0]",
         ]
         if not scope.in_helper:
             choices += [
@@ -239,6 +273,9 @@ class Generator:
             f"(lambda v: v + {one})(1)",
             f"6 // {one}",
             f"[3, 1, 2][{one}]",
+            f"len(f'{{{one}!r:>4}} {{pause({one})}}')",
+            f"{{k: pause(v) for k, v in ((0, {one}), (1, 2))}}[1]",
+            f"sorted([{one}, 2, 1], key=lambda v: pause(-v))[0]",
         ]
         if not scope.in_helper:
             choices += ["len(items)", "len(box)", "len(table)", "box.count"]
@@ -268,6 +305,7 @@ class Generator:
     def _statement(self, scope: Scope, depth: int) -> Statement:
         simple = [self._assign, self._assign, self._assign, self._effect, self._break, self._leave]
         compound = [self._if, self._loop, self._while, self._try, self._with, self._closure]
+        compound += [self._match, self._counter, self._driven]
         chosen = simple + compound * 2 if depth else simple
         made = self.random.choice(chosen)
         return made(scope, depth)
@@ -452,6 +490,48 @@ class Generator:
                 ("if True:", [Statement([f"{result} = {function}({argument})"])]),
             ],
         )
+
+    def _match(self, scope: Scope, depth: int) -> Statement:
+        number, tensor = self.random.choice(scope.numbers), self.random.choice(scope.tensors)
+        subject = self.random.choice([f"({number}, {tensor})", f"[pause({number}), {tensor}]"])
+        first = ("case [0 | 1, t]:", self._block(scope.inner(), depth - 1, 2))
+        guarded = (f"case [n, _] if {self._condition(scope)}:", [self._effect(scope, 0)])
+        rest = ("case _:", self._block(scope.inner(), depth - 1, 2))
+        return Statement(parts=[(f"match {subject}:", [Statement(parts=[first, guarded, rest])])])
+
+    def _counter(self, scope: Scope, depth: int) -> Statement:
+        """A closure that changes a variable of the function around it."""
+        name, function = self._fresh("v"), self._fresh("f")
+        tensor = self.random.choice(scope.tensors)
+        result = self._fresh("t")
+        stop = self._break(Scope(["p"], ["1"], in_helper=True), 0)
+        lines = [f"nonlocal {name}", f"{name} = {name} + p", *stop.lines, f"return {name} * 2"]
+        made = Statement(
+            [f"{name} = {tensor}"],
+            [
+                (f"def {function}(p):", [Statement(lines)]),
+                ("if True:", [Statement([f"{result} = {function}({self._tensor(scope, 1)})"])]),
+                ("if True:", [Statement([f"{result} = {function}({name}) + {name}"])]),
+            ],
+        )
+        scope.tensors.append(result)
+        return made
+
+    def _driven(self, scope: Scope, depth: int) -> Statement:
+        """A generator that is sent values, thrown into and closed."""
+        name = self._fresh("g")
+        maker = self.random.choice(["careful", "delegating"])
+        values = f"[{self._tensor(scope, 1)}, {self.random.choice(scope.tensors)}]"
+        ends = [f"{name}.close()", f"log.append({name}.throw(Error(4)))", f"list({name})"]
+        lines = [
+            f"{name} = {maker}(log, {values})",
+            f"log.append(next({name}))",
+            *self.random.choice([[], ["fusewright.graph_break()"]]),
+            f"log.append({name}.send({self.random.choice(scope.numbers)}))",
+            *self.random.choice([[], ["fusewright.graph_break()"]]),
+            self.random.choice(ends),
+        ]
+        return Statement(lines)
 
 
 def shrunk(program: Program) -> Iterator[Program]:
