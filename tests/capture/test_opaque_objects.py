@@ -1,5 +1,5 @@
-"""Objects that capture does not know inside out: they are passed on, stored and compared by identity
-within one graph; only an operation on one breaks it.
+"""Objects that capture does not know inside out: they are passed on, stored, compared by
+identity within one graph; only an operation on one breaks it.
 """
 
 from __future__ import annotations

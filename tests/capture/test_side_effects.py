@@ -462,7 +462,7 @@ def test_variables_of_another_module() -> None:
         compiled = api.compile(f, backend="eager", fullgraph=True)
         for n in (2, 3, 4):
             assert_same(compiled(X), (X * n, 2 * n))
-            assert other.N == n and other.M == 2 * n
+            assert_same((other.N, other.M), (n, 2 * n))
     finally:
         del sys.modules[other.__name__]
 

@@ -56,6 +56,8 @@ def call_unpacked(frame: Frame, has_keywords: int) -> None:
     keywords = {}
     if has_keywords & 1:
         for key, value in machine.mapping_entries(frame.stack.pop()):
+            if not issubclass(key.python_type(), str):
+                machine.raise_error(TypeError, "keywords must be strings")
             keywords[key.constant()] = value
     arguments = list(machine.items(frame.stack.pop()))
     function, arguments = _callee(frame, arguments)
