@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from fusewright.opgen.support import map_tensors, tensors_in, write_out
-from fusewright.torch_compat import set_math_bits, written_arguments
+from fusewright.torch_compat import operator_returns, set_math_bits, written_arguments
 
 _EXTERNAL_DEVICE = 12
 """DLPack's number for devices from outside, which torch takes for PrivateUse1."""
@@ -98,13 +98,17 @@ def out_through_host(operator: Any) -> Any:
     """The same for an out variant: the CPU writes to tensors that it can resize."""
     names = written_arguments(operator)
 
-    def kernel(*args: Any, **kwargs: Any) -> None:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
         outs = {name: kwargs.pop(name) for name in names}
         fresh = {name: map_tensors(_fresh, out) for name, out in outs.items()}
         args, kwargs = map_tensors(to_host, (args, kwargs))
         operator(*args, **kwargs, **fresh)
         for name, out in outs.items():
             write_out(out, map_tensors(to_device, fresh[name]), castable=True)
+        written = tuple(outs.values())
+        if not operator_returns(operator):
+            return None
+        return written[0] if len(written) == 1 else written
 
     return kernel
 

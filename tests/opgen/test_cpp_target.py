@@ -73,6 +73,21 @@ def test_the_example_trains_as_the_cpu_does() -> None:
 
 
 @needs_compiler
+def test_capture_on_the_device() -> None:
+    run(
+        """
+        import fusewright
+        torch.ops.ember.set_fallback("quiet")
+        x = torch.randn(3, 4).to("ember").requires_grad_()
+        compiled = fusewright.compile(lambda a: (a * a + 1).relu(), backend="eager", fullgraph=True)
+        compiled(x).sum().backward()
+        assert x.grad.device.type == "ember"
+        torch.testing.assert_close(x.grad.cpu(), 2 * x.detach().cpu())
+        """
+    )
+
+
+@needs_compiler
 def test_the_examples_variants_are_those_of_the_cpu() -> None:
     output = run(
         """
