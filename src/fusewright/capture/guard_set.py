@@ -186,6 +186,9 @@ class _Node:
     """An object that the program loads, with its tests and what is loaded from it."""
 
     step: Step
+    of_class: bool = False
+    """Whether the path begins with a class, which its sources would keep alive."""
+
     tests: list[tuple[Test, Check]] = field(default_factory=list)
     children: dict[Step, _Node] = field(default_factory=dict)
 
@@ -194,7 +197,7 @@ class _Node:
         key = (step[0], id(step[1])) if step[0] in ("constant", "call") else step
         found = self.children.get(key)
         if found is None:
-            found = self.children[key] = _Node(step)
+            found = self.children[key] = _Node(step, self.of_class or step[0] == "constant")
         return found
 
 
@@ -253,18 +256,11 @@ class _TreeBuilder:
         """Put a test on a node. The type comes first: the other tests rely on it."""
         described = isinstance(expected, TensorPattern | StateReading | Placement)
         operand = expected.metadata if described else expected
-        if isinstance(subject, Source) and _is_of_class(subject):
+        if isinstance(subject, Source) and node.of_class:
             subject = subject.expression()
         check = Check(guard.kind, test, subject, _hold(test, expected), guard.location)
         position = 0 if test == "type" else len(node.tests)
         node.tests.insert(position, ((test, operand), check))
-
-
-def _is_of_class(source: Source) -> bool:
-    """Whether a source begins with a class, which it would keep alive."""
-    while source.base is not None:
-        source = source.base
-    return source.step[0] == "constant"
 
 
 _WEAK_TESTS = frozenset({"is", "type", "code"})
@@ -356,11 +352,13 @@ def _place_global_state(tree: _TreeBuilder, guard: Guard, state: GlobalState) ->
         tree.add(tree.root.child(("call", read)), guard, test, value, name)
 
 
-def _walk(node: _Node, depth: int) -> Iterator[tuple[int, _Node]]:
-    """A node's descendants, each after its parent."""
-    for child in node.children.values():
-        yield depth, child
-        yield from _walk(child, depth + 1)
+def _walk(root: _Node) -> Iterator[tuple[int, _Node]]:
+    """A node's descendants with their depths, each after its parent."""
+    pending = [(0, child) for child in reversed(root.children.values())]
+    while pending:
+        depth, node = pending.pop()
+        yield depth, node
+        pending += [(depth + 1, child) for child in reversed(node.children.values())]
 
 
 def build_guards(guards: Iterable[Guard], code: CodeType) -> GuardSet:
@@ -373,7 +371,7 @@ def build_guards(guards: Iterable[Guard], code: CodeType) -> GuardSet:
     tree = _TreeBuilder(code)
     for guard in guards:
         _place(tree, guard)
-    placed = list(_walk(tree.root, 0))
+    placed = list(_walk(tree.root))
     names = tuple(node.step[1] for depth, node in placed if node.step[0] == "local")
     nodes = tuple(
         (depth, node.step, tuple(test for test, _ in node.tests)) for depth, node in placed
