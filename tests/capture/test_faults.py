@@ -13,7 +13,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -567,6 +567,38 @@ def test_arguments_die_without_the_collector(breaks: bool) -> None:
             gone = [weakref.ref(item) for item in (x, holder, holder[0], result)]
             del x, holder, result
             assert [reference() for reference in gone] == [None] * len(gone)
+    finally:
+        gc.enable()
+
+
+def _raises_and_handles(x: Any) -> Any:
+    try:
+        _raises(x)
+    except ValueError as error:
+        return x + len(str(error))
+
+
+def _raises(x: Any) -> Any:
+    raise ValueError("wrong")
+
+
+def _looks_for_attributes(x: Any) -> Any:
+    return x * getattr(nn.Linear(1, 1), "absent", 2) if hasattr(x, "nothing") else x
+
+
+@pytest.mark.parametrize("function", [_raises_and_handles, _raises, _looks_for_attributes])
+def test_exceptions_met_while_tracing_keep_nothing(function: Any) -> None:
+    compiled = api.compile(function, backend="eager")
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(2):
+            x = torch.ones(2, 3)
+            gone = weakref.ref(x)
+            with suppress(ValueError):
+                compiled(x)
+            del x
+            assert gone() is None
     finally:
         gc.enable()
 

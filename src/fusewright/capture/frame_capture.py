@@ -182,7 +182,8 @@ def capture_call(
                 capture = _run(machine, frame, function, resumes, error, modes)
                 attempt.pop_all()
                 return capture
-            except TracedError:
+            except TracedError as raised:
+                raised.forget_frames()
                 raise NotCaptured(tuple(machine.guards.values()), None) from None
             except Unsupported as failure:
                 executed = machine.root.executed if machine.root else 0

@@ -207,6 +207,7 @@ class Frame:
                 result = handler(self, operand)
             except TracedError as error:
                 self._unwind(error)
+                error.forget_frames()
                 continue
             except (Unsupported, Stopped, Yielded):
                 raise

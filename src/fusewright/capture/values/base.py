@@ -159,6 +159,12 @@ class TracedError(Exception):
         self.value = value
         super().__init__(value)
 
+    def forget_frames(self) -> None:
+        """Let go of the interpreter's frames, once caught: one that was handed the exception and
+        raised it again would be kept alive by it, with all that the interrupted calls refer to.
+        """
+        self.__traceback__ = self.__context__ = None
+
 
 class Interpreter(Protocol):
     """What values and handlers may ask of the interpreter."""

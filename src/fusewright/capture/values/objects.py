@@ -155,25 +155,29 @@ class ObjectValue(Value):
                 interpreter.bind(getter, source, self, self.cls), [interpreter.new(name)]
             )
         except TracedError as error:
-            return self.fallback(interpreter, name, error)
+            fallback = self._fallback(interpreter, error)
+            if fallback is None:
+                raise
+        return interpreter.call(fallback, [interpreter.new(name)])
 
     def attribute_or_fallback(self, interpreter: Interpreter, name: str) -> Value:
         """`object.__getattribute__`, then the class's `__getattr__`."""
         try:
             return self.generic_attribute(interpreter, name)
         except TracedError as error:
-            return self.fallback(interpreter, name, error)
+            fallback = self._fallback(interpreter, error)
+            if fallback is None:
+                raise
+        return interpreter.call(fallback, [interpreter.new(name)])
 
-    def fallback(self, interpreter: Interpreter, name: str, error: TracedError) -> Value:
-        """The class's `__getattr__`, after an AttributeError."""
+    def _fallback(self, interpreter: Interpreter, error: TracedError) -> Value | None:
+        """The class's `__getattr__`, bound, if it has one and `error` is an AttributeError."""
         if not issubclass(error.value.python_type(), AttributeError):
-            raise error
+            return None
         getter, source = interpreter.class_attribute(self.cls, "__getattr__")
         if getter is MISSING:
-            raise error
-        return interpreter.call(
-            interpreter.bind(getter, source, self, self.cls), [interpreter.new(name)]
-        )
+            return None
+        return interpreter.bind(getter, source, self, self.cls)
 
     def generic_attribute(self, interpreter: Interpreter, name: str) -> Value:
         """What `object.__getattribute__` does: data descriptor, instance, other descriptor. Raises
