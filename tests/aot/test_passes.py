@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import textwrap
+from typing import Any
 
 import torch
 from torch import fx
 
+from fusewright.aot import trace_inference
 from fusewright.aot.common_subexpressions import merge_common_subexpressions
+from fusewright.aot.constant_folding import fold_constants
 from fusewright.aot.dead_code import remove_dead_code
+from fusewright.aot.no_operations import remove_no_operations
+from fusewright.aot.tracer import trace
+from fusewright.context import CompileContext
+from fusewright.fake import FakeMode
 
 aten = torch.ops.aten
 
@@ -89,3 +96,78 @@ def test_dead_code_goes_with_what_only_it_read() -> None:
         return (neg_default,)
         """,
     )
+
+
+def traced(program: Any, *inputs: torch.Tensor) -> fx.Graph:
+    """The graph of a program as it is traced, before the passes."""
+    mode = FakeMode()
+    fakes = [mode.fake_distinct(one) for one in inputs]
+    graph = fx.Graph()
+    nodes = [graph.placeholder(name) for name in "xyz"[: len(inputs)]]
+    graph.output(graph.call_function(program, tuple(nodes)))
+    found = trace(fx.GraphModule({}, graph), fakes, mode, {})
+    found.graph.output(tuple(found.results))
+    return found.graph
+
+
+def test_operators_that_change_nothing_are_removed() -> None:
+    def program(x: torch.Tensor) -> Any:
+        same = (x * 1).clone().to(torch.float32)
+        other = (x.clone().t().clone(memory_format=torch.contiguous_format) + 0) ** 1
+        return same.exp(), other / 2, x.to(torch.float64)
+
+    graph = traced(program, torch.randn(2, 3))
+    assert remove_no_operations(graph) == 4
+    expect(
+        graph,
+        """
+        x: placeholder
+        t = t.default(x)
+        clone_2 = clone.default(t, ('memory_format', torch.contiguous_format))
+        add = add.Tensor(clone_2, 0)
+        exp = exp.default(x)
+        div = div.Tensor(add, 2)
+        _to_copy = _to_copy.default(x, ('dtype', torch.float64))
+        return (exp, div, _to_copy)
+        """,
+    )
+
+
+def test_results_keep_memory_of_their_own() -> None:
+    graph = traced(lambda x: (x * 1, x.exp() * 1), torch.randn(2))
+    assert remove_no_operations(graph) == 0
+    graph = traced(lambda x: x.clone().view(-1), torch.randn(2, 2))
+    assert remove_no_operations(graph) == 0
+
+
+def test_filled_tensors_are_computed_while_compiling() -> None:
+    def program(x: torch.Tensor) -> Any:
+        filled = torch.ops.aten.full.default([4], 2.0)
+        drawn = torch.ops.aten.bernoulli.p(filled, 0.5)
+        return x + (filled * 3.0).exp().log().unsqueeze(1), drawn
+
+    graph = traced(program, torch.randn(4, 2))
+    assert fold_constants(graph) == 4
+    remove_dead_code(graph)
+    expect(
+        graph,
+        """
+        x: placeholder
+        full = full.default([4], 2.0)
+        bernoulli = bernoulli.p(full, 0.5)
+        full_default_3 = full.default([4, 1], 6.0, OPTIONS)
+        add = add.Tensor(x, full_default_3)
+        return (add, bernoulli)
+        """.replace("OPTIONS", f"('dtype', torch.float32), ('device', {torch.device('cpu')!r})"),
+    )
+
+
+def test_passes_leave_results_as_they_are() -> None:
+    def program(x: torch.Tensor) -> Any:
+        ones = torch.ops.aten.full.default([3], 1, dtype=torch.int64)
+        return (x * 1).sin() * ones, (ones + 1) / 2, x * (ones * 2)
+
+    x = torch.randn(3)
+    graph = trace_inference(fx.symbolic_trace(program), [x], CompileContext())
+    for one, other in zip(graph.graph_module()(x), program(x), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)

@@ -14,11 +14,13 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.aot.common_subexpressions import merge_common_subexpressions
+from fusewright.aot.constant_folding import fold_constants
 from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.decompositions import DECOMPOSITIONS
 from fusewright.aot.gradient_decompositions import GRADIENT_DECOMPOSITIONS
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.joint import JointGraph, trace_joint
+from fusewright.aot.no_operations import remove_no_operations
 from fusewright.aot.results import finish_graph
 from fusewright.aot.symbols import SYMBOLIC
 from fusewright.aot.tracer import Decomposition, Fakes, trace
@@ -84,7 +86,11 @@ def _composites(fakes: Fakes) -> AbstractContextManager[None]:
 
 
 def _clean_up(graph: AtenGraph | JointGraph) -> dict[str, torch.Tensor]:
-    """Merge equal calls and drop dead ones; gives the constants that are still read."""
+    """Fold what is constant, merge what is equal, drop what is nothing or dead; gives the constants
+    that are still read.
+    """
+    remove_no_operations(graph.graph)
+    fold_constants(graph.graph)
     merge_common_subexpressions(graph.graph)
     remove_dead_code(graph.graph)
     used = {str(node.target) for node in graph.graph.find_nodes(op="get_attr")}

@@ -1,0 +1,94 @@
+"""Removes operators whose result is their argument.
+
+    mul = aten.mul(x, 1)                             exp = aten.exp(x)
+    view = aten.view(mul, [2, 3])  (as it is)   ->
+    _to_copy = aten._to_copy(view, dtype=float32)  (it is)
+    exp = aten.exp(_to_copy)
+
+The result must have the type, the layout and the device of the argument, and the argument must not
+be returned in its place where it is an input or is returned already, since results have memory of
+their own. `x + 0` stays: it turns -0.0 into 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright.aot.functionalize import view_source
+from fusewright.aot.tracer import same_sizes
+
+aten = torch.ops.aten
+
+
+def _always(node: fx.Node) -> bool:
+    return True
+
+
+def _by_one(node: fx.Node) -> bool:
+    return len(node.args) == 2 and node.args[1] in (1, 1.0) and not node.kwargs
+
+
+def _of_nothing(node: fx.Node) -> bool:
+    return not any(node.args[1])  # type: ignore[arg-type]
+
+
+RULES: dict[Any, Callable[[fx.Node], bool]] = {
+    aten.clone.default: _always,
+    aten._to_copy.default: _always,
+    aten.view.default: _always,
+    aten._unsafe_view.default: _always,
+    aten.expand.default: _always,
+    aten.permute.default: _always,
+    aten.mul.Tensor: _by_one,
+    aten.div.Tensor: _by_one,
+    aten.pow.Tensor_Scalar: _by_one,
+    aten.constant_pad_nd.default: _of_nothing,
+}
+"""By operator: whether a call that gives the geometry of its first argument changes nothing."""
+
+
+def remove_no_operations(graph: fx.Graph) -> int:
+    """Replace each call of a functional graph that changes nothing by its argument. Gives how many
+    were replaced.
+    """
+    returned = _shown_by_results(graph)
+    removed = 0
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node in returned:
+            continue
+        rule = RULES.get(node.target)
+        if rule is None or not rule(node) or not _is_alike(node):
+            continue
+        node.replace_all_uses_with(node.args[0])
+        graph.erase_node(node)
+        removed += 1
+    return removed
+
+
+def _shown_by_results(graph: fx.Graph) -> set[fx.Node]:
+    """The results, and what they are views of."""
+    shown: set[fx.Node] = set()
+    for result in graph.output_node().all_input_nodes:
+        node: fx.Node | None = result
+        while node is not None:
+            shown.add(node)
+            node = view_source(node)
+    return shown
+
+
+def _is_alike(node: fx.Node) -> bool:
+    """Whether the result cannot be told from the first argument."""
+    source = node.args[0]
+    if not isinstance(source, fx.Node):
+        return False
+    result, given = node.meta["val"], source.meta["val"]
+    return (
+        isinstance(given, torch.Tensor)
+        and (result.dtype, result.device) == (given.dtype, given.device)
+        and same_sizes(result.shape, given.shape)
+        and same_sizes(result.stride(), given.stride())
+    )
