@@ -1,5 +1,7 @@
 """Iterators and generators that are at some position when the graph breaks go on from there."""
 
+# ruff: noqa: B905, C416 (these programs are meant to use the forms as users write them)
+
 from __future__ import annotations
 
 import collections
@@ -87,7 +89,7 @@ ITERATORS: dict[str, Callable[[list[Any]], Any]] = {
     "product": lambda items: itertools.product(items[:2], "ab"),
     "combinations": lambda items: itertools.combinations(items, 2),
     "accumulate": lambda items: itertools.accumulate(items),
-    "starmap": lambda items: itertools.starmap(lambda a, b: a - b, zip(items, items[1:])),
+    "starmap": lambda items: itertools.starmap(lambda a, b: a - b, [(5, 2), (3, 1), (9, 4)]),
     "takewhile": lambda items: itertools.takewhile(lambda a: a < 5, items),
     "dropwhile": lambda items: itertools.dropwhile(lambda a: a < 1, items),
     "pairwise": lambda items: itertools.pairwise(items),

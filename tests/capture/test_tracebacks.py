@@ -1,7 +1,7 @@
 """An exception that leaves a compiled function shows the frames and lines that it shows in eager.
 
-One deviation: what fails while a graph runs (an index found out of range by the data, say) is raised
-at the first line of the function, since the operators of a graph no longer stand in lines of it.
+One deviation: what fails while a graph runs (an index found out of range by the data, say) is
+raised at the first line of the function, since the operators of a graph no longer stand in lines.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def test_a_class_body_with_methods_that_use_super() -> None:
             scale = Base.scale + 1
 
             def run(self, x):
-                return super().run(x) + __class__.scale  # type: ignore[name-defined]  # noqa: F821
+                return super().run(x) + __class__.scale  # type: ignore[name-defined]
 
         return Derived().run(x), Derived.__name__, Derived.__qualname__
 
@@ -112,7 +112,7 @@ def test_nested_regions_and_returns() -> None:
                     log.append(n)
                     report("inner")
                     if n == 0:
-                        continue
+                        continue  # noqa: B012 (what it does to a `return` is the point)
             finally:
                 x = x * 2
                 report("outer")
@@ -140,7 +140,7 @@ def test_a_tower_of_context_managers() -> None:
             with Noting(log, 6):
                 x = x * 2
                 report("deeper")
-                log[0].missing
+                log[0].missing  # noqa: B018 (it raises)
         return x
 
     agrees(function, (X, []))
