@@ -153,7 +153,7 @@ def binary(machine: Interpreter, name: str, left: Value, right: Value) -> Value:
         return fold(machine, getattr(operator, name, divmod), *constants)
     with_tensor = isinstance(left, TensorValue) or isinstance(right, TensorValue)
     if with_tensor and not (
-        _takes_operator(left, right, name) or _takes_operator(right, left, name)
+        _takes_operator(machine, left, right, name) or _takes_operator(machine, right, left, name)
     ):
         left, right = _as_primitive(left), _as_primitive(right)
         plain = name if isinstance(left, TensorValue) else IN_PLACE.get(name, name)
@@ -169,7 +169,8 @@ def binary(machine: Interpreter, name: str, left: Value, right: Value) -> Value:
     right_first = (
         left_type is not right_type
         and issubclass(right_type, left_type)
-        and getattr(right_type, reflected, None) is not getattr(left_type, reflected, None)
+        and machine.class_attribute(right_type, reflected)[0]
+        is not machine.class_attribute(left_type, reflected)[0]
     )
     attempts = [(left, method, right), (right, reflected, left)]
     if left_type is right_type:
@@ -177,12 +178,12 @@ def binary(machine: Interpreter, name: str, left: Value, right: Value) -> Value:
     if right_first:
         attempts.reverse()
     for owner, special, other in attempts:
-        if name in ("add", "mul") and is_sequence(owner):
+        if name in ("add", "mul") and is_sequence(machine, owner):
             continue  # C tries `+` and `*` of sequences when nothing else took the operator
         result = _method_result(machine, owner, special, [other])
         if result is not None:
             return result
-    if is_sequence(left) or (is_sequence(right) and name == "mul"):
+    if is_sequence(machine, left) or (is_sequence(machine, right) and name == "mul"):
         return run_for_real(machine, getattr(operator, name), [left, right], {})
     raise_as(machine, getattr(operator, name, divmod), left, right)
 
@@ -194,24 +195,26 @@ def _as_primitive(value: Value) -> Value:
     return value
 
 
-def _takes_operator(value: Value, other: Value, name: str) -> bool:
+def _takes_operator(machine: Interpreter, value: Value, other: Value, name: str) -> bool:
     """Whether an object of a user's class has an operator of its own, which wins over a tensor's.
 
     Torch's operators return NotImplemented for objects that they do not know.
     """
     if type(value) is not ObjectValue or not isinstance(other, TensorValue):
         return False
-    method, reflected = BINARY_METHODS.get(IN_PLACE.get(name, name), ("", ""))
-    return isinstance(getattr(value.cls, reflected, None), types.FunctionType) or isinstance(
-        getattr(value.cls, method, None), types.FunctionType
-    )
+    methods = BINARY_METHODS[IN_PLACE.get(name, name)]
+    found = [machine.class_attribute(value.cls, method)[0] for method in methods]
+    return any(isinstance(raw, types.FunctionType) for raw in found)
 
 
-def is_sequence(value: Value) -> bool:
+def is_sequence(machine: Interpreter, value: Value) -> bool:
     """Whether a value is a sequence written in C, its `+` and `*` not overridden."""
-    cls: Any = value.python_type()
+    cls = value.python_type()
     base = next((base for base in SEQUENCES if issubclass(cls, base)), None)
-    return base is not None and cls.__add__ is base.__add__ and cls.__mul__ is base.__mul__
+    return base is not None and all(
+        machine.class_attribute(cls, name)[0] is machine.class_attribute(base, name)[0]
+        for name in ("__add__", "__mul__")
+    )
 
 
 def unary(machine: Interpreter, name: str, operand: Value) -> Value:

@@ -23,7 +23,7 @@ from typing import Any, Final, NoReturn
 import torch
 
 from fusewright.capture import reasons
-from fusewright.capture.values.base import Interpreter, NotConstant, TracedError, Value
+from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import function_name
@@ -187,8 +187,14 @@ def _stand_in_class(name: str, special: frozenset[str]) -> type[StandIn]:
     return type(name, (StandIn,), {"__slots__": (), **methods})
 
 
-def _special_methods(cls: type) -> frozenset[str]:
-    return frozenset(name for name in ANSWERS if getattr(cls, name, None) is not None)
+def _special_methods(interpreter: Interpreter, cls: type) -> frozenset[str]:
+    """Which of `ANSWERS` a class has; guarded, since a function in C looks for some and does
+    something else without them.
+    """
+    if cls.__flags__ & IMMUTABLE_TYPE:
+        return frozenset(name for name in ANSWERS if getattr(cls, name, None) is not None)
+    found = {name: interpreter.class_attribute(cls, name)[0] for name in ANSWERS}
+    return frozenset(name for name, raw in found.items() if raw is not MISSING and raw is not None)
 
 
 # -- from values to objects and back --------------------------------------------------------------
@@ -207,7 +213,7 @@ def element(interpreter: Interpreter, value: Value) -> Any:
             base = type(value.content)
             return base.__new__(_subclass(interpreter, value, base), value.content)
     cls = value.python_type()
-    return _stand_in_class(cls.__name__, _special_methods(cls))(interpreter, value)
+    return _stand_in_class(cls.__name__, _special_methods(interpreter, cls))(interpreter, value)
 
 
 def _subclass(interpreter: Interpreter, value: Value, base: type) -> type:
@@ -216,7 +222,8 @@ def _subclass(interpreter: Interpreter, value: Value, base: type) -> type:
     own = {
         name: answer
         for name, answer in ANSWERS.items()
-        if getattr(cls, name, None) is not getattr(base, name, None)
+        if interpreter.class_attribute(cls, name)[0]
+        is not interpreter.class_attribute(base, name)[0]
     }
     return type(cls.__name__, (base,), {**own, "interpreter": interpreter, "value": value})
 
