@@ -12,7 +12,7 @@ from torch import fx
 
 from fusewright.config import Options
 from fusewright.context import CompileContext
-from fusewright.errors import Location, Unsupported
+from fusewright.errors import Location, Unsupported, UnsupportedOperator
 from fusewright.pipeline import compile_graph
 from fusewright.runtime.compiled import CompiledGraph
 
@@ -129,3 +129,9 @@ def test_types_without_kernels_are_refused_with_the_line(dtype: torch.dtype) -> 
     name = str(dtype).removeprefix("torch.")
     with pytest.raises(Unsupported, match=rf"model\.py:12(.|\n)*{name}"):
         compile_graph(module, [torch.ones(3)], CompileContext(options=OPTIONS))
+
+
+def test_a_device_without_kernels_is_refused() -> None:
+    """Memory that the CPU does not reach is not handed to its kernels."""
+    with pytest.raises(UnsupportedOperator, match="tensors on meta"):
+        compiled(lambda x: (x * 2 + 1).sum(0), torch.ones(3, 4, device="meta"))

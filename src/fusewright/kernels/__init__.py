@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusewright.context import CompileContext
+from fusewright.errors import UnsupportedOperator
 from fusewright.ir.canonical import (
     CanonicalNames,
     canonical_group,
@@ -59,9 +60,7 @@ def define_kernels(
     for this machine by default.
     """
     if language is None:
-        target = cpu_target(context.options.kernel_target)
-        write = functools.partial(llvm.write, target=target)
-        language = KernelLanguage(name="cpu", write=write, load=load_kernels)
+        language = _language_of_this_machine(schedule, context)
     written: dict[str, tuple[Kernel, Work]] = {}
     launches: dict[int, Launch] = {}
     for position, step in enumerate(schedule.steps):
@@ -74,6 +73,18 @@ def define_kernels(
         kernel, work = written[key]
         launches[position] = _launch(kernel, names, work)
     return KernelSet(definitions=tuple(kernel for kernel, _ in written.values()), launches=launches)
+
+
+def _language_of_this_machine(schedule: Schedule, context: CompileContext) -> KernelLanguage:
+    """LLVM IR. UnsupportedOperator: a tensor is on a device whose memory the CPU does not reach."""
+    devices = {buffer.layout.device for buffer in schedule.program.buffers().values()}
+    if others := sorted(devices - {"cpu"}):
+        raise UnsupportedOperator(
+            f"tensors on {', '.join(others)}: no kernels are written for that device yet"
+        )
+    target = cpu_target(context.options.kernel_target)
+    write = functools.partial(llvm.write, target=target)
+    return KernelLanguage(name="cpu", write=write, load=load_kernels)
 
 
 def _define(
