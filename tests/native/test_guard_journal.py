@@ -414,6 +414,26 @@ def test_a_class_that_takes_the_place_of_a_dead_one() -> None:
         assert not program.check({"x": thing}, g)
 
 
+def test_a_constant_held_weakly() -> None:
+    constant: Any = type("Constant", (), {"value": 1})
+    step = ("constant", weakref.ref(constant))
+    own = (1, ("type_attribute", "value"), (("equals", 1),))
+    program = GuardProgram(
+        ("x",), ((0, step, (("type_lacks", "absent"),)), own, *PROGRAMS["number"])
+    )
+    thing = Thing()
+    for _ in range(3):
+        assert program.check({"x": thing}, g)
+    constant.value = 2
+    assert not program.check({"x": thing}, g)
+    constant.value = 1
+    for _ in range(3):
+        assert program.check({"x": thing}, g)
+    del constant
+    gc.collect()
+    assert not program.check({"x": thing}, g)
+
+
 def test_user_code_in_a_check_may_change_what_the_rest_reads() -> None:
     class Changes:
         def __init__(self) -> None:

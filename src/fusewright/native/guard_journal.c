@@ -329,11 +329,16 @@ static void reach_root(GuardJournal *journal, GuardNode *node, const GuardContex
         Py_XDECREF(object);
         return;
     }
-    bool constant = step->operand == object;
-    if (!constant) {
+    Known known = ALIVE;
+    if (step->operand == NULL) {
         journal->roots[journal->root_count++] = (Root){step, object};
+    } else { /* a constant, which may be held weakly */
+        known = SAME_OBJECT;
+        if (PyWeakref_CheckRef(step->operand)) {
+            add_word(journal, &((PyWeakReference *)step->operand)->wr_object);
+        }
     }
-    *reached = (Reached){object, constant ? SAME_OBJECT : ALIVE, 0};
+    *reached = (Reached){object, known, 0};
 }
 
 static void reach_below(GuardJournal *journal, GuardNode *node, const GuardContext *context,
