@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from fusewright.opgen import read_declarations, read_plan, summary, survey
+from fusewright.opgen import emit, read_declarations, read_plan, summary, survey
 from fusewright.opgen.declarations import Kind
-from fusewright.opgen.plan import Given, Inherited, Made, Refused, Row
+from fusewright.opgen.plan import Given, Inherited, Made, Refused, Row, describe_all, plan
 from tests.golden import golden
 
 
@@ -66,3 +66,14 @@ def test_summary_names_refusals() -> None:
         "operators: 2 with a kernel, 1 made from these, 1 more by way of torch's own kernels\n"
         "  nonzero falls back to the CPU: the size of its result depends on data"
     )
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_all_declarations_are_emitted(kind: Kind) -> None:
+    """Whatever can be made is written, in both targets; the Python is Python."""
+    declarations = read_declarations()
+    made = plan(describe_all(declarations, kind), declarations)
+    files = emit(made, callable_operators=True)
+    compile(files["everything_operators.py"], "everything_operators.py", "exec")
+    registered = files["RegisterEverything.cpp"].count("TORCH_FN(wrappers::")
+    assert registered == len(made.made)

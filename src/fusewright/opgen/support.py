@@ -28,6 +28,8 @@ from fusewright.torch_compat import (
     written_arguments,
 )
 
+aten = torch.ops.aten
+
 
 def map_tensors(function: Callable[[Tensor], Any], values: Any) -> Any:
     """The same nested lists, tuples and dictionaries with each tensor replaced."""
@@ -115,7 +117,7 @@ def _overlaps_in_part(first: Tensor, second: Tensor) -> bool:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    return torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
+    return aten.is_non_overlapping_and_dense.default(tensor)
 
 
 def pairs(written: Any, results: Any) -> Iterator[tuple[Tensor, Tensor]]:
@@ -312,9 +314,9 @@ class FallBack:
 
 
 _REQUIRED = (
-    torch.ops.aten.empty.memory_format,
-    torch.ops.aten.empty_strided.default,
-    torch.ops.aten._copy_from.default,
+    aten.empty.memory_format,
+    aten.empty_strided.default,
+    aten._copy_from.default,
 )
 
 
@@ -383,7 +385,7 @@ def resize(self: Tensor, size: Sequence[int], *, memory_format: Any = None) -> T
         raise NotImplementedError(f"resize_ to {memory_format}")
     needed = math.prod(size) * self.element_size() + self.storage_offset() * self.element_size()
     if needed <= self.untyped_storage().nbytes() or math.prod(size) == 0:
-        return run_cpu_kernel(torch.ops.aten.resize_.default, self, size)
+        return run_cpu_kernel(aten.resize_.default, self, size)
     fresh = torch.empty(size, dtype=self.dtype, device=self.device)
     kept = self.reshape(-1)[: fresh.numel()]
     fresh.view(-1)[: kept.numel()].copy_(kept)
@@ -391,13 +393,13 @@ def resize(self: Tensor, size: Sequence[int], *, memory_format: Any = None) -> T
 
 
 GEOMETRY = (
-    torch.ops.aten.as_strided.default,
-    torch.ops.aten.view.default,
-    torch.ops.aten._reshape_alias.default,
-    torch.ops.aten.unfold.default,
-    torch.ops.aten.set_.source_Storage,
-    torch.ops.aten.set_.source_Storage_storage_offset,
-    torch.ops.aten.set_.source_Tensor,
+    aten.as_strided.default,
+    aten.view.default,
+    aten._reshape_alias.default,
+    aten.unfold.default,
+    aten.set_.source_Storage,
+    aten.set_.source_Storage_storage_offset,
+    aten.set_.source_Tensor,
 )
 """Operators that touch no elements, and hence are the same on every device."""
 
@@ -417,7 +419,6 @@ def register(
     }
     common["resize_"] = resize
     # torch asks a device from outside for a convolution by names under which the CPU has none.
-    aten = torch.ops.aten
     common["convolution_overrideable"] = functools.partial(fall_back, aten.convolution.default)
     common["convolution_backward_overrideable"] = functools.partial(
         _convolution_backward, fall_back
@@ -443,5 +444,5 @@ def _convolution_backward(
 ) -> Any:
     channels = weight.size(1) * groups if transposed else weight.size(0)
     form = (stride, padding, dilation, transposed, output_padding, groups, output_mask)
-    operator = torch.ops.aten.convolution_backward.default
+    operator = aten.convolution_backward.default
     return fall_back(operator, gradient, image, weight, [channels], *form)
