@@ -301,6 +301,21 @@ def test_inputs_that_share_memory_are_only_read() -> None:
     check(lambda x, y: x * y, lambda: [(a := leaf(3)), a[:]])
 
 
+def test_inputs_share_memory_and_something_else_is_written_to() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> Any:
+        z = torch.zeros_like(w)
+        z.add_(w)
+        return z * x + y
+
+    check(program, lambda: [(a := torch.arange(4.0, dtype=torch.float64))[1:], a[:-1], leaf(3)])
+
+
+def test_writes_to_inputs_that_share_memory_beside_gradients_are_refused() -> None:
+    a = torch.zeros(4, dtype=torch.float64)
+    with pytest.raises(Unsupported, match="share memory"):
+        compiled(lambda x, y, w: (x.add_(1), y * w))(a[1:], a[:-1], leaf(3))
+
+
 # -- autograd's own rules -------------------------------------------------------------------------
 
 

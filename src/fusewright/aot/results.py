@@ -117,16 +117,21 @@ def plan_results(program: TracedProgram, inputs: Sequence[Any], fakes: Fakes) ->
     bases: tuple[StorageBase, ...] = ()
     mutated: tuple[int, ...] = ()
     if program.has_mutations:
-        bases = share_bases(program.graph, placeholders, fakes)
+        bases = share_bases(program.graph, placeholders, _written(program.graph), fakes)
         placeholders = list(program.graph.find_nodes(op="placeholder"))
-        writes = program.graph.find_nodes(op="call_function", target=aten.copy_.default)
-        written = {memory_owner(node.args[0]) for node in writes}
+        written = _written(program.graph)
         mutated = tuple(index for index, node in enumerate(placeholders) if node in written)
     planner = _Planner(program, placeholders, [*inputs, *_values(placeholders[len(inputs) :])])
     for index in mutated:
         planner.add(placeholders[index], planner.inputs[index])
     results = planner.results()
     return ResultPlan(bases, mutated, planner.nodes, planner.values, tuple(results))
+
+
+def _written(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes whose memory a traced graph writes to."""
+    writes = graph.find_nodes(op="call_function", target=aten.copy_.default)
+    return {memory_owner(node.args[0]) for node in writes}  # type: ignore[arg-type]
 
 
 def _values(nodes: Sequence[fx.Node]) -> list[Any]:
@@ -250,9 +255,10 @@ def is_view_in_autograd(view: Any, base: Any) -> bool:
 
 
 def share_bases(
-    graph: fx.Graph, placeholders: Sequence[fx.Node], fakes: Fakes
+    graph: fx.Graph, placeholders: Sequence[fx.Node], written: set[fx.Node], fakes: Fakes
 ) -> tuple[StorageBase, ...]:
-    """Where inputs share memory, let all of them be views of one further input; gives those further
+    """Where inputs share memory, and one of them is written to, let all of them be views of one
+    further input; gives those further inputs.
     inputs.
 
     x, y: inputs, y = x[0]                  x, y, base: inputs
@@ -267,7 +273,7 @@ def share_bases(
     bases = []
     last = placeholders[-1] if placeholders else None
     for members in groups.values():
-        if len(members) > 1:
+        if len(members) > 1 and any(placeholders[index] in written for index in members):
             assert last is not None
             base, last = _share_base(graph, placeholders, members, last, fakes)
             bases.append(base)
