@@ -259,7 +259,6 @@ def share_bases(
 ) -> tuple[StorageBase, ...]:
     """Where inputs share memory, and one of them is written to, let all of them be views of one
     further input; gives those further inputs.
-    inputs.
 
     x, y: inputs, y = x[0]                  x, y, base: inputs
     copy_ = aten.copy_(y, value)      ->    x_view = aten.as_strided(base, …)
