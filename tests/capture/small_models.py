@@ -1,4 +1,4 @@
-"""Small models written as research code is: recurrent, a detector, diffusion, mixtures of experts."""
+"""Small models as research code writes them: recurrent, a detector, diffusion, experts."""
 
 from __future__ import annotations
 
