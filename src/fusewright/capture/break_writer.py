@@ -89,6 +89,8 @@ def interruption(frame: Frame, resumes: ResumeTable) -> Interruption | None:
         return None
     if frame.handled is not None and instruction.region is None:
         return None  # nobody would put back the exception handled before, were another raised
+    if any(name not in frame.cells for name in resumes.free_names(original)):
+        return None  # a comprehension has set the cell aside: its own variable has the same name
     names = resumes.live(original, position)
     if FRAME_READERS.intersection(original.co_names):
         names = frozenset(frame.locals).intersection(original.co_varnames)

@@ -201,6 +201,14 @@ def comprehension_with_cells_of_its_own():
 
 
 @program
+def comprehension_hides_a_cell():
+    k = 10
+    get = lambda: k
+    found = {k: abs(v) for k, v in ((0, -1), (1, 2))}
+    return found, k, get()
+
+
+@program
 def comprehension_that_raises_restores():
     x = 7
     try:

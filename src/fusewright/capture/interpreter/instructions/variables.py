@@ -74,7 +74,11 @@ def make_cell(frame: Frame, name: str) -> None:
 
 @opcode("LOAD_CLOSURE")
 def load_closure(frame: Frame, name: str) -> None:
-    frame.stack.append(frame.cells[name])
+    cell = frame.cells.get(name)
+    if cell is not None:
+        frame.stack.append(cell)
+    else:  # 3.13 loads a comprehension's variable alike while the cell of that name is set aside
+        load_fast(frame, name)
 
 
 @opcode("LOAD_DEREF")
