@@ -13,6 +13,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional as F
 
+from fusewright.backends.registry import lookup_backend
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.pipeline import compile_graph
@@ -139,6 +140,27 @@ def test_backward_is_compiled_when_first_run() -> None:
     assert run.training.backward is None
     y.sum().backward()
     assert run.training.backward is not None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aot_eager",
+        "aot_eager_default_partitioner",
+        "aot_eager_decomp_partition",
+        "loops_eager",
+        "fusewright",
+    ],
+)
+def test_backends_train(name: str) -> None:
+    torch.manual_seed(0)
+    layer, x = nn.Linear(4, 6), torch.randn(3, 4)
+    graph = fx.symbolic_trace(lambda x, w, b: (F.layer_norm(F.linear(x, w, b).tanh(), (6,)).sin(),))
+    inputs = [x, layer.weight, layer.bias]
+    (result,) = lookup_backend(name)(graph, inputs)(*inputs)
+    given = torch.autograd.grad(result.sum(), inputs[1:])
+    wanted = torch.autograd.grad(graph(*inputs)[0].sum(), inputs[1:])
+    torch.testing.assert_close(given, wanted)
 
 
 def test_training_a_perceptron_imports_neither_dynamo_nor_sympy() -> None:

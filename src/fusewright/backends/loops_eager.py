@@ -7,9 +7,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import fx
 
-from fusewright.aot import trace_inference, with_results
+from fusewright.aot import (
+    AtenGraph,
+    min_cut_rematerialization_partition,
+    needs_gradients,
+    trace_inference,
+    trace_training,
+    with_gradients,
+    with_results,
+)
 from fusewright.context import CompileContext
 from fusewright.ir.reference import evaluate
 from fusewright.ir.verify import verify_program
@@ -17,17 +26,28 @@ from fusewright.lower import calling_order, lower
 
 
 def loops_eager(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile `module` for inference; the result takes the inputs as arguments."""
+    """Compile `module`; the result takes the inputs as arguments."""
     context = CompileContext()
-    graph = trace_inference(module, example_inputs, context)
-    program = lower(graph, context)
+    if needs_gradients(example_inputs):
+        joint = trace_training(module, example_inputs, context)
+        partition = min_cut_rematerialization_partition(joint)
+        forward = _evaluated(partition.forward)
+        run = with_gradients(partition, forward, lambda: _evaluated(partition.backward))
+    else:
+        graph = trace_inference(module, example_inputs, context)
+        run = with_results(graph, _evaluated(graph))
+    return lambda *inputs: run(list(inputs))
+
+
+def _evaluated(graph: AtenGraph) -> Callable[[list[Any]], Any]:
+    program = lower(graph, CompileContext())
     verify_program(program)
     names = [fact.symbol.name for fact in program.sizes]
 
     def call(inputs: list[Any]) -> tuple[Any, ...]:
         sizes = dict(zip(names, inputs, strict=False))
         tensors = inputs[len(names) :]
-        return tuple(evaluate(program, tensors, sizes=sizes, constants=graph.constants))
+        with torch.no_grad():
+            return tuple(evaluate(program, tensors, sizes=sizes, constants=graph.constants))
 
-    run = with_results(graph, calling_order(graph.placeholders, program).around(call))
-    return lambda *inputs: run(list(inputs))
+    return calling_order(graph.placeholders, program).around(call)
