@@ -6,6 +6,7 @@ function is captured as one graph and agrees with itself when run.
 
 from __future__ import annotations
 
+import collections.abc
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -278,6 +279,20 @@ def user_iterators(x):
     c = Countdown(3)
     found = [i for i in c if i]
     return x, a, b, found, sum(Countdown(4)), 2 in Countdown(3), list(zip(Countdown(2), "ab"))
+
+
+class Pair(collections.abc.Sequence):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return (1, 2)[index]
+
+
+@program
+def a_generator_left_inside_try(x):
+    """What `Sequence.__iter__` waits in catches IndexError alone: dropping it runs nothing."""
+    return x + next(iter(Pair()))
 
 
 @program

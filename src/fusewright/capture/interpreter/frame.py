@@ -75,6 +75,7 @@ class Program:
     """A code object made ready to be executed: a handler and an operand an instruction."""
 
     steps: list[tuple[Handler, Any]]
+    names: list[str]
     lines: list[int | None]
     regions: list[Region | None]
 
@@ -103,6 +104,7 @@ def load_program(code: types.CodeType, handlers: dict[str, Handler], unknown: Ha
 
     return Program(
         steps=[(handlers.get(item.name, unknown), operand(item)) for item in instructions],
+        names=[item.name for item in instructions],
         lines=[item.positions.line for item in instructions],
         regions=[region(item) for item in instructions],
     )

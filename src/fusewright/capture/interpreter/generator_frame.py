@@ -55,8 +55,36 @@ class GeneratorFrame(Frame):
         if self.finished or not self.started:
             return False
         region = self.program.regions[self.position - 1]
-        # The last two instructions of a generator are a handler of CPython's own, from 3.12 on.
-        return region is not None and region.handler < len(self.program.steps) - 2
+        while region is not None:
+            # The last two instructions of a generator are a handler of CPython's own, from 3.12 on.
+            if region.handler >= len(self.program.steps) - 2:
+                return False
+            passed_on = self._passes_on_exit(region.handler)
+            if passed_on is None:
+                return True
+            region = self.program.regions[passed_on]
+        return False
+
+    def _passes_on_exit(self, position: int) -> int | None:
+        """The RERAISE to which a handler of nothing but `except` clauses comes with GeneratorExit,
+        since each is of a class that it is no instance of; None for every other handler.
+        """
+        names, steps = self.program.names, self.program.steps
+        if names[position : position + 3] == ["COPY", "POP_EXCEPT", "RERAISE"]:
+            return position + 2
+        if names[position] != "PUSH_EXC_INFO":
+            return None
+        position += 1
+        while names[position] != "RERAISE":
+            clause = ["LOAD_GLOBAL", "CHECK_EXC_MATCH", "POP_JUMP_IF_FALSE"]
+            if names[position : position + 3] != clause:
+                return None
+            caught = self.namespace.load(self.machine, steps[position][1])
+            cls = None if caught is None else caught.real()
+            if not isinstance(cls, type) or issubclass(GeneratorExit, cls):
+                return None
+            position = steps[position + 2][1]
+        return position
 
     def resume(self, sent: Value) -> Value | None:
         """`send(sent)`: the value of the next `yield`, or None when the generator has returned."""
