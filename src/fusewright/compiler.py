@@ -34,6 +34,7 @@ from fusewright.errors import (
     BackendCompilerFailed,
     FusewrightError,
     Location,
+    NothingRaised,
     RecompileLimitExceeded,
     Unsupported,
 )
@@ -230,6 +231,8 @@ class Compiler:
                 None if self.settings.refuses else self.resumes,
             )
         except NotCaptured as failure:
+            if failure.error is None:
+                return self._raises(frame, about, failure)
             return self._uncaptured(frame, about, failure.guards, failure.error)
         captured = time.perf_counter()
         operators = _operator_counts(capture.graph_module.graph)
@@ -291,23 +294,42 @@ class Compiler:
         return BackendCompilerFailed(self.settings.backend_name, "backend", at, message)
 
     def _uncaptured(
-        self, frame: Frame, about: _About, guards: Sequence[Guard], error: Unsupported | None
+        self, frame: Frame, about: _About, guards: Sequence[Guard], error: Unsupported
     ) -> Entry:
-        """Run the program as it is whenever these guards hold: it raises, or it does what cannot
-        be captured.
+        """Run the program as it is whenever these guards hold: it does what cannot be captured."""
+        if error.location is None:
+            error = error.at(about.place.with_text())
+        if self.settings.refuses:
+            raise error from error.__cause__
+        self._run_eagerly(about, error.what, error.location)
+        return self._as_it_is(frame, guards)
+
+    def _raises(self, frame: Frame, about: _About, failure: NotCaptured) -> Entry:
+        """Run the program as it is whenever these guards hold: it raises, from its own lines. Where
+        it does not, capture was wrong, which is told.
         """
-        if error is not None:
-            if error.location is None:
-                error = error.at(about.place.with_text())
+        what = f"the program raises {failure.raised}, from its own lines"
+        self.events.add(RanEagerly(**about.fields, what=what, location=None))
+        raised = failure.raised
+
+        def returned() -> None:
+            error = NothingRaised(about.name, about.place, raised)
             if self.settings.refuses:
-                raise error from error.__cause__
-            self._run_eagerly(about, error.what, error.location)
-        else:
-            what = "the program raises an exception, from its own lines"
-            self.events.add(RanEagerly(**about.fields, what=what, location=None))
-        function = _function(frame)
+                raise error
+            if str(error) not in self._warned:
+                self.events.add(RanEagerly(**about.fields, what=str(error), location=None))
+                self._warn(str(error))
+
+        return self._as_it_is(frame, failure.guards, returned)
+
+    def _as_it_is(
+        self,
+        frame: Frame,
+        guards: Sequence[Guard],
+        on_return: Callable[[], None] | None = None,
+    ) -> Entry:
         kept = build_guards(guards, frame.code)
-        return Entry(self._kept(function, frame), kept.program, kept, True)
+        return Entry(self._kept(_function(frame), frame), kept.program, kept, True, on_return)
 
     def _kept(self, function: types.FunctionType, frame: Frame) -> types.FunctionType:
         """What an entry holds for a function: of one that is made anew at each call, not the cells

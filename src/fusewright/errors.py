@@ -103,6 +103,21 @@ class RecompileLimitExceeded(FusewrightError):
         )
 
 
+class NothingRaised(FusewrightError):
+    """A call returned that capture took to raise an exception; what it did has happened."""
+
+    def __init__(self, function: str, location: Location, expected: str) -> None:
+        self.function = function
+        self.location = location
+        self.expected = expected
+        """The exception that tracing the call ended with."""
+        super().__init__(
+            f"{function}, {location}, returned, though tracing it ended with {expected}\n"
+            "  the call ran eagerly. That is a defect of fusewright: please report it with this "
+            "function"
+        )
+
+
 class UnknownBackend(FusewrightError, ValueError):
     """No backend of this name is registered or installed."""
 

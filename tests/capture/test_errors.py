@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from fusewright import api, capture
-from fusewright.errors import BackendCompilerFailed, Unsupported
+from fusewright.capture.handlers.registry import HANDLERS
+from fusewright.capture.values.base import Interpreter, Value
+from fusewright.errors import BackendCompilerFailed, NothingRaised, Unsupported
 
 X = torch.arange(3.0)
 
@@ -87,6 +89,40 @@ def test_torchs_exception_comes_through() -> None:
     compiled = api.compile(lambda x: x @ torch.ones(5, 2), backend="eager", fullgraph=True)
     with pytest.raises(RuntimeError, match=r"mat1|size"):
         compiled(X.reshape(1, 3))
+
+
+def rounds(x: Any) -> Any:
+    return x * divmod(7, 2)[0]
+
+
+@pytest.fixture
+def wrong_divmod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tracing `divmod` ends with an exception of the traced program, by mistake."""
+
+    def raises(interpreter: Interpreter, *arguments: Value) -> Value:
+        interpreter.raise_error(OverflowError, "too large")
+
+    monkeypatch.setitem(HANDLERS, divmod, raises)
+
+
+@pytest.mark.usefixtures("wrong_divmod")
+@pytest.mark.parametrize("how", [{"fullgraph": True}, {"options": {"strict": True}}])
+def test_a_traced_exception_that_does_not_happen_is_an_error(how: dict[str, Any]) -> None:
+    compiled = api.compile(rounds, backend="eager", **how)
+    for _ in range(2):
+        with pytest.raises(NothingRaised, match=r"rounds, .*OverflowError.*'too large'") as raised:
+            compiled(X)
+        assert raised.value.location.line == rounds.__code__.co_firstlineno
+
+
+@pytest.mark.usefixtures("wrong_divmod")
+def test_a_traced_exception_that_does_not_happen_is_told_once() -> None:
+    compiled = api.compile(rounds, backend="eager")
+    with pytest.warns(RuntimeWarning, match="defect of fusewright") as warned:
+        assert torch.equal(compiled(X), X * 3)
+        assert torch.equal(compiled(X), X * 3)
+    assert len(warned) == 1
+    assert str(api.explain(compiled)).count("returned, though") == 1
 
 
 def test_wrong_arguments_are_type_errors() -> None:

@@ -168,6 +168,30 @@ def test_only_functions_can_be_roots() -> None:
         compiler.call(len, [], None)
 
 
+def test_an_entry_is_told_that_its_function_returned() -> None:
+    told: list[bool] = []
+
+    def divide(x: int) -> float:
+        return 1 / x
+
+    def tell() -> None:
+        told.append(True)
+        if len(told) == 2:
+            raise KeyError("returned")
+
+    compiler = FrameCompiler(lambda frame: Entry(divide, None, on_return=tell))
+    with pytest.raises(ZeroDivisionError):
+        compiler.call(identity, (0,), None)
+    assert told == []
+    assert compiler.call(identity, (2,), None) == 0.5
+    with pytest.raises(KeyError, match="returned"):
+        compiler.call(identity, (4,), None)
+    assert len(told) == 2
+    (entry,) = compiler.entries(identity.__code__)
+    assert entry.on_return is tell
+    assert Entry(divide, None).on_return is None
+
+
 # -- guards and limits ---------------------------------------------------------------------------
 
 

@@ -56,13 +56,17 @@ RECURSION_LIMIT = 10_000
 class NotCaptured(Exception):
     """The call has to run as it is, whenever the same guards hold."""
 
-    def __init__(self, guards: Sequence[Guard], error: Unsupported | None) -> None:
+    def __init__(
+        self, guards: Sequence[Guard], error: Unsupported | None, raised: str = ""
+    ) -> None:
         self.guards = guards
         self.error = error
         """What cannot be captured; None when the program itself raises, as it then has to from its
         own lines.
         """
-        super().__init__(str(error) if error else "the program raises")
+        self.raised = raised
+        """The exception that it raises, in words."""
+        super().__init__(str(error) if error else f"the program raises {raised}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +188,8 @@ def capture_call(
                 return capture
             except TracedError as raised:
                 raised.forget_frames()
-                raise NotCaptured(tuple(machine.guards.values()), None) from None
+                guards, text = tuple(machine.guards.values()), raised.value.describe()
+                raise NotCaptured(guards, None, text) from None
             except Unsupported as failure:
                 executed = machine.root.executed if machine.root else 0
                 if resumes is None or not executed or error is not None:

@@ -51,12 +51,14 @@ class Entry:
     guards: GuardProgram | None
     detail: Any
     continues: bool
+    on_return: Callable[[], Any] | None
     def __init__(
         self,
         function: FunctionType,
         guards: GuardProgram | None,
         detail: Any = None,
         continues: bool = False,
+        on_return: Callable[[], Any] | None = None,
     ) -> None: ...
 
 class Continuation:

@@ -105,12 +105,12 @@ PyFunctionObject *entry_function(Entry *entry, const PendingCall *call)
 
 static PyObject *Entry_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"function", "guards", "detail", "continues", NULL};
+    static char *names[] = {"function", "guards", "detail", "continues", "on_return", NULL};
     PyFunctionObject *function;
-    PyObject *guards, *detail = Py_None;
+    PyObject *guards, *detail = Py_None, *on_return = Py_None;
     int continues = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O|Op:Entry", names, &PyFunction_Type,
-                                     &function, &guards, &detail, &continues)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O|OpO:Entry", names, &PyFunction_Type,
+                                     &function, &guards, &detail, &continues, &on_return)) {
         return NULL;
     }
     if (guards != Py_None && !Py_IS_TYPE(guards, &GuardProgram_Type)) {
@@ -125,6 +125,7 @@ static PyObject *Entry_new(PyTypeObject *type, PyObject *args, PyObject *keyword
     self->function = (PyFunctionObject *)Py_NewRef(function);
     self->guards = guards == Py_None ? NULL : (GuardProgram *)Py_NewRef(guards);
     self->detail = Py_NewRef(detail);
+    self->on_return = on_return == Py_None ? NULL : Py_NewRef(on_return);
     self->continues = (char)continues;
     PyObject *code = flatten_code((PyCodeObject *)function->func_code);
     self->flat = code ? make_function(code, function) : NULL;
@@ -143,6 +144,7 @@ static int Entry_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->flat);
     Py_VISIT(self->guards);
     Py_VISIT(self->detail);
+    Py_VISIT(self->on_return);
     return 0;
 }
 
@@ -153,6 +155,7 @@ static int Entry_clear(PyObject *object)
     Py_CLEAR(self->flat);
     Py_CLEAR(self->guards);
     Py_CLEAR(self->detail);
+    Py_CLEAR(self->on_return);
     return 0;
 }
 
@@ -169,6 +172,8 @@ static PyMemberDef Entry_members[] = {
      "the function that runs in place of the frame"},
     {"guards", T_OBJECT, offsetof(Entry, guards), READONLY, "the GuardProgram, or None"},
     {"detail", T_OBJECT, offsetof(Entry, detail), READONLY, "what was given beside them"},
+    {"on_return", T_OBJECT, offsetof(Entry, on_return), READONLY,
+     "what is called when the function has returned, or None"},
     {"continues", T_BOOL, offsetof(Entry, continues), READONLY,
      "whether frames called by the function are looked up, too"},
     {NULL},
@@ -176,14 +181,16 @@ static PyMemberDef Entry_members[] = {
 
 PyDoc_STRVAR(
     Entry_doc,
-    "Entry(function, guards, detail=None, continues=False)\n--\n\n"
+    "Entry(function, guards, detail=None, continues=False, on_return=None)\n--\n\n"
     "A compiled function and the guards under which it runs in place of a frame.\n\n"
     "`function`: a Python function with the parameters of the frame's, in the same order\n"
     "under the same names, and the same free variables; its globals, closure and defaults are\n"
     "those of the frame's own function at each call. It may return a Continuation. `guards`: a\n"
     "GuardProgram, or None when the entry always holds. `detail`: any object, kept for\n"
     "reports. `continues`: whether the frames that `function` calls are looked up while it\n"
-    "runs; else the hook is off. ValueError: a guard names no parameter of the function.");
+    "runs; else the hook is off. `on_return`: called without arguments whenever `function` has\n"
+    "returned rather than raised; what it raises is raised in place of the result. ValueError:\n"
+    "a guard names no parameter of the function.");
 
 PyTypeObject Entry_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)

@@ -11,6 +11,7 @@ typedef struct {
     PyFunctionObject *flat; /* its parameters all positional, in the order of the frame's locals */
     GuardProgram *guards;   /* NULL: holds always */
     PyObject *detail;       /* what Python keeps beside the entry; None by default */
+    PyObject *on_return;    /* called when the function has returned; NULL: nothing is */
     char continues;         /* whether frames called by the function are looked up, too */
     int *guarded_locals;    /* for each local that the guards name, its index in the frame */
 } Entry;

@@ -148,12 +148,26 @@ static PyObject *evaluate_start(PyThreadState *thread, InterpreterFrame *frame)
     return evaluate_unhooked(thread, frame, 0);
 }
 
+/* Tell the entry that its function returned. Steals `result`; NULL: the one told raised. */
+static PyObject *tell_return(Entry *entry, PyObject *result)
+{
+    PyObject *answer = PyObject_CallNoArgs(entry->on_return);
+    if (answer == NULL) {
+        Py_CLEAR(result);
+    }
+    Py_XDECREF(answer);
+    return result;
+}
+
 /* Steals the reference to the entry. */
 static PyObject *run_entry(FrameCompiler *compiler, Entry *entry, PendingCall *call)
 {
     PyFunctionObject *function = entry_function(entry, call);
     FrameCompiler *inside = entry->continues ? compiler : NULL;
     PyObject *result = function ? run_function(function, call, inside) : NULL;
+    if (result != NULL && entry->on_return != NULL) {
+        result = tell_return(entry, result);
+    }
     Py_DECREF(entry);
     return result;
 }
