@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import gc
 import traceback
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -518,3 +520,38 @@ def test_an_object_made_before_is_the_same_after() -> None:
         return table["items"] is items, len(items)
 
     agrees(function, (ONES,))
+
+
+class Passing:
+    """A context manager that breaks the graph while an exception passes."""
+
+    def __enter__(self) -> Passing:
+        return self
+
+    def __exit__(self, *error) -> bool:
+        report("leaving")
+        return False
+
+
+class Argument:
+    """Something to watch die."""
+
+
+def test_an_exception_does_not_keep_itself_alive() -> None:
+    def function(x, argument):
+        with Passing():
+            x = x + 1
+            raise ValueError("passing")
+
+    target = compiled(function)
+    gc.disable()
+    try:
+        for _ in range(2):
+            argument = Argument()
+            alive = weakref.ref(argument)
+            with contextlib.suppress(ValueError):
+                target(ONES, argument)
+            del argument
+            assert alive() is None
+    finally:
+        gc.enable()

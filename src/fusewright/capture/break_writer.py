@@ -184,6 +184,7 @@ class BreakWriter(FunctionWriter):
                 value = _passed_value(entry)
                 assert value is not None, "an instruction takes objects only"
                 self.value(value)
+        self._let_go(frame.stack[: len(frame.stack) - taken])
         if name in _WITHOUT_NULL:
             code.emit(_WITHOUT_NULL[name], instruction.argument)
             pair = (Slot.VALUE, Slot.NULL)
@@ -196,6 +197,19 @@ class BreakWriter(FunctionWriter):
         else:
             code.emit(name, instruction.argument)
         return taken, (Slot.VALUE,) * produced(instruction, jumps=False)
+
+    def _let_go(self, kept: list[Any]) -> None:
+        """Forget what the instruction alone needs: an exception that it raises keeps this frame
+        alive, and must not be kept alive by it.
+        """
+        frame = self.stop.frame
+        names = self.stop.live_names.intersection(frame.locals)
+        values = [_passed_value(entry) for entry in kept]
+        values += [*[frame.locals[name] for name in names], *frame.cells.values()]
+        needed = {id(value) for value in values}
+        for table in (self._outputs, self._sources, self._locals):
+            for key in [key for key in table if key not in needed]:
+                self.code.delete_local(table.pop(key))
 
     def _merge_keywords(self) -> None:
         """Add to the keyword arguments of a call whose callable, for messages, lies far below."""
