@@ -324,7 +324,7 @@ def test_closures_keep_their_cells() -> None:
     assert torch.equal(result[0], expected[0])
     assert result[1] == expected[1] == 3
     assert torch.equal(result[2](ONES), expected[2](ONES))
-    assert [cell.cell_contents for cell in result[2].__closure__][0] == 4
+    assert result[2].__closure__[0].cell_contents == 4
 
 
 class Base:
@@ -472,7 +472,7 @@ def test_fullgraph_makes_it_an_error() -> None:
         report(x)
         return x
 
-    with pytest.raises(fusewright.errors.Unsupported, match="test_graph_breaks.py"):
+    with pytest.raises(fusewright.errors.Unsupported, match=r"test_graph_breaks\.py"):
         fusewright.compile(function, backend="eager", fullgraph=True)(ONES)
 
 
