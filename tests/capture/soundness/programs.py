@@ -241,7 +241,8 @@ class Generator:
             f"(lambda *a, **k: a[0] + k['b'])({one}, b={other})",
             f"(last := {other}) + last",
             f"{one}[pause(0)] + {other}",
-            f"[pause(t) for t in ({one}, {other}) if pause(1)][0]",
+            # A comprehension iterates over names: in what it iterates over, `:=` may not stand.
+            f"[pause(t) + {other} for t in ({one},) if pause(1)][0]",
         ]
         if not scope.in_helper:
             choices += [
@@ -252,7 +253,7 @@ class Generator:
                 "box.double",
                 "items[-1]",
                 f"table.setdefault({number}, {other})",
-                f"[helper(t, {number}, log) for t in ({one}, {other})][0]",
+                f"[helper(t, {number}, log) + {other} for t in ({one},)][0]",
             ]
         return self.random.choice(choices)
 
