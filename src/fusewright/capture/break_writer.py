@@ -207,7 +207,8 @@ class BreakWriter(FunctionWriter):
         values = [_passed_value(entry) for entry in kept]
         values += [*[frame.locals[name] for name in names], *frame.cells.values()]
         needed = {id(value) for value in values}
-        for table in (self._outputs, self._sources, self._locals):
+        tables: tuple[dict[Any, str], ...] = (self._outputs, self._sources, self._locals)
+        for table in tables:
             for key in [key for key in table if key not in needed]:
                 self.code.delete_local(table.pop(key))
 
