@@ -537,6 +537,7 @@ _NEEDS_DATA = (
     ("data is not allocated yet", "it reads a tensor's data in C++"),
     ("Cannot access data pointer", "it reads a tensor's data in C++"),
     ("Cannot copy out of meta tensor", "it reads a tensor's data in C++"),
+    (" meta ", "it looks at whether a tensor has data"),
     ("There was no fake impl registered", "the operator has no fake implementation"),
 )
 """Part of the text of errors from C++ given tensors without data, and what they mean."""

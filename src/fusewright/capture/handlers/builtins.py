@@ -409,6 +409,9 @@ def _text(interpreter: Interpreter, value: Value, name: str, function: Any) -> A
 def format_value(interpreter: Interpreter, value: Value, specification: Value | None = None) -> Any:
     text = "" if specification is None else specification.constant()
     if isinstance(value, TensorValue):
+        if value.fake.dim() == 0 and getattr(value.fake, "constant", None) is not None:
+            number = interpreter.call_tensor_method(value, "item", [], {})
+            return ConstantValue(format(number.constant(), text))
         return interpreter.call_tensor_method(value, "__format__", [ConstantValue(text)], {})
     if isinstance(value, ConstantValue):
         return DECLINED

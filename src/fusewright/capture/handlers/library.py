@@ -10,6 +10,7 @@ import functools
 import inspect
 import json
 import operator
+import os
 import re
 import threading
 import types
@@ -58,7 +59,7 @@ def signature(interpreter: Interpreter, target: Value, **keywords: Value) -> Any
 
 PURE.update({
     json.dumps, json.loads, re.compile, re.match, re.fullmatch, re.search, re.sub, re.subn,
-    re.split, re.findall, re.finditer, re.escape,
+    re.split, re.findall, re.finditer, re.escape, os.fspath,
 })  # fmt: skip
 
 

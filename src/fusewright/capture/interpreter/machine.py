@@ -600,7 +600,7 @@ class Machine:
             ):
                 pass
             else:
-                self.raise_error(type(error), *error.args)
+                stand_ins.raise_real(self, error)
         if not names and "." in name and not level:
             module = sys.modules[name.partition(".")[0]]
         return self.wrap(module, ModuleSource(module.__name__))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NoReturn
 
@@ -371,9 +372,21 @@ def run_for_real(
 def raise_real(interpreter: Interpreter, error: Exception) -> NoReturn:
     """Raise in the traced program what a function that ran for real has raised."""
     raised = ExceptionValue(type(error), [value_of(interpreter, each) for each in error.args])
-    for name, attribute in vars(error).items():
+    for name, attribute in (vars(error) | _members(error)).items():
         raised.store(interpreter, name, value_of(interpreter, attribute))
     raise TracedError(raised)
+
+
+def _members(error: Exception) -> dict[str, Any]:
+    """What C holds of an exception beside its arguments, such as the name of a missing module."""
+    names = {
+        name
+        for cls in type(error).__mro__
+        for name, member in vars(cls).items()
+        if isinstance(member, types.MemberDescriptorType) and name != "__suppress_context__"
+    }
+    found = {name: getattr(error, name, None) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def raise_as(interpreter: Interpreter, function: Callable[..., Any], *operands: Value) -> NoReturn:

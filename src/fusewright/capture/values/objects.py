@@ -39,6 +39,12 @@ def is_data_descriptor(raw: Any) -> bool:
     return hasattr(cls, "__set__") or hasattr(cls, "__delete__")
 
 
+def is_declared_slot(cls: type, name: str) -> bool:
+    """Whether an attribute is one of `__slots__`: without a value until it is given one."""
+    owner = next((each for each in cls.__mro__ if name in vars(each)), object)
+    return "__slots__" in vars(owner)
+
+
 def overrides_items(cls: type[Any], base: type[Any]) -> bool:
     """Whether a subclass of a built-in container has a `__getitem__` of its own."""
     return cls is not base and cls.__getitem__ is not base.__getitem__
@@ -133,8 +139,12 @@ class ObjectValue(Value):
         found = self.known.get(name)
         if found is not None and found is not MISSING:
             return found
-        if self.object is MISSING or found is MISSING:
+        if found is MISSING or (self.object is MISSING and is_declared_slot(self.cls, name)):
             interpreter.raise_error(AttributeError, name)
+        if self.object is MISSING:
+            raise interpreter.unsupported(
+                reasons.UNSUPPORTED_ATTRIBUTE, name=name, object=self.describe()
+            )
         try:
             part = getattr(self.object, name)
         except AttributeError as error:

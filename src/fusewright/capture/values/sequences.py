@@ -176,6 +176,11 @@ class TupleValue(SequenceValue):
     def describe(self) -> str:
         return f"a {self.cls.__name__} of {self.size} items"
 
+    def slot(self, interpreter: Interpreter, name: str) -> Value:
+        if is_structure_sequence(self.cls) and name in self.cls.__match_args__:
+            return self.item(interpreter, self.cls.__match_args__.index(name))
+        return super().slot(interpreter, name)
+
     def parts(self) -> Sequence[Value]:
         return [*(item for item in self._items if item is not None), *super().parts()]
 
