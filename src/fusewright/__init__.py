@@ -46,4 +46,7 @@ def __getattr__(name: str) -> Any:
     """Load the compiler when it is first asked for, so that importing the package costs nothing."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("fusewright.api"), name)
+    context = importlib.import_module("fusewright.context")
+    with context.COLLECTOR_PAUSE:  # A collection would visit all objects of torch: half the time.
+        api = importlib.import_module("fusewright.api")
+    return getattr(api, name)

@@ -1,4 +1,4 @@
-"""Last uses, peak memory, order, and memory that is taken over."""
+"""Last uses, order, and memory that is taken over."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fusewright.ir.group import Group, Schedule
 from fusewright.ir.parse import parse_program
 from fusewright.ir.program import ExternKernel
 from fusewright.schedule import schedule
-from fusewright.schedule.lifetimes import last_uses, peak_bytes
+from fusewright.schedule.lifetimes import last_uses
 
 
 def planned(text: str) -> Schedule:
@@ -30,11 +30,6 @@ program chain(x: f32[16, 16])
 
 def test_a_buffer_dies_with_its_last_reader() -> None:
     assert last_uses(planned(CHAIN)) == ((), ("a",), ("b", "x"))
-
-
-def test_peak_counts_what_is_alive_together() -> None:
-    peak = peak_bytes(planned(CHAIN))
-    assert peak.plan == peak.lower_bound == 2 * 16 * 16 * 4
 
 
 def test_an_alias_keeps_memory_alive() -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
-from fusewright.errors import DataDependent, Location, UnsupportedOperator
+from fusewright.errors import DataDependent, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
 
 _OPERATOR_TYPES: Final = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
@@ -120,9 +120,3 @@ FAKE_FAILURES: Final = (DataDependent, UnsupportedOperator)
 """What running on fakes raises when the data would be needed, or torch cannot tell the result's
 sizes.
 """
-
-
-def node_location(node: fx.Node) -> Location | None:
-    """The user's line that a node comes from."""
-    found = node.meta.get("location")
-    return Location(*found) if found else None

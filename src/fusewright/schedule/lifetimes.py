@@ -1,11 +1,8 @@
-"""How long buffers live: their last use, peak bytes of a plan and their lower bound, and memory
-that can be taken over.
-"""
+"""How long buffers live: their last use, and memory that can be taken over."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fusewright.ir.group import Group, Schedule, Stage, Store
 from fusewright.ir.index import Index
@@ -55,36 +52,6 @@ def last_uses(schedule: Schedule) -> tuple[tuple[str, ...], ...]:
         dying.append(tuple(name for name in used if name not in seen))
         seen.update(used)
     return tuple(reversed(dying))
-
-
-@dataclass(frozen=True, slots=True)
-class PeakBytes:
-    """Memory of one call by size hints, graph inputs and constants left out."""
-
-    plan: int
-    """When each buffer is allocated by the step that makes it and freed after its last use."""
-
-    lower_bound: int
-    """What no order of these steps can go below: the largest single step, or all outputs together.
-    """
-
-
-def peak_bytes(schedule: Schedule) -> PeakBytes:
-    """Peak of the schedule's order, and the lower bound over all orders."""
-    analysis = Analysis(schedule.program)
-    given = {b.name for b in (*schedule.program.inputs, *schedule.program.constants)}
-    live = peak = bound = 0
-    for step, dying in zip(schedule.steps, last_uses(schedule), strict=True):
-        made = [buffer.name for buffer in step_writes(step)]
-        taken = {old for _, old in step.taken_over} if isinstance(step, Group) else set()
-        reads = [n for n in step_reads(step) if n not in given and n not in taken]
-        live += sum(analysis.bytes(name) for name in made)
-        live -= sum(analysis.bytes(name) for name in taken if name not in given)
-        peak = max(peak, live)
-        bound = max(bound, sum(analysis.bytes(name) for name in (*made, *reads)))
-        live -= sum(analysis.bytes(n) for n in dying if n not in given and n not in taken)
-    outputs = (n for n in output_buffers(schedule.program) if n not in given)
-    return PeakBytes(peak, max(bound, sum(map(analysis.bytes, outputs))))
 
 
 # Taking over memory -------------------------------------------------------------------------------

@@ -119,10 +119,6 @@ class Builder:
         """Pop the top into a cell variable or free variable."""
         self.emit("STORE_DEREF", name)
 
-    def delete_cell(self, name: str) -> None:
-        """Empty a cell variable or free variable."""
-        self.emit("DELETE_DEREF", name)
-
     def load_closure(self, name: str) -> None:
         """Push the cell itself, for `make_function`."""
         self.emit("LOAD_CLOSURE", name)
@@ -130,14 +126,6 @@ class Builder:
     def load_global(self, name: str) -> None:
         """Push a global, or else a builtin."""
         self.emit("LOAD_GLOBAL", name)
-
-    def store_global(self, name: str) -> None:
-        """Pop the top into a global."""
-        self.emit("STORE_GLOBAL", name)
-
-    def delete_global(self, name: str) -> None:
-        """Remove a global."""
-        self.emit("DELETE_GLOBAL", name)
 
     def load_attribute(self, name: str) -> None:
         """Replace the top by its attribute."""
@@ -158,10 +146,6 @@ class Builder:
     def store_subscript(self) -> None:
         """`second[top] = third`; pops the three."""
         self.emit("STORE_SUBSCR")
-
-    def delete_subscript(self) -> None:
-        """`del second[top]`; pops both."""
-        self.emit("DELETE_SUBSCR")
 
     # Calls.
 
@@ -231,14 +215,6 @@ class Builder:
         """Replace `count` pairs, each pushed key first, by a dict of them."""
         self.emit("BUILD_MAP", count)
 
-    def build_slice(self, count: int = 2) -> None:
-        """Replace start and stop, and with `count=3` the step, by a slice."""
-        self.emit("BUILD_SLICE", count)
-
-    def build_string(self, count: int) -> None:
-        """Replace the `count` top strings by their concatenation."""
-        self.emit("BUILD_STRING", count)
-
     def unpack_sequence(self, count: int) -> None:
         """Replace the top, an iterable of `count` items, by them; the first becomes the top."""
         self.emit("UNPACK_SEQUENCE", count)
@@ -293,10 +269,6 @@ class Builder:
         """Pop the top and go to `target`, a later place, if it is None."""
         self.emit("POP_JUMP_IF_NONE", target)
 
-    def jump_if_not_none(self, target: Instruction) -> None:
-        """Pop the top and go to `target`, a later place, if it is not None."""
-        self.emit("POP_JUMP_IF_NOT_NONE", target)
-
     def _to_bool(self) -> None:
         if VERSION.jumps_need_bool:
             self.emit("TO_BOOL")
@@ -304,10 +276,6 @@ class Builder:
     def return_value(self) -> None:
         """Return the top."""
         self.emit("RETURN_VALUE")
-
-    def raise_exception(self, count: int = 1) -> None:
-        """`raise top`, with `count=2` `raise second from top`, with 0 the one being handled."""
-        self.emit("RAISE_VARARGS", count)
 
 
 def new_unit(

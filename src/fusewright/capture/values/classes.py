@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -214,8 +213,3 @@ class PythonModuleValue(Value):
 
     def rebuild(self, code: Rebuilder) -> None:
         code.constant(self.module)
-
-
-def module_is_importable(module: types.ModuleType) -> bool:
-    """Whether `sys.modules` has this very module under its name."""
-    return sys.modules.get(module.__name__) is module
