@@ -133,8 +133,8 @@ def _name_writes(name: str) -> bool:
 
 
 def _function_may_write(function: Callable[..., Any], node: fx.Node) -> bool:
-    if isinstance(function, torch._ops.OpOverload):
-        return function._schema.is_mutable
+    if isinstance(function, torch_compat.OpOverload):
+        return bool(torch_compat.written_arguments(function))
     if function in _PURE_OPERATORS:
         return False
     module = getattr(function, "__module__", None) or ""

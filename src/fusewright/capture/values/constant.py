@@ -24,9 +24,11 @@ SCALAR_TYPES: Final = (type(None), bool, int, float, complex, str, bytes)
 try:
     import numpy
 except ImportError:  # torch runs without
-    NUMPY_SCALARS: Final[frozenset[type]] = frozenset()
+    _numpy_classes: frozenset[type] = frozenset()
 else:
-    NUMPY_SCALARS = frozenset(numpy.sctypeDict.values()) - {numpy.object_, numpy.void}
+    _numpy_classes = frozenset(numpy.sctypeDict.values()) - {numpy.object_, numpy.void}
+
+NUMPY_SCALARS: Final = _numpy_classes
 """Classes of NumPy's numbers, which torch takes for Python's own."""
 
 CONSTANT_TYPES: Final = frozenset(
