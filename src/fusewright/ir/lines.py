@@ -136,20 +136,6 @@ class CopyInto:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DebugPrint:
-    """Show a buffer (`when` is before or after the launch of `kernel`)."""
-
-    kernel: str
-    buffer: str
-    when: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comment:
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Return:
     outputs: tuple[Operand, ...]
 
@@ -170,7 +156,5 @@ Line = (
     | CallExtern
     | CallExternOut
     | CopyInto
-    | DebugPrint
-    | Comment
     | Return
 )

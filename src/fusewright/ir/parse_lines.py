@@ -91,15 +91,6 @@ def _copy(cursor: Cursor, reader: Reader) -> wrapper.Line:
     return wrapper.CopyInto(target=cursor.take("name"), source=source)
 
 
-def _print(cursor: Cursor, reader: Reader) -> wrapper.Line:
-    buffer, when, kernel = (cursor.take("name") for _ in range(3))
-    return wrapper.DebugPrint(kernel=kernel, buffer=buffer, when=when)
-
-
-def _comment(cursor: Cursor, reader: Reader) -> wrapper.Line:
-    return wrapper.Comment(text=ast.literal_eval(cursor.take("string")))
-
-
 def _return(cursor: Cursor, reader: Reader) -> wrapper.Line:
     return wrapper.Return(outputs=read_results(cursor, reader))
 
@@ -112,8 +103,6 @@ _BY_FIRST_WORD: dict[str, Callable[[Cursor, Reader], wrapper.Line]] = {
     "launch": _launch,
     "call": _call,
     "copy": _copy,
-    "print": _print,
-    "comment": _comment,
     "return": _return,
 }
 

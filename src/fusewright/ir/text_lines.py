@@ -52,10 +52,6 @@ def print_line(line: wrapper.Line, symbols: Mapping[str, Symbol] | None = None) 
             return f"call {print_call(line.operator, line.arguments, line.keywords)} into {out}"
         case wrapper.CopyInto(target=target, source=source):
             return f"copy {print_operand(source)} to {target}"
-        case wrapper.DebugPrint(kernel=kernel_name, buffer=name, when=when):
-            return f"print {name} {when} {kernel_name}"
-        case wrapper.Comment(text=text):
-            return f"comment {text!r}"
         case wrapper.Return(outputs=outputs):
             return print_wrapped("return ", [print_operand(output) for output in outputs], "", "")
         case _:

@@ -95,7 +95,7 @@ def _used(line: wrapper.Line) -> list[str]:
     match line:
         case wrapper.Reuse(source=source) | wrapper.Reinterpret(source=source):
             return [source]
-        case wrapper.Free(name=name) | wrapper.DebugPrint(buffer=name):
+        case wrapper.Free(name=name):
             return [name]
         case wrapper.FreeIfNotReused(buffer=buffer) | wrapper.EnsureLayout(buffer=buffer):
             return [buffer.name]

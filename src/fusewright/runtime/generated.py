@@ -16,7 +16,6 @@ __all__ = [
     "KernelSource",
     "Size",
     "constant",
-    "debug_print",
     "load_kernels",
     "measure",
     "reinterpret",
@@ -83,20 +82,6 @@ def with_layout(
         return tensor
     planned = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
     return planned.copy_(tensor)
-
-
-def debug_print(kernel: str, when: str, name: str, tensor: torch.Tensor) -> None:
-    """Print one kernel argument: its values up to 64 elements, and a summary."""
-    head = f"[{when} {kernel}] {name}: {tuple(tensor.shape)} {tensor.dtype} {tensor.device}"
-    values = tensor.detach().to(torch.float64) if not tensor.is_complex() else tensor.detach()
-    if tensor.numel() and not tensor.is_complex():
-        head += (
-            f" mean {values.mean():.6g} min {values.min():.6g} max {values.max():.6g}"
-            f" nan {int(values.isnan().sum())} inf {int(values.isinf().sum())}"
-        )
-    print(head, flush=True)
-    if tensor.numel() <= 64:
-        print(tensor, flush=True)
 
 
 def measure(call: Compiled, inputs: list[Size | Input], size: int = 8, repeats: int = 50) -> None:

@@ -14,10 +14,8 @@ from fusewright.ir.lines import (
     CallExtern,
     CallExternOut,
     CallKernel,
-    Comment,
     Constant,
     CopyInto,
-    DebugPrint,
     DefineKernel,
     DefineSymbol,
     EnsureLayout,
@@ -209,14 +207,6 @@ class _PythonEmitter:
     def copy_into(self, line: CopyInto) -> None:
         self.write(f"{line.target}.copy_({self._operand(line.source)})")
 
-    def debug_print(self, line: DebugPrint) -> None:
-        self.write(
-            f"runtime.debug_print({line.kernel!r}, {line.when!r}, {line.buffer!r}, {line.buffer})"
-        )
-
-    def comment(self, line: Comment) -> None:
-        self.body += [f"# {text}" for text in line.text.splitlines()]
-
     def give_back(self, line: Return) -> None:
         self.write(f"return {_tuple([self._operand(operand) for operand in line.outputs])}")
 
@@ -317,7 +307,5 @@ _METHODS: dict[type, Callable[[_PythonEmitter, Any], None]] = {
     CallExtern: _PythonEmitter.call_extern,
     CallExternOut: _PythonEmitter.call_extern_out,
     CopyInto: _PythonEmitter.copy_into,
-    DebugPrint: _PythonEmitter.debug_print,
-    Comment: _PythonEmitter.comment,
     Return: _PythonEmitter.give_back,
 }
