@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.util
+import subprocess
 import sys
 import threading
 import weakref
@@ -542,7 +543,18 @@ def recurse_from_here(n: int) -> int:
 
 @pytest.mark.parametrize("kind", ["as it is", "entries"])
 def test_a_program_may_recurse_as_deeply_as_it_could(kind: str) -> None:
-    """Deeper than the C stack reaches with the hook on for each frame."""
+    """In a process of its own: another evaluator that earlier tests left behind, torch.compile's
+    say, takes C stack for each frame with or without the hook.
+    """
+    program = f"from tests.native.test_frame_hook import recurse_deeply; recurse_deeply({kind!r})"
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr
+
+
+def recurse_deeply(kind: str) -> None:
+    """Recurse deeper than the C stack reaches with the hook on for each frame."""
 
     def callback(frame: Frame) -> Entry | None:
         return Entry(frame.function, None, continues=True) if kind == "entries" else None
