@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusewright.ir.kernel import Kernel, Launch
-from fusewright.ir.program import Buffer, Layout, Operand
+from fusewright.ir.program import Buffer, Operand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,15 +83,6 @@ class Null:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reinterpret:
-    """`name` is the memory of `source` seen through `layout`."""
-
-    name: str
-    source: str
-    layout: Layout
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DefineKernel:
     """A kernel that later lines call by name."""
 
@@ -150,7 +141,6 @@ Line = (
     | FreeIfNotReused
     | Free
     | Null
-    | Reinterpret
     | DefineKernel
     | CallKernel
     | CallExtern

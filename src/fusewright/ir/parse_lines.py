@@ -17,7 +17,6 @@ from fusewright.ir.grammar import (
     read_operand,
     read_results,
     read_symbol,
-    read_view,
 )
 from fusewright.ir.index import size_symbol
 from fusewright.ir.kernel import Kernel, KernelArgument, Launch
@@ -125,12 +124,6 @@ def _definition(cursor: Cursor, reader: Reader) -> wrapper.Line:
         cursor.expect("input")
         reader.symbols[name] = size_symbol(name).index
         return wrapper.DefineSymbol(name=name, position=cursor.integer())
-    if cursor.peek(1).text == "=" and cursor.peek(2).text == "view":
-        name = cursor.take("name")
-        cursor.expect("=")
-        view = read_view(cursor, reader)
-        reader.types[name] = view.layout.dtype
-        return wrapper.Reinterpret(name=name, source=view.name, layout=view.layout)
     return _results(cursor, reader)
 
 

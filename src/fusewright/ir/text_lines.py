@@ -13,7 +13,6 @@ from fusewright.ir.text import (
     operand_indices,
     print_buffer,
     print_call,
-    print_layout,
     print_list,
     print_operand,
     print_symbol,
@@ -39,8 +38,6 @@ def print_line(line: wrapper.Line, symbols: Mapping[str, Symbol] | None = None) 
             return f"free {name}"
         case wrapper.Null():
             return "pass"
-        case wrapper.Reinterpret(name=name, source=source, layout=layout):
-            return f"{name} = view({source}, {print_layout(layout)})"
         case wrapper.DefineKernel(kernel=kernel):
             return print_kernel(kernel)
         case wrapper.CallKernel(launch=launch):
@@ -119,8 +116,6 @@ def line_indices(lines: Iterable[wrapper.Line]) -> list[Index]:
                 | wrapper.FreeIfNotReused(buffer=buffer)
             ):
                 found += layout_indices(buffer.layout)
-            case wrapper.Reinterpret(layout=layout):
-                found += layout_indices(layout)
             case wrapper.CallKernel(launch=launch):
                 found += (*launch.sizes, launch.iterations)
             case wrapper.CallExtern() | wrapper.CallExternOut():

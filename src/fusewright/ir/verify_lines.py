@@ -93,7 +93,7 @@ def _launch(launch: Launch, state: _State) -> str | None:
 def _used(line: wrapper.Line) -> list[str]:
     """The buffers that a line uses."""
     match line:
-        case wrapper.Reuse(source=source) | wrapper.Reinterpret(source=source):
+        case wrapper.Reuse(source=source):
             return [source]
         case wrapper.Free(name=name):
             return [name]
@@ -125,8 +125,6 @@ def _defined(line: wrapper.Line) -> Iterable[str]:
             | wrapper.Reuse(buffer=buffer)
         ):
             return [buffer.name]
-        case wrapper.Reinterpret(name=name):
-            return [name]
         case wrapper.CallExtern(results=results):
             return [name for name in results if name is not None]
         case _:

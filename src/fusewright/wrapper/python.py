@@ -23,7 +23,6 @@ from fusewright.ir.lines import (
     FreeIfNotReused,
     Line,
     Null,
-    Reinterpret,
     Return,
     Reuse,
     TakeInput,
@@ -171,9 +170,6 @@ class _PythonEmitter:
     def null(self, line: Null) -> None:
         """Nothing to write."""
 
-    def reinterpret(self, line: Reinterpret) -> None:
-        self.write(f"{_identifier(line.name)} = {self._view(line.source, line.layout)}")
-
     def define_kernel(self, line: DefineKernel) -> None:
         kernel = line.kernel
         self.kernel_names.append(_identifier(kernel.name))
@@ -301,7 +297,6 @@ _METHODS: dict[type, Callable[[_PythonEmitter, Any], None]] = {
     FreeIfNotReused: _PythonEmitter.free,
     Free: _PythonEmitter.free,
     Null: _PythonEmitter.null,
-    Reinterpret: _PythonEmitter.reinterpret,
     DefineKernel: _PythonEmitter.define_kernel,
     CallKernel: _PythonEmitter.call_kernel,
     CallExtern: _PythonEmitter.call_extern,

@@ -177,8 +177,9 @@ class TupleValue(SequenceValue):
         return f"a {self.cls.__name__} of {self.size} items"
 
     def slot(self, interpreter: Interpreter, name: str) -> Value:
-        if is_structure_sequence(self.cls) and name in self.cls.__match_args__:
-            return self.item(interpreter, self.cls.__match_args__.index(name))
+        fields = getattr(self.cls, "__match_args__", ()) if is_structure_sequence(self.cls) else ()
+        if name in fields:
+            return self.item(interpreter, fields.index(name))
         return super().slot(interpreter, name)
 
     def parts(self) -> Sequence[Value]:
