@@ -1,12 +1,17 @@
 """Compare eager, torch.compile and fusewright on whole models, every model in processes of its own.
 
-    python -m benchmarks.compare [--models NAME …] [--front-end own|torch] [--json FILE]
+    python -m benchmarks.compare [--mode inference|train] [--models NAME …]
+        [--dropout off|on …] [--front-end own|torch] [--json FILE]
 
 For each model: a cold first call of each compiler, with empty caches, in a fresh process (imports
 after `import torch` count, building the model does not); then one process in which the columns take
 turns, for median times a call, errors against eager, launches of generated kernels and the bytes
 that these move. The exit status is 1 if anything failed, fell back, or strayed from eager by more
 than 1e-5.
+
+`--mode train`: the same of training steps (forward, loss, backward), for models in eval and in
+train mode; the errors are of the gradients, which `training.py` explains, and are left out where
+dropout is on; the bytes are those that the forward half keeps for the backward half.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from benchmarks.compilers import EAGER, OURS, PEER, peer_is_available
 from benchmarks.models import MODELS
-from benchmarks.report import LARGEST_ERROR, summarise, table
+from benchmarks.report import is_wrong, summarise, table
 
 ROOT = Path(__file__).parents[1]
 PROCESS_SECONDS = 900
@@ -45,6 +50,21 @@ class Row:
     """By column: `first_call` and `call` in seconds, `error`, `launches`, `bytes`, …, or
     `failure`."""
 
+    dropout: str | None = None
+    """`off` or `on` in training, None in inference."""
+
+    @property
+    def title(self) -> str:
+        """The model, and how it is trained."""
+        return self.model if self.dropout is None else f"{self.model}, dropout {self.dropout}"
+
+    def measurement(self, kind: str, columns: str) -> list[str]:
+        """What `benchmarks.measure` is asked; `kind`: `cold` or `steady`."""
+        if self.dropout is None:
+            return [kind, columns, self.front_end, self.model]
+        kind = {"cold": "cold-step", "steady": "steady-steps"}[kind]
+        return [kind, columns, self.front_end, self.model, self.dropout]
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison that the command line asks for; return the exit status."""
@@ -53,18 +73,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = []
 
     with _progress(console) as progress:
-        steps = len(options.columns)
-        task = progress.add_task("", total=len(options.models) * steps)
-        for model in options.models:
-            row = Row(model, _front_end(model, options.front_end))
+        dropouts = options.dropout if options.mode == "train" else [None]
+        wanted = [(model, dropout) for model in options.models for dropout in dropouts]
+        task = progress.add_task("", total=len(wanted) * len(options.columns))
+        for model, dropout in wanted:
+            row = Row(model, _front_end(model, options.front_end), dropout=dropout)
             for step in _measure(row, options.columns):
-                progress.update(task, description=f"{model}: {step}")
+                progress.update(task, description=f"{row.title}: {step}")
                 progress.advance(task)
             rows.append(row)
 
-    console.print(table(rows))
+    call = "step" if options.mode == "train" else "call"
+    console.print(table(rows, call))
     summary = summarise(rows)
-    for line in summary.sentences():
+    for line in summary.sentences(call):
         console.print(line)
     if options.json is not None:
         report = {
@@ -80,7 +102,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--device", choices=["cpu"], default="cpu")
+    parser.add_argument("--mode", choices=["inference", "train"], default="inference")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument(
+        "--dropout",
+        nargs="+",
+        choices=["off", "on"],
+        default=["off", "on"],
+        help="of training: models in eval mode (gradients are compared), in train mode, or both",
+    )
     parser.add_argument(
         "--front-end",
         choices=["own", "torch"],
@@ -121,12 +151,12 @@ def _measure(row: Row, columns: Sequence[str]) -> Iterator[str]:
             continue
         yield f"first call of {column}"
         with fresh_caches() as caches:
-            row.columns[column] |= run(["cold", column, row.front_end, row.model], caches)
+            row.columns[column] |= run(row.measurement("cold", column), caches)
 
     yield "calls in turns"
     working = [column for column in columns if "failure" not in row.columns[column]]
     with fresh_caches() as caches:
-        steady = run(["steady", ",".join(working), row.front_end, row.model], caches)
+        steady = run(row.measurement("steady", ",".join(working)), caches)
     for column in working:
         row.columns[column] |= steady if "failure" in steady else steady[column]
 
@@ -201,7 +231,7 @@ def processor_name() -> str:
 
 def _failed(row: Row) -> bool:
     ours = row.columns.get(OURS, {})
-    return "failure" in ours or ours.get("error", 0.0) > LARGEST_ERROR
+    return "failure" in ours or is_wrong(ours)
 
 
 if __name__ == "__main__":

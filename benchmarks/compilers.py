@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -56,24 +57,33 @@ def compiler(column: str, front_end: str) -> Callable[[nn.Module], Compiled]:
     return by_column[column]
 
 
-def compiled_records() -> list[Any]:
-    """The records of every compiled graph of fusewright that is alive in this process."""
+def compiled_graphs() -> list[Any]:
+    """Every compiled graph of fusewright that is alive in this process."""
     from fusewright.runtime.compiled import CompiledGraph
 
     # `type` and not `isinstance`, which would ask dead weak references for their class.
-    return [thing.record for thing in gc.get_objects() if type(thing) is CompiledGraph]
+    return [thing for thing in gc.get_objects() if type(thing) is CompiledGraph]
 
 
 def own_traffic() -> dict[str, Any]:
     """Kernel launches a call, the bytes they move, extern calls, and seconds a stage."""
-    records = compiled_records()
+    records = [graph.record for graph in compiled_graphs()]
+    stages: Counter[str] = Counter()
+    for record in records:
+        stages.update(record.timings)
     return {
         "launches": sum(len(record.launches) for record in records),
         "distinct_kernels": sum(len(record.kernels) for record in records),
         "bytes": sum(record.bytes_moved for record in records),
         "extern_calls": sum(len(record.extern_calls) for record in records),
-        "stages": {name: time for record in records for name, time in record.timings.items()},
+        "stages": dict(stages),
     }
+
+
+def predicted_saved_bytes() -> int:
+    """Bytes kept for backward beside inputs, as fusewright knew them while it compiled."""
+    plans = (graph.training for graph in compiled_graphs())
+    return sum(plan.saved_bytes for plan in plans if plan is not None)
 
 
 def peer_is_available() -> bool:

@@ -37,8 +37,8 @@ from torch import fx
 
 import fusewright
 from benchmarks.compare import environment
-from benchmarks.measure import take_turns
 from benchmarks.models import MODELS, Inputs, build
+from benchmarks.sampling import take_turns
 from fusewright.aot import AtenGraph, trace_inference, with_results
 from fusewright.context import CompileContext
 from fusewright.errors import Location

@@ -2,6 +2,8 @@
 
 python -m benchmarks.measure cold COLUMN FRONT_END MODEL
 python -m benchmarks.measure steady COLUMN,COLUMN… FRONT_END MODEL
+python -m benchmarks.measure cold-step COLUMN FRONT_END MODEL DROPOUT
+python -m benchmarks.measure steady-steps COLUMN,COLUMN… FRONT_END MODEL DROPOUT
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,14 +22,8 @@ import torch
 from benchmarks.compilers import OURS, PEER, compiler, own_traffic
 from benchmarks.models import build, tensors_of
 from benchmarks.peer_traffic import PeerTraffic
-
-SECONDS = 12.0
-"""Time for the interleaved calls of one model, all columns together."""
-
-LEAST_ROUNDS = 15
-MOST_ROUNDS = 300
-SAMPLE_SECONDS = 0.002
-"""A sample repeats calls that are shorter than this, so that reading the clock does not matter."""
+from benchmarks.sampling import take_turns
+from benchmarks.training import cold_step, steady_steps
 
 
 def cold(column: str, front_end: str, model: str) -> dict[str, Any]:
@@ -51,7 +48,7 @@ def steady(columns: list[str], front_end: str, model: str) -> dict[str, Any]:
         expected = tensors_of(module(**inputs))
         for column in columns:
             compiled = compiler(column, front_end)(module)
-            calls[column] = lambda compiled=compiled: compiled(**inputs)
+            calls[column] = partial(compiled, **inputs)
             results[column] |= _first_call(column, calls[column], expected)
 
         samples = take_turns(calls)
@@ -94,40 +91,20 @@ def relative_error(found: list[torch.Tensor], expected: list[torch.Tensor]) -> f
     return float("inf") if any(map(math.isnan, errors)) else max(errors)
 
 
-def take_turns(
-    calls: dict[str, Callable[[], Any]], seconds: float = SECONDS
-) -> dict[str, list[float]]:
-    """Seconds a call, sampled in turns that begin with another column each time."""
-    repeats: dict[str, int] = {}
-    for column, call in calls.items():
-        call()
-        start = time.perf_counter()
-        call()
-        repeats[column] = max(1, round(SAMPLE_SECONDS / (time.perf_counter() - start)))
-
-    samples: dict[str, list[float]] = {column: [] for column in calls}
-    order = list(calls)
-    end = time.perf_counter() + seconds
-    for number in range(MOST_ROUNDS):
-        if number >= LEAST_ROUNDS and time.perf_counter() > end:
-            break
-        order = [*order[1:], order[0]]
-        for column in order:
-            call = calls[column]
-            start = time.perf_counter()
-            for _ in range(repeats[column]):
-                call()
-            samples[column].append((time.perf_counter() - start) / repeats[column])
-    return samples
-
-
 def main() -> None:
     """Measure what the command line says, and print it."""
-    kind, columns, front_end, model = sys.argv[1:]
-    if kind == "cold":
-        result = cold(columns, front_end, model)
-    else:
-        result = steady(columns.split(","), front_end, model)
+    kind, columns, *model = sys.argv[1:]
+    match kind:
+        case "cold":
+            result = cold(columns, *model)
+        case "steady":
+            result = steady(columns.split(","), *model)
+        case "cold-step":
+            result = cold_step(columns, *model)
+        case "steady-steps":
+            result = steady_steps(columns.split(","), *model)
+        case _:
+            raise ValueError(f"no such measurement: {kind}")
     print(json.dumps(result))
 
 

@@ -26,8 +26,9 @@ from benchmarks.compilers import (
     compiler,
     peer_is_available,
 )
-from benchmarks.measure import relative_error, take_turns
+from benchmarks.measure import relative_error
 from benchmarks.models import tensors_of
+from benchmarks.sampling import take_turns
 
 BATCH, LENGTH = 2, 128
 
