@@ -555,3 +555,14 @@ def test_an_exception_does_not_keep_itself_alive() -> None:
             assert alive() is None
     finally:
         gc.enable()
+
+
+def test_what_has_a_history_may_be_written_to() -> None:
+    def function(x):
+        y = x * 2
+        report(y)
+        y.mul_(3)
+        y[0] = 1
+        return y + 1
+
+    assert agrees(function, (torch.ones(3, requires_grad=True),)) == [1, 3]

@@ -49,6 +49,8 @@ class GraphBuilder:
     def add_input(self, name: str, tensor: torch.Tensor) -> tuple[fx.Node, FakeTensor]:
         """A placeholder for a tensor that exists."""
         fake = self.mode.fake_distinct(tensor)
+        if fake.requires_grad and not tensor.is_leaf:
+            self._give_history(fake)
         graph = self.graph
         if self._last_placeholder is not None:
             position = graph.inserting_after(self._last_placeholder)
@@ -60,6 +62,13 @@ class GraphBuilder:
         self._last_placeholder = node
         node.meta["val"] = fake
         return node, fake
+
+    def _give_history(self, fake: FakeTensor) -> None:
+        """Make a fake the result of a differentiable operation: a leaf must not be written to."""
+        with torch.enable_grad(), self.mode:
+            step = torch.zeros((), dtype=fake.dtype, device=fake.device, requires_grad=True)
+            fake.requires_grad_(False)
+            fake.add_(step)
 
     def run(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
         """The result of a call on fakes. A string as function names a method of the first argument.

@@ -90,7 +90,7 @@ def has_tensors(objects: Iterable[Any], depth: int = 3) -> bool:
             case type() | types.ModuleType():
                 continue
             case _:
-                parts = list(getattr(item, "__dict__", {}).values())[:_PARTS]
+                parts = list(_attributes(item).values())[:_PARTS]
         if depth and parts and has_tensors(parts, depth - 1):
             return True
     return False
@@ -105,3 +105,12 @@ def _contents(cell: types.CellType) -> list[Any]:
         return [cell.cell_contents]
     except ValueError:
         return []
+
+
+def _attributes(item: Any) -> dict[str, Any]:
+    """An object's own attributes, its class's `__getattr__` not asked."""
+    try:
+        found = object.__getattribute__(item, "__dict__")
+    except AttributeError:
+        return {}
+    return found if isinstance(found, dict) else {}
