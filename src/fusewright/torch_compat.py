@@ -98,6 +98,13 @@ def without_math_bits(tensor: torch.Tensor) -> torch.Tensor:
     return negative_view(tensor) if tensor.is_neg() else tensor
 
 
+def is_transformed(tensor: torch.Tensor) -> bool:
+    """Whether a tensor belongs to a function transform (`torch.func`), current or left: it wraps
+    another and has no memory of its own. 2.11 to 2.13.
+    """
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
 def is_zero_tensor(tensor: torch.Tensor) -> bool:
     """Whether `tensor` is the kind of zeros without memory that autograd makes."""
     return tensor._is_zerotensor()

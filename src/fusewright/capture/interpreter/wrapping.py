@@ -89,7 +89,8 @@ def is_plain_tensor(tensor: torch.Tensor) -> bool:
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout is torch.strided
-        and not (tensor.is_quantized or tensor.is_nested or torch_compat.is_zero_tensor(tensor))
+        and not (tensor.is_quantized or tensor.is_nested)
+        and not (torch_compat.is_zero_tensor(tensor) or torch_compat.is_transformed(tensor))
     )
 
 
