@@ -715,6 +715,14 @@ TABLE["types"] = (
     Ranked(1) == Ranked(1), Ranked(1) != Ranked(1), g == g
     g + 1
     1 + g
+    abs(n, 1), abs(n)
+    abs(x, shift=1)
+    len(a, a), isinstance(a)
+    a.append(1, 2)
+    a.append(item=1)
+    a.append.__func__
+    a.__len__.__func__
+    {"k": 1}[type("Unhashable", (str,), {"__eq__": lambda s, o: False})("k")]
     g.zz
     g()
     len(g)

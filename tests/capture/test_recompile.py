@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+import collections.abc
 import concurrent.futures
 import copy
 import gc
@@ -348,3 +350,42 @@ def test_reset_forgets() -> None:
     api.reset()
     compiled(X)
     assert compiled.compiler.capture_count == 2
+
+
+def test_what_counts_as_abstract_is_asked_again() -> None:
+    class Abstract(abc.ABC):  # noqa: B024 - classes are registered with it
+        pass
+
+    class Plain:
+        pass
+
+    def f(x: Any, v: Any) -> Any:
+        counted = issubclass(type(v), Abstract | str)
+        return x, counted, isinstance(v, (int, Abstract)), isinstance(v, collections.abc.Sized)
+
+    compiled, value = api.compile(f, backend="eager"), Plain()
+    assert compiled(X, value)[1:] == (False, False, False)
+    Plain.__len__ = lambda self: 0  # type: ignore[attr-defined]
+    Abstract.register(Plain)  # which also ends what `Sized` remembers of the class
+    assert compiled(X, value)[1:] == (True, True, True)
+    captures = len(compiler_of(compiled).events)
+    assert compiled(X, value)[1:] == (True, True, True)
+    assert len(compiler_of(compiled).events) == captures
+
+
+def test_a_metaclass_that_begins_to_answer() -> None:
+    class Meta(type):
+        pass
+
+    class Wanted(metaclass=Meta):
+        pass
+
+    def f(x: Any) -> Any:
+        return x, isinstance(x, Wanted), issubclass(int, Wanted)
+
+    compiled = api.compile(f, backend="eager")
+    assert compiled(X)[1:] == (False, False)
+    Meta.__instancecheck__ = lambda cls, instance: True  # type: ignore[method-assign]
+    assert compiled(X)[1:] == (True, False)
+    Meta.__subclasscheck__ = lambda cls, other: True  # type: ignore[method-assign]
+    assert compiled(X)[1:] == (True, True)

@@ -122,6 +122,12 @@ TOO_DEEP: Final = Reason(
     why="each is inlined into the graph",
     remedy="compile an inner function instead, or use a loop",
 )
+TOO_NESTED: Final = Reason(
+    name="too-nested",
+    what="an object holds itself, or others nested deeper than Python's recursion limit",
+    why="capture reads all that such an object holds",
+    remedy="keep such an object outside the compiled function, or raise the recursion limit",
+)
 ASYNCHRONOUS: Final = Reason(
     name="asynchronous",
     what="an asynchronous function or generator was called",

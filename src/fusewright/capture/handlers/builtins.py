@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import abc
 import builtins
 import inspect
 import sys
 import types
+import typing
+import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, POLYFILLS, PURE, handles
 from fusewright.capture.interpreter.stand_ins import raise_as, raise_real, run_for_real
-from fusewright.capture.sources import ConstantSource
+from fusewright.capture.sources import ConstantSource, StateSource
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value
 from fusewright.capture.values.classes import ClassValue, PythonModuleValue, SuperValue
 from fusewright.capture.values.constant import ConstantValue, boolean
@@ -196,20 +200,30 @@ def is_instance(interpreter: Interpreter, value: Value, classes: Value) -> Value
         raise_as(interpreter, isinstance, ConstantValue(None), classes)
 
 
+@handles(issubclass)
+def is_subclass(interpreter: Interpreter, cls: Value, classes: Value) -> Value:
+    try:
+        wanted = _classes(interpreter, classes)
+        return boolean(any(_is_below(interpreter, cls, each) for each in _flat(wanted)))
+    except (TypeError, NotConstant):
+        raise_as(interpreter, issubclass, cls, classes)
+
+
 def _flat(classes: Any) -> Iterator[Any]:
     if isinstance(classes, tuple):
         for each in classes:
             yield from _flat(each)
+    elif typing.get_origin(classes) in (types.UnionType, typing.Union):
+        yield from typing.get_args(classes)
     else:
         yield classes
 
 
 def _is_one(interpreter: Interpreter, value: Value, wanted: Any) -> bool:
-    check = getattr(type(wanted), "__instancecheck__", None)
-    by_user = isinstance(check, types.FunctionType) and isinstance(wanted, type)
-    if by_user and check.__module__.partition(".")[0] not in ("abc", "typing", "enum", "torch"):
+    if _asks_user(interpreter, wanted, "__instancecheck__"):
         answer = interpreter.call_special(interpreter.new(wanted), "__instancecheck__", [value])
         return interpreter.truth(answer)
+    _guard_registered(interpreter, value.python_type(), wanted)
     if isinstance(value, ConstantValue):
         return isinstance(value.value, wanted)
     if isinstance(value, TensorValue):
@@ -218,12 +232,45 @@ def _is_one(interpreter: Interpreter, value: Value, wanted: Any) -> bool:
     return issubclass(value.python_type(), wanted)
 
 
-@handles(issubclass)
-def is_subclass(interpreter: Interpreter, cls: Value, classes: Value) -> Value:
-    try:
-        return boolean(issubclass(cls.constant(), _classes(interpreter, classes)))
-    except (TypeError, NotConstant):
-        raise_as(interpreter, issubclass, cls, classes)
+def _is_below(interpreter: Interpreter, cls: Value, wanted: Any) -> bool:
+    if _asks_user(interpreter, wanted, "__subclasscheck__"):
+        answer = interpreter.call_special(interpreter.new(wanted), "__subclasscheck__", [cls])
+        return interpreter.truth(answer)
+    _guard_registered(interpreter, cls.constant(), wanted)
+    return issubclass(cls.constant(), wanted)
+
+
+def _asks_user(interpreter: Interpreter, wanted: Any, name: str) -> bool:
+    """Whether the answer is that of a method that the user wrote in a metaclass; guarded."""
+    if type(wanted) is type or not isinstance(wanted, type):
+        return False
+    check, _ = interpreter.class_attribute(type(wanted), name)
+    if not isinstance(check, types.FunctionType):
+        return False
+    return check.__module__.partition(".")[0] not in ("abc", "typing", "enum", "torch")
+
+
+def _guard_registered(interpreter: Interpreter, cls: type, wanted: Any) -> None:
+    """Guard which abstract class a class is counted to without deriving from it: `register` and
+    new methods change that.
+    """
+    abstract = typing.get_origin(wanted) or wanted
+    if isinstance(abstract, abc.ABCMeta) and abstract not in cls.__mro__:
+        ask = _Registration(weakref.ref(cls), weakref.ref(abstract))
+        source = StateSource(f"issubclass({cls.__name__}, {abstract.__name__})", ask)
+        interpreter.guard(GuardKind.EQUALS, source, ask())
+
+
+@dataclass(frozen=True)
+class _Registration:
+    """Asks whether a class counts as a subclass of an abstract one. Keeps neither alive."""
+
+    cls: weakref.ref[type]
+    abstract: weakref.ref[abc.ABCMeta]
+
+    def __call__(self) -> bool:
+        cls, abstract = self.cls(), self.abstract()
+        return cls is not None and abstract is not None and issubclass(cls, abstract)
 
 
 @handles(super)

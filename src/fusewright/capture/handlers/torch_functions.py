@@ -54,9 +54,9 @@ def is_tensor_like(interpreter: Interpreter, value: Value) -> Value:
 
 
 @handles(torch.Tensor.is_inference)
-def is_inference(interpreter: Interpreter, tensor: TensorValue) -> Value:
+def is_inference(interpreter: Interpreter, tensor: Value) -> Value:
     """Known of a tensor that exists; its dispatch keys, which a guard compares, say it too."""
-    if tensor.object is MISSING:
+    if not isinstance(tensor, TensorValue) or tensor.object is MISSING:
         raise interpreter.unsupported(reasons.TENSOR_VALUE, operation="tensor.is_inference()")
     assert tensor.fake is not None, "used, and so guarded"
     return boolean(tensor.object.is_inference())

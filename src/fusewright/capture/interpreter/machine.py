@@ -37,6 +37,7 @@ from fusewright.capture.interpreter.attributes import (
 from fusewright.capture.interpreter.class_lookup import ClassLookup
 from fusewright.capture.interpreter.frame import Frame, Program, load_program
 from fusewright.capture.interpreter.generator_frame import GeneratorFrame
+from fusewright.capture.interpreter.handler_calls import call_handler
 from fusewright.capture.interpreter.instructions import OPCODES, unknown_opcode
 from fusewright.capture.interpreter.wrapping import IDENTITY_TYPES, new_value, wrap_object
 from fusewright.capture.reasons import Reason
@@ -167,6 +168,8 @@ class Machine:
         match error:
             case NotConstant(args=[Value() as value, *_]):
                 return self.unsupported(reasons.NOT_KNOWN, object=value.describe())
+            case RecursionError():
+                return self.unsupported(reasons.TOO_NESTED)
             case _:
                 text = f"{type(error).__name__}: {error}"
                 return self.unsupported(reasons.INTERNAL_ERROR, error=text)
@@ -323,7 +326,17 @@ class Machine:
         except TypeError as error:
             self.raise_error(TypeError, *error.args)
         except NotImplementedError:
-            return stand_ins.element(self, value)  # type: ignore[no-any-return]
+            return self._stand_in_key(value)
+        return key
+
+    def _stand_in_key(self, value: Value) -> Hashable:
+        """A stand-in for a key whose class says itself what equals it and what its hash is."""
+        key: Hashable = stand_ins.element(self, value)
+        if type(key).__hash__ is None:
+            try:
+                hash(key)
+            except TypeError as error:
+                self.raise_error(TypeError, *error.args)
         return key
 
     # -- attributes ------------------------------------------------------------------------------
@@ -404,9 +417,9 @@ class Machine:
     ) -> Value:
         handler = find(HANDLERS, function)
         if handler is not None:
-            result = handler(self, *arguments, **keywords)
+            result = call_handler(self, handler, function, arguments, keywords)
             if result is not DECLINED:
-                return NONE if result is None else result  # type: ignore[no-any-return]
+                return result  # type: ignore[no-any-return]
         if is_pure(function):
             result = self._fold(function, arguments, keywords)
             if result is not None:
@@ -489,9 +502,9 @@ class Machine:
                 return NONE
             handler = HANDLERS.get(function.object)
             if handler is not None:
-                result = handler(self, *arguments, **keywords)
+                result = call_handler(self, handler, function.object, arguments, keywords)
                 if result is not DECLINED:
-                    return NONE if result is None else result  # type: ignore[no-any-return]
+                    return result  # type: ignore[no-any-return]
             replacement = POLYFILLS.get(function.object)
             if replacement is not None:
                 return self.inline(self._function(replacement), arguments, keywords)
@@ -733,9 +746,7 @@ def _setattr_none(owner: Any, name: str) -> None:
 
 def _guard_key(expected: Any) -> Any:
     """What tells two guards of one kind and source apart."""
-    if expected is None or isinstance(expected, str | int | bool | type):
-        return expected
-    if isinstance(expected, Source):
+    if expected is None or type(expected) in (str, int, bool) or isinstance(expected, Source):
         return expected
     return id(expected)
 

@@ -220,12 +220,11 @@ def element(interpreter: Interpreter, value: Value) -> Any:
 def _subclass(interpreter: Interpreter, value: Value, base: type) -> type:
     """A subclass of a class written in C, with the special methods that a user overrode."""
     cls = value.python_type()
-    own = {
-        name: answer
-        for name, answer in ANSWERS.items()
-        if interpreter.class_attribute(cls, name)[0]
-        is not interpreter.class_attribute(base, name)[0]
-    }
+    own = {}
+    for name, answer in ANSWERS.items():
+        raw, _ = interpreter.class_attribute(cls, name)
+        if raw is not interpreter.class_attribute(base, name)[0]:
+            own[name] = None if raw is None else answer
     return type(cls.__name__, (base,), {**own, "interpreter": interpreter, "value": value})
 
 
@@ -389,13 +388,15 @@ def _members(error: Exception) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def raise_as(interpreter: Interpreter, function: Callable[..., Any], *operands: Value) -> NoReturn:
-    """Raise what a function raises for operands without the special methods that it needs, in the
-    words of the CPython that runs.
+def raise_as(
+    interpreter: Interpreter, function: Callable[..., Any], *operands: Value, **keywords: Value
+) -> NoReturn:
+    """Raise what a function raises for operands without the special methods that it needs, or for
+    arguments that it does not take, in the words of the CPython that runs.
     """
     bare = [_bare(operand) for operand in operands]
     try:
-        function(*bare)
+        function(*bare, **{name: _bare(value) for name, value in keywords.items()})
     except (TypeError, AttributeError) as error:
         interpreter.raise_error(type(error), *error.args)
     raise interpreter.unsupported(

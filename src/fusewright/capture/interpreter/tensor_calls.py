@@ -13,6 +13,7 @@ from torch import fx
 from fusewright.capture import reasons
 from fusewright.capture.graph import FAKE_FAILURES, contains_tensor
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, find
+from fusewright.capture.interpreter.handler_calls import call_handler
 from fusewright.capture.sources import ConstantSource
 from fusewright.capture.values.base import MISSING, NotConstant, Value
 from fusewright.capture.values.classes import ClassValue
@@ -215,11 +216,12 @@ def call_method(
     keywords: dict[str, Value],
 ) -> Value:
     """`tensor.name(*arguments, **keywords)`."""
-    handler = find(HANDLERS, getattr(torch.Tensor, name, None))
+    function = getattr(torch.Tensor, name, None)
+    handler = find(HANDLERS, function)
     if handler is not None:
-        result = handler(machine, tensor, *arguments, **keywords)
+        result = call_handler(machine, handler, function, [tensor, *arguments], keywords)
         if result is not DECLINED:
-            return NONE if result is None else result  # type: ignore[no-any-return]
+            return result  # type: ignore[no-any-return]
     if name in METADATA_METHODS:
         return _metadata_method(machine, tensor, name, arguments, keywords)
     if name in NEEDS_AUTOGRAD:

@@ -325,7 +325,8 @@ class MethodValue(Value):
 
     def python_type(self) -> type:
         if isinstance(self.function, BuiltinValue):
-            return types.BuiltinMethodType
+            in_slot = isinstance(self.function.function, types.WrapperDescriptorType)
+            return types.MethodWrapperType if in_slot else types.BuiltinMethodType
         return types.MethodType
 
     def key(self) -> Hashable:
@@ -341,12 +342,20 @@ class MethodValue(Value):
 
     def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
         match name:
-            case "__func__":
+            case "__func__" if not isinstance(self.function, BuiltinValue):
                 return self.function
             case "__self__":
                 return self.instance
+            case _ if self._lacks(name):
+                kind = self.python_type().__name__
+                text = f"{kind!r} object has no attribute {name!r}"
+                interpreter.raise_error(AttributeError, text)
             case _:
                 return interpreter.attribute(self.function, name)
+
+    def _lacks(self, name: str) -> bool:
+        """Whether it is a method written in C, of which an attribute of its function is none."""
+        return isinstance(self.function, BuiltinValue) and not hasattr(self.python_type(), name)
 
     def parts(self) -> Sequence[Value]:
         return (self.function, self.instance)
