@@ -25,6 +25,7 @@ from fusewright import torch_compat
 from fusewright.aot.graph import TracedProgram
 from fusewright.aot.mutations import functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
+from fusewright.aot.recurrent import lstm
 from fusewright.aot.specs import Leaf
 from fusewright.aot.symbols import SYMBOLIC, SymbolNodes
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
@@ -39,6 +40,9 @@ to leave this call as it is.
 
 NO_OPERATION = frozenset({aten.detach.default, aten.alias.default})
 """Operators whose result is their argument, as far as inference goes."""
+
+WRITTEN_OUT: dict[Any, Callable[..., Any]] = {torch.lstm: lstm}
+"""By function of a captured graph: what is traced in its place if the graph has gradients."""
 
 LIFTED = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default})
 
@@ -107,6 +111,8 @@ class Recorder(TorchDispatchMode):
             raise UnsupportedOperator(f"{op} cannot be traced yet")
         if op.namespace == "prim":  # asks for a field of a fake
             return self.fakes.dispatch(op, args, kwargs)
+        if op is aten.mkldnn_rnn_layer.default and self.follows_autograd:
+            raise UnsupportedOperator("an LSTM inside of a module or function that is one node")
         if op is aten.size.default:  # from C++ that takes plain sizes alone; guarded on
             return [int(size) for size in args[0].shape]
         decomposition = self._decompositions.get(op)
@@ -433,7 +439,10 @@ def _run_node(
     try:
         match node.op:
             case "call_function":
-                return node.target(*args, **kwargs)  # type: ignore[operator]
+                target: Any = node.target
+                if recorder.follows_autograd:
+                    target = WRITTEN_OUT.get(target, target)
+                return target(*args, **kwargs)
             case "call_method":
                 return getattr(args[0], str(node.target))(*args[1:], **kwargs)
             case "call_module":

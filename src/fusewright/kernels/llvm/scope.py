@@ -268,9 +268,11 @@ class Scope:
         self.checks = True
         b = self.b
         if active is not None:
-            lanes = lanes & (
-                active if active.type == lanes.type else b.splat(active, lanes.type.lanes)
-            )
+            if lanes.type.lanes == 1:
+                active = any_lane(b, active)
+            elif active.type.lanes == 1:
+                active = b.splat(active, lanes.type.lanes)
+            lanes = lanes & active
         hit = any_lane(b, lanes)
         nowhere = self.nowhere()
         place = b.emit(POINTER, f"select i1 {hit.text}, ptr @status, ptr {nowhere.text}")

@@ -1,0 +1,107 @@
+"""Small models trained through the whole compiler, captured as one graph: results, gradients and
+buffers are eager's.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import fusewright
+from fusewright.aot import aot_module
+from fusewright.backends.eager import eager
+from fusewright.errors import Unsupported
+from tests.capture import small_models
+
+WORDS = torch.tensor([[3, 7, 1, 0], [5, 2, 9, 4]])
+
+
+def trains_as_eager(module: nn.Module, *inputs: Any) -> None:
+    reference = copy.deepcopy(module)
+    compiled = fusewright.compile(module, fullgraph=True, options={"strict": True, "verify": True})
+    for _ in range(2):
+        found = []
+        for model in (compiled, reference):
+            torch.manual_seed(3)
+            outputs = tensors_of(model(*inputs))
+            sum(one.nan_to_num(neginf=0).square().sum() for one in outputs).backward()
+            found.append(outputs)
+        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5, check_stride=True)
+    for one, other in zip(module.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-5)
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value
+    return [one for part in parts for one in tensors_of(part)]
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+def test_tagger(training: bool) -> None:
+    """An LSTM; dropout, whose random numbers are not eager's, is only off."""
+    torch.manual_seed(0)
+    model = small_models.Tagger()
+    model.lstm.dropout = 0.0
+    trains_as_eager(model.train(training), WORDS)
+
+
+def test_translator() -> None:
+    """A GRU, a cell step by step, and embeddings read inside of a concatenation."""
+    torch.manual_seed(0)
+    trains_as_eager(small_models.Translator(), WORDS, WORDS[:, :3])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_first": True, "bidirectional": True, "num_layers": 2},
+        {"proj_size": 2, "bias": False},
+        {"proj_size": 2, "num_layers": 2, "bidirectional": True},
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+def test_lstm(options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    trains_as_eager(nn.LSTM(4, 3, **options), torch.randn(5, 2, 4))
+
+
+def test_lstm_of_one_sequence_with_states() -> None:
+    states = (torch.randn(1, 3), torch.randn(1, 3))
+    trains_as_eager(nn.LSTM(4, 3), torch.randn(5, 4), states)
+
+
+def test_lstm_without_gradients_is_one_library_call() -> None:
+    model = nn.LSTM(4, 3)
+    x = torch.randn(5, 2, 4)
+    with torch.no_grad():
+        compiled = fusewright.compile(model, fullgraph=True, options={"strict": True})
+        torch.testing.assert_close(compiled(x)[0], model(x)[0])
+
+
+def test_lstm_that_tracing_does_not_see_is_refused() -> None:
+    """Its oneDNN layers cannot be differentiated in compiled code."""
+    with pytest.raises(Unsupported, match="LSTM"):
+        aot_module(nn.LSTM(4, 3), fw_compiler=eager)(torch.randn(5, 2, 4))
+
+
+def test_an_index_checked_inside_of_a_concatenation() -> None:
+    """The check of a scalar index, made for some lanes of a vector only."""
+
+    def program(table: torch.Tensor, index: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return torch.cat([functional.embedding(index, table), other], -1)
+
+    compiled = fusewright.compile(program, fullgraph=True, options={"strict": True})
+    table, other = torch.randn(20, 8), torch.randn(3, 8)
+    index = torch.tensor([3, 0, 19])
+    torch.testing.assert_close(compiled(table, index, other), program(table, index, other))
+    with pytest.raises(IndexError):
+        compiled(table, torch.tensor([3, 20, 19]), other)
