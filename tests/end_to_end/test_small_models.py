@@ -15,7 +15,7 @@ from torch.nn import functional
 import fusewright
 from fusewright.aot import aot_module
 from fusewright.backends.eager import eager
-from fusewright.errors import Unsupported
+from fusewright.errors import BackendCompilerFailed, Unsupported
 from tests.capture import small_models
 
 WORDS = torch.tensor([[3, 7, 1, 0], [5, 2, 9, 4]])
@@ -91,6 +91,37 @@ def test_lstm_that_tracing_does_not_see_is_refused() -> None:
     """Its oneDNN layers cannot be differentiated in compiled code."""
     with pytest.raises(Unsupported, match="LSTM"):
         aot_module(nn.LSTM(4, 3), fw_compiler=eager)(torch.randn(5, 2, 4))
+
+
+INDICES = torch.tensor([1, 2, 3, 4, 1, 3])
+
+
+@pytest.mark.parametrize(
+    ("options", "inputs"),
+    [
+        ({"mode": "sum"}, (INDICES, torch.tensor([0, 2, 2, 5]))),  # one bag is empty
+        ({"padding_idx": 3}, (INDICES, torch.tensor([0, 2, 2, 5]))),
+        ({"include_last_offset": True}, (INDICES, torch.tensor([0, 2, 2, 6]))),
+        ({"mode": "mean"}, (INDICES.view(2, 3),)),
+        (
+            {"mode": "sum", "padding_idx": -7},
+            (INDICES.view(2, 3), None, torch.linspace(0, 1, 6).view(2, 3)),
+        ),
+        ({}, (INDICES[:0], torch.tensor([0, 0]))),
+    ],
+    ids=["sum", "padding", "last_offset", "rows", "weights", "empty"],
+)
+def test_embedding_bag(options: dict[str, Any], inputs: tuple[Any, ...]) -> None:
+    torch.manual_seed(0)
+    trains_as_eager(nn.EmbeddingBag(10, 3, **options), *inputs)
+
+
+@pytest.mark.parametrize("options", [{"mode": "max"}, {"scale_grad_by_freq": True}], ids=str)
+def test_an_unusual_embedding_bag_is_refused_at_its_line(options: dict[str, Any]) -> None:
+    compiled = fusewright.compile(nn.EmbeddingBag(10, 3, **options), options={"strict": True})
+    with pytest.raises(BackendCompilerFailed, match=r"embedding_bag with gradients") as caught:
+        compiled(INDICES.view(2, 3))
+    assert caught.value.location is not None
 
 
 def test_an_index_checked_inside_of_a_concatenation() -> None:

@@ -22,6 +22,7 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
+from fusewright.aot.embedding_bag import embedding_bag
 from fusewright.aot.graph import TracedProgram
 from fusewright.aot.mutations import functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
@@ -41,7 +42,10 @@ to leave this call as it is.
 NO_OPERATION = frozenset({aten.detach.default, aten.alias.default})
 """Operators whose result is their argument, as far as inference goes."""
 
-WRITTEN_OUT: dict[Any, Callable[..., Any]] = {torch.lstm: lstm}
+WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
+    torch.nn.functional.embedding_bag: embedding_bag,
+    torch.lstm: lstm,
+}
 """By function of a captured graph: what is traced in its place if the graph has gradients."""
 
 LIFTED = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default})
