@@ -156,6 +156,12 @@ def operator_arguments(op: OpOverload) -> tuple[Any, ...]:
     return tuple(op._schema.arguments)
 
 
+def arguments_text(op: OpOverload) -> str:
+    """The schema's arguments as text: `Tensor(a0!) x, float by`."""
+    text = str(op._schema)
+    return text[text.index("(") + 1 : text.rindex(") -> ")]
+
+
 @functools.cache
 def operator_returns(op: OpOverload) -> tuple[Any, ...]:
     """The schema's results, in order."""

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from fusewright import torch_compat
+from fusewright.aot.custom_operators import functional_operator
 from fusewright.errors import UnsupportedOperator
 from fusewright.torch_compat import OpOverload
 
@@ -31,6 +32,10 @@ RENAMED: dict[Any, Any] = {
     aten.set_.source_Storage_storage_offset: None,
 }
 """Functional forms that the names do not tell; None: there is none."""
+
+
+OWN_NAMESPACES = ("aten", "prims", "quantized")
+"""Of operators that are torch's own, not custom ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,8 @@ def functional_form(op: OpOverload) -> FunctionalForm:
         found = RENAMED[op]
     else:
         found = _overload_taking(op.namespace, packet_name.removesuffix("_"), op, wanted)
+    if found is None and op.namespace not in OWN_NAMESPACES:
+        found = functional_operator(op)
     if found is None:
         raise UnsupportedOperator(f"{op} writes to its arguments and has no functional form")
     taken = torch_compat.operator_arguments(found)

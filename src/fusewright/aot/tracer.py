@@ -22,6 +22,7 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
+from fusewright.aot import custom_operators
 from fusewright.aot.embedding_bag import embedding_bag
 from fusewright.aot.graph import TracedProgram
 from fusewright.aot.mutations import functional_form, rebinding_view
@@ -196,14 +197,25 @@ class Recorder(TorchDispatchMode):
         if view is not None:
             return self._record_rebinding(op, view, args, kwargs)
         form = functional_form(op)
+        if form.operator.namespace == custom_operators.NAMESPACE:
+            custom_operators.refuse_unusual(op, args, kwargs)
         targets, rest_args, rest_kwargs = form.split(args, kwargs)
         with self:
             values = form.operator(*rest_args, **rest_kwargs)
-        values = values if isinstance(values, (tuple, list)) else (values,)
+        if len(torch_compat.operator_returns(form.operator)) == 1:
+            values = (values,)
         for target, value in zip(targets, values[-len(targets) :], strict=True):
-            self._record_copy(target, value)
+            many = isinstance(target, (list, tuple))
+            for one, its_value in zip(target, value, strict=True) if many else [(target, value)]:
+                self._record_copy(one, its_value)
         results = (*values[: len(values) - len(targets)], *targets)
-        return results if len(torch_compat.operator_returns(op)) > 1 else results[0]
+        match len(torch_compat.operator_returns(op)):
+            case 0:
+                return None
+            case 1:
+                return results[0]
+            case count:
+                return results[:count]
 
     def _record_copy(self, target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         if tuple(target.shape) != tuple(value.shape) and target.numel() == 0 == target.dim() - 1:
