@@ -718,6 +718,11 @@ TABLE["types"] = (
     abs(n, 1), abs(n)
     abs(x, shift=1)
     len(a, a), isinstance(a)
+    isinstance(n, 5)
+    isinstance(n, list[int])
+    isinstance(n, (int, 5)), isinstance(a, int | list), issubclass(int, (int, 5))
+    issubclass(n, int)
+    issubclass(int, n)
     a.append(1, 2)
     a.append(item=1)
     a.append.__func__

@@ -9,6 +9,7 @@ import copy
 import gc
 import pickle
 import types
+import typing
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -389,3 +390,17 @@ def test_a_metaclass_that_begins_to_answer() -> None:
     assert compiled(X)[1:] == (True, False)
     Meta.__subclasscheck__ = lambda cls, other: True  # type: ignore[method-assign]
     assert compiled(X)[1:] == (True, True)
+
+
+@typing.runtime_checkable
+class HasRank(typing.Protocol):
+    rank: int
+
+
+def test_a_protocol_with_data_asks_the_object() -> None:
+    def f(x: Any, v: Any) -> Any:
+        return x, isinstance(v, HasRank)
+
+    compiled, ranked = api.compile(f, backend="eager"), types.SimpleNamespace(rank=1)
+    for value in (3, ranked, types.SimpleNamespace(), ranked, 3):
+        assert compiled(X, value)[1] is hasattr(value, "rank")

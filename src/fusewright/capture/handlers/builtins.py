@@ -11,7 +11,7 @@ import typing
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
@@ -195,18 +195,36 @@ def is_plain_instance(interpreter: Interpreter, cls: Value, value: Value) -> Val
 def is_instance(interpreter: Interpreter, value: Value, classes: Value) -> Value:
     try:
         wanted = _classes(interpreter, classes)
-        return boolean(any(_is_one(interpreter, value, each) for each in _flat(wanted)))
-    except (TypeError, NotConstant):
+    except NotConstant:
         raise_as(interpreter, isinstance, ConstantValue(None), classes)
+    try:
+        return boolean(any(_is_one(interpreter, value, each) for each in _flat(wanted)))
+    except TypeError:
+        _refuse(interpreter, isinstance, None, wanted)
 
 
 @handles(issubclass)
 def is_subclass(interpreter: Interpreter, cls: Value, classes: Value) -> Value:
     try:
-        wanted = _classes(interpreter, classes)
-        return boolean(any(_is_below(interpreter, cls, each) for each in _flat(wanted)))
-    except (TypeError, NotConstant):
+        known, wanted = cls.constant(), _classes(interpreter, classes)
+    except NotConstant:
         raise_as(interpreter, issubclass, cls, classes)
+    try:
+        return boolean(any(_is_below(interpreter, cls, each) for each in _flat(wanted)))
+    except TypeError:
+        _refuse(interpreter, issubclass, known, wanted)
+
+
+def _refuse(interpreter: Interpreter, function: Any, known: Any, wanted: Any) -> NoReturn:
+    """Raise what Python says of something that is no class. What a protocol with data says of an
+    object is known of the object alone.
+    """
+    try:
+        function(known, wanted)
+    except TypeError as error:
+        raise_real(interpreter, error)
+    name = f"{function.__name__}(…, {wanted})"
+    raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function=name)
 
 
 def _flat(classes: Any) -> Iterator[Any]:
@@ -255,10 +273,17 @@ def _guard_registered(interpreter: Interpreter, cls: type, wanted: Any) -> None:
     new methods change that.
     """
     abstract = typing.get_origin(wanted) or wanted
-    if isinstance(abstract, abc.ABCMeta) and abstract not in cls.__mro__:
-        ask = _Registration(weakref.ref(cls), weakref.ref(abstract))
-        source = StateSource(f"issubclass({cls.__name__}, {abstract.__name__})", ask)
-        interpreter.guard(GuardKind.EQUALS, source, ask())
+    if not isinstance(abstract, abc.ABCMeta) or abstract in cls.__mro__:
+        return
+    if interpreter.is_made(cls) or interpreter.is_made(abstract):
+        return
+    ask = _Registration(weakref.ref(cls), weakref.ref(abstract))
+    try:
+        answer = ask()
+    except TypeError:
+        return  # a protocol with data asks the object instead
+    source = StateSource(f"issubclass({cls.__name__}, {abstract.__name__})", ask)
+    interpreter.guard(GuardKind.EQUALS, source, answer)
 
 
 @dataclass(frozen=True)
