@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn import functional
 
 import fusewright
-from fusewright.aot import aot_module
+from fusewright.aot import aot_autograd, aot_module
 from fusewright.backends.eager import eager
 from fusewright.errors import BackendCompilerFailed, Unsupported
 from tests.capture import small_models
@@ -29,7 +29,8 @@ def trains_as_eager(module: nn.Module, *inputs: Any) -> None:
         for model in (compiled, reference):
             torch.manual_seed(3)
             outputs = tensors_of(model(*inputs))
-            sum(one.nan_to_num(neginf=0).square().sum() for one in outputs).backward()
+            losses = [one.nan_to_num(neginf=0).square().sum() for one in outputs]
+            torch.stack(losses).sum().backward()
             found.append(outputs)
         torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5, check_stride=True)
     for one, other in zip(module.parameters(), reference.parameters(), strict=True):
@@ -91,6 +92,29 @@ def test_lstm_that_tracing_does_not_see_is_refused() -> None:
     """Its oneDNN layers cannot be differentiated in compiled code."""
     with pytest.raises(Unsupported, match="LSTM"):
         aot_module(nn.LSTM(4, 3), fw_compiler=eager)(torch.randn(5, 2, 4))
+
+
+def test_lstm_over_a_packed_sequence_is_refused() -> None:
+    """Capture refuses it by itself; this is for other graphs."""
+    weights = list(nn.LSTM(4, 3).parameters())
+    states = (torch.zeros(1, 2, 3), torch.zeros(1, 2, 3))
+    graph = fx.Graph()
+    packed = graph.placeholder("packed")
+    sizes = torch.tensor([2, 2, 1])
+    arguments = (packed, sizes, states, weights, True, 1, 0.0, False, False)
+    graph.output(graph.call_function(torch.lstm, arguments))
+    backend = aot_autograd(fw_compiler=eager)
+    with pytest.raises(Unsupported, match="packed sequence"):
+        backend(fx.GraphModule({}, graph), [torch.randn(5, 4, requires_grad=True)])
+
+
+def test_hessian() -> None:
+    def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.func.hessian(lambda y: (weight @ y).tanh().prod())(x)
+
+    inputs = torch.randn(3), torch.randn(3, 3)
+    found = fusewright.compile(program, fullgraph=True, options={"strict": True})(*inputs)
+    torch.testing.assert_close(found, program(*inputs))
 
 
 INDICES = torch.tensor([1, 2, 3, 4, 1, 3])

@@ -29,7 +29,7 @@ def lstm(
 
     Raises: `UnsupportedOperator`, for packed sequences and symbolic lengths.
     """
-    if isinstance(weights, Tensor):  # the overload whose second argument is the batch's sizes
+    if isinstance(states, Tensor):  # the overload whose second argument is the batch's sizes
         raise UnsupportedOperator("an LSTM over a packed sequence, with gradients")
     layers, dropout, training, bidirectional, batch_first = options
     if batch_first:
