@@ -4,6 +4,7 @@ modules, parameters.
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import torch
@@ -36,6 +37,16 @@ def is_exporting(interpreter: Interpreter) -> Value:
 @handles(*torch_compat.TORCH_FUNCTION_QUERIES)
 def has_torch_function(interpreter: Interpreter, *arguments: Value) -> Value:
     return FALSE
+
+
+@handles(types.GetSetDescriptorType.__get__)
+def read_descriptor(
+    interpreter: Interpreter, descriptor: Value, instance: Value, owner: Value | None = None
+) -> Any:
+    """`Tensor.requires_grad.__get__(tensor)`: how torch names an attribute to function modes."""
+    if isinstance(instance, TensorValue):
+        return interpreter.attribute(instance, descriptor.constant().__name__)
+    return DECLINED
 
 
 @handles(torch.is_tensor)
