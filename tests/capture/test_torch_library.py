@@ -455,7 +455,7 @@ def checkpointed_function(m: Any, x: Any) -> Any:
 
 @cases(X, breaks="branch-on-tensor")
 def validated_distribution(x: Any) -> Any:
-    return torch.distributions.Normal(x, x.exp()).log_prob(x + 1) * 2
+    return torch.distributions.Normal(x, x.exp(), validate_args=True).log_prob(x + 1) * 2
 
 
 @cases(lambda: (nn.Linear(4, 4), G.detach().clone().requires_grad_()), breaks="grad-required")

@@ -6,6 +6,7 @@ by a node of the graph, so that whoever runs or traces the graph behaves alike.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -152,7 +153,9 @@ def _refusal(name: str) -> Any:
 
 
 for _name in ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"):
-    handles(getattr(torch, _name))(_refusal(f"torch.{_name}"))
+    for _module in (torch, torch.random):  # torch.compile wraps those of one module anew
+        _function = getattr(_module, _name)
+        handles(_function, inspect.unwrap(_function))(_refusal(f"torch.{_name}"))
 for _name in ("__new__", "manual_seed", "seed", "initial_seed", "get_state", "set_state"):
     handles(getattr(torch.Generator, _name))(_refusal(f"torch.Generator.{_name}"))
 handles(torch.random.fork_rng)(_refusal("torch.random.fork_rng"))

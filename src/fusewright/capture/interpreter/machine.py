@@ -495,9 +495,6 @@ class Machine:
         if function.object is not MISSING:
             if why_disabled(function.object) is not None:
                 raise disabled_error(self, function.object)
-            original = torch_original(self, function.object, function.source)
-            if original is not None:
-                return self.call(original, arguments, keywords)
             if torch_compat.is_module_bookkeeping(function.object):
                 return NONE
             handler = HANDLERS.get(function.object)
@@ -505,6 +502,9 @@ class Machine:
                 result = call_handler(self, handler, function.object, arguments, keywords)
                 if result is not DECLINED:
                     return result  # type: ignore[no-any-return]
+            original = torch_original(self, function.object, function.source)
+            if original is not None:
+                return self.call(original, arguments, keywords)
             replacement = POLYFILLS.get(function.object)
             if replacement is not None:
                 return self.inline(self._function(replacement), arguments, keywords)
