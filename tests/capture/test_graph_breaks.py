@@ -566,3 +566,19 @@ def test_what_has_a_history_may_be_written_to() -> None:
         return y + 1
 
     assert agrees(function, (torch.ones(3, requires_grad=True),)) == [1, 3]
+
+
+class Numbered(Exception):
+    """An exception of the program's own."""
+
+
+def test_what_an_exception_carries_is_guarded() -> None:
+    def function(x, number, kind):
+        try:
+            raise kind(number)
+        except (Numbered, ValueError) as error:
+            report("caught")
+            return x + 1, str(error), error.args
+
+    calls = [(ONES, number, kind) for kind in (Numbered, ValueError) for number in (2, 2, 3)]
+    agrees(function, *calls)

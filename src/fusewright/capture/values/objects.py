@@ -427,11 +427,10 @@ class ExceptionValue(ObjectValue):
         return f"{self.cls.__name__}({arguments})"
 
     def to_python(self) -> Any:
-        if self.object is not MISSING:
-            return self.object
         if self.cls.__module__ != "builtins":
             raise NotConstant(self)
-        return self.cls(*[argument.to_python() for argument in self.arguments])
+        arguments = [argument.to_python() for argument in self.arguments]  # and so guarded
+        return self.cls(*arguments) if self.object is MISSING else self.object
 
     def changes(self) -> dict[str, Any]:
         chain = {name: self.known[name] for name in CHAIN if name in self.known}
