@@ -37,7 +37,7 @@ from fusewright.capture.bytecode.instruction import (
     CO_VARARGS,
     CO_VARKEYWORDS,
 )
-from fusewright.capture.bytecode.liveness import live_locals, reachable
+from fusewright.capture.bytecode.liveness import LOCAL_INSTRUCTIONS, live_locals, reachable
 
 
 class Slot(enum.Enum):
@@ -170,6 +170,7 @@ def _resume_unit(original: _Original, point: ResumePoint, table: ResumeTable) ->
     unit, code = original.unit, original.code
     names = parameters(code, point)
     body = _copy(unit.instructions, point.position)
+    _rename_hidden(body, frozenset(code.co_freevars))
     target = body[point.position]
     prologue = _prologue(point.shape, body, target)
     free_names = table.free_names(code)
@@ -211,6 +212,22 @@ def _copy(instructions: Sequence[Instruction], start: int) -> list[Instruction]:
                 regions[copy.region] = replace(copy.region, handler=handler)
             copy.region = regions[copy.region]
     return copies
+
+
+def _rename_hidden(instructions: Sequence[Instruction], free_names: frozenset[str]) -> None:
+    """Give locals of inlined comprehensions (CPython 3.12 on) that hide a variable of an outer
+    function names of their own: here that variable is found by its name.
+    """
+
+    def renamed(name: str) -> str:
+        return f".{name}" if name in free_names else name
+
+    for instruction in instructions:
+        match instruction.name, instruction.argument:
+            case name, (str(first), str(second)) if name in LOCAL_INSTRUCTIONS:
+                instruction.argument = (renamed(first), renamed(second))
+            case name, str(variable) if name in LOCAL_INSTRUCTIONS:
+                instruction.argument = renamed(variable)
 
 
 def _prologue(shape: Shape, body: Sequence[Instruction], target: Instruction) -> list[Instruction]:

@@ -8,6 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 
+def closure_of(function: Any) -> list[tuple[str, types.CellType]]:
+    """A function's free variables, by name."""
+    names = function.__code__.co_freevars
+    return list(zip(names, function.__closure__ or (), strict=True))
+
+
 def executed(function: Callable[[], Any]) -> tuple[str, Any]:
     """What CPython makes of a call: "returned" and the result, or "raised" and the exception."""
     try:
@@ -20,6 +26,7 @@ def interpreted(function: Callable[[], Any]) -> tuple[str, Any]:
     """What the interpreter makes of a call; "refused" and why for what it does not interpret."""
     from fusewright.capture import handlers
     from fusewright.capture.interpreter.machine import Machine
+    from fusewright.capture.sources import CellSource
     from fusewright.capture.values.base import TracedError
     from fusewright.capture.values.functions import FunctionValue
     from fusewright.errors import Unsupported
@@ -29,7 +36,9 @@ def interpreted(function: Callable[[], Any]) -> tuple[str, Any]:
     machine = Machine(function.__globals__)
     namespace = machine.namespace(function.__globals__)
     try:
-        result = machine.execute(FunctionValue(function.__code__, namespace), {})
+        cells = [machine.cell(cell, CellSource(name)) for name, cell in closure_of(function)]
+        root = FunctionValue(function.__code__, namespace, cells=cells)
+        result = machine.execute(root, {})
         machine.read_all([result])
         return "returned", result.to_python()
     except TracedError as error:

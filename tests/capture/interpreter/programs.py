@@ -200,6 +200,21 @@ def comprehension_with_cells_of_its_own():
     return [f() for f in functions], x, get()
 
 
+def _with_a_free_variable():
+    k = 1
+
+    @program
+    def comprehension_hides_a_free_variable():
+        table = {k: v + 1 for k, v in ((0, k), (2, 3))}
+        table[k] = [k for k in range(3)]  # noqa: C416
+        return table, k
+
+    return comprehension_hides_a_free_variable
+
+
+_with_a_free_variable()
+
+
 @program
 def comprehension_hides_a_cell():
     k = 10

@@ -12,6 +12,14 @@ _READS = frozenset(
 )
 """Operations that want their local variable bound."""
 
+LOCAL_INSTRUCTIONS = _READS - {"MAKE_CELL"} | {
+    "STORE_FAST",
+    "LOAD_FAST_LOAD_FAST",
+    "STORE_FAST_LOAD_FAST",
+    "STORE_FAST_STORE_FAST",
+}
+"""Operations on one or two local variables, by name."""
+
 
 def live_locals(instructions: Sequence[Instruction]) -> list[frozenset[str]]:
     """The locals that may be read from each instruction on, before they are written again.
