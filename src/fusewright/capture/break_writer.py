@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fusewright.capture.bytecode import ExceptionRegion, Instruction, disassemble
+from fusewright.capture.bytecode import ExceptionRegion, Instruction
 from fusewright.capture.bytecode.effects import MOVABLE, consumed, produced, skipped_by_jump
 from fusewright.capture.bytecode.stack import ENDS
 from fusewright.capture.bytecode.versions import VERSION
@@ -67,6 +67,9 @@ class Interruption:
     live_names: frozenset[str]
     """The local variables that the instruction or what follows it may read."""
 
+    is_looked_at: bool
+    """Whether the program may look at the frame itself, so that all its variables stay."""
+
     @property
     def live_values(self) -> list[Value]:
         """What must exist when the instruction is executed and after it."""
@@ -84,7 +87,7 @@ def interruption(frame: Frame, resumes: ResumeTable) -> Interruption | None:
     leave its function.
     """
     original, position = resumes.locate(frame.code, frame.position)
-    instruction = disassemble(frame.code).instructions[frame.position]
+    instruction = resumes.unit(frame.code).instructions[frame.position]
     if instruction.name not in MOVABLE or position < 0:
         return None
     if frame.handled is not None and instruction.region is None:
@@ -92,12 +95,14 @@ def interruption(frame: Frame, resumes: ResumeTable) -> Interruption | None:
     if any(name not in frame.cells for name in resumes.free_names(original)):
         return None  # a comprehension has set the cell aside: its own variable has the same name
     names = resumes.live(original, position)
-    if FRAME_READERS.intersection(original.co_names):
+    is_looked_at = not FRAME_READERS.isdisjoint(original.co_names)
+    if is_looked_at:
         names = frozenset(frame.locals).intersection(original.co_varnames)
     first = first_argument(original)
     if first is not None and _local(frame, first) is None:
         return None
-    return Interruption(frame, original, position, names.difference(resumes.free_names(original)))
+    kept = names.difference(resumes.free_names(original))
+    return Interruption(frame, original, position, kept, is_looked_at)
 
 
 class BreakWriter(FunctionWriter):
@@ -109,7 +114,7 @@ class BreakWriter(FunctionWriter):
         super().__init__(machine, root)
         self.stop = stop
         self.resumes = resumes
-        instructions = disassemble(stop.frame.code).instructions
+        instructions = resumes.unit(stop.frame.code).instructions
         self.instruction = instructions[stop.frame.position]
         self._index_of = {item: index for index, item in enumerate(instructions)}
         self.code.positions = self.instruction.positions
@@ -119,7 +124,7 @@ class BreakWriter(FunctionWriter):
         if effects.compiled is not None:
             effects = replace(effects, compiled=disable(effects.compiled))
         self.begin(effects, self.stop.live_values)
-        if FRAME_READERS.intersection(self.stop.original.co_names):
+        if self.stop.is_looked_at:
             self._restore_locals()
         self._execute()
         return self.assemble()
@@ -287,7 +292,7 @@ class BreakWriter(FunctionWriter):
         shape: Shape = (*[self._slot(entry) for entry in kept], *results)
         cells = self.resumes.free_names(self.stop.original)
         live = self.resumes.live(self.stop.original, position)
-        if FRAME_READERS.intersection(self.stop.original.co_names):
+        if self.stop.is_looked_at:
             live = self.stop.live_names
         names = tuple(name for name in sorted(live) if name in frame.locals and name not in cells)
         point = ResumePoint(position, shape, len(results), names)

@@ -104,6 +104,15 @@ class ResumeTable:
 
     def __init__(self) -> None:
         self._originals: dict[int, _Original] = {}
+        self._units: dict[int, tuple[CodeType, CodeUnit]] = {}
+        """Code taken apart, by identity; the code object is kept so that its identity stays its."""
+
+    def unit(self, code: CodeType) -> CodeUnit:
+        """A code object taken apart, once."""
+        found = self._units.get(id(code))
+        if found is None:
+            found = self._units[id(code)] = (code, disassemble(code))
+        return found[1]
 
     def locate(self, code: CodeType, position: int) -> tuple[CodeType, int]:
         """The original code and the position there of an instruction of a resume function; of any
@@ -134,7 +143,7 @@ class ResumeTable:
     def _original(self, code: CodeType) -> _Original:
         found = self._originals.get(id(code))
         if found is None:
-            unit = disassemble(code)
+            unit = self.unit(code)
             found = _Original(code, unit, live_locals(unit.instructions))
             self._originals[id(code)] = found
         return found
