@@ -1,0 +1,3 @@
+"""Sizes that are not known when a program is compiled: the facts about them, and their face towards
+torch.
+"""

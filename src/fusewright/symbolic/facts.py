@@ -1,0 +1,340 @@
+"""What is known and what is assumed about the symbolic sizes of one compile.
+
+A question about sizes is answered by proof where the ranges, factors and earlier facts allow one;
+else by the sizes seen when compiling, and the answer becomes an assumption, to be guarded. What is
+assumed makes later answers certain: an equality replaces one symbol by the other, a bound or a
+divisor is kept with its symbol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import lcm
+
+from fusewright.errors import DataDependent, Location
+from fusewright.ir.index import (
+    Bound,
+    Compound,
+    Index,
+    SizeFact,
+    Symbol,
+    integer,
+    size_symbol,
+)
+from fusewright.symbolic.relations import (
+    All,
+    Any,
+    Condition,
+    Kind,
+    Relation,
+    equal,
+    negation,
+    rewrite,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """A relation taken to hold, and the user's line that made it matter."""
+
+    relation: Relation
+    location: Location | None
+
+
+class ShapeFacts:
+    """The symbols of one compile. One thread."""
+
+    def __init__(self, where: Callable[[], Location | None] = lambda: None) -> None:
+        self.where = where
+        """Gives the user's line that is being compiled."""
+
+        self.hints: dict[str, int] = {}
+        """The sizes seen when compiling, by symbol; a size that depends on data has none."""
+
+        self.assumptions: list[Assumption] = []
+        self.is_closed = False
+        """Set when the guards are made: what would need another assumption is refused then."""
+
+        self._replacements: dict[Symbol, Index] = {}
+        self._least: dict[tuple[object, ...], int] = {}
+        """By the terms of a sum: a number that their sum is never below."""
+
+        self._unequal: set[Index] = set()
+        self._count = 0
+
+    # -- symbols ----------------------------------------------------------------------------------
+
+    def size(self, hint: int, lower: int = 2, upper: Bound = None) -> Index:
+        """A new size, which was `hint` when compiling."""
+        symbol = size_symbol(self._name("s"), lower, upper)
+        self.hints[symbol.name] = hint
+        return symbol.index
+
+    def unknown_size(self, lower: Bound = 0, upper: Bound = None) -> Index:
+        """A new size that depends on data."""
+        return Symbol(self._name("u"), lower, upper).index
+
+    def _name(self, letter: str) -> str:
+        self._count += 1
+        return f"{letter}{self._count - 1}"
+
+    def resolve(self, index: Index) -> Index:
+        """`index` with all that is assumed about its symbols made use of."""
+        if not self._replacements:
+            return index
+        return index.substitute(self._replacements)
+
+    def hint(self, index: Index) -> int | None:
+        """The value of `index` when compiling; None where it depends on data."""
+        if index.is_constant:
+            return index.constant
+        try:
+            return self.resolve(index).evaluate(self.hints)
+        except KeyError:
+            return None
+
+    def size_facts(self, index: Index) -> tuple[SizeFact, ...]:
+        """What is known of the symbols in `index`, sorted by name."""
+        symbols = sorted(self.resolve(index).free(), key=lambda symbol: symbol.name)
+        return tuple(
+            SizeFact(symbol, self.hints.get(symbol.name, max(symbol.lower or 0, 2)))
+            for symbol in symbols
+        )
+
+    # -- questions --------------------------------------------------------------------------------
+
+    def prove(self, condition: Condition) -> bool | None:
+        """Whether `condition` holds for all sizes allowed so far; None: for some, or unknown."""
+        match condition:
+            case bool():
+                return condition
+            case Relation():
+                return self._prove(rewrite(condition, self.resolve))
+            case All(terms):
+                answers = [self.prove(term) for term in terms]
+                return False if False in answers else None if None in answers else True
+            case Any(terms):
+                answers = [self.prove(term) for term in terms]
+                return True if True in answers else None if None in answers else False
+
+    def _prove(self, relation: Condition) -> bool | None:
+        assert isinstance(relation, Relation)
+        known = relation.known()
+        if known is not None:
+            return known
+        difference = relation.difference
+        least = self._at_least(difference)
+        opposite = self._at_least(-difference)
+        if relation.kind is Kind.NOT_NEGATIVE:
+            if least is not None and least >= 0:
+                return True
+            return False if opposite is not None and opposite > 0 else None
+        apart = (
+            difference in self._unequal
+            or (least is not None and least > 0)
+            or (opposite is not None and opposite > 0)
+        )
+        return relation.kind is Kind.NOT_ZERO if apart else None
+
+    def _at_least(self, difference: Index) -> int | None:
+        known = self._least.get(difference.terms)
+        return None if known is None else known + difference.constant
+
+    def decide(self, condition: Condition) -> bool:
+        """Whether `condition` holds: proved, or as it was for the sizes seen, which is assumed from
+        then on.
+
+        DataDependent: it depends on data.
+        """
+        proved = self.prove(condition)
+        if proved is not None:
+            return proved
+        answer = self._as_seen(condition)
+        if answer is None:
+            raise DataDependent(f"whether {condition} depends on the values of a tensor")
+        self.assume(condition if answer else negation(condition))
+        return answer
+
+    def decide_or(self, condition: Condition, default: bool) -> bool:
+        """`decide`, or `default` where the answer depends on data."""
+        try:
+            return self.decide(condition)
+        except DataDependent:
+            return default
+
+    def _as_seen(self, condition: Condition) -> bool | None:
+        match condition:
+            case bool():
+                return condition
+            case Relation(_, difference):
+                number = self.hint(difference)
+                return None if number is None else condition.holds_at(number)
+            case All(terms):
+                answers = [self._as_seen(term) for term in terms]
+                return False if False in answers else None if None in answers else True
+            case Any(terms):
+                answers = [self._as_seen(term) for term in terms]
+                return True if True in answers else None if None in answers else False
+
+    def number(self, index: Index) -> int:
+        """The value of `index`, which is assumed to stay so. DataDependent: it depends on data."""
+        index = self.resolve(index)
+        if index.is_constant:
+            return index.constant
+        value = self.hint(index)
+        if value is None:
+            raise DataDependent(f"the size {index} depends on the values of a tensor")
+        self.assume(equal(index, value))
+        return value
+
+    # -- assumptions ------------------------------------------------------------------------------
+
+    def assume(self, condition: Condition) -> None:
+        """Take `condition` to hold from now on.
+
+        DataDependent: it was found not to hold.
+        """
+        match condition:
+            case bool():
+                if not condition:
+                    raise DataDependent("a condition on sizes does not hold")
+            case All(terms):
+                for term in terms:
+                    self.assume(term)
+            case Any(terms):
+                holding = next((term for term in terms if self._as_seen(term)), None)
+                if self.prove(condition) is None and holding is not None:
+                    self.assume(holding)
+            case Relation():
+                self._assume(rewrite(condition, self.resolve))
+
+    def _assume(self, relation: Condition) -> None:
+        assert isinstance(relation, Relation)
+        proved = self._prove(relation)
+        if proved:
+            return
+        if proved is False:
+            raise DataDependent(f"{relation} was assumed, but cannot hold")
+        if self.is_closed:
+            raise DataDependent(f"{relation} would have to be assumed after the guards were made")
+        self.assumptions.append(Assumption(relation, self.where()))
+        difference = relation.difference
+        match relation.kind:
+            case Kind.NOT_ZERO:
+                self._unequal.add(difference)
+            case Kind.NOT_NEGATIVE:
+                self._least[difference.terms] = -difference.constant
+                self._narrow(difference)
+            case Kind.ZERO:
+                self._unify(difference)
+
+    def _narrow(self, difference: Index) -> None:
+        """Use `difference >= 0` where it bounds a single symbol."""
+        if len(difference.terms) != 1:
+            return
+        ((coefficient, atoms),) = difference.terms
+        if len(atoms) != 1 or not isinstance(atoms[0], Symbol):
+            return
+        symbol = atoms[0]
+        if coefficient > 0:  # symbol >= -constant / coefficient, rounded up
+            self._refine(symbol, lower=-(difference.constant // coefficient))
+        else:
+            self._refine(symbol, upper=difference.constant // -coefficient)
+
+    def _unify(self, difference: Index) -> None:
+        """Use `difference == 0`: replace a symbol by what it equals, or note what divides it."""
+        divisible = _divisible_symbol(difference)
+        if divisible is not None:
+            symbol, factor = divisible
+            self._refine(symbol, multiple=lcm(symbol.multiple, factor))
+            return
+        for symbol in sorted(difference.free(), key=self._youth, reverse=True):
+            rest = _solved(difference, symbol)
+            if rest is None:
+                continue
+            if rest.terms and not _covers(symbol, rest):
+                self._bound(symbol, rest)
+                rest = self.resolve(rest)
+            self._replace(symbol, rest)
+            return
+        self._least[difference.terms] = -difference.constant
+        opposite = -difference
+        self._least[opposite.terms] = -opposite.constant
+
+    def _youth(self, symbol: Symbol) -> tuple[bool, int]:
+        """Sizes that depend on data go before others, late ones before early ones."""
+        return symbol.name not in self.hints, int(symbol.name[1:])
+
+    def _bound(self, symbol: Symbol, rest: Index) -> None:
+        """Hand the bounds of a symbol that is replaced on to the symbol that it equals."""
+        if len(rest.terms) == 1 and not rest.constant:
+            ((coefficient, atoms),) = rest.terms
+            if coefficient == 1 and len(atoms) == 1 and isinstance(atoms[0], Symbol):
+                self._refine(atoms[0], symbol.lower, symbol.upper, symbol.multiple)
+
+    def _refine(
+        self, symbol: Symbol, lower: Bound = None, upper: Bound = None, multiple: int = 1
+    ) -> None:
+        """Give a symbol narrower bounds, or one more divisor."""
+        lowers = [bound for bound in (symbol.lower, lower) if bound is not None]
+        uppers = [bound for bound in (symbol.upper, upper) if bound is not None]
+        multiple = lcm(symbol.multiple, multiple)
+        least = max(lowers, default=None)
+        most = min(uppers, default=None)
+        least = None if least is None else -(-least // multiple) * multiple
+        most = None if most is None else most // multiple * multiple
+        refined = Symbol(symbol.name, least, most, multiple)
+        if refined == symbol:
+            return
+        self._replace(
+            symbol, integer(least) if least == most and least is not None else refined.index
+        )
+
+    def _replace(self, symbol: Symbol, index: Index) -> None:
+        known = {symbol: index}
+        self._replacements = {
+            old: new.substitute(known) for old, new in self._replacements.items()
+        } | known
+        self._least = {
+            terms: least
+            for key, number in self._least.items()
+            for terms, least in [_moved(key, number, known)]
+            if terms
+        }
+        self._unequal = {each.substitute(known) for each in self._unequal}
+
+
+def _moved(
+    terms: tuple[object, ...], least: int, known: dict[Symbol, Index]
+) -> tuple[tuple[object, ...], int]:
+    """`terms >= least` with symbols replaced."""
+    index = Index(terms, 0).substitute(known)  # type: ignore[arg-type]
+    return index.terms, least - index.constant
+
+
+def _divisible_symbol(difference: Index) -> tuple[Symbol, int] | None:
+    """`s` and `k` where `difference` is `s % k`."""
+    match difference.terms:
+        case ((1, (Compound(operator="%") as compound,)),) if not difference.constant:
+            left, right = compound.left, compound.right
+            match left.terms:
+                case ((1, (Symbol() as symbol,)),) if not left.constant and right.is_constant:
+                    return symbol, right.constant
+    return None
+
+
+def _solved(difference: Index, symbol: Symbol) -> Index | None:
+    """What `symbol` is where `difference` is zero; None where that is no integer expression."""
+    step = difference.stride(symbol)
+    if step is None or not step.is_constant or abs(step.constant) != 1:
+        return None
+    rest = difference - symbol.index * step
+    return -rest if step.constant == 1 else rest
+
+
+def _covers(symbol: Symbol, index: Index) -> bool:
+    """Whether the range of `index` lies in that of `symbol`."""
+    lower = symbol.lower is None or (index.lower is not None and index.lower >= symbol.lower)
+    upper = symbol.upper is None or (index.upper is not None and index.upper <= symbol.upper)
+    return lower and upper and index.divisor % symbol.multiple == 0

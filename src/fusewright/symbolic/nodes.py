@@ -1,0 +1,539 @@
+"""Symbolic numbers as torch knows them: what stands inside of a `torch.SymInt`, `torch.SymBool` or
+`torch.SymFloat`.
+
+Torch asks any object that has the methods below, and so takes sizes that are index expressions of
+our own wherever it takes symbolic sizes at all. Nothing here loads sympy. A number that torch must
+know (`guard_int`, `guard_bool`, …) is asked of the facts, which prove it or assume it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from fusewright.errors import DataDependent
+from fusewright.ir import index as ir
+from fusewright.ir.index import Index, IndexLike, integer
+from fusewright.symbolic.facts import ShapeFacts
+from fusewright.symbolic.real import Real
+from fusewright.symbolic.relations import (
+    All,
+    Any,
+    Condition,
+    at_least,
+    below,
+    equal,
+    negation,
+    not_equal,
+)
+
+
+class Node:
+    """What the three kinds have in common: the questions that torch asks of each."""
+
+    __slots__ = ("facts",)
+
+    shape_env = None
+    """Torch looks here for its own environment; where there is none it asks the node itself."""
+
+    def __init__(self, facts: ShapeFacts) -> None:
+        self.facts = facts
+
+    def is_int(self) -> bool:
+        return False
+
+    def is_bool(self) -> bool:
+        return False
+
+    def is_float(self) -> bool:
+        return False
+
+    def is_nested_int(self) -> bool:
+        return False
+
+    def nested_int(self) -> None:
+        return None
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return False
+
+    def maybe_as_int(self) -> int | None:
+        return None
+
+    def clone(self) -> Node:
+        return self
+
+    def wrap_int(self, number: int) -> IntegerNode:
+        return IntegerNode(self.facts, integer(number))
+
+    def wrap_bool(self, value: bool) -> ConditionNode:
+        return ConditionNode(self.facts, value)
+
+    def wrap_float(self, number: float) -> RealNode:
+        return RealNode(self.facts, number)
+
+    def _graph_repr(self) -> builtins.str:
+        return self.str()
+
+    def str(self) -> builtins.str:
+        raise NotImplementedError
+
+    def __str__(self) -> builtins.str:
+        return self.str()
+
+
+class IntegerNode(Node):
+    """An index expression."""
+
+    __slots__ = ("_index",)
+
+    def __init__(self, facts: ShapeFacts, index: Index) -> None:
+        super().__init__(facts)
+        self._index = index
+
+    @property
+    def index(self) -> Index:
+        """The expression, with all that has been assumed meanwhile made use of."""
+        return self.facts.resolve(self._index)
+
+    def is_int(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return self.index.is_constant
+
+    def maybe_as_int(self) -> int | None:
+        index = self.index
+        return index.constant if index.is_constant else None
+
+    def has_hint(self) -> bool:
+        return self.facts.hint(self.index) is not None
+
+    @property
+    def hint(self) -> int | None:
+        return self.facts.hint(self.index)
+
+    _hint = hint
+
+    def str(self) -> builtins.str:
+        return str(self.index)
+
+    def int_(self) -> int:
+        return self.facts.number(self.index)
+
+    def guard_int(self, file: object = None, line: object = None) -> int:
+        return self.facts.number(self.index)
+
+    def guard_float(self, file: object = None, line: object = None) -> float:
+        return float(self.facts.number(self.index))
+
+    def _make(self, index: Index) -> IntegerNode:
+        return IntegerNode(self.facts, index)
+
+    def _compare(self, condition: Condition) -> ConditionNode:
+        return ConditionNode(self.facts, condition)
+
+    def add(self, other: IntegerNode) -> IntegerNode:
+        return self._make(self.index + other.index)
+
+    def sub(self, other: IntegerNode) -> IntegerNode:
+        return self._make(self.index - other.index)
+
+    def mul(self, other: IntegerNode) -> IntegerNode:
+        return self._make(self.index * other.index)
+
+    def sym_sum(self, others: Sequence[IntegerNode]) -> IntegerNode:
+        return self._make(sum((other.index for other in others), integer(0)))
+
+    def neg(self) -> IntegerNode:
+        return self._make(-self.index)
+
+    def pos(self) -> IntegerNode:
+        return self
+
+    def floor(self) -> IntegerNode:
+        return self
+
+    ceil = trunc = floor
+
+    def abs(self) -> IntegerNode:
+        return self if self.facts.decide(at_least(self.index, 0)) else self.neg()
+
+    def int_floordiv(self, other: IntegerNode) -> IntegerNode:
+        left, right = _with_positive_divisor(self, other)
+        return self._make(left // right)
+
+    floordiv = int_floordiv
+
+    def mod(self, other: IntegerNode) -> IntegerNode:
+        if self.facts.decide(at_least(other.index, 1)):
+            return self._make(self.index % other.index)
+        divisor = -_nonzero(self.facts, other.index, "integer modulo by zero")
+        return self._make(-((-self.index) % divisor))
+
+    def pow(self, other: IntegerNode) -> IntegerNode:
+        exponent = self.facts.number(other.index)
+        return self._make(ir.product([self.index] * exponent))
+
+    pow_by_natural = pow
+
+    def int_truediv(self, other: IntegerNode) -> RealNode:
+        divisor = _nonzero(self.facts, other.index, "division by zero")
+        return RealNode(self.facts, Real("truediv", (self.index, divisor)))
+
+    truediv = int_truediv
+
+    def sym_float(self) -> RealNode:
+        return RealNode(self.facts, Real("float", (self.index,)))
+
+    def sym_min(self, other: IntegerNode) -> IntegerNode:
+        return self._extreme(ir.minimum, other)
+
+    def sym_max(self, other: IntegerNode) -> IntegerNode:
+        return self._extreme(ir.maximum, other)
+
+    def _extreme(
+        self, function: Callable[[IndexLike, IndexLike], Index], other: IntegerNode
+    ) -> IntegerNode:
+        left, right = self.index, other.index
+        proved = self.facts.prove(at_least(left, right))
+        if proved is None:
+            return self._make(function(left, right))
+        return self if proved == (function is ir.maximum) else other
+
+    def lshift(self, other: IntegerNode) -> IntegerNode:
+        return self._make(self.index * 2 ** self.facts.number(other.index))
+
+    def rshift(self, other: IntegerNode) -> IntegerNode:
+        return self._make(self.index // 2 ** self.facts.number(other.index))
+
+    def bitwise_and(self, other: IntegerNode) -> IntegerNode:
+        return self._make(integer(self.int_() & other.int_()))
+
+    def bitwise_or(self, other: IntegerNode) -> IntegerNode:
+        return self._make(integer(self.int_() | other.int_()))
+
+    def bitwise_xor(self, other: IntegerNode) -> IntegerNode:
+        return self._make(integer(self.int_() ^ other.int_()))
+
+    and_, or_, xor = bitwise_and, bitwise_or, bitwise_xor
+
+    def eq(self, other: IntegerNode) -> ConditionNode:
+        return self._compare(equal(self.index, other.index))
+
+    def ne(self, other: IntegerNode) -> ConditionNode:
+        return self._compare(not_equal(self.index, other.index))
+
+    def lt(self, other: IntegerNode) -> ConditionNode:
+        return self._compare(below(self.index, other.index))
+
+    def gt(self, other: IntegerNode) -> ConditionNode:
+        return self._compare(below(other.index, self.index))
+
+    def le(self, other: IntegerNode) -> ConditionNode:
+        return self._compare(at_least(other.index, self.index))
+
+    def ge(self, other: IntegerNode) -> ConditionNode:
+        return self._compare(at_least(self.index, other.index))
+
+    # Torch asks one size of a tensor about the layout of all.
+
+    def is_contiguous(
+        self, sizes: Sequence[IntegerNode], strides: Sequence[IntegerNode]
+    ) -> ConditionNode:
+        return self._dense(sizes, strides, list(range(len(sizes)))[::-1])
+
+    def is_channels_last_contiguous_2d(
+        self, sizes: Sequence[IntegerNode], strides: Sequence[IntegerNode]
+    ) -> ConditionNode:
+        return self._dense(sizes, strides, [1, 3, 2, 0] if len(sizes) == 4 else None)
+
+    def is_channels_last_contiguous_3d(
+        self, sizes: Sequence[IntegerNode], strides: Sequence[IntegerNode]
+    ) -> ConditionNode:
+        return self._dense(sizes, strides, [1, 4, 3, 2, 0] if len(sizes) == 5 else None)
+
+    def is_channels_last_strides_2d(
+        self, sizes: Sequence[IntegerNode], strides: Sequence[IntegerNode]
+    ) -> ConditionNode:
+        return self._ordered(sizes, strides, [1, 3, 2, 0] if len(sizes) == 4 else None)
+
+    def is_channels_last_strides_3d(
+        self, sizes: Sequence[IntegerNode], strides: Sequence[IntegerNode]
+    ) -> ConditionNode:
+        return self._ordered(sizes, strides, [1, 4, 3, 2, 0] if len(sizes) == 5 else None)
+
+    def is_non_overlapping_and_dense(
+        self, sizes: Sequence[IntegerNode], strides: Sequence[IntegerNode]
+    ) -> ConditionNode:
+        order = sorted(range(len(sizes)), key=lambda dim: _rough(self.facts, strides[dim].index))
+        return self._dense(sizes, strides, order)
+
+    def _dense(
+        self,
+        sizes: Sequence[IntegerNode],
+        strides: Sequence[IntegerNode],
+        order: Sequence[int] | None,
+    ) -> ConditionNode:
+        """Whether the elements fill their memory, the dimensions in `order` from the inside."""
+        if order is None:
+            return self.wrap_bool(False)
+        step = integer(1)
+        for dim in order:
+            size = sizes[dim].index
+            if size != 1 and not self._proved(equal(strides[dim].index, step)):
+                return self.wrap_bool(False)
+            step = step * size
+        return self.wrap_bool(True)
+
+    def _ordered(
+        self,
+        sizes: Sequence[IntegerNode],
+        strides: Sequence[IntegerNode],
+        order: Sequence[int] | None,
+    ) -> ConditionNode:
+        """Whether strides grow along `order`, the innermost dimension first, as torch asks."""
+        if order is None or strides[1].index == 0:
+            return self.wrap_bool(False)
+        least = integer(0)
+        for dim in order:
+            size, stride = sizes[dim].index, strides[dim].index
+            if size == 0 or not self._proved(at_least(stride, least)):
+                return self.wrap_bool(False)
+            if dim == 0 and least == strides[1].index:
+                return self.wrap_bool(False)
+            least = stride * size if size != 1 else stride
+        return self.wrap_bool(True)
+
+    def _proved(self, condition: Condition) -> bool:
+        return self.facts.prove(condition) is True
+
+
+class ConditionNode(Node):
+    """A condition on sizes."""
+
+    __slots__ = ("condition",)
+
+    def __init__(self, facts: ShapeFacts, condition: Condition) -> None:
+        super().__init__(facts)
+        proved = facts.prove(condition)
+        self.condition: Condition = condition if proved is None else proved
+
+    def is_bool(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return isinstance(self.condition, bool)
+
+    def has_hint(self) -> bool:
+        return True
+
+    def str(self) -> builtins.str:
+        return str(self.condition)
+
+    @property
+    def expr(self) -> Condition:
+        """What torch looks at before it asks whether a condition is known."""
+        return self.condition
+
+    _hint = None
+
+    def bool_(self) -> bool:
+        return self.facts.decide(self.condition)
+
+    def guard_bool(self, file: object = None, line: object = None) -> bool:
+        return self.facts.decide(self.condition)
+
+    def guard_size_oblivious(self, file: object = None, line: object = None) -> bool:
+        return self.facts.decide(self.condition)
+
+    def guard_or_false(self, file: object = None, line: object = None) -> bool:
+        return self.facts.decide_or(self.condition, False)
+
+    def guard_or_true(self, file: object = None, line: object = None) -> bool:
+        return self.facts.decide_or(self.condition, True)
+
+    def statically_known_true(self, file: object = None, line: object = None) -> bool:
+        return self.facts.prove(self.condition) is True
+
+    def expect_true(self, file: object = None, line: object = None) -> bool:
+        """`torch._check`: where the data decides, the program promises that it holds."""
+        try:
+            return self.facts.decide(self.condition)
+        except DataDependent:
+            self.facts.assume(self.condition)
+            return True
+
+    def expect_size(self, file: object = None, line: object = None) -> bool:
+        return self.expect_true(file, line)
+
+    def sym_not(self) -> ConditionNode:
+        return ConditionNode(self.facts, negation(self.condition))
+
+    def and_(self, other: ConditionNode) -> ConditionNode:
+        return ConditionNode(self.facts, All((self.condition, other.condition)))
+
+    def or_(self, other: ConditionNode) -> ConditionNode:
+        return ConditionNode(self.facts, Any((self.condition, other.condition)))
+
+    sym_and, sym_or = and_, or_
+
+    def sym_ite(self, then: Node, otherwise: Node) -> Node:
+        return then if self.bool_() else otherwise
+
+
+class RealNode(Node):
+    """A real number computed from sizes."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, facts: ShapeFacts, number: Real | float) -> None:
+        super().__init__(facts)
+        self.number = number
+
+    def is_float(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return isinstance(self.number, float)
+
+    def has_hint(self) -> bool:
+        return True
+
+    def str(self) -> builtins.str:
+        return str(self.number)
+
+    def value(self) -> float:
+        """The number; the sizes that it is computed from are assumed to stay as they are."""
+        if isinstance(self.number, float):
+            return self.number
+        for symbol in self.number.free():
+            self.facts.number(symbol.index)
+        return self.number.evaluate(self.facts.hints)
+
+    def guard_float(self, file: object = None, line: object = None) -> float:
+        return self.value()
+
+    def sym_float(self) -> RealNode:
+        return self
+
+    def _compute(self, operator: builtins.str, *others: RealNode) -> RealNode:
+        return RealNode(self.facts, Real(operator, (self.number, *(o.number for o in others))))
+
+    def add(self, other: RealNode) -> RealNode:
+        return self._compute("add", other)
+
+    def sub(self, other: RealNode) -> RealNode:
+        return self._compute("sub", other)
+
+    def mul(self, other: RealNode) -> RealNode:
+        return self._compute("mul", other)
+
+    def truediv(self, other: RealNode) -> RealNode:
+        return self._compute("truediv", other)
+
+    float_truediv = truediv
+
+    def pow(self, other: RealNode) -> RealNode:
+        return self._compute("pow", other)
+
+    float_pow = pow
+
+    def mod(self, other: RealNode) -> RealNode:
+        return self._compute("mod", other)
+
+    def neg(self) -> RealNode:
+        return self._compute("neg")
+
+    def sym_sqrt(self) -> RealNode:
+        return self._compute("sqrt")
+
+    def sym_min(self, other: RealNode) -> RealNode:
+        return self._compute("min", other)
+
+    def sym_max(self, other: RealNode) -> RealNode:
+        return self._compute("max", other)
+
+    def floor(self) -> IntegerNode:
+        match self.number:
+            case Real("truediv", (Index() as left, Index() as right)):
+                return IntegerNode(self.facts, left).int_floordiv(IntegerNode(self.facts, right))
+            case Real("float", (Index() as exact,)):
+                return IntegerNode(self.facts, exact)
+        return self.wrap_int(math.floor(self.value()))
+
+    def ceil(self) -> IntegerNode:
+        match self.number:
+            case Real("truediv", (Index() as left, Index() as right)):
+                negated = IntegerNode(self.facts, -left)
+                return negated.int_floordiv(IntegerNode(self.facts, right)).neg()
+            case Real("float", (Index() as exact,)):
+                return IntegerNode(self.facts, exact)
+        return self.wrap_int(math.ceil(self.value()))
+
+    def trunc(self) -> IntegerNode:
+        return self.wrap_int(int(self.value()))
+
+    def round(self, digits: object = None) -> IntegerNode:
+        return self.wrap_int(round(self.value()))
+
+    def eq(self, other: RealNode) -> ConditionNode:
+        return self.wrap_bool(self.value() == other.value())
+
+    def ne(self, other: RealNode) -> ConditionNode:
+        return self.wrap_bool(self.value() != other.value())
+
+    def lt(self, other: RealNode) -> ConditionNode:
+        return self.wrap_bool(self.value() < other.value())
+
+    def gt(self, other: RealNode) -> ConditionNode:
+        return self.wrap_bool(self.value() > other.value())
+
+    def le(self, other: RealNode) -> ConditionNode:
+        return self.wrap_bool(self.value() <= other.value())
+
+    def ge(self, other: RealNode) -> ConditionNode:
+        return self.wrap_bool(self.value() >= other.value())
+
+
+def symbolic_int(facts: ShapeFacts, index: Index) -> torch.SymInt | int:
+    """`index` as torch takes it: a plain int where it is known."""
+    index = facts.resolve(index)
+    return index.constant if index.is_constant else torch.SymInt(IntegerNode(facts, index))
+
+
+def index_of(number: int | torch.SymInt) -> Index:
+    """The expression of a size. TypeError: a symbolic number of another front end's."""
+    if isinstance(number, int):
+        return integer(number)
+    node = number.node
+    if not isinstance(node, IntegerNode):
+        raise TypeError(f"{number} is no size of fusewright's")
+    return node.index
+
+
+def _nonzero(facts: ShapeFacts, index: Index, message: builtins.str) -> Index:
+    if facts.decide(equal(index, 0)):
+        raise ZeroDivisionError(message)
+    return index
+
+
+def _with_positive_divisor(left: IntegerNode, right: IntegerNode) -> tuple[Index, Index]:
+    """The same quotient with a positive divisor."""
+    facts = left.facts
+    if facts.decide(at_least(right.index, 1)):
+        return left.index, right.index
+    divisor = _nonzero(facts, right.index, "integer division or modulo by zero")
+    return -left.index, -divisor
+
+
+def _rough(facts: ShapeFacts, index: Index) -> int:
+    """A number to sort strides by."""
+    hint = facts.hint(index)
+    return index.lower or 0 if hint is None else hint

@@ -1,0 +1,173 @@
+"""Statements about sizes: `a == b`, `a >= b`, and their combinations.
+
+A comparison of integers is one of three forms of a difference, so that equal statements are equal
+objects: `a < b` is `b - a - 1 >= 0`, and its negation `a - b >= 0`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from math import gcd
+
+from fusewright.ir.index import Index, IndexLike, as_index, integer
+
+
+class Kind(enum.Enum):
+    """What a relation says of its difference."""
+
+    ZERO = "== 0"
+    NOT_ZERO = "!= 0"
+    NOT_NEGATIVE = ">= 0"
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """`difference == 0`, `difference != 0` or `difference >= 0`."""
+
+    kind: Kind
+    difference: Index
+
+    def __str__(self) -> str:
+        left, right = _sides(self.difference)
+        return f"{left} {self.kind.value.split()[0]} {right}"
+
+    def negation(self) -> Relation:
+        """What holds where this does not."""
+        match self.kind:
+            case Kind.ZERO:
+                return Relation(Kind.NOT_ZERO, self.difference)
+            case Kind.NOT_ZERO:
+                return Relation(Kind.ZERO, self.difference)
+        return Relation(Kind.NOT_NEGATIVE, -self.difference - 1)
+
+    def holds(self, values: Mapping[str, int]) -> bool:
+        """Whether it is true for these values of the symbols, by name."""
+        return self.holds_at(self.difference.evaluate(values))
+
+    def known(self) -> bool | None:
+        """Whether it holds by the ranges and factors of the symbols alone; None: that depends."""
+        lower, upper = self.difference.bounds()
+        if lower is not None and lower == upper:
+            return self.holds_at(lower)
+        if self.kind is Kind.NOT_NEGATIVE:
+            if lower is not None and lower >= 0:
+                return True
+            return False if upper is not None and upper < 0 else None
+        apart = (
+            (lower is not None and lower > 0)
+            or (upper is not None and upper < 0)
+            or _never_zero(self.difference)
+        )
+        return self.kind is Kind.NOT_ZERO if apart else None
+
+    def holds_at(self, number: int) -> bool:
+        match self.kind:
+            case Kind.ZERO:
+                return number == 0
+            case Kind.NOT_ZERO:
+                return number != 0
+        return number >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Every one of `terms` holds."""
+
+    terms: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(f"({term})" for term in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Any:
+    """At least one of `terms` holds."""
+
+    terms: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(f"({term})" for term in self.terms)
+
+
+Condition = Relation | All | Any | bool
+
+
+def equal(left: IndexLike, right: IndexLike) -> Relation:
+    """`left == right`; signs and common factors do not matter."""
+    return Relation(Kind.ZERO, _reduced(as_index(left) - right))
+
+
+def not_equal(left: IndexLike, right: IndexLike) -> Relation:
+    """`left != right`."""
+    return equal(left, right).negation()
+
+
+def at_least(left: IndexLike, right: IndexLike) -> Relation:
+    """`left >= right`."""
+    return Relation(Kind.NOT_NEGATIVE, as_index(left) - right)
+
+
+def below(left: IndexLike, right: IndexLike) -> Relation:
+    """`left < right`."""
+    return Relation(Kind.NOT_NEGATIVE, as_index(right) - left - 1)
+
+
+def negation(condition: Condition) -> Condition:
+    """What holds where `condition` does not."""
+    match condition:
+        case bool():
+            return not condition
+        case Relation():
+            return condition.negation()
+        case All(terms):
+            return Any(tuple(negation(term) for term in terms))
+        case Any(terms):
+            return All(tuple(negation(term) for term in terms))
+
+
+def rewrite(condition: Condition, function: Callable[[Index], Index]) -> Condition:
+    """`condition` with each difference replaced by what `function` makes of it."""
+    match condition:
+        case bool():
+            return condition
+        case Relation(Kind.NOT_NEGATIVE, difference):
+            return Relation(Kind.NOT_NEGATIVE, function(difference))
+        case Relation(kind, difference):
+            return Relation(kind, _reduced(function(difference)))
+        case All(terms):
+            return All(tuple(rewrite(term, function) for term in terms))
+        case Any(terms):
+            return Any(tuple(rewrite(term, function) for term in terms))
+
+
+def _reduced(difference: Index) -> Index:
+    """What is zero where `difference` is: no common factor, the first sign positive."""
+    if not difference.terms:
+        return difference
+    factor = reduce(gcd, (coefficient for coefficient, _ in difference.terms), difference.constant)
+    if difference.terms[0][0] < 0:
+        factor = -factor
+    if factor == 1:
+        return difference
+    terms = tuple((coefficient // factor, atoms) for coefficient, atoms in difference.terms)
+    return Index(terms, difference.constant // factor)
+
+
+def _never_zero(difference: Index) -> bool:
+    """Whether the variable part is a multiple of something that the constant is not."""
+    variable = (difference - difference.constant).divisor
+    return variable > 1 and difference.constant % variable != 0
+
+
+def _sides(difference: Index) -> tuple[Index, Index]:
+    """`left` and `right` with `difference == left - right`, each without subtractions."""
+    left, right = integer(max(difference.constant, 0)), integer(max(-difference.constant, 0))
+    for coefficient, atoms in difference.terms:
+        if coefficient > 0:
+            left = left + Index(((coefficient, atoms),), 0)
+        else:
+            right = right + Index(((-coefficient, atoms),), 0)
+    return left, right
