@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import fx
 
-from fusewright.aot import interpreter, trace_inference, with_results
+from fusewright.aot import aot_function, interpreter, trace_inference, with_results
+from fusewright.backends.eager import eager
 from fusewright.context import CompileContext
 from fusewright.pipeline import compile_graph
 
@@ -92,3 +93,26 @@ def test_writing_through_a_conjugate() -> None:
 
     check(program)
     check(program, lambda: grid().conj())
+
+
+@pytest.mark.parametrize(
+    ("program", "make"),
+    [
+        (lambda x: x * 2j, lambda: grid().conj()),
+        (lambda x: x * 3, lambda: grid().conj().imag),
+        (torch.view_as_real, grid),
+        (lambda x: x.imag[1:], grid),
+        (lambda x: x.conj().imag.t(), grid),
+        (torch.view_as_complex, lambda: torch.arange(12.0).reshape(3, 2, 2)),
+        (lambda x: torch.view_as_complex(x)[:, 1], lambda: torch.arange(12.0).reshape(3, 2, 2)),
+    ],
+)
+def test_gradients(program: Callable[..., Any], make: Callable[[], torch.Tensor]) -> None:
+    compiled = aot_function(program, fw_compiler=eager)
+    eager_input, ours = make().requires_grad_(), make().requires_grad_()
+    wanted, given = program(eager_input), compiled(ours)
+    torch.testing.assert_close(given, wanted)
+    tangent = torch.randn_like(wanted)
+    wanted.backward(tangent)
+    given.backward(tangent)
+    torch.testing.assert_close(ours.grad, eager_input.grad)

@@ -32,8 +32,15 @@ def compute_math_bits(graph: fx.Graph, fakes: Fakes) -> None:
     """Replace the operators of `COMPUTED` in a functional graph, and copies of what they gave."""
     for target, computing in COMPUTED.items():
         for node in graph.find_nodes(op="call_function", target=target):
+            (source,) = node.args
+            if not isinstance(source, fx.Node):  # a number, in the gradient of `x * 2j`
+                number = computing(torch.tensor(source)).item()
+                node.target, node.args = aten.full.default, ([], number)
+                node.kwargs = {"dtype": node.meta["val"].dtype}
+                node.meta["val"] = fakes.dispatch(node.target, node.args, node.kwargs)
+                continue
             node.target = computing
-            node.meta["val"] = fakes.dispatch(computing, (node.args[0].meta["val"],), {})
+            node.meta["val"] = fakes.dispatch(computing, (source.meta["val"],), {})
             for user in list(node.users):
                 if is_clone_of(user, node):
                     user.target, user.kwargs = computing, {}

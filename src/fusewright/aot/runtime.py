@@ -92,8 +92,10 @@ def _inputs_needed_afterwards(graph: AtenGraph) -> tuple[int, ...]:
 
 
 def _storage_base(base: StorageBase, inputs: list[Any]) -> torch.Tensor:
-    tensor = inputs[base.index].detach()
-    return tensor.as_strided((base.length,), (1,), tensor.storage_offset() + base.offset)
+    tensor = inputs[base.index]
+    begin = tensor.storage_offset() + base.offset
+    whole = torch_compat.viewed_tensor(tensor) if base.has_history else tensor.detach()
+    return whole.as_strided((base.length,), (1,), begin)
 
 
 def _result(
@@ -119,9 +121,14 @@ def _view(spec: ViewOf, base: torch.Tensor, outputs: Sequence[Any]) -> torch.Ten
     stride = [_number(one, outputs) for one in spec.stride]
     begin = base.storage_offset() * base.itemsize // spec.dtype.itemsize
     offset = begin + _number(spec.offset, outputs)
-    if spec.dtype is base.dtype:
+    if base.is_complex() and spec.dtype is base.dtype.to_real():
+        view = torch.view_as_real(base).as_strided(size, stride, offset)
+    elif spec.dtype.is_complex and base.dtype is spec.dtype.to_real():
+        pairs = base.as_strided((*size, 2), (*(2 * one for one in stride), 1), 2 * offset)
+        view = torch.view_as_complex(pairs)
+    elif spec.dtype is base.dtype:
         view = base.as_strided(size, stride, offset)
-    else:
+    else:  # differentiable in no eager program either
         view = torch.empty(0, dtype=spec.dtype, device=base.device)
         view.set_(base.untyped_storage(), offset, size, stride)
     if spec.conjugate:
