@@ -102,6 +102,30 @@ def test_only_compiled_code_goes_on() -> None:
     assert type(compiler.call(goes_on, (1,), None)) is Continuation
 
 
+def with_every_kind(x: Any, *rest: Any, key: Any, **others: Any) -> Any:
+    return x, rest, key, others
+
+
+def test_a_continuation_may_name_its_entry() -> None:
+    """The function then takes its locals in their order, and nothing is looked up."""
+    told: list[bool] = []
+    entry = Entry(with_every_kind, None, on_return=lambda: told.append(True))
+    going_on = Continuation(with_every_kind, (1, "key", (2,), {"n": 3}), entry)
+    assert going_on.entry is entry and Continuation(resume, (1, 2)).entry is None
+    now.going_on = going_on
+    compiler, asked = compiling((start, lambda x: now.going_on))
+    assert compiler.call(start, (1,), None) == (1, (2,), "key", {"n": 3})
+    assert (asked, told) == (["start"], [True])
+
+
+def test_an_entry_that_does_not_fit_its_continuation() -> None:
+    for arguments, entry in (((1,), Entry(resume, None)), ((1, 2), Entry(start, None))):
+        now.going_on = Continuation(resume, arguments, entry)
+        compiler, _ = compiling((start, lambda x: now.going_on))
+        with pytest.raises(TypeError, match="must take just as many"):
+            compiler.call(start, (1,), None)
+
+
 class Counted:
     alive = 0
 

@@ -64,7 +64,10 @@ class Entry:
 class Continuation:
     function: FunctionType
     arguments: tuple[Any, ...]
-    def __init__(self, function: FunctionType, arguments: tuple[Any, ...], /) -> None: ...
+    entry: Entry | None
+    def __init__(
+        self, function: FunctionType, arguments: tuple[Any, ...], entry: Entry = ..., /
+    ) -> None: ...
 
 class Frame(NamedTuple):
     function: FunctionType

@@ -8,7 +8,8 @@
 typedef struct {
     PyObject_HEAD
     PyFunctionObject *function; /* where the call goes on */
-    PyObject *arguments;        /* tuple: its parameters, all positional */
+    PyObject *arguments;        /* tuple: one for each parameter, in the order of its locals */
+    PyObject *entry;            /* an Entry that runs it; NULL: one is looked up */
 } Continuation;
 
 extern PyTypeObject Continuation_Type;

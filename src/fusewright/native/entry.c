@@ -87,6 +87,13 @@ bool entry_holds(Entry *entry, const PendingCall *call)
     return guard_program_check(entry->guards, &context, NULL);
 }
 
+bool entry_fits(const Entry *entry, PyCodeObject *code)
+{
+    PyCodeObject *own = (PyCodeObject *)entry->function->func_code;
+    return code_parameter_count(own) == code_parameter_count(code) &&
+           own->co_nfreevars == code->co_nfreevars;
+}
+
 bool entry_is_dead(Entry *entry)
 {
     return entry->guards != NULL && guard_program_is_dead(entry->guards);

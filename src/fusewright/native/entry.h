@@ -21,6 +21,10 @@ extern PyTypeObject Entry_Type;
 /* Whether the entry's guards hold for a call. Never raises. */
 bool entry_holds(Entry *entry, const PendingCall *call);
 
+/* Whether the entry can run in place of a call of `code`: it runs on the frame's locals and closure
+   as they stand, which must agree in number. */
+bool entry_fits(const Entry *entry, PyCodeObject *code);
+
 /* Whether an object that the guards hold weakly is gone, so that they can never hold again. */
 bool entry_is_dead(Entry *entry);
 

@@ -227,15 +227,6 @@ static PyObject *describe_call(const PendingCall *call, CodeRecord *record)
     return description;
 }
 
-/* The entry's code runs on the frame's locals and closure as they stand: they must agree in number.
- */
-static bool entry_fits(Entry *entry, PyCodeObject *code)
-{
-    PyCodeObject *own = (PyCodeObject *)entry->function->func_code;
-    return code_parameter_count(own) == code_parameter_count(code) &&
-           own->co_nfreevars == code->co_nfreevars;
-}
-
 static int keep_answer(FrameCompiler *self, PyCodeObject *code, PyObject *answer)
 {
     CodeRecord *record = frame_compiler_find(self, code);

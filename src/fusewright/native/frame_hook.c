@@ -172,12 +172,15 @@ static PyObject *run_entry(FrameCompiler *compiler, Entry *entry, PendingCall *c
     return result;
 }
 
-/* Whether the continuation gives its function an argument for each parameter; else TypeError. */
+/* Whether the continuation gives its function, and its entry's, an argument for each parameter;
+   else TypeError. */
 static bool is_complete(const PendingCall *call)
 {
     Py_ssize_t given = PyTuple_GET_SIZE(call->continuation->arguments);
-    bool plain = call->code->co_argcount == code_parameter_count(call->code);
-    if (plain && given == call->code->co_argcount) {
+    Entry *entry = (Entry *)call->continuation->entry;
+    bool runs = entry ? entry_fits(entry, call->code)
+                      : call->code->co_argcount == code_parameter_count(call->code);
+    if (runs && given == code_parameter_count(call->code)) {
         return true;
     }
     PyErr_Format(PyExc_TypeError,
@@ -192,7 +195,8 @@ static PyObject *run_continuation(FrameCompiler *compiler, PendingCall *call)
     if (!is_complete(call)) {
         return NULL;
     }
-    Entry *entry = choose_entry(compiler, call);
+    Entry *given = (Entry *)call->continuation->entry;
+    Entry *entry = given ? (Entry *)Py_NewRef(given) : choose_entry(compiler, call);
     if (entry != NULL) {
         return run_entry(compiler, entry, call);
     }
