@@ -16,6 +16,7 @@ SOURCES = (
     "tensor_access",
     "tensor_allocation",
     "cpu_kernel",
+    "guard_sizes",
     "guard_steps",
     "guard_tests",
     "guard_journal",

@@ -1,6 +1,7 @@
 /* GuardProgram: builds a tree of steps and tests from plain tuples, checks it, and says where it
    failed. */
 #include "guard_journal.h"
+#include "guard_sizes.h"
 
 #include <stddef.h>
 #include <structmember.h>
@@ -26,7 +27,9 @@ bool guard_tests_run(GuardProgram *program, Py_ssize_t first, Py_ssize_t end, Py
     for (Py_ssize_t i = first; i < end; i++) {
         GuardTest *test = &program->tests[i];
         if (!test->check(test, value, met)) {
-            report(failure, i, value);
+            PyObject *sizes = failure ? guard_sizes_found(test, met) : NULL;
+            report(failure, i, sizes ? sizes : value);
+            Py_XDECREF(sizes);
             return false;
         }
     }
@@ -64,7 +67,8 @@ bool guard_met_open(const GuardProgram *program, MetObjects *met, void *stack, s
 {
     size_t distinct_size = program->distinct_slots * sizeof *met->table;
     size_t same_size = program->same_slots * sizeof *met->same;
-    size_t size = distinct_size + same_size + program->storage_slots * sizeof *met->storages;
+    size_t storage_size = program->storage_slots * sizeof *met->storages;
+    size_t size = distinct_size + same_size + storage_size + program->size_slots * sizeof *met->sizes;
     bool fits = stack != NULL && size <= stack_size;
     void *memory = fits ? memset(stack, 0, size) : PyMem_Calloc(1, size);
     met->table = memory;
@@ -72,6 +76,9 @@ bool guard_met_open(const GuardProgram *program, MetObjects *met, void *stack, s
     met->same = memory ? (PyObject **)((char *)memory + distinct_size) : NULL;
     met->storages = memory ? (MetStorage *)((char *)memory + distinct_size + same_size) : NULL;
     met->storage_count = 0;
+    met->sizes =
+        memory ? (int64_t *)((char *)memory + distinct_size + same_size + storage_size) : NULL;
+    met->sized_count = 0;
     met->before = NULL;
     return memory != NULL;
 }
@@ -200,6 +207,7 @@ static void size_met(GuardProgram *self)
         const GuardTest *test = &self->tests[i];
         distinct += guard_test_is_distinct(test);
         self->storage_slots += guard_test_is_storage(test);
+        self->size_slots = Py_MAX(self->size_slots, guard_sizes_slots(test));
         if (guard_test_is_same(test) && (size_t)test->number >= self->same_slots) {
             self->same_slots = (size_t)test->number + 1;
         }

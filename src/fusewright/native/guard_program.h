@@ -31,6 +31,8 @@ typedef struct MetObjects {
     PyObject **same;      /* the first of each group that must be the same; owned, or NULL */
     MetStorage *storages; /* those that must overlap only in their groups */
     Py_ssize_t storage_count;
+    int64_t *sizes; /* the numbers gathered by tests of sizes, and how many tests have */
+    Py_ssize_t sized_count;
     const struct MetObjects *before; /* met by what need not run again; may be NULL */
 } MetObjects;
 
@@ -124,6 +126,7 @@ typedef struct {
     size_t distinct_slots; /* 0, or a power of two */
     size_t same_slots;
     size_t storage_slots;
+    size_t size_slots;
     GuardJournal *journals[GUARD_JOURNALS]; /* the last used first */
     int journal_count;
     int journal_credit; /* see guard_journal.c */

@@ -1,6 +1,6 @@
 /* The tests of a guard program, each of one object. Objects that belong to the user are held
    weakly. */
-#include "guard_program.h"
+#include "guard_sizes.h"
 
 #include <string.h>
 
@@ -526,6 +526,7 @@ static const TestKind test_kinds[] = {
     {"code", check_code, build_identity, READS_CODE},
     {"tensor", check_tensor, build_tensor, READS_TENSOR},
     {"storage", check_storage, build_storage, READS_TENSOR},
+    {"sizes", guard_sizes_check, guard_sizes_build, READS_TENSOR},
     {"distinct", check_distinct, build_group, READS_ADDRESS},
     {"same", check_same, build_group, READS_ADDRESS},
     {"grad_mode", check_grad_mode, build_number, READS_ANYTHING},
