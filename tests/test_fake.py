@@ -229,6 +229,7 @@ def test_constants_are_known() -> None:
         two = torch.tensor(2.0)
         assert (two * 3 + 1).item() == 7.0
         assert torch.tensor([1, 2, 3]).tolist() == [1, 2, 3]
+        assert torch.tensor(2.0).to(torch.float64).item() == 2.0
         assert bool(torch.tensor(True))
         assert torch.tensor([0, 3, 0]).nonzero().tolist() == [[1]]
 

@@ -101,6 +101,8 @@ class FakeMode(TorchDispatchMode):
         self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
         self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._constants: list[weakref.ref[FakeTensor]] = []
+        self.is_random = False
+        """Whether an operator was run that draws random numbers."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -167,7 +169,7 @@ class FakeMode(TorchDispatchMode):
         """
         handler = _HANDLERS.get(op)
         if handler is None:
-            handler = _HANDLERS[op] = _choose_handler(op)
+            handler = _HANDLERS[op] = _noting_randomness(op, _choose_handler(op))
         if not torch.is_inference_mode_enabled():
             return handler(self, op, args, kwargs)
         with torch.inference_mode(False), torch.no_grad():
@@ -186,8 +188,8 @@ class FakeMode(TorchDispatchMode):
     def follow_constants(
         self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Where every tensor argument is a known constant run `op` on the values too; forget values
-        overwritten.
+        """Where every tensor argument is a known constant run `op` on the values too, which stay
+        where they are, whatever the device asked for; forget values overwritten.
         """
         if not self._constants:
             return
@@ -196,6 +198,7 @@ class FakeMode(TorchDispatchMode):
             isinstance(t, FakeTensor) and t.constant is not None for t in tensors
         )
         if known and torch.Tag.nondeterministic_seeded not in op.tags:
+            kwargs = {name: value for name, value in kwargs.items() if name != "device"}
             values = op(*_map(args, _constant_of), **_map(kwargs, _constant_of))
             for fake, value in zip(_flat((result,)), _flat((values,)), strict=True):
                 if isinstance(fake, FakeTensor) and fake.constant is None:
@@ -236,6 +239,24 @@ def _choose_handler(op: Any) -> Handler:
     if any(argument.name == "device" for argument in torch_compat.operator_arguments(op)):
         return run_with_device
     return run_on_meta
+
+
+def _noting_randomness(op: OpOverload, handler: Handler) -> Handler:
+    """`handler`, made to tell its mode where the operator draws random numbers: attention does so
+    where it has dropout.
+    """
+    if torch.Tag.nondeterministic_seeded not in op.tags:
+        return handler
+    names = [argument.name for argument in torch_compat.operator_arguments(op)]
+    place = names.index("dropout_p") if "dropout_p" in names else None
+
+    def run(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = args[place] if place is not None and place < len(args) else None
+        draws = place is None or kwargs.get("dropout_p", given)
+        mode.is_random = mode.is_random or bool(draws)
+        return handler(mode, op, args, kwargs)
+
+    return run
 
 
 def run_by_rule(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

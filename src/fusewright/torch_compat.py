@@ -16,6 +16,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch.optim import asgd, optimizer, radam  # type: ignore[attr-defined]
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
@@ -56,6 +57,9 @@ def make_wrapper(
     """A tensor of `subclass` without data that reports `device` and the dtype, sizes and strides of
     `meta`.
     """
+    # Left to itself, torch computes the bytes of symbolic sizes once more, which takes 100 us.
+    symbolic = meta._has_symbolic_sizes_strides
+    held = {"storage_size": meta.untyped_storage().nbytes()} if symbolic else {}
     return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
         subclass,
         meta.size(),
@@ -64,7 +68,21 @@ def make_wrapper(
         dtype=meta.dtype,
         device=device,
         requires_grad=requires_grad,
+        **held,
     )
+
+
+def has_symbolic_geometry(tensor: torch.Tensor) -> bool:
+    """Whether a size, a stride or the offset of `tensor` is a `torch.SymInt`."""
+    return tensor._has_symbolic_sizes_strides
+
+
+def python_kernels() -> AbstractContextManager[None]:
+    """Context in which operators with a Python implementation in torch use that: many of those in
+    C++ take no symbolic sizes.
+    """
+    dispatch = torch._dispatch.python  # type: ignore[attr-defined]
+    return dispatch.enable_python_dispatcher()  # type: ignore[no-any-return]
 
 
 def storage_key(tensor: torch.Tensor) -> int:
@@ -72,6 +90,12 @@ def storage_key(tensor: torch.Tensor) -> int:
     device.
     """
     return torch._C._storage_id(tensor)  # type: ignore[attr-defined]
+
+
+def viewed_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """What `tensor` is a view of, as autograd sees it; itself, if it is none."""
+    base = tensor._base
+    return tensor if base is None else base
 
 
 def storage_object_key(storage: torch.UntypedStorage) -> int:
@@ -96,6 +120,13 @@ def without_math_bits(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_conj():
         tensor = conjugate_view(tensor)
     return negative_view(tensor) if tensor.is_neg() else tensor
+
+
+def is_read_of_fake(error: Exception) -> bool:
+    """Whether `error` is what torch raises when C++ code asks a tensor without memory, as fakes
+    are, for its elements. 2.11 to 2.13.
+    """
+    return isinstance(error, RuntimeError) and "data is not allocated yet" in str(error)
 
 
 def is_transformed(tensor: torch.Tensor) -> bool:
@@ -514,6 +545,22 @@ apply_autograd_function = vars(torch.autograd.Function)["apply"].__func__
 
 group_tensors = torch._C._group_tensors_by_device_and_dtype  # type: ignore[attr-defined]
 """What optimizers and the clipping of gradients call before the operators on lists of tensors."""
+
+optimizer_number = optimizer._get_value
+"""How optimizers read a counter of steps: `item()`, except where they are compiled."""
+
+optimizer_stack = optimizer._stack_if_compiling
+"""What optimizers make of a list of numbers computed from counters."""
+
+BRANCHING_OPTIMIZERS = (
+    radam._single_tensor_radam,
+    radam._multi_tensor_radam,
+    asgd._single_tensor_asgd,
+    asgd._multi_tensor_asgd,
+)
+"""Steps that ask a counter what to do, unless `capturable`; the list of counters is the last
+argument given by position.
+"""
 
 log_api_usage = torch._C._log_api_usage_once
 

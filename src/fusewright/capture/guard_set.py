@@ -240,6 +240,8 @@ class _TreeBuilder:
                 return ("instance_dict",), ("dict_item", name)
             case ("own_item" | "own_dict_item" as name, key):
                 return ((name.removeprefix("own_"), key),)
+            case ("dict_values",):
+                return ()
             case ("constant", type() as cls):
                 return (("constant", weakref.ref(cls)),)
             case _:

@@ -176,12 +176,6 @@ PARAMETER_MADE: Final = Reason(
     why="it is a leaf of autograd of its own, which a graph cannot give back",
     remedy="make modules and parameters outside the compiled function",
 )
-TENSOR_KEY: Final = Reason(
-    name="tensor-key",
-    what="a tensor is looked up in a dict that exists",
-    why="compiled code would keep this very tensor alive, and hold for no other",
-    remedy="use a name or a number as the key, or look it up outside the compiled function",
-)
 TENSOR_KIND: Final = Reason(
     name="tensor-kind",
     what="`{operation}` on {tensor}",

@@ -30,6 +30,7 @@ from typing import Any, Final
 
 from fusewright.capture import reasons
 from fusewright.capture.bytecode import Builder, Positions, assemble, disassemble, with_body
+from fusewright.capture.graph_failure import Recover
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.interpreter.attributes import find_class_attribute
 from fusewright.capture.interpreter.machine import Machine
@@ -76,6 +77,9 @@ class Effects:
     modes: Sequence[ModeChange]
     """Calls that bring the thread's modes to what the program made them."""
 
+    recover: Recover
+    """How the call goes on when the graph raises."""
+
 
 def pending_writes(machine: Machine) -> list[Write]:
     """The changes to replay. One that changes nothing becomes a guard that it is so."""
@@ -93,7 +97,7 @@ def pending_writes(machine: Machine) -> list[Write]:
                 if isinstance(owner, SetValue) and owner.members.keys() == set(owner.object):
                     continue
                 if getattr(owner, "changed", False):
-                    if isinstance(owner, DictValue) and owner.is_reordered():
+                    if isinstance(owner, DictValue) and owner.is_rewritten():
                         owner.entries(machine)
                     writes.append(Write(owner, None, None))
     return writes
@@ -201,6 +205,8 @@ class FunctionWriter:
         self._outputs: dict[int, str] = {}
         self._alive: list[Value] = []
         self._count = 0
+        self._recover: Recover | None = None
+        self._graph_failed = self.code.label()
 
     # -- the body --------------------------------------------------------------------------------
 
@@ -216,6 +222,7 @@ class FunctionWriter:
         objects that are kept, since iterators among these look at the content of others.
         """
         if effects.compiled is not None:
+            self._recover = effects.recover
             self._call_graph(effects.compiled, effects.outputs)
         changed = [write.owner for write in effects.writes if isinstance(write.owner, Value)]
         for value in _reachable([*kept, *changed, *written_values(effects.writes)]):
@@ -241,8 +248,41 @@ class FunctionWriter:
     def assemble(self) -> types.CodeType:
         """The code object of what was written, with the parameters of the captured function."""
         shell = disassemble(self.root.code)
+        if self._recover is not None:
+            parameters = shell.local_names[: shell.parameter_count]
+            self._write_recovery(self._recover, parameters, shell.free_names)
         body = with_body(shell, self.code.instructions, cell_names=(), free_names=shell.free_names)
         return assemble(body)
+
+    def _write_recovery(
+        self, recover: Recover, parameters: Sequence[str], free_names: Sequence[str]
+    ) -> None:
+        """Where the graph's exception arrives: return what `recover` makes of the call as it was
+        written, or raise on.
+        """
+        code = self.code
+        code.place(self._graph_failed)
+        code.load_constant(recover)
+        code.prepare_call()
+        code.duplicate(3)
+        for name in free_names:
+            code.load_closure(name)
+        if free_names:
+            code.build_tuple(len(free_names))
+        code.make_function(self.root.code, closure=bool(free_names))
+        for name in parameters:
+            code.load_local(name)
+        code.build_tuple(len(parameters))
+        code.call(3)
+        raises = code.label()
+        code.duplicate()
+        code.jump_if_none(raises)
+        code.swap(2)
+        code.pop()
+        code.return_value()
+        code.place(raises)
+        code.pop()
+        code.emit("RERAISE", 0)
 
     def _call_graph(self, compiled: Callable[..., Any], outputs: Sequence[TensorValue]) -> None:
         inputs = self.machine.inputs
@@ -256,7 +296,8 @@ class FunctionWriter:
         for tensor in inputs:
             assert tensor.source is not None, "a graph input has a source"
             self.source(tensor.source)
-        self.code.call(len(inputs))
+        with self.code.protected(self._graph_failed, 0):
+            self.code.call(len(inputs))
         if not outputs:
             self.code.pop()
             return
@@ -447,7 +488,7 @@ class FunctionWriter:
         """Bring an existing dict to its new content, touching only what changed where the order
         allows.
         """
-        if owner.is_reordered():
+        if owner.is_rewritten():
             self.call(_dict_base(owner).clear, [owner])
             self.code.pop()
             for key, item in owner.read_entries():
@@ -505,12 +546,14 @@ class FunctionWriter:
                 code.load_attribute("__dict__")
                 code.load_constant(name)
                 code.load_subscript()
-            case ("item" | "dict_item", key):
+            case ("item" | "dict_item" | "dict_value", key):
                 self._from(base)
                 code.load_constant(key)
                 code.load_subscript()
             case (name, operand) if name in _STEP_READERS:
                 self._call_on(_STEP_READERS[name], base, operand)
+            case ("dict_values",):
+                self._call_on(values_in_order, base)
             case ("type",):
                 self._call_on(type, base)
             case step:
@@ -568,6 +611,11 @@ def own_item(container: Any, key: Any) -> Any:
 def key_at(mapping: dict[Any, Any], index: int) -> Any:
     """The key of a dict at a position of its order."""
     return keys_in_order(mapping)[index]
+
+
+def values_in_order(mapping: dict[Any, Any]) -> list[Any]:
+    """The values of a dict in its order."""
+    return [dict.__getitem__(mapping, key) for key in keys_in_order(mapping)]
 
 
 _STEP_READERS: Final[dict[str, Callable[..., Any]]] = {

@@ -21,6 +21,8 @@ to an object: `self.layer[0].weight`. It says three things: how the user would w
     ("dict_item", key)           `x[key]` of a dict, past overridden `__getitem__`
     ("own_item", index), ("own_dict_item", key)   the same where `x[…]` would call user code
     ("dict_key", index)          the key of dict `x` at position `index`
+    ("dict_values",)             a list of the values of dict `x`, past overridden `values`
+    ("dict_value", index)        its item at `index`
     ("type",)                    `type(x)`
 
 Torch-free. Sources are values: equal when their steps are equal.
@@ -311,6 +313,34 @@ class DictKeySource(_DerivedSource):
 
     def expression(self) -> str:
         return f"list({self.origin.expression()})[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class DictValuesSource(_DerivedSource):
+    """The values of a dict in order, as a list that generated code makes once."""
+
+    @property
+    def step(self) -> Step:
+        return ("dict_values",)
+
+    def expression(self) -> str:
+        return f"list({self.origin.expression()}.values())"
+
+
+@dataclass(frozen=True, slots=True)
+class DictValueSource(_DerivedSource):
+    """The value at a position of a dict's order, read from its `DictValuesSource`: for a key that
+    must not be held, such as a tensor.
+    """
+
+    index: int
+
+    @property
+    def step(self) -> Step:
+        return ("dict_value", self.index)
+
+    def expression(self) -> str:
+        return f"{self.origin.expression()}[{self.index}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,28 +103,41 @@ static PyObject *load_dict_item(GuardStep *step, PyObject *base,
     return Py_XNewRef(PyDict_GetItemWithError(base, step->operand));
 }
 
-static PyObject *load_dict_key(GuardStep *step, PyObject *base,
-                               const GuardContext *Py_UNUSED(context))
+/* The entry of a dictionary at a position of its order, borrowed; whether there is one. */
+static bool entry_at(PyObject *base, Py_ssize_t number, PyObject **key, PyObject **value)
 {
     if (!PyDict_Check(base)) {
-        return NULL;
+        return false;
     }
     if (PyODict_Check(base)) { /* its order is not that of the table beneath it */
         PyObject *keys = PySequence_List(base);
-        PyObject *key = keys && step->number < PyList_GET_SIZE(keys)
-                            ? Py_NewRef(PyList_GET_ITEM(keys, step->number))
-                            : NULL;
+        bool found = keys != NULL && number < PyList_GET_SIZE(keys);
+        *key = found ? PyList_GET_ITEM(keys, number) : NULL;
+        *value = found ? PyDict_GetItemWithError(base, *key) : NULL;
         Py_XDECREF(keys);
-        return key;
+        return *value != NULL;
     }
     Py_ssize_t position = 0;
-    PyObject *key;
-    for (Py_ssize_t i = 0; PyDict_Next(base, &position, &key, NULL); i++) {
-        if (i == step->number) {
-            return Py_NewRef(key);
+    for (Py_ssize_t i = 0; PyDict_Next(base, &position, key, value); i++) {
+        if (i == number) {
+            return true;
         }
     }
-    return NULL;
+    return false;
+}
+
+static PyObject *load_dict_key(GuardStep *step, PyObject *base,
+                               const GuardContext *Py_UNUSED(context))
+{
+    PyObject *key, *value;
+    return entry_at(base, step->number, &key, &value) ? Py_NewRef(key) : NULL;
+}
+
+static PyObject *load_dict_value(GuardStep *step, PyObject *base,
+                                 const GuardContext *Py_UNUSED(context))
+{
+    PyObject *key, *value;
+    return entry_at(base, step->number, &key, &value) ? Py_NewRef(value) : NULL;
 }
 
 static PyObject *load_type(GuardStep *Py_UNUSED(step), PyObject *base,
@@ -166,6 +179,7 @@ static const StepKind step_kinds[] = {
     {"item", load_item, POSITION, false, READS_ITEM},
     {"dict_item", load_dict_item, OBJECT, false, READS_DICTIONARY},
     {"dict_key", load_dict_key, POSITION, false, READS_DICTIONARY},
+    {"dict_value", load_dict_value, POSITION, false, READS_DICTIONARY},
     {"type", load_type, NO_OPERAND, false, READS_TYPE},
 };
 

@@ -18,7 +18,13 @@ import torch
 
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
-from fusewright.capture.sources import DictItemSource, DictKeySource, Source
+from fusewright.capture.sources import (
+    DictItemSource,
+    DictKeySource,
+    DictValueSource,
+    DictValuesSource,
+    Source,
+)
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, Value
 from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import Namespace
@@ -33,9 +39,13 @@ def keys_in_order(mapping: dict[Any, Any]) -> tuple[Any, ...]:
 
 
 class DictValue(ObjectValue):
-    """A dict, or an instance of a subclass of dict."""
+    """A dict, or an instance of a subclass of dict.
 
-    __slots__ = ("_entries", "_keys_guarded", "changed", "default_factory")
+    Tensors as keys of an existing dict are told by their positions, so that compiled code neither
+    keeps them alive nor holds for these tensors alone.
+    """
+
+    __slots__ = ("_entries", "_keys_guarded", "_positions", "changed", "default_factory")
 
     def __init__(self, cls: type, *, object: Any = MISSING, source: Source | None = None) -> None:
         super().__init__(cls, object, source)
@@ -48,6 +58,8 @@ class DictValue(ObjectValue):
         self.default_factory: Value | None = None
         if object is not MISSING:
             self._entries = {key: [None, None] for key in keys_in_order(object)}
+        self._positions = {key: position for position, key in enumerate(self._entries)}
+        """Of the keys of the existing dict."""
 
     def slot(self, interpreter: Interpreter, name: str) -> Value:
         if name == "default_factory":
@@ -68,10 +80,26 @@ class DictValue(ObjectValue):
         if self.object is MISSING or key.source is None or isinstance(key, ConstantValue):
             return hashed
         if isinstance(hashed, torch.Tensor):
-            raise interpreter.unsupported(reasons.TENSOR_KEY)
-        if key.real() is hashed:
+            self._guard_tensor(interpreter, key.source, hashed)
+        elif key.real() is hashed:
             interpreter.guard(GuardKind.IDENTITY, key.source, hashed)
         return hashed
+
+    def _guard_tensor(self, interpreter: Interpreter, source: Source, tensor: torch.Tensor) -> None:
+        """Guard at which position of the existing dict a tensor is a key, or that it is none."""
+        if tensor in self._positions:
+            value = self._key_value(interpreter, tensor)
+            if tensor in self._entries:
+                self._entries[tensor][0] = value
+            return
+        self._guard_keys(interpreter)
+        others = [
+            self._key_source(interpreter, key)
+            for key in self._positions
+            if isinstance(key, torch.Tensor)
+        ]
+        if others:
+            interpreter.guard(GuardKind.DISTINCT, None, (source, *others))
 
     def lookup(self, interpreter: Interpreter, key: Value) -> Value | None:
         """The item under a key, or None."""
@@ -144,10 +172,20 @@ class DictValue(ObjectValue):
         self.changed = True
 
     def _guard_keys(self, interpreter: Interpreter) -> None:
-        if not self._keys_guarded:
-            self._keys_guarded = True
-            source = self.required_source(interpreter)
-            interpreter.guard(GuardKind.DICT_KEYS, source, keys_in_order(self.object))
+        if self._keys_guarded:
+            return
+        self._keys_guarded = True
+        source, keys = self.required_source(interpreter), tuple(self._positions)
+        if not any(isinstance(key, torch.Tensor) for key in keys):
+            interpreter.guard(GuardKind.DICT_KEYS, source, keys)
+            return
+        interpreter.guard(GuardKind.LENGTH, source, len(keys))
+        for key in keys:
+            if isinstance(key, torch.Tensor):
+                self._key_value(interpreter, key)
+            else:
+                kind = GuardKind.EQUALS if is_constant(key) else GuardKind.IDENTITY
+                interpreter.guard(kind, self._key_source(interpreter, key), key)
 
     def size(self, interpreter: Interpreter) -> int:
         """How many items there are."""
@@ -157,15 +195,19 @@ class DictValue(ObjectValue):
     def keys(self, interpreter: Interpreter) -> list[Value]:
         """The keys, in order."""
         self._guard_keys(interpreter)
-        for index, (hashed, entry) in enumerate(self._entries.items()):
+        for hashed, entry in self._entries.items():
             if entry[0] is None:
-                entry[0] = self._key_value(interpreter, index, hashed)
+                entry[0] = self._key_value(interpreter, hashed)
         return [entry[0] for entry in self._entries.values()]
 
-    def _key_value(self, interpreter: Interpreter, index: int, key: Any) -> Value:
+    def _key_value(self, interpreter: Interpreter, key: Any) -> Value:
+        """The value of a key of the existing dict."""
         if is_constant(key) or isinstance(key, type):
             return interpreter.new(key)
-        return interpreter.wrap(key, DictKeySource(self.required_source(interpreter), index))
+        return interpreter.wrap(key, self._key_source(interpreter, key))
+
+    def _key_source(self, interpreter: Interpreter, key: Any) -> DictKeySource:
+        return DictKeySource(self.required_source(interpreter), self._positions[key])
 
     def entries(self, interpreter: Interpreter) -> list[tuple[Value, Value]]:
         """Pairs of key and item, in order."""
@@ -184,10 +226,14 @@ class DictValue(ObjectValue):
             for hashed, entry in self._entries.items()
         ]
 
-    def is_reordered(self) -> bool:
-        """Whether an existing dict's keys come in another order now, or after new ones."""
-        before = [key for key in keys_in_order(self.object) if key in self._entries]
-        return before != list(self._entries)[: len(before)]
+    def is_rewritten(self) -> bool:
+        """Whether an existing dict is to be emptied and filled again: its keys come in another
+        order now, or after new ones, or one is gone that compiled code cannot name.
+        """
+        if any(isinstance(key, torch.Tensor) for key in self.removed_keys()):
+            return True
+        positions = [self._positions.get(key, len(self._positions)) for key in self._entries]
+        return positions != sorted(positions)
 
     def changed_entries(self) -> list[tuple[Hashable, Value, Value]]:
         """Stand-in, key and item of the entries that differ from the existing dict's, in order."""
@@ -198,16 +244,19 @@ class DictValue(ObjectValue):
         ]
 
     def _is_original(self, hashed: Hashable, item: Value) -> bool:
-        return self.source is not None and item.source == self._item_source(hashed)
+        known = self.source is not None and hashed in self._positions
+        return known and item.source == self._item_source(hashed)
 
-    def _item_source(self, hashed: Hashable) -> DictItemSource:
+    def _item_source(self, hashed: Hashable) -> Source:
         """Where the item of an existing dict is read from."""
         assert self.source is not None, "the dict exists"
+        if isinstance(hashed, torch.Tensor):
+            return DictValueSource(DictValuesSource(self.source), self._positions[hashed])
         return DictItemSource(self.source, hashed, overrides_items(self.cls, dict))
 
     def removed_keys(self) -> list[Hashable]:
         """The keys that an existing dict has no longer."""
-        return [key for key in dict.keys(self.object) if key not in self._entries]
+        return [key for key in self._positions if key not in self._entries]
 
     def to_python(self) -> Any:
         if self.cls not in (dict, collections.OrderedDict):

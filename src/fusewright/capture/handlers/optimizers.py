@@ -1,0 +1,127 @@
+"""Steps of torch.optim under capture: the counters of steps are tensors, and stay in the graph.
+
+Eager reads a counter into a Python number and computes with that, in double precision. Captured
+code must hold for every step, so here `item()` gives the number as a tensor without dimensions, in
+double precision likewise; operators then meet such tensors where eager passes them numbers.
+
+    step_size = lr / (1 - beta1 ** step.item())            (eager)
+ ->
+    step_size = lr / (1 - beta1 ** step.double())          (captured)
+    param.addcdiv_(average, denominator, value=-step_size)
+ -> param.add_(average * -step_size / denominator)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.capture.handlers.registry import DECLINED, handles, polyfill
+from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.constant import TRUE
+from fusewright.capture.values.tensors import TensorValue
+
+
+@polyfill(torch_compat.optimizer_number)
+def number(value: Any) -> Any:
+    """A counter's value as a number: a tensor of shape () in double precision."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point() and value.device.type != "mps":
+        return value.double()
+    return value
+
+
+@polyfill(torch_compat.optimizer_stack)
+def numbers(values: Any) -> Any:
+    """A list of numbers, which torch would stack into one tensor when it compiles."""
+    return values
+
+
+# -- tensors where operators take numbers ---------------------------------------------------------
+
+
+def add(tensor: Any, other: Any, alpha: Any) -> Any:
+    return tensor.add(other * alpha)
+
+
+def add_(tensor: Any, other: Any, alpha: Any) -> Any:
+    return tensor.add_(other * alpha)
+
+
+def addcmul_(tensor: Any, tensor1: Any, tensor2: Any, value: Any) -> Any:
+    return tensor.add_(tensor1 * value * tensor2)
+
+
+def addcdiv_(tensor: Any, tensor1: Any, tensor2: Any, value: Any) -> Any:
+    return tensor.add_(tensor1 * value / tensor2)
+
+
+def foreach_addcmul_(tensors: Any, tensors1: Any, tensors2: Any, values: Any) -> None:
+    for tensor, one, two, value in zip(tensors, tensors1, tensors2, values, strict=True):
+        tensor.add_(one * value * two)
+
+
+def foreach_addcdiv_(tensors: Any, tensors1: Any, tensors2: Any, values: Any) -> None:
+    for tensor, one, two, value in zip(tensors, tensors1, tensors2, values, strict=True):
+        tensor.add_(one * value / two)
+
+
+def _scaled(replacement: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A handler that calls `replacement` where the factor, by position or `name`, is no number."""
+    count = replacement.__code__.co_argcount
+
+    def call(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
+        given = [*arguments, *[value for key, value in keywords.items() if key == name]]
+        if len(given) != count or len(arguments) + len(keywords) != count:
+            return DECLINED
+        factor = given[-1]
+        if not isinstance(factor, TensorValue) and not _holds_tensors(interpreter, factor):
+            return DECLINED
+        return interpreter.call_object(replacement, None, given, {})
+
+    return call
+
+
+def _holds_tensors(interpreter: Interpreter, value: Value) -> bool:
+    if value.python_type() is not list:
+        return False
+    return any(isinstance(item, TensorValue) for item in interpreter.items(value))
+
+
+handles(torch.Tensor.add)(_scaled(add, "alpha"))
+handles(torch.Tensor.add_)(_scaled(add_, "alpha"))
+handles(torch.Tensor.addcmul_)(_scaled(addcmul_, "value"))
+handles(torch.Tensor.addcdiv_)(_scaled(addcdiv_, "value"))
+handles(torch._foreach_addcmul_)(_scaled(foreach_addcmul_, "scalars"))
+handles(torch._foreach_addcdiv_)(_scaled(foreach_addcdiv_, "scalars"))
+
+
+# -- optimizers that branch on a counter ----------------------------------------------------------
+
+
+def _branching_in_graph(step: Callable[..., None]) -> Callable[..., Any]:
+    """RAdam and ASGD do one thing or another by the number of steps; their forms for CUDA graphs
+    choose with operators. Those are taken, with counters in double precision, as Python has them.
+    """
+
+    def call(
+        interpreter: Interpreter, *arguments: Value, capturable: Value, **keywords: Value
+    ) -> Any:
+        if interpreter.truth(capturable):
+            return DECLINED
+        *others, steps = arguments
+        counters = interpreter.items(steps)
+        precise = [interpreter.call_graph("double", [counter], {}) for counter in counters]
+        arguments = (*others, interpreter.new_list(precise))
+        interpreter.call_object(step, None, [*arguments], {"capturable": TRUE, **keywords})
+        for counter, value in zip(counters, precise, strict=True):
+            interpreter.call_graph("copy_", [counter, value], {})
+        return None
+
+    return call
+
+
+for _step in torch_compat.BRANCHING_OPTIMIZERS:
+    handles(_step)(_branching_in_graph(_step))
