@@ -11,7 +11,13 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
-from fusewright.aot import AtenGraph, interpreter, trace_inference, with_results
+from fusewright.aot import (
+    AtenGraph,
+    interpreter,
+    trace_inference,
+    trace_training,
+    with_results,
+)
 from fusewright.context import CompileContext
 from fusewright.errors import Location, Unsupported
 from fusewright.fake import FakeMode
@@ -340,6 +346,24 @@ def test_what_cannot_be_traced_names_the_line() -> None:
         node.meta["location"] = Location("model.py", 12, "x.nonzero()")
     with pytest.raises(Unsupported, match=r"model\.py:12"):
         trace_inference(module, [torch.randn(3)], CompileContext())
+
+
+@pytest.mark.parametrize(
+    ("program", "examples"),
+    [
+        (lambda x, y: x * y, [torch.eye(2).to_sparse(), torch.eye(2)]),
+        (lambda x: x.mul(2), [torch.eye(2).to_sparse_csr()]),
+        (lambda x, y: x.tensor_split(y), [torch.arange(6.0), torch.tensor([2, 4])]),
+    ],
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_sparse_inputs_and_sections_in_a_tensor_are_refused(
+    program: Callable[..., Any], examples: list[Any], grad: bool
+) -> None:
+    leaves = [one.requires_grad_(grad and one.is_floating_point()) for one in examples]
+    trace = trace_training if grad else trace_inference
+    with pytest.raises(Unsupported, match=r"layout|reads the values"):
+        trace(fx.symbolic_trace(program), leaves, CompileContext())
 
 
 def test_errors_of_the_program_come_through() -> None:

@@ -25,6 +25,7 @@ from fusewright.aot.results import finish_graph
 from fusewright.aot.symbols import SYMBOLIC
 from fusewright.aot.tracer import Decomposition, Fakes, trace
 from fusewright.context import CompileContext
+from fusewright.errors import Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
 from fusewright.torch_compat import TorchFakes, torch_fake_mode
 
@@ -120,10 +121,13 @@ def _fake_inputs(example_inputs: Sequence[Any]) -> tuple[Fakes, list[Any]]:
         if torch_mode is not None:
             return TorchFakes(torch_mode), example_inputs
     mode = FakeMode()
-    return mode, [
-        mode.fake_distinct(value) if isinstance(value, torch.Tensor) else value
-        for value in example_inputs
-    ]
+    try:
+        return mode, [
+            mode.fake_distinct(value) if isinstance(value, torch.Tensor) else value
+            for value in example_inputs
+        ]
+    except UnsupportedOperator as error:
+        raise Unsupported(f"an input of the graph: {error}") from error
 
 
 def has_symbols(value: Any) -> bool:
@@ -132,5 +136,7 @@ def has_symbols(value: Any) -> bool:
     """
     if not isinstance(value, torch.Tensor):
         return isinstance(value, SYMBOLIC)
+    if value.layout is not torch.strided:
+        return False
     numbers = (*value.shape, *value.stride(), value.storage_offset())
     return any(isinstance(number, SYMBOLIC) for number in numbers)

@@ -15,7 +15,8 @@ functionaliser small.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -452,7 +453,7 @@ def _run_node(
         return _attribute(module, node.target)
     args = _lookup(environment, node.args)
     kwargs = _lookup(environment, node.kwargs)
-    try:
+    with located_errors(recorder, node.target):
         match node.op:
             case "call_function":
                 target: Any = node.target
@@ -463,16 +464,27 @@ def _run_node(
                 return getattr(args[0], str(node.target))(*args[1:], **kwargs)
             case "call_module":
                 return module.get_submodule(str(node.target))(*args, **kwargs)
+    raise FusewrightError(f"a captured graph cannot contain a node of kind {node.op!r}")
+
+
+@contextmanager
+def located_errors(recorder: Recorder, what: Any) -> Iterator[None]:
+    """Let what cannot be traced be an `Unsupported` that names the line of the operator that is
+    recorded; other exceptions, of `what`, get the line as a note.
+    """
+    try:
+        yield
     except Unsupported:
         raise
     except FusewrightError as error:
         raise Unsupported(str(error), recorder.origin.get("location")) from error
     except Exception as error:
         location: Location | None = recorder.origin.get("location")
+        if torch_compat.is_read_of_fake(error):
+            raise Unsupported(f"{what} reads the values of a tensor", location) from error
         if location is not None:
-            error.add_note(f"while tracing {node.target} at {location}")
+            error.add_note(f"while tracing {what} at {location}")
         raise
-    raise FusewrightError(f"a captured graph cannot contain a node of kind {node.op!r}")
 
 
 def _attribute(module: fx.GraphModule, target: Any) -> Any:
