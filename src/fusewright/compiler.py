@@ -4,8 +4,10 @@ backend, keeps what was made, and tells what happened.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import time
+import traceback
 import types
 import weakref
 from collections import Counter
@@ -33,6 +35,7 @@ from fusewright.context import COLLECTOR_PAUSE
 from fusewright.errors import (
     BackendCompilerFailed,
     FusewrightError,
+    GraphFailed,
     Location,
     NothingRaised,
     RecompileLimitExceeded,
@@ -243,7 +246,9 @@ class Compiler:
         compiled = None if capture.is_empty else self._run_backend(capture, about)
         ready = time.perf_counter()
         try:
-            function = capture.finish(compiled)
+            function = capture.finish(
+                compiled, functools.partial(self._graph_failed, about, capture.may_handle)
+            )
         except Unsupported as error:
             return self._uncaptured(frame, about, capture.guards, error)
         guards = build_guards(capture.guards, frame.code)
@@ -310,17 +315,32 @@ class Compiler:
         """
         what = f"the program raises {failure.raised}, from its own lines"
         self.events.add(RanEagerly(**about.fields, what=what, location=None))
-        raised = failure.raised
-
-        def returned() -> None:
-            error = NothingRaised(about.name, about.place, raised)
-            if self.settings.refuses:
-                raise error
-            if str(error) not in self._warned:
-                self.events.add(RanEagerly(**about.fields, what=str(error), location=None))
-                self._warn(str(error))
-
+        error = NothingRaised(about.name, about.place, failure.raised)
+        returned = functools.partial(self._defect, about, error)
         return self._as_it_is(frame, failure.guards, returned)
+
+    def _graph_failed(
+        self, about: _About, may_handle: bool, error: Exception
+    ) -> Callable[[], None] | None:
+        """Tell that a graph raised while it ran, and that the call begins again as it was written.
+        What to call if that returns though it handles no exceptions.
+        """
+        raised = f"{type(error).__name__}: {error}"
+        what = f"the graph raised {raised}; the call runs as it was written"
+        self.events.add(RanEagerly(**about.fields, what=what, location=None))
+        if may_handle:
+            return None
+        where = "".join(traceback.format_tb(error.__traceback__)[-2:])
+        defect = GraphFailed(about.name, about.place, raised, where)
+        return functools.partial(self._defect, about, defect)
+
+    def _defect(self, about: _About, error: FusewrightError) -> None:
+        """Tell, once, of a call that returned and should not have; raise where told to."""
+        if self.settings.refuses:
+            raise error
+        if str(error) not in self._warned:
+            self.events.add(RanEagerly(**about.fields, what=str(error), location=None))
+            self._warn(str(error))
 
     def _as_it_is(
         self,

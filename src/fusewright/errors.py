@@ -118,6 +118,25 @@ class NothingRaised(FusewrightError):
         )
 
 
+class GraphFailed(FusewrightError):
+    """A compiled graph raised where the call, run as it was written, returned; what that did has
+    happened.
+    """
+
+    def __init__(self, function: str, location: Location, raised: str, where: str) -> None:
+        self.function = function
+        self.location = location
+        self.raised = raised
+        """What the graph raised."""
+        self.where = where
+        """The innermost lines that were running, as a traceback prints them."""
+        super().__init__(
+            f"the compiled graph of {function}, {location}, raised {raised}\n{where}"
+            "  as written the call returned, and its result is eager's. Unless memory ran out, "
+            "that is a defect of the backend: please report it with this function"
+        )
+
+
 class UnknownBackend(FusewrightError, ValueError):
     """No backend of this name is registered or installed."""
 

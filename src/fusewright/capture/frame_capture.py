@@ -10,6 +10,7 @@ function to run instead.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import types
@@ -24,10 +25,17 @@ from torch import fx
 from fusewright import torch_compat
 from fusewright.capture import handlers, reasons
 from fusewright.capture.break_writer import BreakWriter, Interruption, interruption
+from fusewright.capture.graph_failure import (
+    Failed,
+    Recover,
+    keeping_random_state,
+    run_as_written,
+    tell_why_not,
+)
 from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.interpreter.frame import Frame, SavedException, Stopped
 from fusewright.capture.interpreter.machine import Machine
-from fusewright.capture.memory import has_memory, may_write, placements
+from fusewright.capture.memory import has_memory, may_write, may_write_inputs, placements
 from fusewright.capture.rebuild import (
     Effects,
     FunctionWriter,
@@ -100,6 +108,9 @@ class Capture:
     modes: tuple[ModeChange, ...]
     """What the program did to the thread's modes."""
 
+    may_handle: bool
+    """Whether the program may handle an exception that the graph raises."""
+
     machine: Machine
     function: types.FunctionType
     root: FunctionValue
@@ -117,15 +128,20 @@ class Capture:
         """Where capture stopped, None when it reached the end."""
         return self.result if isinstance(self.result, GraphBreak) else None
 
-    def finish(self, compiled: Callable[..., Any] | None) -> types.FunctionType:
+    def finish(
+        self,
+        compiled: Callable[..., Any] | None,
+        failed: Failed,
+    ) -> types.FunctionType:
         """The function that runs in place of the captured one; it calls `compiled` with the
-        graph's inputs. With a graph break it returns a continuation there.
+        graph's inputs. With a graph break it returns a continuation there. When `compiled` raises,
+        `failed` is told, and what it gives is called if the call returns as it was written.
 
         To be called once: the objects met while tracing are let go. Raises Unsupported when the
         result, or something that the program put in an existing object, cannot be made again.
         """
         try:
-            code = self._write(compiled)
+            code = self._write(compiled, failed)
         except Unsupported:
             raise
         except Exception as error:
@@ -141,12 +157,22 @@ class Capture:
         self.machine.release()
         return function
 
-    def _write(self, compiled: Callable[..., Any] | None) -> types.CodeType:
+    def _write(
+        self,
+        compiled: Callable[..., Any] | None,
+        failed: Failed,
+    ) -> types.CodeType:
         """The new function's code."""
-        graph = None
+        graph, traced = None, self.graph_module.graph
+        recover: Recover = functools.partial(run_as_written, failed)
         if compiled is not None and not self.is_empty:
-            graph = guarding_modes(self.graph_module.graph, compiled)
-        effects = Effects(graph, self.outputs, self.writes, self.modes)
+            graph = guarding_modes(traced, compiled)
+            if may_write_inputs(traced):
+                recover = tell_why_not
+            elif self.machine.builder.mode.is_random:
+                devices = {tensor.fake.device for tensor in self.machine.tensors.values()}
+                graph = keeping_random_state(graph, devices)
+        effects = Effects(graph, self.outputs, self.writes, self.modes, recover)
         match self.result:
             case GraphBreak(interruption=interruption):
                 breaking = BreakWriter(self.machine, self.root, interruption, self.resumes)
@@ -286,6 +312,7 @@ def _run(
         result=result,
         writes=tuple(writes),
         modes=tuple(changed_modes(modes, Modes.now())),
+        may_handle=machine.may_handle,
         machine=machine,
         function=function,
         root=frame.function,

@@ -14,7 +14,7 @@ import functools
 import inspect
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
+from fusewright.fake import FakeTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,32 @@ _WRITING_FUNCTIONS: Final = frozenset(
 def may_write(graph: fx.Graph) -> bool:
     """Whether running the graph may write to a tensor: certain only where it is False."""
     return any(_node_may_write(node) for node in graph.nodes)
+
+
+def may_write_inputs(graph: fx.Graph) -> bool:
+    """Whether running the graph may write to a tensor that existed before: certain only where it
+    is False.
+    """
+    given = _storages(node for node in graph.nodes if node.op == "placeholder")
+    return any(
+        _node_may_write(node) and not given.isdisjoint(_storages(node.all_input_nodes))
+        for node in graph.nodes
+    )
+
+
+def _storages(nodes: Iterable[fx.Node]) -> set[int]:
+    """The storages in which the values of nodes lie."""
+    fakes = _fakes([node.meta.get("val") for node in nodes])
+    return {torch_compat.storage_key(fake.meta_tensor) for fake in fakes}
+
+
+def _fakes(value: Any) -> Iterator[FakeTensor]:
+    match value:
+        case FakeTensor():
+            yield value
+        case list() | tuple():
+            for item in value:
+                yield from _fakes(item)
 
 
 def _node_may_write(node: fx.Node) -> bool:

@@ -99,7 +99,7 @@ def broken(function: Callable[[], Any], step: int) -> tuple[tuple[str, Any], int
             known = dict(zip(names, arguments, strict=True))
             try:
                 capture = frame_capture.capture_call(function, known, resumes)
-                made = capture.finish(None)
+                made = capture.finish(None, None)
             except frame_capture.NotCaptured:
                 made = function  # it runs as it is
             result = made(*arguments)

@@ -186,6 +186,11 @@ class Frame:
         return self.code.co_firstlineno
 
     @property
+    def is_protected(self) -> bool:
+        """Whether an exception of the instruction being executed goes to a handler."""
+        return self.program.regions[self.position - 1] is not None
+
+    @property
     def handled(self) -> Value | None:
         """The exception that the frame itself is handling."""
         for entry in reversed(self.stack):

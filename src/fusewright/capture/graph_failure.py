@@ -1,0 +1,77 @@
+"""What happens when a compiled graph raises while it runs: the call runs again, as it was written.
+
+    def f(x, i):
+        g0, = compiled(x, i)              # raises: an index is out of range
+        …
+    except error:                         # in generated code, at no cost where nothing is raised
+        return run_as_written(…, error, f as written, (x, i)) or raise
+
+Nothing that the call does to Python objects has been done by then, so it can begin once more: eager
+raises from the right line, inside the right `try`, or shows that the graph was wrong. Where the
+graph may have written to tensors that the caller holds it cannot: the exception then goes on, with
+a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from fusewright.errors import FusewrightError
+from fusewright.native import Continuation, Entry
+
+Recover = Callable[[BaseException, FunctionType, tuple[Any, ...]], Continuation | None]
+"""(what the graph raised, the function as written, its locals at entry) -> how the call goes on;
+None: the exception does.
+"""
+
+Failed = Callable[[Exception], Callable[[], None] | None]
+"""Told what a graph raised; gives what to call if the call, as it was written, returns."""
+
+
+def run_as_written(
+    failed: Failed, error: BaseException, function: FunctionType, arguments: tuple[Any, ...]
+) -> Continuation | None:
+    """Runs the call as it was written, with the hook off; with the first argument bound, a
+    `Recover`.
+    """
+    if not isinstance(error, Exception) or isinstance(error, FusewrightError):
+        return None
+    return Continuation(function, arguments, Entry(function, None, on_return=failed(error)))
+
+
+def tell_why_not(error: BaseException, function: FunctionType, arguments: tuple[Any, ...]) -> None:
+    """Lets the exception go on, with a note that its line is not the program's; a `Recover`."""
+    if isinstance(error, Exception):
+        error.add_note(
+            f"raised while a compiled graph of {function.__qualname__} ran. Running the call as "
+            "written would show the line, but the graph writes to its inputs, which must not "
+            "happen twice; fusewright.disable does"
+        )
+
+
+def keeping_random_state(
+    compiled: Callable[..., Any], devices: Iterable[torch.device]
+) -> Callable[..., Any]:
+    """`compiled`, made to leave the random states of the CPU and of these devices as they were when
+    it raises.
+    """
+    cuda = sorted({device.index or 0 for device in devices if device.type == "cuda"})
+
+    def call(*inputs: Any) -> Any:
+        if cuda and torch.cuda.is_current_stream_capturing():  # its states cannot be read then
+            return compiled(*inputs)
+        before = torch.get_rng_state()
+        before_on_cuda = [torch.cuda.get_rng_state(index) for index in cuda]
+        try:
+            return compiled(*inputs)
+        except Exception:
+            torch.set_rng_state(before)
+            for index, state in zip(cuda, before_on_cuda, strict=True):
+                torch.cuda.set_rng_state(state, index)
+            raise
+
+    return call
