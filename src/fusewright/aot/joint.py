@@ -31,6 +31,7 @@ from fusewright.aot.tracer import (
     Decomposition,
     Fakes,
     Recorder,
+    located_errors,
     record_inputs,
     run_module,
     traced_program,
@@ -59,7 +60,7 @@ class JointGraph:
     """By tangent, in order: the position of its output."""
 
     gradients: tuple[FromInput | FromGraph | None, ...]
-    """By input of the graph: its gradient, one that the backward half returns, or a tangent as it
+    """By input of the program: its gradient, one that the backward half returns, or a tangent as it
     is (`FromInput`, counted among the tangents); None where there is none.
     """
 
@@ -74,13 +75,6 @@ class JointGraph:
     inputs_with_bits: tuple[int, ...] = ()
     results: tuple[ResultSpec, ...] = ()
     structure: Any = None
-
-    @property
-    def written_inputs(self) -> set[fx.Node]:
-        """The placeholders of inputs whose memory is another after the call."""
-        inputs = list(self.graph.find_nodes(op="placeholder"))[: len(self.gradients)]
-        bases = inputs[len(inputs) - len(self.bases) :]
-        return {*bases, *(inputs[index] for index in self.mutated_inputs)}
 
     @property
     def tangent_nodes(self) -> list[fx.Node]:
@@ -100,14 +94,12 @@ def trace_joint(
     interior: Sequence[bool],
     fakes: Fakes,
     decompositions: Mapping[Any, Decomposition],
-    joined: Relatives = (),
 ) -> JointGraph:
     """Trace `module` on `inputs` (fakes; those that require grad are differentiated) and its
     gradient.
 
     `interior`: which inputs have an autograd history already, so that the program may write to
-    them. `joined`: inputs that are to share a history, each group that of a further input, which
-    takes their gradients. Raises: `Unsupported`, for what cannot be traced or differentiated.
+    them. Raises: `Unsupported`, for what cannot be traced or differentiated.
     """
     recorder = Recorder(fakes, decompositions)
     recorder.follows_autograd = True
@@ -116,7 +108,6 @@ def trace_joint(
         _with_history(recorder, value) if inside else value
         for value, inside in zip(inputs, interior, strict=True)
     ]
-    bases = [_join_histories(recorder, given, members) for members in joined]
     with recorder, torch.enable_grad():  # reading the edge of a leaf calls `view_as`
         edges = [get_gradient_edge(value) if _is_tracked(value) else None for value in given]
     with torch.enable_grad():
@@ -125,7 +116,8 @@ def trace_joint(
     program = traced_program(recorder, result, with_bits)
     with recorder:
         plan = plan_results(program, given, fakes)
-    plan = replace(plan, bases=(*bases, *plan.bases))
+    if plan.bases and any(edge is not None for edge in edges):
+        raise Unsupported("inputs that share memory, one of which is written to, and gradients")
     tangents = [position for position, value in enumerate(plan.values) if _is_tracked(value)]
     gradients = _trace_backward(recorder, plan, tangents, edges)
     for index in with_bits:
@@ -191,7 +183,11 @@ def _trace_backward(
     wanted = [edge for edge in edges if edge is not None]
     if not outputs or not wanted:
         return [None] * len(edges)
-    with recorder, torch.autograd.set_multithreading_enabled(False):
+    with (
+        recorder,
+        torch.autograd.set_multithreading_enabled(False),
+        located_errors(recorder, "a gradient"),
+    ):
         found = iter(torch_compat.gradients(outputs, fakes, wanted))
     recorder.origin = {}
     return [None if edge is None else next(found) for edge in edges]
