@@ -1,7 +1,6 @@
 """An exception that leaves a compiled function shows the frames and lines that it shows in eager.
 
-One deviation: what fails while a graph runs (an index found out of range by the data, say) is
-raised at the first line of the function, since the operators of a graph no longer stand in lines.
+What a graph raises while it runs: `test_graph_failures.py`.
 """
 
 from __future__ import annotations
@@ -232,15 +231,3 @@ def test_frames_and_lines_are_those_of_eager(program: Callable[..., Any], mode: 
     target = fusewright.compile(program, backend="eager")
     for _ in range(2):
         assert frames(target, X, note) == frames(program, X, note)
-
-
-def test_what_a_graph_raises_comes_from_the_first_line() -> None:
-    def function(x, index):
-        y = x + 1
-        return y[index]
-
-    target = fusewright.compile(function, backend="eager")
-    target(X, torch.tensor([0]))
-    ((kind, _, lines),) = frames(target, X, torch.tensor([7]))
-    assert kind is IndexError
-    assert lines == [("function", function.__code__.co_firstlineno)]

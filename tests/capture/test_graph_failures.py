@@ -1,0 +1,293 @@
+"""Graphs that raise while they run: the call begins again as it was written, so that exceptions
+come from eager's lines and into the program's own handlers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import fusewright
+from fusewright.errors import GraphFailed
+from tests.capture.agreement import assert_same
+from tests.capture.test_graph_breaks import report
+from tests.capture.test_tracebacks import frames
+
+X = torch.arange(3.0)
+OUTSIDE = torch.tensor([7])
+INSIDE = torch.tensor([1])
+BACKENDS = pytest.mark.parametrize("backend", ["eager", "fusewright"])
+
+
+def raised(x, index):
+    y = x + 1
+    return y[index]
+
+
+def looked_up(x, index):
+    return x[index]
+
+
+def raised_in_an_inlined_function(x, index):
+    y = x + 1
+    return looked_up(
+        y,
+        index,
+    )
+
+
+def raised_behind_a_break(x, index, *rest, scale=2, **others):
+    y = x * scale
+    report(1)
+    z = y + 1
+    return z[index], rest, others
+
+
+def raised_before_a_break(x, index):
+    y = x[index]
+    report(1)
+    return y
+
+
+def raised_while_handling(x, index):
+    try:
+        {}["a"]
+    except KeyError:
+        report(1)
+        return x[index]
+
+
+def raised_in_a_loop(x, index):
+    for n in range(3):
+        x = x + n
+        report(n)
+        x = x + x[index]
+    return x
+
+
+def closure(x, index):
+    def inner():
+        return x[index]
+
+    x = x + 1
+    return inner()
+
+
+def by_a_library(x, index):
+    square = x[index].reshape(1, 1) * 0
+    return torch.linalg.inv(square)
+
+
+RAISING = [
+    raised, raised_in_an_inlined_function, raised_behind_a_break, raised_before_a_break,
+    raised_while_handling, raised_in_a_loop, closure, by_a_library,
+]  # fmt: skip
+
+
+@BACKENDS
+@pytest.mark.parametrize("program", RAISING, ids=lambda program: program.__name__)
+def test_frames_and_lines_are_those_of_eager(program: Callable[..., Any], backend: str) -> None:
+    compiled = fusewright.compile(program, backend=backend)
+    with contextlib.suppress(RuntimeError):
+        compiled(X, INSIDE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            assert frames(compiled, X, OUTSIDE) == frames(program, X, OUTSIDE)
+
+
+def handled(x, index, log):
+    log.append("begun")
+    try:
+        y = x[index]
+    except IndexError as error:
+        log.append(type(error).__name__)
+        y = x * 2
+    finally:
+        log.append("end")
+    return y + 1
+
+
+def handled_behind_a_break(x, index, log):
+    numbers = iter([1, 2, 3])
+    log.append(next(numbers))
+    report(1)
+    try:
+        log.append(next(numbers))
+        y = x[index]
+    except IndexError:
+        y = x * 2
+    log.append(next(numbers))
+    return y + 1
+
+
+def suppressed(x, index, log):
+    y = x * 2
+    with contextlib.suppress(IndexError):
+        y = x[index]
+    log.append(1)
+    return y
+
+
+@BACKENDS
+@pytest.mark.parametrize("program", [handled, handled_behind_a_break, suppressed])
+def test_handlers_of_the_program(program: Callable[..., Any], backend: str) -> None:
+    compiled = fusewright.compile(program, backend=backend)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for index in (INSIDE, OUTSIDE, OUTSIDE, INSIDE):
+            found: list[Any] = []
+            expected: list[Any] = []
+            assert_same(compiled(X, index, found), program(X, index, expected))
+            assert found == expected
+    assert "runs as it was written" in str(fusewright.explain(compiled))
+
+
+def test_random_state_is_used_once() -> None:
+    def program(x, index):
+        y = torch.nn.functional.dropout(x, 0.5) + torch.rand(3)
+        try:
+            return y[index]
+        except IndexError:
+            return y + torch.randn(3)
+
+    compiled = fusewright.compile(program, backend="eager", fullgraph=True)
+    for index in (INSIDE, OUTSIDE, INSIDE):
+        torch.manual_seed(3)
+        expected, state = program(X, index), torch.get_rng_state()
+        torch.manual_seed(3)
+        assert_same(compiled(X, index), expected)
+        assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_new_tensors_may_be_written_to() -> None:
+    def program(x, index):
+        y = torch.zeros(3)
+        y[0] = 4
+        y.add_(x)
+        return y[index]
+
+    compiled = fusewright.compile(program, backend="eager", fullgraph=True)
+    assert frames(compiled, X, OUTSIDE) == frames(program, X, OUTSIDE)
+
+
+@pytest.mark.parametrize("way", ["method", "view", "item", "statistics"])
+def test_inputs_are_not_written_to_twice(way: str) -> None:
+    norm = torch.nn.BatchNorm1d(3)
+
+    def program(x, index):
+        match way:
+            case "method":
+                x.add_(1)
+            case "view":
+                x.view(-1)[1:].mul_(3)
+            case "item":
+                x[0, 0] = 5
+            case "statistics":
+                norm(x)
+        return x[index]
+
+    compiled = fusewright.compile(program, backend="eager", fullgraph=True)
+    expected, found = torch.ones(2, 3), torch.ones(2, 3)
+    with pytest.raises(IndexError):
+        program(expected, OUTSIDE)
+    before = int(norm.num_batches_tracked)
+    with pytest.raises(IndexError) as raised:
+        compiled(found, OUTSIDE)
+    assert torch.equal(found, expected)
+    assert int(norm.num_batches_tracked) == 2 * before
+    assert "must not happen twice" in raised.value.__notes__[0]
+
+
+def failing(error: Callable[[], BaseException]) -> Callable[..., Any]:
+    """A backend whose graphs raise."""
+
+    def backend(graph_module: Any, inputs: Any) -> Any:
+        def run(*inputs: Any) -> Any:
+            raise error()
+
+        return run
+
+    return backend
+
+
+def plain(x, index):
+    return x[index]
+
+
+def test_a_graph_that_is_wrong_is_told_once() -> None:
+    compiled = fusewright.compile(plain, backend=failing(lambda: ValueError("wrong")))
+    with pytest.warns(RuntimeWarning, match=r"plain, .*raised ValueError: wrong") as warned:
+        for _ in range(2):
+            assert torch.equal(compiled(X, INSIDE), plain(X, INSIDE))
+    assert len(warned) == 1 and "in run\n    raise error()" in str(warned[0].message)
+    with pytest.raises(IndexError):
+        compiled(X, OUTSIDE)
+
+
+@pytest.mark.parametrize("how", [{"fullgraph": True}, {"options": {"strict": True}}])
+def test_a_graph_that_is_wrong_is_an_error(how: dict[str, Any]) -> None:
+    compiled = fusewright.compile(plain, backend=failing(lambda: ValueError("wrong")), **how)
+    with pytest.raises(GraphFailed, match="defect of the backend") as raised:
+        compiled(X, INSIDE)
+    assert raised.value.raised == "ValueError: wrong"
+    assert raised.value.location.line == plain.__code__.co_firstlineno
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_what_is_no_error_passes(kind: type[BaseException]) -> None:
+    compiled = fusewright.compile(plain, backend=failing(kind))
+    with pytest.raises(kind):
+        compiled(X, INSIDE)
+
+
+def test_a_compiled_function_in_another() -> None:
+    inner = fusewright.compile(handled, backend="eager")
+
+    def outer(x, index, log):
+        y = inner(x + 1, index, log)
+        return y * 2
+
+    compiled = fusewright.compile(outer, backend="eager")
+    for index in (INSIDE, OUTSIDE):
+        found: list[Any] = []
+        expected: list[Any] = []
+        assert_same(compiled(X, index, found), handled(X + 1, index, expected) * 2)
+        assert found == expected
+
+
+def test_methods_and_self() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+            self.calls = 0
+
+        def forward(self, x, index):
+            self.calls += 1
+            return (self.weight * x)[index]
+
+    model = Model()
+    compiled = fusewright.compile(model, backend="eager")
+    for index in (INSIDE, OUTSIDE, OUTSIDE):
+        with contextlib.suppress(IndexError):
+            compiled(X, index)
+    assert model.calls == 3
+
+
+def test_nothing_stays_alive() -> None:
+    compiled = fusewright.compile(plain, backend="eager")
+    tensor = torch.ones(3)
+    watched = weakref.ref(tensor)
+    with pytest.raises(IndexError):
+        compiled(tensor, OUTSIDE)
+    del tensor
+    gc.collect()
+    assert watched() is None
