@@ -12,8 +12,20 @@ import torch
 from torch import Tensor
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from fusewright.opgen.support import map_tensors, tensors_in, write_out
-from fusewright.torch_compat import operator_returns, set_math_bits, written_arguments
+from fusewright.opgen.conformance import Mover
+from fusewright.opgen.support import (
+    check_apart,
+    check_overlap,
+    map_tensors,
+    split_arguments,
+    tensors_in,
+)
+from fusewright.torch_compat import (
+    operator_arguments,
+    operator_returns,
+    set_math_bits,
+    written_arguments,
+)
 
 _EXTERNAL_DEVICE = 12
 """DLPack's number for devices from outside, which torch takes for PrivateUse1."""
@@ -62,6 +74,7 @@ def empty_strided(size: Any, stride: Any, **options: Any) -> Tensor:
 
 
 def _copy_from(self: Tensor, dst: Tensor, non_blocking: bool = False) -> Tensor:
+    check_overlap(dst, self)  # on the host, storages differ
     to_host(dst).copy_(to_host(self))
     return dst
 
@@ -79,6 +92,7 @@ def through_host(operator: Any) -> Any:
     """A kernel that runs torch's own for the CPU on the device's memory."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
+        check_apart(*split_arguments(operator, args, kwargs))  # on the host, storages differ
         args, kwargs = map_tensors(to_host, (args, kwargs))
         inputs = tensors_in((args, kwargs))
         storages = {tensor.untyped_storage().data_ptr() for tensor in inputs}
@@ -95,26 +109,27 @@ def through_host(operator: Any) -> Any:
 
 
 def out_through_host(operator: Any) -> Any:
-    """The same for an out variant: the CPU writes to tensors that it can resize."""
-    names = written_arguments(operator)
+    """The same for an out variant: the CPU writes to copies, which it can resize."""
+    arguments = [argument.name for argument in operator_arguments(operator)]
+    written = written_arguments(operator)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        outs = {name: kwargs.pop(name) for name in names}
-        fresh = {name: map_tensors(_fresh, out) for name, out in outs.items()}
-        args, kwargs = map_tensors(to_host, (args, kwargs))
-        operator(*args, **kwargs, **fresh)
-        for name, out in outs.items():
-            write_out(out, map_tensors(to_device, fresh[name]), castable=True)
-        written = tuple(outs.values())
+        mover = Mover("cpu")
+        passed = dict(zip(arguments, args, strict=False)) | kwargs
+        copies = map_tensors(lambda tensor: mover(to_host(tensor)), passed)
+        operator(**copies)
+        for name in written:
+            pairs = zip(tensors_in(passed[name]), tensors_in(copies[name]), strict=True)
+            for tensor, copy in pairs:
+                if tensor.size() != copy.size():
+                    tensor.resize_(copy.size())
+                tensor.copy_(to_device(copy))
         if not operator_returns(operator):
             return None
-        return written[0] if len(written) == 1 else written
+        outs = tuple(kwargs[name] for name in written if name in kwargs)
+        return outs[0] if len(outs) == 1 else outs
 
     return kernel
-
-
-def _fresh(out: Tensor) -> Tensor:
-    return torch.empty(0, dtype=out.dtype)
 
 
 def load(name: str = "hosted") -> None:

@@ -56,8 +56,6 @@ def register(kind: Kind) -> types.ModuleType:
             continue
         if any(parameter.name == "device" for member in group for parameter in member.parameters):
             continue  # moves tensors, or makes them of nothing
-        if operator.name == "_unsafe_view":
-            continue  # must not copy
         if operator.is_view or operator.name in names or "inplace_view" in operator.tags:
             continue
         names.append(operator.name)

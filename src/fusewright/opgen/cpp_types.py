@@ -19,6 +19,7 @@ _SCALARS = {
     "Storage": "at::Storage",
     "Stream": "at::Stream",
     "Generator": "at::Generator",
+    "Dimname": "at::Dimname",  # up to torch 2.12
 }
 """Types that pass by value."""
 

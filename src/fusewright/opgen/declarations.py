@@ -159,7 +159,7 @@ class Operator:
     @property
     def is_view(self) -> bool:
         """Whether a result shares memory with an argument."""
-        return any(result.view for result in self.results)
+        return self.name in _UNDECLARED_VIEWS or any(result.view for result in self.results)
 
 
 _CONVERTING = frozenset(
@@ -186,6 +186,12 @@ _EXACT = frozenset(
     )
 )
 """Pointwise operators that do not convert."""
+
+
+_UNDECLARED_VIEWS = frozenset(
+    ("_unsafe_view", "unsafe_split.Tensor", "unsafe_split_with_sizes", "lift")
+)
+"""Operators that share memory with an argument though autograd is not to know it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -508,6 +508,26 @@ inline bool is_required(const std::string& name) {
   return name == "aten::empty" || name == "aten::empty_strided" || name == "aten::_copy_from";
 }
 
+// What is written to must not overlap in part with what is read: the CPU is given copies of both,
+// which never do.
+inline void check_apart(const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> arguments) {
+  const auto tensors = [&](size_t i) -> std::vector<at::Tensor> {
+    if (arguments[i].isTensor()) return {arguments[i].toTensor()};
+    if (arguments[i].isTensorList()) return arguments[i].toTensorVector();
+    return {};
+  };
+  const auto is_written = [&](size_t i) {
+    const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
+    return alias != nullptr && alias->isWrite();
+  };
+  for (size_t i = 0; i < arguments.size(); ++i)
+    for (size_t j = 0; j < arguments.size(); ++j)
+      if (is_written(i) && !is_written(j))
+        for (const at::Tensor& output : tensors(i))
+          for (const at::Tensor& input : tensors(j))
+            if (output.defined() && input.defined()) at::assert_no_partial_overlap(output, input);
+}
+
 inline void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   TORCH_CHECK_NOT_IMPLEMENTED(!is_required(schema.name()), "the backend must provide ",
@@ -517,6 +537,7 @@ inline void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     is_view |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
   if (is_view) return fall_back_view(op, stack);
   note_fall_back(c10::toString(op.operator_name()));
+  check_apart(schema, torch::jit::last(*stack, schema.arguments().size()));
   at::native::cpu_fallback(op, stack);
 }
 

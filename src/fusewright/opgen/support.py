@@ -8,6 +8,7 @@ what a variant writes to, as ATen does, with ATen's words.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import threading
 import warnings
@@ -91,12 +92,18 @@ def check_overlap(written: Any, read: Any) -> None:
                 "unsupported operation: more than one element of the written-to tensor refers to a "
                 "single memory location. Please clone() the tensor before performing the operation."
             )
-        if any(_overlaps_in_part(output, tensor) for tensor in tensors_in(read)):
-            raise RuntimeError(
-                "unsupported operation: some elements of the input tensor and the written-to "
-                "tensor refer to a single memory location. Please clone() the tensor before "
-                "performing the operation."
-            )
+        check_apart(output, read)
+
+
+def check_apart(written: Any, read: Any) -> None:
+    """Raise if what is written to overlaps in part with what is read."""
+    pairs = itertools.product(tensors_in(written), tensors_in(read))
+    if any(_overlaps_in_part(output, tensor) for output, tensor in pairs):
+        raise RuntimeError(
+            "unsupported operation: some elements of the input tensor and the written-to tensor "
+            "refer to a single memory location. Please clone() the tensor before performing the "
+            "operation."
+        )
 
 
 def _overlaps_in_part(first: Tensor, second: Tensor) -> bool:
@@ -287,13 +294,15 @@ class FallBack:
         if _returns_view(operator):
             return run_cpu_kernel(operator, *args, **kwargs)
         self._note(operator)
+        written, read = split_arguments(operator, args, kwargs)
+        check_apart(written, read)  # what the CPU is given are copies, which never overlap
         device = device_of(kwargs.get("device"), args, kwargs)
         host = _Host()
         host_args, host_kwargs = host.moved((args, dict(kwargs)))
         if isinstance(kwargs.get("device"), torch.device):
             host_kwargs["device"] = torch.device("cpu")
         result = operator(*host_args, **host_kwargs)
-        host.copy_back(*_split(operator, args, kwargs)[0])
+        host.copy_back(*written)
         return host.moved_back(result, device)
 
     def _note(self, operator: OpOverload) -> None:
@@ -320,7 +329,7 @@ _REQUIRED = (
 )
 
 
-def _split(
+def split_arguments(
     operator: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The tensors among an operator's arguments that it writes to, and the others."""
