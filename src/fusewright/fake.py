@@ -8,20 +8,24 @@ torch's own meta kernels. Composite operators have been taken apart by the dispa
 arrive here, for the real device, since that is what a fake reports.
 
 Unlike torch's own `FakeTensorMode`, this imports neither `torch._dynamo` nor sympy on the common
-path; sizes are plain integers.
+path. Sizes are plain integers; in a mode with `ShapeFacts` they may be expressions over symbols.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from fusewright import torch_compat
 from fusewright.errors import DataDependent, UnsupportedOperator
-from fusewright.fake_rules import RULES, Geometry
+from fusewright.fake_rules import RULES, VIEW_RULES, Geometry, View
+from fusewright.fake_rules.geometry import extent
+from fusewright.symbolic.facts import ShapeFacts
+from fusewright.symbolic.nodes import index_of
 from fusewright.torch_compat import OpOverload, TorchDispatchMode
 
 META = torch.device("meta")
@@ -53,11 +57,12 @@ class FakeTensor(torch.Tensor):
         device: torch.device,
         mode: FakeMode,
         requires_grad: bool = False,
+        storage_bytes: int | None = None,
     ) -> FakeTensor:
         if torch.is_inference_mode_enabled():  # an inference tensor could not be viewed later
             with torch.inference_mode(False):
-                return cls.__new__(cls, meta_tensor, device, mode, requires_grad)
-        self = torch_compat.make_wrapper(cls, meta_tensor, device, requires_grad)
+                return cls.__new__(cls, meta_tensor, device, mode, requires_grad, storage_bytes)
+        self = torch_compat.make_wrapper(cls, meta_tensor, device, requires_grad, storage_bytes)
         if meta_tensor.is_conj() or meta_tensor.is_neg():
             torch_compat.set_math_bits(self, like=meta_tensor)
         self.meta_tensor = meta_tensor
@@ -94,15 +99,28 @@ class FakeTensor(torch.Tensor):
 class FakeMode(TorchDispatchMode):
     """Runs operators on fakes; while it is entered, factory functions give fakes too. One a trace,
     one thread.
+
+    `facts`: what is known of symbolic sizes; None where all sizes are numbers.
+    `allows_unknown_sizes`: results whose sizes depend on values get a symbol of their own, instead
+    of raising `DataDependent`.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, facts: ShapeFacts | None = None, *, allows_unknown_sizes: bool = False
+    ) -> None:
         super().__init__()
+        self.facts = facts
+        self.allows_unknown_sizes = allows_unknown_sizes
+        self._handlers = _HANDLERS if facts is None else _SYMBOLIC_HANDLERS
         self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
         self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._constants: list[weakref.ref[FakeTensor]] = []
         self.is_random = False
         """Whether an operator was run that draws random numbers."""
+
+    def use_facts(self, facts: ShapeFacts) -> None:
+        """Expect symbolic sizes from here on."""
+        self.facts, self._handlers = facts, _SYMBOLIC_HANDLERS
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -126,13 +144,29 @@ class FakeMode(TorchDispatchMode):
         if known is not None and known[0]() is tensor:
             return known[1]
         fake = self.fake_distinct(tensor)
-        key = id(tensor)
-        self._fakes[key] = (weakref.ref(tensor, lambda _: self._fakes.pop(key, None)), fake)
+        self._know(tensor, fake)
         return fake
 
-    def fake_distinct(self, tensor: torch.Tensor) -> FakeTensor:
+    def _know(self, tensor: torch.Tensor, fake: FakeTensor) -> None:
+        key = id(tensor)
+        self._fakes[key] = (weakref.ref(tensor, lambda _: self._fakes.pop(key, None)), fake)
+
+    def fake_sized(
+        self, tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]
+    ) -> FakeTensor:
+        """The fake that stands for `tensor`, with sizes and strides that may be symbolic."""
+        fake = self.fake_distinct(tensor, size, stride)
+        self._know(tensor, fake)
+        return fake
+
+    def fake_distinct(
+        self,
+        tensor: torch.Tensor,
+        size: Sequence[int] | None = None,
+        stride: Sequence[int] = (),
+    ) -> FakeTensor:
         """A new fake for `tensor`, aliasing earlier ones of the same storage but never identical to
-        one.
+        one. Its sizes and strides are those of `tensor` unless given, then both.
         """
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
             raise UnsupportedOperator(f"a tensor of layout {tensor.layout} cannot be traced")
@@ -143,11 +177,15 @@ class FakeMode(TorchDispatchMode):
             else:
                 storage = self._meta_storage(tensor.untyped_storage())
                 meta.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+            storage_bytes = None
+            if size is not None:
+                meta = meta.as_strided(size, stride)
+                storage_bytes = extent(size, stride, meta.storage_offset()) * meta.itemsize
             if tensor.is_conj():
                 meta = torch_compat.conjugate_view(meta)
             if tensor.is_neg():
                 meta = torch_compat.negative_view(meta)
-            return FakeTensor(meta, tensor.device, self, tensor.requires_grad)
+            return FakeTensor(meta, tensor.device, self, tensor.requires_grad, storage_bytes)
 
     def _meta_storage(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
         key = torch_compat.storage_object_key(storage)
@@ -167,17 +205,28 @@ class FakeMode(TorchDispatchMode):
         Raises `DataDependent` when the result needs values, `UnsupportedOperator` when torch cannot
         say its geometry.
         """
-        handler = _HANDLERS.get(op)
+        handler = self._handlers.get(op)
         if handler is None:
-            handler = _HANDLERS[op] = _noting_randomness(op, _choose_handler(op))
+            handler = _noting_randomness(op, _choose_handler(op, self.facts is not None))
+            self._handlers[op] = handler
         if not torch.is_inference_mode_enabled():
             return handler(self, op, args, kwargs)
         with torch.inference_mode(False), torch.no_grad():
             return handler(self, op, args, kwargs)
 
-    def wrap(self, meta: torch.Tensor, device: torch.device) -> FakeTensor:
+    def wrap(
+        self, meta: torch.Tensor, device: torch.device, storage_bytes: int | None = None
+    ) -> FakeTensor:
         """A fake on `device` around a meta tensor."""
-        return FakeTensor(meta, device, self)
+        return FakeTensor(meta, device, self, False, storage_bytes)
+
+    def make(self, geometry: Geometry, device: torch.device) -> FakeTensor:
+        """A fake of this geometry in a storage of its own."""
+        if self.facts is None or not geometry.is_symbolic:
+            return self.wrap(geometry.allocate(), device)
+        memory = torch.empty((0,), dtype=geometry.dtype, device=META)
+        meta = memory.as_strided(geometry.size, geometry.stride)
+        return self.wrap(meta, device, extent(geometry.size, geometry.stride) * meta.itemsize)
 
     def make_constant(self, fake: FakeTensor, value: torch.Tensor) -> None:
         """Remember that `fake` holds `value`, until something unknown is written to its storage."""
@@ -218,10 +267,11 @@ class FakeMode(TorchDispatchMode):
 
 Handler = Callable[[FakeMode, Any, tuple[Any, ...], dict[str, Any]], Any]
 _HANDLERS: dict[Any, Handler] = {}
-"""By operator, filled as operators are met."""
+_SYMBOLIC_HANDLERS: dict[Any, Handler] = {}
+"""By operator, filled as operators are met: for sizes that are numbers, and for symbolic ones."""
 
 
-def _choose_handler(op: Any) -> Handler:
+def _choose_handler(op: Any, symbolic: bool) -> Handler:
     """The way in which `op` is run, decided once by its schema and tags."""
     if not isinstance(op, OpOverload):
         raise UnsupportedOperator(f"{op} cannot be traced yet")
@@ -232,6 +282,8 @@ def _choose_handler(op: Any) -> Handler:
         return run_on_values
     if op in RULES:
         return run_by_rule
+    if symbolic and op in VIEW_RULES:
+        return run_view
     if _without_write(op) in RULES:
         return run_in_place
     if torch_compat.is_composite(op):
@@ -269,9 +321,29 @@ def run_by_rule(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
         return run_on_meta(mode, op, args, kwargs)
     device = result_device(op, args, kwargs)
     if isinstance(geometry, Geometry):
-        result: Any = mode.wrap(geometry.allocate(), device)
+        result: Any = mode.make(geometry, device)
     else:
-        result = tuple(mode.wrap(one.allocate(), device) for one in geometry)
+        result = tuple(mode.make(one, device) for one in geometry)
+    mode.follow_constants(op, args, kwargs, result)
+    return result
+
+
+def run_view(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A view whose geometry our own rule tells; torch's meta kernel raises torch's error where it
+    tells none.
+    """
+    args, kwargs = _faked(mode, args, kwargs)
+    found = VIEW_RULES[op](*args, **kwargs)
+    if found is None:
+        return run_on_meta(mode, op, args, kwargs)
+    source = args[0]
+    storage_bytes = source.untyped_storage().nbytes()
+
+    def show(view: View) -> FakeTensor:
+        meta = source.meta_tensor.as_strided(view.size, view.stride, view.offset)
+        return mode.wrap(meta, source.device, storage_bytes)
+
+    result = show(found) if isinstance(found, View) else tuple(map(show, found))
     mode.follow_constants(op, args, kwargs, result)
     return result
 
@@ -296,7 +368,8 @@ def run_in_place(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[st
         target.dtype,
         tuple(target.shape),
     )
-    overlaps = 0 in target.stride() or len(set(target.stride())) < target.dim()  # or may
+    strides = list(map(index_of, target.stride())) if mode.facts else target.stride()
+    overlaps = 0 in strides or len(set(strides)) < target.dim()  # or may
     if not fits or overlaps:
         return run_on_meta(mode, op, args, kwargs)
     common_device(op, args, kwargs)
@@ -467,8 +540,10 @@ def _run_meta_kernel(
     mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
 ) -> Any:
     torch_compat.run_references_without_dynamo()
+    kernels = torch_compat.python_kernels() if mode.facts else nullcontext()
     try:
-        metas = op(*_map(args, _meta_of), **_map(kwargs, _meta_of))
+        with kernels:
+            metas = op(*_map(args, _meta_of), **_map(kwargs, _meta_of))
     except NotImplementedError as error:
         raise UnsupportedOperator(
             f"torch cannot tell the result's sizes of {op}: {error}"

@@ -53,13 +53,13 @@ def make_wrapper(
     meta: torch.Tensor,
     device: torch.device,
     requires_grad: bool = False,
+    storage_bytes: int | None = None,
 ) -> Any:
     """A tensor of `subclass` without data that reports `device` and the dtype, sizes and strides of
     `meta`.
+
+    `storage_bytes`: what the storage of symbolic sizes is to report; torch takes 100 us to find it.
     """
-    # Left to itself, torch computes the bytes of symbolic sizes once more, which takes 100 us.
-    symbolic = meta._has_symbolic_sizes_strides
-    held = {"storage_size": meta.untyped_storage().nbytes()} if symbolic else {}
     return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
         subclass,
         meta.size(),
@@ -68,7 +68,7 @@ def make_wrapper(
         dtype=meta.dtype,
         device=device,
         requires_grad=requires_grad,
-        **held,
+        storage_size=storage_bytes,
     )
 
 

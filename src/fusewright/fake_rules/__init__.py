@@ -14,6 +14,8 @@ from typing import Any
 from fusewright.fake_rules import factories, gradients, indexing, pointwise, products, reductions
 from fusewright.fake_rules.geometry import Geometry as Geometry
 from fusewright.fake_rules.geometry import Rule
+from fusewright.fake_rules.views import VIEW_RULES as VIEW_RULES
+from fusewright.fake_rules.views import View as View
 
 RULES: dict[Any, Rule] = {
     **pointwise.RULES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,11 @@ class Geometry:
     dtype: torch.dtype
     size: tuple[int, ...]
     stride: tuple[int, ...]
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether a size is no plain number."""
+        return any(not isinstance(extent, int) for extent in self.size)
 
     def allocate(self) -> Tensor:
         """A meta tensor of this geometry in a storage of its own."""
@@ -35,8 +40,25 @@ def contiguous(dtype: torch.dtype, size: Sequence[int]) -> Geometry:
     step = 1
     for extent in reversed(size):
         strides.append(step)
-        step *= max(extent, 1)
+        step = step * at_least_one(extent)
     return Geometry(dtype, tuple(size), tuple(reversed(strides)))
+
+
+def at_least_one(size: int) -> int:
+    """What a dimension of this size multiplies outer strides by."""
+    if isinstance(size, int):
+        return max(size, 1)
+    return torch.sym_max(size, 1)  # type: ignore[no-any-return]
+
+
+def extent(size: Sequence[int], stride: Sequence[int], offset: Any = 0) -> int:
+    """How many elements a storage must have to hold a tensor of this geometry."""
+    reach = offset + 1
+    for count, step in zip(size, stride, strict=True):
+        if isinstance(count, int) and count == 0:
+            return offset  # type: ignore[no-any-return]
+        reach = reach + (count - 1) * step
+    return reach  # type: ignore[no-any-return]
 
 
 def channels_last(dtype: torch.dtype, size: Sequence[int]) -> Geometry:
@@ -148,15 +170,18 @@ def ordered_by_strides(
     step = 1
     for dim in order:
         strides[dim] = step
-        step *= max(size[dim], 1)
+        step = step * at_least_one(size[dim])
     return Geometry(dtype, size, tuple(strides))
 
 
 def is_number(value: object) -> bool:
-    return isinstance(value, (int, float, bool)) and not isinstance(value, Tensor)
+    return isinstance(value, (int, float, bool, torch.SymInt, torch.SymFloat))
 
 
-def named(rule: Rule, names: str) -> dict[Any, Rule]:
+AnyRule = TypeVar("AnyRule")
+
+
+def named(rule: AnyRule, names: str) -> dict[Any, AnyRule]:
     """`rule` for each operator in `names`, written `name` or `name.overload`."""
     rows = {}
     for name in names.split():
