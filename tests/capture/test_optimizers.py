@@ -1,11 +1,11 @@
-"""Steps of torch.optim: one graph each, compiled once for the first step and once for all others."""
+"""Steps of torch.optim: one graph each, compiled for the first step and once for all others."""
 
 from __future__ import annotations
 
 import copy
 import gc
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -94,11 +94,13 @@ def test_a_function_that_calls_steps_of_two_optimizers(foreach: bool) -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
     twin = copy.deepcopy(model)
-    make: Callable[[torch.nn.Module], list[torch.optim.Optimizer]] = lambda of: [
-        torch.optim.Adam(of[0].parameters(), foreach=foreach),  # type: ignore[index]
-        torch.optim.SGD(of[1].parameters(), momentum=0.9, foreach=foreach),  # type: ignore[index]
-    ]
-    optimizers, expected = make(model), make(twin)
+    optimizers, expected = (
+        [
+            torch.optim.Adam(of[0].parameters(), foreach=foreach),
+            torch.optim.SGD(of[1].parameters(), momentum=0.9, foreach=foreach),
+        ]
+        for of in (model, twin)
+    )
     compiled = fusewright.compile(train, fullgraph=True, backend="eager")
     for _ in range(STEPS):
         give_gradients([*model.parameters()], [*twin.parameters()])
@@ -142,8 +144,10 @@ def test_parameters_that_had_no_gradient_yet() -> None:
     assert [id(one) for one in optimizer.state] == [id(one) for one in reversed(ours)]
 
 
-@pytest.mark.parametrize("foreach", [False, True])
-@pytest.mark.parametrize("name", ["SGD", "Adam", "RAdam", "RMSprop"])
+@pytest.mark.parametrize(
+    ("name", "foreach"),
+    [("SGD", False), ("SGD", True), ("Adam", False), ("RAdam", True), ("RMSprop", True)],
+)
 def test_a_learning_rate_in_a_tensor_changes_without_compiling(name: str, foreach: bool) -> None:
     ours, theirs = parameters(), parameters()
     make = getattr(torch.optim, name)

@@ -27,6 +27,7 @@ from fusewright import torch_compat
 from fusewright.capture.guard_words import GONE, expected_in_words, found_in_words
 from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.memory import Placement
+from fusewright.capture.sizes import ShapeGuard
 from fusewright.capture.sources import Source, Step
 from fusewright.capture.tensor_pattern import TensorPattern
 from fusewright.errors import Location
@@ -83,6 +84,21 @@ class GlobalState:
             readers += torch_compat.thread_state_readers()
         readings = tuple((name, read, read()) for name, read in readers)
         return cls(torch.is_grad_enabled(), dispatch, states, readings)
+
+
+@dataclass(frozen=True, slots=True)
+class SizesExpected:
+    """What is read of one object for the relations between sizes of several."""
+
+    guard: ShapeGuard
+    reads: tuple[tuple[int, int], ...]
+    objects: int
+    """How many objects are read in all."""
+
+    @property
+    def metadata(self) -> tuple[int, int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+        """The test's operand."""
+        return len(self.guard.readings), self.objects, self.reads, self.guard.code()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +166,8 @@ class GuardSet:
         index, found = failure
         check = self.checks[index]
         value = check.value
+        if isinstance(value, SizesExpected) and found and isinstance(found[0], tuple):
+            return _relation_failure(value.guard, found[0])
         difference = value.difference(found[0]) if check.test == "tensor" and found else None
         read, expected, given = difference or (
             "",
@@ -168,10 +186,26 @@ class GuardSet:
                 str(check.location or ""),
             )
             for check in self.checks
+            if check.test != "sizes"
         ]
+        sized = next((check.value for check in self.checks if check.test == "sizes"), None)
+        for relation, location in sized.guard.in_words() if sized else ():
+            rows.append((GuardKind.SHAPES.value, relation, "holds", str(location or "")))
         rows.insert(0, ("kind", "expression", "expected", "because of"))
         widths = [min(max(len(row[i]) for row in rows), 60) for i in range(3)]
         return "\n".join(_table_line(row, widths) for row in rows)
+
+
+def _relation_failure(guard: ShapeGuard, numbers: tuple[int, ...]) -> GuardFailure:
+    """The first relation that does not hold for the numbers read."""
+    failed = guard.failure(numbers)
+    assert failed is not None, "the native floor found one"
+    read = {reading.symbol.name: n for reading, n in zip(guard.readings, numbers, strict=True)}
+    places = {reading.symbol.name: reading.source.expression() for reading in guard.readings}
+    names = sorted(symbol.name for symbol in failed.relation.difference.free())
+    found = ", ".join(f"{places[name]} == {read[name]}" for name in names)
+    words = guard.words(failed.relation)
+    return GuardFailure(GuardKind.SHAPES, words, "it holds", found, failed.location)
 
 
 def _table_line(row: tuple[str, ...], widths: list[int]) -> str:
@@ -242,6 +276,8 @@ class _TreeBuilder:
                 return ((name.removeprefix("own_"), key),)
             case ("dict_values",):
                 return ()
+            case ("referent", reference):
+                return (("constant", reference),)
             case ("constant", type() as cls):
                 return (("constant", weakref.ref(cls)),)
             case _:
@@ -256,7 +292,7 @@ class _TreeBuilder:
         self, node: _Node, guard: Guard, test: str, expected: Any, subject: Source | str
     ) -> None:
         """Put a test on a node. The type comes first: the other tests rely on it."""
-        described = isinstance(expected, TensorPattern | StateReading | Placement)
+        described = isinstance(expected, TensorPattern | StateReading | Placement | SizesExpected)
         operand = expected.metadata if described else expected
         if isinstance(subject, Source) and node.of_class:
             subject = subject.expression()
@@ -330,6 +366,11 @@ def _place_without_source(tree: _TreeBuilder, guard: Guard) -> None:
         case GuardKind.MEMORY:
             for each, placement in guard.expected:
                 tree.add(tree.node(each), guard, "storage", placement, each)
+        case GuardKind.SHAPES:
+            objects = guard.expected.objects()
+            for each, reads in objects.items():
+                expected = SizesExpected(guard.expected, tuple(reads), len(objects))
+                tree.add(tree.node(each), guard, "sizes", expected, each)
         case GuardKind.GLOBAL_STATE:
             state = guard.expected if guard.expected is not None else GlobalState.now()
             _place_global_state(tree, guard, state)

@@ -28,6 +28,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import torch
+
 from fusewright.capture import reasons
 from fusewright.capture.bytecode import Builder, Positions, assemble, disassemble, with_body
 from fusewright.capture.graph_failure import Recover
@@ -41,12 +43,14 @@ from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
 from fusewright.capture.values.iterators import GeneratorValue
 from fusewright.capture.values.mappings import DictValue, keys_in_order
+from fusewright.capture.values.numbers import SYMBOLIC
 from fusewright.capture.values.objects import ObjectValue, instance_dictionary
 from fusewright.capture.values.sequences import ListValue, sequence_base
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.errors import Unsupported
 from fusewright.modes import ModeChange
+from fusewright.symbolic.graph_nodes import numeric_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,19 +289,18 @@ class FunctionWriter:
         code.emit("RERAISE", 0)
 
     def _call_graph(self, compiled: Callable[..., Any], outputs: Sequence[TensorValue]) -> None:
-        inputs = self.machine.inputs
-        for tensor in inputs:
-            source = tensor.source
-            while source is not None:
-                self._uses[source] = self._uses.get(source, 0) + 1
-                source = source.base
+        sources = self.machine.input_sources()
+        for source in sources:
+            step: Source | None = source
+            while step is not None:
+                self._uses[step] = self._uses.get(step, 0) + 1
+                step = step.base
         self.code.load_constant(compiled)
         self.code.prepare_call()
-        for tensor in inputs:
-            assert tensor.source is not None, "a graph input has a source"
-            self.source(tensor.source)
+        for source in sources:
+            self.source(source)
         with self.code.protected(self._graph_failed, 0):
-            self.code.call(len(inputs))
+            self.code.call(len(sources))
         if not outputs:
             self.code.pop()
             return
@@ -336,6 +339,14 @@ class FunctionWriter:
     def tensor(self, value: Value) -> None:
         self.code.load_local(self._outputs[id(value)])
 
+    def number(self, number: Any) -> None:
+        if not isinstance(number, SYMBOLIC):
+            self.constant(number)
+            return
+        compute, symbols = numeric_function(number)
+        sources = [self.machine.sizes.readings[symbol.name].source for symbol in symbols]
+        self.call(compute, [functools.partial(self.source, source) for source in sources])
+
     def build(self, kind: str, items: Sequence[Value]) -> None:
         for item in items:
             self.value(item)
@@ -365,7 +376,7 @@ class FunctionWriter:
         self.code.call(len(arguments))
 
     def value(self, value: Value) -> None:
-        if isinstance(value, ConstantValue) and not value.is_unread:
+        if type(value) is ConstantValue and not value.is_unread:
             self.constant(value.value)
             return
         name = self._locals.get(id(value))
@@ -533,6 +544,8 @@ class FunctionWriter:
                 code.load_constant(sys.modules[name])
             case ("constant", value):
                 code.load_constant(value)
+            case ("referent", reference):
+                self.call(reference, [])
             case ("cell", name):
                 code.load_closure(name)
             case ("cell_contents",):
@@ -550,12 +563,8 @@ class FunctionWriter:
                 self._from(base)
                 code.load_constant(key)
                 code.load_subscript()
-            case (name, operand) if name in _STEP_READERS:
-                self._call_on(_STEP_READERS[name], base, operand)
-            case ("dict_values",):
-                self._call_on(values_in_order, base)
-            case ("type",):
-                self._call_on(type, base)
+            case (name, *operand) if name in _STEP_READERS:
+                self._call_on(_STEP_READERS[name], base, *operand)
             case step:
                 raise AssertionError(f"unknown step {step}")
 
@@ -621,7 +630,11 @@ def values_in_order(mapping: dict[Any, Any]) -> list[Any]:
 _STEP_READERS: Final[dict[str, Callable[..., Any]]] = {
     "type_attribute": find_class_attribute,
     "dict_key": key_at,
+    "dict_values": values_in_order,
+    "type": type,
+    "size": torch.Tensor.size,
+    "stride": torch.Tensor.stride,
     "own_item": own_item,
     "own_dict_item": own_item,
 }
-"""What loads the steps of a source that are no instruction, given the base and the operand."""
+"""What loads the steps of a source that are no instruction, given the base and any operand."""

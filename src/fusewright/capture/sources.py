@@ -12,6 +12,7 @@ to an object: `self.layer[0].weight`. It says three things: how the user would w
     ("module", name)             `sys.modules[name]`
     ("cell", name)               the closure cell `name` of the frame, the cell itself
     ("constant", object)         an object that lives as long as its code: a class
+    ("referent", reference)      `reference()`, what a weak reference that stays the same refers to
     ("call", function)           `function()`, a reader of some state; only in guards
     ("cell_contents",)           `x.cell_contents`
     ("attribute", name)          `getattr(x, name)`
@@ -24,12 +25,14 @@ to an object: `self.layer[0].weight`. It says three things: how the user would w
     ("dict_values",)             a list of the values of dict `x`, past overridden `values`
     ("dict_value", index)        its item at `index`
     ("type",)                    `type(x)`
+    ("size", dim), ("stride", dim)   `x.size(dim)`, `x.stride(dim)` of a tensor
 
 Torch-free. Sources are values: equal when their steps are equal.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -174,6 +177,29 @@ class ConstantSource(Source):
 
     def expression(self) -> str:
         return getattr(self.value, "__qualname__", None) or repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferentSource(Source):
+    """What a weak reference, known when the code is compiled, refers to."""
+
+    reference: weakref.ref[Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(("referent", id(self.reference))))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReferentSource) and other.reference is self.reference
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def step(self) -> Step:
+        return ("referent", self.reference)
+
+    def expression(self) -> str:
+        return f"<a {type(self.reference()).__name__}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +367,21 @@ class DictValueSource(_DerivedSource):
 
     def expression(self) -> str:
         return f"{self.origin.expression()}[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ExtentSource(_DerivedSource):
+    """A size or a stride of a tensor."""
+
+    dim: int
+    is_stride: bool = False
+
+    @property
+    def step(self) -> Step:
+        return ("stride" if self.is_stride else "size", self.dim)
+
+    def expression(self) -> str:
+        return f"{self.origin.expression()}.{self.step[0]}({self.dim})"
 
 
 @dataclass(frozen=True, slots=True)

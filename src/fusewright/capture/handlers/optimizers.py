@@ -13,6 +13,7 @@ double precision likewise; operators then meet such tensors where eager passes t
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,10 @@ def numbers(values: Any) -> Any:
     return values
 
 
+polyfill(torch.optim.Optimizer.zero_grad)(inspect.unwrap(torch.optim.Optimizer.zero_grad))
+"""Torch keeps its own compiler from following this one."""
+
+
 # -- tensors where operators take numbers ---------------------------------------------------------
 
 
@@ -59,21 +64,32 @@ def addcdiv_(tensor: Any, tensor1: Any, tensor2: Any, value: Any) -> Any:
 
 
 def foreach_addcmul_(tensors: Any, tensors1: Any, tensors2: Any, values: Any) -> None:
-    for tensor, one, two, value in zip(tensors, tensors1, tensors2, values, strict=True):
+    for tensor, one, two, value in zip(
+        tensors, tensors1, tensors2, one_each(tensors, values), strict=True
+    ):
         tensor.add_(one * value * two)
 
 
 def foreach_addcdiv_(tensors: Any, tensors1: Any, tensors2: Any, values: Any) -> None:
-    for tensor, one, two, value in zip(tensors, tensors1, tensors2, values, strict=True):
+    for tensor, one, two, value in zip(
+        tensors, tensors1, tensors2, one_each(tensors, values), strict=True
+    ):
         tensor.add_(one * value / two)
 
 
-def _scaled(replacement: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A handler that calls `replacement` where the factor, by position or `name`, is no number."""
+def one_each(tensors: Any, values: Any) -> Any:
+    """Factors, one for each tensor."""
+    return values if isinstance(values, list) or values.dim() else [values] * len(tensors)
+
+
+def _scaled(replacement: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """A handler that calls `replacement` where the factor, the last argument, given by position or
+    by a name in `names`, is a tensor or a list with one.
+    """
     count = replacement.__code__.co_argcount
 
     def call(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
-        given = [*arguments, *[value for key, value in keywords.items() if key == name]]
+        given = [*arguments, *[value for key, value in keywords.items() if key in names]]
         if len(given) != count or len(arguments) + len(keywords) != count:
             return DECLINED
         factor = given[-1]
@@ -94,8 +110,8 @@ handles(torch.Tensor.add)(_scaled(add, "alpha"))
 handles(torch.Tensor.add_)(_scaled(add_, "alpha"))
 handles(torch.Tensor.addcmul_)(_scaled(addcmul_, "value"))
 handles(torch.Tensor.addcdiv_)(_scaled(addcdiv_, "value"))
-handles(torch._foreach_addcmul_)(_scaled(foreach_addcmul_, "scalars"))
-handles(torch._foreach_addcdiv_)(_scaled(foreach_addcdiv_, "scalars"))
+handles(torch._foreach_addcmul_)(_scaled(foreach_addcmul_, "value", "scalars"))
+handles(torch._foreach_addcdiv_)(_scaled(foreach_addcdiv_, "value", "scalars"))
 
 
 # -- optimizers that branch on a counter ----------------------------------------------------------

@@ -49,6 +49,18 @@ def read_descriptor(
     return DECLINED
 
 
+@handles(torch.Tensor.__setitem__)
+def set_item(interpreter: Interpreter, tensor: Value, key: Value, value: Value) -> Any:
+    """`tensor[mask] = value` where the mask is a single truth value, which eager reads: a choice
+    between the value and what is there.
+    """
+    if not isinstance(key, TensorValue) or key.fake.dim() or key.fake.dtype is not torch.bool:
+        return DECLINED
+    chosen = interpreter.call_graph(torch.where, [key, value, tensor], {})
+    interpreter.call_graph("copy_", [tensor, chosen], {})
+    return None
+
+
 @handles(torch.is_tensor)
 def is_tensor(interpreter: Interpreter, value: Value) -> Value:
     return interpreter.call_object(  # type: ignore[no-any-return]

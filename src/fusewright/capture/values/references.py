@@ -6,17 +6,15 @@ import weakref
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
-from fusewright.capture.sources import Source
+from fusewright.capture.sources import ReferentSource, Source
 from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
 
 
 class ReferenceValue(Value):
     """A `weakref.ref`.
 
-    An existing one is guarded by identity, since it never comes to refer to another object. What
-    it refers to must have been met in another place, which is guarded to hold the same object.
+    An existing one is guarded by identity, since it never comes to refer to another object.
     """
 
     __slots__ = ("object", "referent")
@@ -56,7 +54,7 @@ class ReferenceValue(Value):
         referent = self.object()
         found = interpreter.known_value(referent)
         if found is None:
-            raise interpreter.unsupported(reasons.NO_SOURCE, object="what a weak reference gave")
+            return interpreter.wrap(referent, ReferentSource(self.object))
         if found.source is not None:
             interpreter.guard(GuardKind.IDENTITY, found.source, referent)
         return found
