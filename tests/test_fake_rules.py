@@ -14,6 +14,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from fusewright.errors import DataDependent, UnsupportedOperator
 from fusewright.fake import FakeMode
+from fusewright.fake_rules import RULES, Geometry
 
 SAMPLES_EACH = 10
 
@@ -95,18 +96,19 @@ CHECKED = [
     "hypot",
     "xlogy",
     "linalg.eig",
+    "fft.rfftn",
+    "fft.hfftn",
+    "fft.fft2",
 ]
 """Run in CI; `FUSEWRIGHT_TEST_ALL=1` checks every operator that torch has samples of."""
 
 if os.environ.get("FUSEWRIGHT_TEST_ALL") == "1":
     CHECKED = sorted({op.name for op in op_db if "jiterator" not in op.name})  # those need CUDA
 
-FFT = "torch's meta kernel orders the dimensions otherwise than its CPU kernel"
 FACTORS = "torch's meta kernel lays out the factors otherwise than its CPU kernel"
 
 KNOWN_TO_DIFFER: dict[str, str] = {
     "_native_batch_norm_legit": "torch's meta kernel gives saved statistics in inference",
-    **dict.fromkeys(("fft.hfft2", "fft.hfftn", "fft.rfft2", "fft.rfftn"), FFT),
     **dict.fromkeys(("linalg.svd", "svd_lowrank", "pca_lowrank"), FACTORS),
     "nn.functional.max_unpool2d": "torch's meta kernel forgets the layout of channels",
     "tensor_split": "torch reads the values of the indices behind the dispatcher",
@@ -154,3 +156,21 @@ def test_geometry_on_samples(name: str, dtype: torch.dtype) -> None:
             with torch.no_grad():
                 expected = geometries(operator.op(sample.input, *sample.args, **sample.kwargs))
             assert found == expected, (sample.summary(), found, expected)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+@pytest.mark.parametrize("dims", [[2], [0, 1], [1, 0], [2, 0, 1]])
+def test_fourier_transforms_of_any_layout(order: tuple[int, ...], dims: list[int]) -> None:
+    x = torch.randn(4, 5, 6).permute(order)
+    half = x + 1j
+    calls = [
+        (torch.ops.aten._fft_r2c.default, (x, dims, 0, True)),
+        (torch.ops.aten._fft_r2c.default, (x, dims, 0, False)),
+        (torch.ops.aten._fft_c2c.default, (half, dims, 0, True)),
+        (torch.ops.aten._fft_c2r.default, (half, dims, 0, 2 * half.shape[dims[-1]] - 2)),
+    ]
+    for operator, arguments in calls:
+        found = RULES[operator](*arguments)
+        wanted = operator(*arguments)
+        assert isinstance(found, Geometry)
+        assert (found.size, found.stride, found.dtype) == geometries(wanted)[0]

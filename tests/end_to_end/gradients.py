@@ -18,6 +18,7 @@ import multiprocessing
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -97,11 +98,13 @@ def cases(
 
 def _case(operator: Callable[..., Any], sample: Any) -> tuple[fx.GraphModule, list[torch.Tensor]]:
     unique = sample.output_process_fn_grad  # of an SVD, say, what its gradient is defined for
+    options = {name: value for name, value in sample.kwargs.items() if is_dataclass(value)}
+    keywords = {name: value for name, value in sample.kwargs.items() if name not in options}
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        return unique(operator(*args, **kwargs))
+        return unique(operator(*args, **kwargs, **options))
 
-    module, tensors = graph_of(function, (sample.input, *sample.args), sample.kwargs)
+    module, tensors = graph_of(function, (sample.input, *sample.args), keywords)
     return module, [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
 
 

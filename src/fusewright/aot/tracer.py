@@ -17,7 +17,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import fx
@@ -32,6 +32,8 @@ from fusewright.aot.recurrent import lstm
 from fusewright.aot.specs import Leaf
 from fusewright.aot.symbols import SYMBOLIC, SymbolNodes
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
+from fusewright.fake import FakeMode
+from fusewright.symbolic.nodes import index_of
 from fusewright.torch_compat import OpOverload, TorchDispatchMode
 
 aten = torch.ops.aten
@@ -53,14 +55,8 @@ WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
 LIFTED = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default})
 
 
-class Fakes(Protocol):
-    """What runs operators on fakes: `fusewright.fake.FakeMode`, or torch's mode behind
-    `torch_compat.TorchFakes`.
-    """
-
-    def dispatch(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
-
-    def fake(self, tensor: torch.Tensor) -> torch.Tensor: ...
+Fakes = FakeMode
+"""What runs operators on fakes."""
 
 
 class Recorder(TorchDispatchMode):
@@ -338,9 +334,7 @@ def same_sizes(a: Sequence[Any], b: Sequence[Any]) -> bool:
         return False
     for x, y in zip(a, b, strict=True):
         if isinstance(x, torch.SymInt) or isinstance(y, torch.SymInt):
-            if not (isinstance(x, torch.SymInt) and isinstance(y, torch.SymInt)):
-                return False
-            if x.node.expr != y.node.expr:
+            if index_of(x) != index_of(y):
                 return False
         elif x != y:
             return False
@@ -430,11 +424,7 @@ def record_inputs(
         node.meta.update(origin_of(source), val=value)
         placeholders.append(node)
         recorder.bind(value, node)
-        if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
-            recorder.symbols.define(value, node)
-    for value, node in zip(inputs, placeholders, strict=True):
-        if isinstance(value, torch.Tensor):
-            recorder.symbols.define_sizes(value, node)
+        recorder.symbols.define(value, node)
     return tuple(
         index
         for index, (value, node) in enumerate(zip(inputs, placeholders, strict=True))
@@ -481,7 +471,8 @@ def located_errors(recorder: Recorder, what: Any) -> Iterator[None]:
     except Exception as error:
         location: Location | None = recorder.origin.get("location")
         if torch_compat.is_read_of_fake(error):
-            raise Unsupported(f"{what} reads the values of a tensor", location) from error
+            name = getattr(what, "__name__", what)
+            raise Unsupported(f"{name} reads the values of a tensor", location) from error
         if location is not None:
             error.add_note(f"while tracing {what} at {location}")
         raise

@@ -11,7 +11,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusewright.fake_rules import factories, gradients, indexing, pointwise, products, reductions
+from fusewright.fake_rules import (
+    factories,
+    fourier,
+    gradients,
+    indexing,
+    pointwise,
+    products,
+    reductions,
+)
 from fusewright.fake_rules.geometry import Geometry as Geometry
 from fusewright.fake_rules.geometry import Rule
 from fusewright.fake_rules.views import VIEW_RULES as VIEW_RULES
@@ -22,6 +30,7 @@ RULES: dict[Any, Rule] = {
     **factories.RULES,
     **reductions.RULES,
     **products.RULES,
+    **fourier.RULES,
     **indexing.RULES,
     **gradients.RULES,
 }

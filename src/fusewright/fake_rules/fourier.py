@@ -1,4 +1,4 @@
-"""Geometry of Fourier transforms on the CPU, which torch's meta kernels get wrong for some layouts."""
+"""Geometry of Fourier transforms on the CPU: torch's meta kernels are wrong for some layouts."""
 
 from __future__ import annotations
 
