@@ -25,6 +25,7 @@ from fusewright.capture.directives import (
     runs_as_written,
     torch_disabled,
 )
+from fusewright.capture.graph_failure import Failed
 from fusewright.capture.guard_set import GuardFailure, GuardSet, build_guards
 from fusewright.capture.guards import Guard
 from fusewright.capture.left_alone import computes_with_tensors, is_left_alone
@@ -246,9 +247,7 @@ class Compiler:
         compiled = None if capture.is_empty else self._run_backend(capture, about)
         ready = time.perf_counter()
         try:
-            function = capture.finish(
-                compiled, functools.partial(self._graph_failed, about, capture.may_handle)
-            )
+            function = capture.finish(compiled, self._failure_telling(about, capture.may_handle))
         except Unsupported as error:
             return self._uncaptured(frame, about, capture.guards, error)
         guards = build_guards(capture.guards, frame.code)
@@ -318,6 +317,19 @@ class Compiler:
         error = NothingRaised(about.name, about.place, failure.raised)
         returned = functools.partial(self._defect, about, error)
         return self._as_it_is(frame, failure.guards, returned)
+
+    def _failure_telling(self, about: _About, may_handle: bool) -> Failed:
+        """What generated code tells of a graph that raised. It must not keep the compiler alive:
+        the collector does not see through code.
+        """
+        tell = weakref.WeakMethod(self._graph_failed)
+
+        def failed(error: Exception) -> Callable[[], None] | None:
+            graph_failed = tell()
+            assert graph_failed is not None, "a compiler lives while what it made runs"
+            return graph_failed(about, may_handle, error)
+
+        return failed
 
     def _graph_failed(
         self, about: _About, may_handle: bool, error: Exception
