@@ -66,9 +66,11 @@ def compile(
     module itself with a compiled call: it has the same attributes, parameters and state, and is an
     instance of the same class. Any number of threads may compile and call at once.
 
-    `fullgraph`: what cannot be captured is an error instead of a graph break. `dynamic`: None or
-    False; symbolic sizes come with a later version. `backend`: a name of `list_backends()`, or a
-    callable `(graph_module, example_inputs) -> callable`; None: "fusewright". `mode`: None or
+    `fullgraph`: what cannot be captured is an error instead of a graph break. `dynamic`: None
+    compiles for the sizes of the first call, and once more for any size where they were seen to
+    vary; True for any size from the start; False for these sizes alone. `backend`: a name of
+    `list_backends()`, or a callable `(graph_module, example_inputs) -> callable`; None:
+    "fusewright". `mode`: None or
     "default"; other backends may have more. `options`: the fields of `fusewright.config.Options`;
     those that do not belong to capture go to the backend. `disable`: return the target as it is.
     `name`: what reports call it. `recompile_limit`: the option of that name. `isolate_recompiles`:
@@ -95,7 +97,8 @@ def compile(
     if isinstance(target, classmethod | staticmethod):
         return type(target)(again(target.__func__, disable=disable))
     _check_target(target)
-    _check_availability(dynamic, shapes_spec)
+    if shapes_spec is not None:
+        raise ValueError("shapes_spec is not available: sizes are found by capturing")
     if disable:
         return target
     backend = backend or "fusewright"
@@ -106,6 +109,7 @@ def compile(
         backend=configured_backend(backend, mode, options),
         backend_name=backend_name(backend),
         fullgraph=fullgraph,
+        dynamic=dynamic,
         options=front_end_options(given),
         name=name,
     )
@@ -126,15 +130,6 @@ def _check_target(target: Any) -> None:
             f"fusewright.compile takes a function or an object that is called, not the class "
             f"{target.__qualname__}: compile an instance of it, or its method"
         )
-
-
-def _check_availability(dynamic: bool | None, shapes_spec: object) -> None:
-    if dynamic:
-        raise ValueError(
-            "dynamic=True is not available yet; leave it out, or use torch.compile's front end"
-        )
-    if shapes_spec is not None:
-        raise ValueError("shapes_spec is not available: sizes are found by capturing")
 
 
 def _left_alone(function: Callable[..., Any], kind: str, settings: Settings) -> Callable[..., Any]:

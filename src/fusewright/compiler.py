@@ -30,6 +30,7 @@ from fusewright.capture.guard_set import GuardFailure, GuardSet, build_guards
 from fusewright.capture.guards import Guard
 from fusewright.capture.left_alone import computes_with_tensors, is_left_alone
 from fusewright.capture.resume import ResumeTable
+from fusewright.capture.sizes import SizeHistory
 from fusewright.capture.trace import CALL_MODULE
 from fusewright.config import Options
 from fusewright.context import COLLECTOR_PAUSE
@@ -73,6 +74,9 @@ class Settings:
 
     backend_name: str
     fullgraph: bool = False
+    dynamic: bool | None = None
+    """Whether sizes are symbols: None for those that were seen to vary."""
+
     options: Options = field(default_factory=Options)
     """Those of the front end."""
 
@@ -162,6 +166,7 @@ class Compiler:
             options.accumulated_recompile_limit + settings.refuses,
             self._limit_reached,
         )
+        self._histories: dict[types.CodeType, SizeHistory] = {}
         self._warned: set[str] = set()
         self._not_compiled: set[types.CodeType] = set()
         """Code that torch's `disable(recursive=False)` was given."""
@@ -171,6 +176,7 @@ class Compiler:
         """Forget everything compiled."""
         self.frames.reset()
         self._warned.clear()
+        self._histories.clear()
         self.compilations.clear()
         self.events.clear()
 
@@ -233,6 +239,7 @@ class Compiler:
                 _function(frame),
                 frame.locals,
                 None if self.settings.refuses else self.resumes,
+                self._history(frame.code),
             )
         except NotCaptured as failure:
             if failure.error is None:
@@ -246,11 +253,12 @@ class Compiler:
         node_count = len(capture.graph_module.graph.nodes)
         compiled = None if capture.is_empty else self._run_backend(capture, about)
         ready = time.perf_counter()
+        all_guards = capture.all_guards()
         try:
             function = capture.finish(compiled, self._failure_telling(about, capture.may_handle))
         except Unsupported as error:
-            return self._uncaptured(frame, about, capture.guards, error)
-        guards = build_guards(capture.guards, frame.code)
+            return self._uncaptured(frame, about, all_guards, error)
+        guards = build_guards(all_guards, frame.code)
         compilation = Compilation(
             function=about.name,
             place=about.place,
@@ -267,6 +275,10 @@ class Compiler:
         self._tell_result(capture, compilation, about)
         breaks = capture.graph_break is not None
         return Entry(self._kept(function, frame), guards.program, guards, breaks)
+
+    def _history(self, code: types.CodeType) -> SizeHistory:
+        """What sizes this code was called with."""
+        return self._histories.setdefault(code, SizeHistory(self.settings.dynamic))
 
     def _run_backend(self, capture: Capture, about: _About) -> Callable[..., Any]:
         """What the backend makes of a captured graph. Raises BackendCompilerFailed."""

@@ -159,6 +159,17 @@ class DataDependent(FusewrightError):
     """
 
 
+class MarkedDimension(FusewrightError):
+    """A dimension marked with `mark_dynamic` that the program needs to have one size."""
+
+    def __init__(self, expression: str, size: int, location: Location | None) -> None:
+        because = f" because of {location}" if location else ""
+        super().__init__(
+            f"{expression} is marked as dynamic, but has to be {size}{because}; "
+            "remove the mark, or the assumption"
+        )
+
+
 class UnsupportedOperator(FusewrightError):
     """An operator, or a kind of tensor, that cannot be traced."""
 

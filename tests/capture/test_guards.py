@@ -240,9 +240,9 @@ def test_conjugate_and_negative_bits() -> None:
 
 
 def test_dynamic_sizes() -> None:
-    pattern = TensorPattern.of(torch.randn(4, 3), dynamic={0})
+    pattern = TensorPattern.of(torch.randn(4, 3), ((None, 3), (3, 1)))
     guards = one(GuardKind.TENSOR, pattern)
-    assert str(pattern) == "float32[any, 3] on cpu"
+    assert str(pattern) == "float32[any, 3] strides [3, 1] on cpu"
     assert holds(guards, torch.randn(4, 3)) and holds(guards, torch.randn(9, 3))
     assert not holds(guards, torch.randn(4, 4)) and not holds(guards, torch.randn(4, 3, 1))
 

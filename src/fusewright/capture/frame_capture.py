@@ -47,6 +47,7 @@ from fusewright.capture.rebuild import (
     written_values,
 )
 from fusewright.capture.resume import ResumeTable
+from fusewright.capture.sizes import SizeHistory
 from fusewright.capture.sources import CellSource, LocalSource
 from fusewright.capture.values.base import TracedError, Value
 from fusewright.capture.values.functions import FunctionValue
@@ -94,11 +95,11 @@ class Capture:
     graph_module: fx.GraphModule
     """Torch-level graph: a placeholder a tensor read, a tuple of tensors as output."""
 
-    inputs: tuple[torch.Tensor, ...]
-    """The tensors read, in the order of the placeholders."""
+    inputs: tuple[Any, ...]
+    """Examples of what is read, in the order of the placeholders: symbolic sizes, and tensors."""
 
     guards: tuple[Guard, ...]
-    """What must hold for the capture to be used again."""
+    """What must hold for the capture to be used again; see also `all_guards`."""
 
     outputs: tuple[TensorValue, ...]
     result: Value | GraphBreak
@@ -115,6 +116,14 @@ class Capture:
     function: types.FunctionType
     root: FunctionValue
     resumes: ResumeTable
+
+    def all_guards(self) -> tuple[Guard, ...]:
+        """The guards, with what has been assumed of sizes so far; to be asked when the graph is
+        compiled, after which nothing more may be assumed. MarkedDimension: a size that the user has
+        marked would have to stay as it is.
+        """
+        shapes = self.machine.sizes.close()
+        return self.guards if shapes is None else (*self.guards, shapes.guard)
 
     @property
     def is_empty(self) -> bool:
@@ -185,9 +194,10 @@ def capture_call(
     function: types.FunctionType,
     arguments: Mapping[str, Any],
     resumes: ResumeTable | None = None,
+    history: SizeHistory | None = None,
 ) -> Capture:
     """Trace one call of `function`; `arguments` are its locals at entry, `*args` and `**kwargs`
-    collected.
+    collected, `history` what sizes it was called with before.
 
     What cannot be captured is a graph break: the call is traced once more, up to the instruction
     of `function` that led there, so that nothing of the attempt remains. Raises NotCaptured when
@@ -196,7 +206,7 @@ def capture_call(
     stop, error, searching = -1, None, False
     while True:
         with _tracing() as modes, ExitStack() as attempt:
-            machine = Machine(function.__globals__)
+            machine = Machine(function.__globals__, history)
             attempt.callback(machine.release)
             try:
                 if torch_compat.has_foreign_modes():
@@ -206,7 +216,7 @@ def capture_call(
                 if searching and resumes is not None:
                     stop, searching = _last_makeable(machine, frame, resumes, stop), False
                     if stop == 0:
-                        raise NotCaptured(tuple(machine.guards.values()), error)
+                        raise NotCaptured(machine.guard_list(), error)
                     continue
                 frame.stop = stop
                 capture = _run(machine, frame, function, resumes, error, modes)
@@ -214,24 +224,24 @@ def capture_call(
                 return capture
             except TracedError as raised:
                 raised.forget_frames()
-                guards, text = tuple(machine.guards.values()), raised.value.describe()
+                guards, text = machine.guard_list(), raised.value.describe()
                 raise NotCaptured(guards, None, text) from None
             except Unsupported as failure:
                 executed = machine.root.executed if machine.root else 0
                 if resumes is None or not executed or error is not None:
-                    raise NotCaptured(tuple(machine.guards.values()), failure) from None
+                    raise NotCaptured(machine.guard_list(), failure) from None
                 stop, error = executed - 1, _without_frames(failure)
             except _TooLate as found:
                 searching = found.stop is None
                 stop = stop if found.stop is None else found.stop
                 if stop <= 1:
-                    raise NotCaptured(tuple(machine.guards.values()), error) from None
+                    raise NotCaptured(machine.guard_list(), error) from None
             except NotCaptured:
                 raise
             except Exception as failure:
                 unsupported = machine.failure(failure)
                 unsupported.__cause__ = failure
-                raise NotCaptured(tuple(machine.guards.values()), unsupported) from None
+                raise NotCaptured(machine.guard_list(), unsupported) from None
 
 
 def _without_frames(error: Unsupported) -> Unsupported:
@@ -289,7 +299,7 @@ def _run(
         _look_for_raised(frame)
         found = interruption(frame, resumes)
         if found is None:
-            raise NotCaptured(tuple(machine.guards.values()), error) from None
+            raise NotCaptured(machine.guard_list(), error) from None
         kept = found.live_values
         result = GraphBreak(error=error, interruption=found)
     writes = pending_writes(machine)
@@ -301,12 +311,13 @@ def _run(
         raise machine.unsupported(reasons.NO_REBUILD, object=missing.describe())
     _look_for_dropped(machine, needed, error)
     outputs = reachable_tensors(needed)
+    machine.builder.add_sizes(tensor.fake for tensor in machine.inputs)
     graph_module = _finish_graph(machine, outputs)
     machine.guard_distinct()
     _guard_memory(machine, graph_module.graph)
     return Capture(
         graph_module=graph_module,
-        inputs=tuple(tensor.object for tensor in machine.inputs),
+        inputs=machine.builder.examples([each.object for each in machine.inputs], machine.shapes),
         guards=tuple(machine.guards.values()),
         outputs=tuple(outputs),
         result=result,

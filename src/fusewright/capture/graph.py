@@ -5,15 +5,20 @@ of its result.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import torch
 from torch import fx
 
 from fusewright import torch_compat
+from fusewright.capture.sizes import SymbolicShape
 from fusewright.errors import DataDependent, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
+from fusewright.ir.index import Symbol
+from fusewright.symbolic.facts import ShapeFacts
+from fusewright.symbolic.graph_nodes import NumberNodes
+from fusewright.symbolic.nodes import index_of, symbolic_int
 
 _OPERATOR_TYPES: Final = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
 
@@ -41,34 +46,69 @@ def is_tensor_method(function: Any) -> bool:
 class GraphBuilder:
     """Grows an `fx.Graph`, running each call on fake tensors as it is added."""
 
-    def __init__(self) -> None:
+    def __init__(self, facts: ShapeFacts) -> None:
+        self.facts = facts
         self.graph = fx.Graph()
         self.mode = FakeMode()
+        self.symbols: dict[str, fx.Node] = {}
+        """The placeholders of symbolic sizes, by the symbols' names; they come first."""
+        self.numbers = NumberNodes(self.graph, self._add_symbol)
         self._last_placeholder: fx.Node | None = None
 
-    def add_input(self, name: str, tensor: torch.Tensor) -> tuple[fx.Node, FakeTensor]:
+    def add_input(
+        self, name: str, tensor: torch.Tensor, shape: SymbolicShape | None = None
+    ) -> tuple[fx.Node, FakeTensor]:
         """A placeholder for a tensor that exists."""
-        fake = self.mode.fake_distinct(tensor)
-        if fake.requires_grad and not tensor.is_leaf:
-            self._give_history(fake)
-        graph = self.graph
-        if self._last_placeholder is not None:
-            position = graph.inserting_after(self._last_placeholder)
-        else:
-            first = next(iter(graph.nodes), None)
-            position = graph.inserting_before(first)
-        with position:
-            node = graph.placeholder(name)
+        fake = fake_input(self.mode, tensor, shape)
+        node = self._placeholder(name, self._last_placeholder or self._last_symbol())
         self._last_placeholder = node
         node.meta["val"] = fake
         return node, fake
 
-    def _give_history(self, fake: FakeTensor) -> None:
-        """Make a fake the result of a differentiable operation: a leaf must not be written to."""
-        with torch.enable_grad(), self.mode:
-            step = torch.zeros((), dtype=fake.dtype, device=fake.device, requires_grad=True)
-            fake.requires_grad_(False)
-            fake.add_(step)
+    def _last_symbol(self) -> fx.Node | None:
+        return next(reversed(self.symbols.values()), None)
+
+    def _add_symbol(self, symbol: Symbol) -> fx.Node:
+        """A placeholder for a symbolic size."""
+        node = self._placeholder(symbol.name, self._last_symbol())
+        node.meta["val"] = symbolic_int(self.facts, symbol.index)
+        self.symbols[symbol.name] = node
+        return node
+
+    def add_sizes(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Placeholders for all symbols in the sizes and strides of these fakes: what is compiled
+        for them is told their values.
+        """
+        for fake in tensors:
+            for number in (*fake.shape, *fake.stride()):
+                if isinstance(number, torch.SymInt):
+                    for symbol in sorted(index_of(number).free(), key=str):
+                        if not self.numbers.knows(symbol.index):
+                            self.numbers.define(symbol.index, self._add_symbol(symbol))
+
+    def _placeholder(self, name: str, last: fx.Node | None) -> fx.Node:
+        """A new placeholder behind `last`, or before everything."""
+        graph = self.graph
+        if last is not None:
+            position = graph.inserting_after(last)
+        else:
+            position = graph.inserting_before(next(iter(graph.nodes), None))
+        with position:
+            return graph.placeholder(name)
+
+    def examples(
+        self, tensors: Sequence[torch.Tensor], shapes: Sequence[SymbolicShape | None]
+    ) -> tuple[Any, ...]:
+        """What tells a compiler about the graph's inputs: the tensors themselves; where sizes are
+        symbolic, these and new fakes.
+        """
+        if not self.symbols:
+            return tuple(tensors)
+        mode = FakeMode(self.facts)
+        return (
+            *(node.meta["val"] for node in self.symbols.values()),
+            *(fake_input(mode, *each) for each in zip(tensors, shapes, strict=True)),
+        )
 
     def run(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
         """The result of a call on fakes. A string as function names a method of the first argument.
@@ -110,6 +150,22 @@ class GraphBuilder:
         node.meta["val"] = value
         describe(node)
         return node
+
+
+def fake_input(mode: FakeMode, tensor: torch.Tensor, shape: SymbolicShape | None) -> FakeTensor:
+    """The fake of a graph's input. One of a tensor with a history has one too: unlike a leaf, it
+    may be written to.
+    """
+    if shape is None:
+        fake = mode.fake_distinct(tensor)
+    else:
+        fake = mode.fake_distinct(tensor, shape.sizes, shape.strides)
+    if fake.requires_grad and not tensor.is_leaf:
+        with torch.enable_grad(), mode:
+            step = torch.zeros((), dtype=fake.dtype, device=fake.device, requires_grad=True)
+            fake.requires_grad_(False)
+            fake.add_(step)
+    return fake
 
 
 def contains_tensor(result: Any) -> bool:

@@ -74,6 +74,9 @@ class GuardKind(enum.Enum):
     `expected` is a tuple of pairs of a source and a `Placement`.
     """
 
+    SHAPES = "shapes"
+    """The relations of the `ShapeGuard` `expected` hold between sizes and integers; no source."""
+
     GLOBAL_STATE = "global state"
     """Grad mode, inference mode, autocast, default dtype and device, … are as they were; no source,
     nothing expected.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,23 +20,20 @@ class TensorPattern:
     dtype: torch.dtype
     device: torch.device
     layout: torch.layout
-    metadata: tuple[int, int, int, int, bool, Extents, Extents | None]
+    metadata: tuple[int, int, int, int, bool, Extents, Extents]
     """As the native floor reads and compares it: key set, dtype, device type and index as torch
     numbers them, requires_grad, sizes, strides; None for what may be anything."""
 
     @classmethod
-    def of(cls, tensor: torch.Tensor, dynamic: Collection[int] = ()) -> TensorPattern:
-        """The tensors like this one, with any size in the `dynamic` dimensions.
+    def of(
+        cls, tensor: torch.Tensor, extents: tuple[Extents, Extents] | None = None
+    ) -> TensorPattern:
+        """The tensors like this one, with the sizes and strides in `extents` where there are any.
 
-        Strides are open too where there are dynamic dimensions. ValueError: a tensor without plain
-        sizes, such as a nested one.
+        ValueError: a tensor without plain sizes, such as a nested one.
         """
         *head, sizes, strides = read_tensor(tensor)
-        open_sizes: Extents = tuple(
-            None if dimension in dynamic else size for dimension, size in enumerate(sizes)
-        )
-        open_strides = None if dynamic else strides
-        metadata: Any = (*head, open_sizes, open_strides)
+        metadata: Any = (*head, *(extents or (sizes, strides)))
         return cls(type(tensor), tensor.dtype, tensor.device, tensor.layout, metadata)
 
     @property
@@ -46,7 +42,7 @@ class TensorPattern:
         return self.metadata[5]
 
     @property
-    def strides(self) -> Extents | None:
+    def strides(self) -> Extents:
         """The strides; None: any."""
         return self.metadata[6]
 
@@ -56,10 +52,10 @@ class TensorPattern:
         return self.metadata[4]
 
     def __str__(self) -> str:
-        sizes = ", ".join("any" if size is None else str(size) for size in self.sizes)
-        strides = "" if self.strides is None else f" strides {self.strides}"
+        sizes = _extents(self.sizes)
+        strides = " strides " + _extents(self.strides)
         grad = " requires_grad" if self.requires_grad else ""
-        return f"{str(self.dtype).removeprefix('torch.')}[{sizes}]{strides} on {self.device}{grad}"
+        return f"{str(self.dtype).removeprefix('torch.')}{sizes}{strides} on {self.device}{grad}"
 
     def difference(self, found: torch.Tensor) -> tuple[str, str, str] | None:
         """The first way in which a tensor is not as expected: what to read of it, such as
@@ -81,5 +77,16 @@ class TensorPattern:
                 )
                 if expected is not None
             ]
-            rows.append((".stride()", self.strides or found.stride(), found.stride()))
+            rows += [
+                (f".stride({dimension})", expected, stride)
+                for dimension, (expected, stride) in enumerate(
+                    zip(self.strides, found.stride(), strict=True)
+                )
+                if expected is not None
+            ]
         return next(((read, str(was), str(now)) for read, was, now in rows if was != now), None)
+
+
+def _extents(extents: Extents) -> str:
+    """Sizes or strides in words."""
+    return f"[{', '.join('any' if extent is None else str(extent) for extent in extents)}]"

@@ -23,6 +23,7 @@ from fusewright.capture.values.classes import ClassValue, PythonModuleValue, Sup
 from fusewright.capture.values.constant import ConstantValue, boolean
 from fusewright.capture.values.functions import BuiltinValue, FunctionValue, MethodValue
 from fusewright.capture.values.mappings import GlobalsValue
+from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.objects import (
     ExceptionValue,
     IdentityValue,
@@ -242,7 +243,7 @@ def _is_one(interpreter: Interpreter, value: Value, wanted: Any) -> bool:
         answer = interpreter.call_special(interpreter.new(wanted), "__instancecheck__", [value])
         return interpreter.truth(answer)
     _guard_registered(interpreter, value.python_type(), wanted)
-    if isinstance(value, ConstantValue):
+    if isinstance(value, ConstantValue) and not isinstance(value, SymbolicValue):
         return isinstance(value.value, wanted)
     if isinstance(value, TensorValue):
         fake = value.fake  # of which the dtype decides, for `torch.FloatTensor`
@@ -498,6 +499,8 @@ def format_value(interpreter: Interpreter, value: Value, specification: Value | 
 
 @handles(len)
 def length(interpreter: Interpreter, value: Value) -> Value:
+    if isinstance(value, TensorValue) and value.fake.dim():
+        return interpreter.new(value.fake.shape[0])
     return ConstantValue(interpreter.length(value))
 
 

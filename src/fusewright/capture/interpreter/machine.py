@@ -41,12 +41,14 @@ from fusewright.capture.interpreter.handler_calls import call_handler
 from fusewright.capture.interpreter.instructions import OPCODES, unknown_opcode
 from fusewright.capture.interpreter.wrapping import IDENTITY_TYPES, new_value, wrap_object
 from fusewright.capture.reasons import Reason
+from fusewright.capture.sizes import SizeHistory, Sizes, SymbolicShape
 from fusewright.capture.sources import (
     ConstantSource,
     DictItemSource,
     ModuleSource,
     Source,
 )
+from fusewright.capture.tensor_pattern import TensorPattern
 from fusewright.capture.values.base import MISSING, NotConstant, TracedError, Value
 from fusewright.capture.values.classes import ClassNamespace, ClassValue
 from fusewright.capture.values.constant import (
@@ -64,11 +66,13 @@ from fusewright.capture.values.functions import (
 )
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.modules import ModuleValue
+from fusewright.capture.values.numbers import FUNCTIONS, SymbolicValue, has_symbols, number_of
 from fusewright.capture.values.objects import ExceptionValue, ObjectValue
 from fusewright.capture.values.regions import InferenceRegionValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
-from fusewright.errors import Location, Unsupported
+from fusewright.errors import FusewrightError, Location, Unsupported
+from fusewright.symbolic.facts import ShapeFacts
 
 DEPTH_LIMIT: Final = 200
 """Calls that may nest; each takes about ten frames of the Python that interprets it."""
@@ -99,10 +103,15 @@ CACHING: Final = type(functools.lru_cache(lambda: None))
 class Machine:
     """One capture of one frame."""
 
-    def __init__(self, root_globals: dict[str, Any]) -> None:
-        self.builder = GraphBuilder()
+    def __init__(self, root_globals: dict[str, Any], history: SizeHistory | None = None) -> None:
+        self.builder = GraphBuilder(ShapeFacts(self.location))
+        facts = self.builder.facts
+        use_facts = functools.partial(self.builder.mode.use_facts, facts)
+        self.sizes = Sizes(history or SizeHistory(False), facts, use_facts)
         self.guards: dict[tuple[GuardKind, Source | None, Any], Guard] = {}
         self.inputs: list[TensorValue] = []
+        self.shapes: list[SymbolicShape | None] = []
+        """Of each input, its shape where that is symbolic."""
         self.mutated: dict[int, Any] = {}
         """Existing objects that the program changed, in order of first change."""
         self.frames: list[Frame] = []
@@ -263,8 +272,7 @@ class Machine:
             if isinstance(object, tuple):
                 self.guard(GuardKind.EQUALS, source, object)
                 return new_value(self, object)
-            pending = lambda: self.guard(GuardKind.EQUALS, source, object)  # noqa: E731
-            constant = ConstantValue(object, source, pending)
+            constant = self._constant(object, source)
             self._constants.append(constant)
             return constant
         found = self._values.get(id(object))
@@ -278,6 +286,22 @@ class Machine:
             elif found.source is not None and not isinstance(found.source, ConstantSource):
                 self.guard(GuardKind.SAME, source, found.source)
         return found
+
+    def _constant(self, object: Any, source: Source) -> ConstantValue:
+        """An immutable object that was read, guarded when it is looked at; an integer that varies
+        becomes a symbol then.
+        """
+        if type(object) is int:
+            if self.sizes.may_vary(object, source):
+                make = functools.partial(self.sizes.integer, object, source)
+                return SymbolicValue(source=source, make=make)
+
+            def look() -> None:
+                self.sizes.integer(object, source)
+                self.guard(GuardKind.EQUALS, source, object)
+
+            return ConstantValue(object, source, look)
+        return ConstantValue(object, source, lambda: self.guard(GuardKind.EQUALS, source, object))
 
     def known_value(self, object: Any) -> Value | None:
         return NONE if object is None else self._values.get(id(object))
@@ -472,12 +496,17 @@ class Machine:
         """Run a pure function for real; None when an argument is not wholly known."""
         self.read_all(arguments)
         try:
-            known = [argument.to_python() for argument in arguments]
+            if function in FUNCTIONS and has_symbols(arguments):
+                function, known = FUNCTIONS[function], [number_of(each) for each in arguments]
+            else:
+                known = [argument.to_python() for argument in arguments]
             named = {name: argument.to_python() for name, argument in keywords.items()}
         except NotConstant:
             return None
         try:
             result = function(*known, **named)
+        except FusewrightError:
+            raise
         except Exception as error:
             stand_ins.raise_real(self, error)
         return stand_ins.value_of(self, result)
@@ -624,12 +653,29 @@ class Machine:
 
     def add_input(self, value: TensorValue, tensor: Any, source: Source) -> tuple[fx.Node, Any]:
         """Make an existing tensor an input of the graph."""
-        self.guard(GuardKind.TENSOR, source, tensor)
-        node, fake = self.builder.add_input(_identifier(source, len(self.inputs)), tensor)
+        shape = self.sizes.tensor(tensor, source)
+        expected = tensor if shape is None else TensorPattern.of(tensor, shape.open)
+        self.guard(GuardKind.TENSOR, source, expected)
+        node, fake = self.builder.add_input(_identifier(source, len(self.inputs)), tensor, shape)
+        self.shapes.append(shape)
         node.meta["source"] = source
         self.inputs.append(value)
         self.tensors[id(fake)] = value
         return node, fake
+
+    def input_sources(self) -> list[Source]:
+        """Where the graph's inputs are read, in the order of its placeholders."""
+        readings = self.sizes.readings
+        sources = [readings[name].source for name in self.builder.symbols]
+        for tensor in self.inputs:
+            assert tensor.source is not None, "a graph input has a source"
+            sources.append(tensor.source)
+        return sources
+
+    def guard_list(self) -> tuple[Guard, ...]:
+        """All guards so far. Nothing more may be assumed of sizes from here on."""
+        shapes = self.sizes.close()
+        return (*self.guards.values(), *([] if shapes is None else [shapes.guard]))
 
     def call_graph(
         self, function: Any, arguments: Sequence[Value], keywords: dict[str, Value]

@@ -23,6 +23,7 @@ from fusewright.capture.values.iterators import (
     iterator_at,
 )
 from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
+from fusewright.capture.values.numbers import FUNCTIONS, SymbolicValue, is_number, number_of
 from fusewright.capture.values.objects import IdentityValue, ObjectValue, PrimitiveValue
 from fusewright.capture.values.sequences import DequeValue, ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.sets import SetValue
@@ -148,6 +149,8 @@ def _is_plain(value: Value) -> bool:
 
 def binary(machine: Interpreter, name: str, left: Value, right: Value) -> Value:
     """`left operator right`, by the operator's name in module `operator`."""
+    if _are_symbolic(left, right):
+        return _compute(machine, getattr(operator, IN_PLACE.get(name, name), None), left, right)
     constants = _constants(left, right)
     if constants is not None:
         return fold(machine, getattr(operator, name, divmod), *constants)
@@ -188,6 +191,25 @@ def binary(machine: Interpreter, name: str, left: Value, right: Value) -> Value:
     raise_as(machine, getattr(operator, name, divmod), left, right)
 
 
+def _are_symbolic(left: Value, right: Value) -> bool:
+    """Whether both are numbers, one of them symbolic."""
+    if not isinstance(left, SymbolicValue) and not isinstance(right, SymbolicValue):
+        return False
+    return is_number(left) and is_number(right)
+
+
+def _compute(machine: Interpreter, function: Any, *operands: Value) -> Value:
+    """An operator on symbolic numbers; on the numbers as they are where it has no symbolic form."""
+    numbers = [number_of(operand) for operand in operands]
+    try:
+        result = FUNCTIONS.get(function, function)(*numbers)
+    except ZeroDivisionError as error:
+        machine.raise_error(ZeroDivisionError, *error.args)
+    except (TypeError, NotImplementedError, AttributeError):
+        return fold(machine, function, *(operand.constant() for operand in operands))
+    return machine.new(bool(result) if isinstance(result, torch.SymBool) else result)
+
+
 def _as_primitive(value: Value) -> Value:
     """A subclass's instance as the plain number that torch takes it for; else the value."""
     if isinstance(value, PrimitiveValue) and isinstance(value.content, int | float | complex):
@@ -219,6 +241,8 @@ def is_sequence(machine: Interpreter, value: Value) -> bool:
 
 def unary(machine: Interpreter, name: str, operand: Value) -> Value:
     """`operator operand`, by the operator's name in module `operator`."""
+    if isinstance(operand, SymbolicValue):
+        return _compute(machine, getattr(operator, name), operand)
     if isinstance(operand, ConstantValue):
         return fold(machine, getattr(operator, name), operand.value)
     if isinstance(operand, TensorValue):
@@ -229,6 +253,8 @@ def unary(machine: Interpreter, name: str, operand: Value) -> Value:
 def compare(machine: Interpreter, symbol: str, left: Value, right: Value) -> Value:
     """`left symbol right`."""
     function, method, reflected = COMPARISONS[symbol]
+    if _are_symbolic(left, right):
+        return _compute(machine, function, left, right)
     constants = _constants(left, right)
     if constants is not None:
         return fold(machine, function, *constants)
@@ -288,6 +314,8 @@ def equal(machine: Interpreter, left: Value, right: Value) -> bool:
 def truth(machine: Interpreter, value: Value) -> bool:
     """`bool(value)`."""
     match value:
+        case SymbolicValue():
+            return bool(value.number != 0)
         case ConstantValue():
             return bool(value.value)
         case TensorValue():

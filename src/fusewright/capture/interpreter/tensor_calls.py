@@ -20,6 +20,7 @@ from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import NONE, NUMPY_SCALARS, ConstantValue
 from fusewright.capture.values.functions import BuiltinValue, function_name
 from fusewright.capture.values.mappings import DictValue
+from fusewright.capture.values.numbers import SYMBOLIC, SymbolicValue
 from fusewright.capture.values.sequences import ListValue, TupleValue
 from fusewright.capture.values.tensors import ErrorTextValue, TensorValue
 from fusewright.errors import Unsupported
@@ -91,10 +92,11 @@ def call_graph(
     same = machine.tensors.get(id(result))
     if same is not None and function in RETURNS_SELF:
         return same
+    node_of = functools.partial(_node, machine)
     node = machine.builder.add_call(
         function,
-        [_in_graph(argument, _node) for argument in arguments],
-        {name: _in_graph(value, _node) for name, value in keywords.items()},
+        [_in_graph(argument, node_of) for argument in arguments],
+        {name: _in_graph(value, node_of) for name, value in keywords.items()},
         result,
         machine.describe_node,
     )
@@ -114,19 +116,24 @@ def _cannot_run(machine: Machine, function: Any, why: object) -> Unsupported:
     return machine.unsupported(reasons.FAKE_EXECUTION, function=name, detail=why)
 
 
-def _fake(tensor: TensorValue) -> Any:
-    return tensor.fake
+def _fake(value: TensorValue | SymbolicValue) -> Any:
+    return value.number if isinstance(value, SymbolicValue) else value.fake
 
 
-def _node(tensor: TensorValue) -> Any:
-    return tensor.node
+def _node(machine: Machine, value: TensorValue | SymbolicValue) -> Any:
+    if not isinstance(value, SymbolicValue):
+        return value.node
+    number = value.number
+    return machine.builder.numbers.node_for(number) if isinstance(number, SYMBOLIC) else number
 
 
-def _in_graph(value: Value, leaf: Callable[[TensorValue], Any]) -> Any:
+def _in_graph(value: Value, leaf: Callable[[Any], Any]) -> Any:
     """A call's argument with nodes or fakes for tensors. Raises NotConstant for what a graph cannot
     hold.
     """
     match value:
+        case SymbolicValue():
+            return leaf(value)
         case ConstantValue():
             constant = value.value
             return constant.item() if type(constant) in NUMPY_SCALARS else constant

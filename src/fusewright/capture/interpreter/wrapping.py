@@ -35,6 +35,7 @@ from fusewright.capture.values.functions import (
 )
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.modules import ModuleValue, keeps_module_getattr
+from fusewright.capture.values.numbers import SYMBOLIC, SymbolicValue
 from fusewright.capture.values.objects import ExceptionValue, ObjectValue
 from fusewright.capture.values.references import ReferenceValue
 from fusewright.capture.values.sequences import (
@@ -264,11 +265,21 @@ MAKERS: Final[dict[type, Maker]] = {
 }
 
 
+def _symbolic(number: Any) -> Value:
+    """The value of a symbolic number that was computed; a condition is decided."""
+    if isinstance(number, torch.SymBool):
+        return ConstantValue(bool(number))
+    known = number.node.maybe_as_int() if isinstance(number, torch.SymInt) else None
+    return SymbolicValue(number) if known is None else ConstantValue(known)
+
+
 def new_value(machine: MachineState, object: Any) -> Value:
     """The value of an object computed while tracing, which nobody else holds: containers are taken
     apart.
     """
     cls = type(object)
+    if cls in SYMBOLIC:
+        return _symbolic(object)
     if cls in CONSTANT_TYPES or isinstance(object, enum.Enum):
         return ConstantValue(object)
     if isinstance(object, IDENTITY_TYPES) or cls is types.MethodType:

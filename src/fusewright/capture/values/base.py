@@ -70,6 +70,9 @@ class Rebuilder(Protocol):
     def tensor(self, value: Value) -> None:
         """Push the graph's result for a tensor."""
 
+    def number(self, number: Any) -> None:
+        """Push the value of a symbolic number."""
+
 
 class Value:
     """One object of the traced program."""

@@ -1,0 +1,120 @@
+"""Numbers that are symbols, or computed from symbols: sizes that vary, integers that vary.
+
+Arithmetic on them stays symbolic, a comparison is decided and assumed, and whatever has to know the
+number itself makes it a constant, which is assumed to stay so.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final
+
+import torch
+
+from fusewright.capture.sources import Source
+from fusewright.capture.values.base import Rebuilder, Value
+from fusewright.capture.values.constant import ConstantValue
+from fusewright.capture.values.sequences import SequenceValue
+
+SYMBOLIC: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+Number = Any
+"""`torch.SymInt` or `torch.SymFloat`, or a plain number where it turned out to be known."""
+
+
+class SymbolicValue(ConstantValue):
+    """A number that is not known when compiling. Whoever takes it for a constant makes it one."""
+
+    __slots__ = ("_make", "_number")
+
+    def __init__(
+        self,
+        number: Number = None,
+        source: Source | None = None,
+        make: Callable[[], Number] | None = None,
+    ) -> None:
+        super().__init__(None, source)
+        self._number = number
+        self._make = make
+
+    @property
+    def number(self) -> Number:
+        """The symbolic number. One that was read from somewhere becomes a symbol when it is first
+        looked at.
+        """
+        if self._make is not None:
+            make, self._make = self._make, None
+            self._number = make()
+        return self._number
+
+    @property
+    def value(self) -> Any:
+        number = self.number
+        return float(number) if isinstance(number, float | torch.SymFloat) else int(number)
+
+    @property
+    def is_unread(self) -> bool:
+        return self._make is not None
+
+    def python_type(self) -> type:
+        return float if isinstance(self.number, float | torch.SymFloat) else int
+
+    def key(self) -> Hashable:
+        return self.value
+
+    def rebuild(self, code: Rebuilder) -> None:
+        code.number(self.number)
+
+    def describe(self) -> str:
+        return "a number that varies"
+
+
+def is_number(value: Value) -> bool:
+    """Whether a value is a symbolic number, or a constant one."""
+    if isinstance(value, SymbolicValue):
+        return True
+    return isinstance(value, ConstantValue) and type(value.value) in (int, float, bool)
+
+
+def has_symbols(values: Sequence[Value]) -> bool:
+    """Whether there is a symbolic number among `values`, or directly in a sequence there, all of
+    whose items were read.
+    """
+    return any(
+        type(value) is SymbolicValue
+        or (isinstance(value, SequenceValue) and has_symbols(value.read_items()))
+        for value in values
+    )
+
+
+def number_of(value: Value) -> Any:
+    """What torch and Python's own operators compute with. Raises NotConstant."""
+    if isinstance(value, SequenceValue):
+        return [number_of(item) for item in value.read_items()]
+    return value.number if isinstance(value, SymbolicValue) else value.to_python()
+
+
+def _divmod(left: Any, right: Any) -> tuple[Any, Any]:
+    return left // right, left % right
+
+
+FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
+    **{
+        function: function
+        for function in (
+            abs, builtins.sum, builtins.max, builtins.min, math.floor, math.ceil, math.prod,
+            operator.index, torch.sym_max, torch.sym_min, torch.sym_float, torch.sym_int,
+        )
+    },
+    divmod: _divmod,
+    operator.index: lambda number: number,
+    int: torch.sym_int,
+    float: torch.sym_float,
+    math.trunc: torch.sym_int,
+    math.sqrt: torch.sym_sqrt,
+    pow: operator.pow,
+}  # fmt: skip
+"""Functions that keep numbers symbolic, and what computes them."""

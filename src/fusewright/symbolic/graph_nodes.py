@@ -1,0 +1,143 @@
+"""Symbolic numbers in an fx graph: each becomes nodes that compute it from the graph's inputs.
+
+view(x, [128*s0, 768])  ->  mul = operator.mul(128, s0); view(x, [mul, 768])
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright.errors import UnsupportedOperator
+from fusewright.ir.index import Atom, Compound, Index, Symbol
+from fusewright.symbolic.facts import ShapeFacts
+from fusewright.symbolic.nodes import ConditionNode, IntegerNode, RealNode, symbolic_int
+from fusewright.symbolic.real import Real
+
+COMPOUNDS: dict[str, Callable[..., Any]] = {
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "min": torch.sym_min,
+    "max": torch.sym_max,
+}
+
+REALS: dict[str, Callable[..., Any]] = {
+    "float": torch.sym_float,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "truediv": operator.truediv,
+    "pow": operator.pow,
+    "mod": operator.mod,
+    "neg": operator.neg,
+    "sqrt": torch.sym_sqrt,
+    "min": torch.sym_min,
+    "max": torch.sym_max,
+}
+"""By operator of a `Real`, the function that computes it when the graph runs."""
+
+
+class NumberNodes:
+    """The nodes that compute symbolic numbers in one graph, each expression once."""
+
+    def __init__(
+        self, graph: fx.Graph, make_symbol: Callable[[Symbol], fx.Node | None] = lambda symbol: None
+    ) -> None:
+        self._graph = graph
+        self._make_symbol = make_symbol
+        """Makes the node of a symbol that nothing has defined; None: it cannot."""
+
+        self._nodes: dict[Index | Real | Atom, fx.Node] = {}
+
+    def define(self, index: Index, node: fx.Node) -> None:
+        """`node` (a placeholder, say) holds the number `index`."""
+        self._nodes.setdefault(index, node)
+
+    def knows(self, index: Index) -> bool:
+        """Whether a node holds this very expression."""
+        return index in self._nodes
+
+    def node_for(self, number: Any) -> Any:
+        """The node of a symbolic number; a plain number when it is known.
+
+        UnsupportedOperator: it depends on a symbol that the graph has no input for.
+        """
+        match number.node:
+            case IntegerNode() as node:
+                return self._index(node.index, node.facts)
+            case RealNode() as node:
+                return self._real(node.number, node.facts)
+            case ConditionNode() as node:
+                return node.bool_()
+        raise UnsupportedOperator(f"{number} is no size of this program's")
+
+    def _index(self, index: Index, facts: ShapeFacts) -> Any:
+        """The node of an integer; a plain one when it is known."""
+        if index.is_constant:
+            return index.constant
+        known = self._nodes.get(index)
+        if known is None:
+            terms = [self._term(coefficient, atoms, facts) for coefficient, atoms in index.terms]
+            constants = [index.constant] if index.constant else []
+            known = reduce(functools.partial(self._call, operator.add), [*terms, *constants])
+            known.meta.setdefault("val", symbolic_int(facts, index))
+            self._nodes[index] = known
+        return known
+
+    def _term(self, coefficient: int, atoms: tuple[Atom, ...], facts: ShapeFacts) -> Any:
+        factors = [self._atom(atom, facts) for atom in atoms]
+        constants = [coefficient] if coefficient != 1 else []
+        return reduce(functools.partial(self._call, operator.mul), [*factors, *constants])
+
+    def _atom(self, atom: Atom, facts: ShapeFacts) -> fx.Node:
+        index = Index(((1, (atom,)),), 0)
+        known = self._nodes.get(index)
+        if known is None:
+            if isinstance(atom, Compound):
+                left, right = self._index(atom.left, facts), self._index(atom.right, facts)
+                made: fx.Node | None = self._call(COMPOUNDS[atom.operator], left, right)
+            else:
+                made = self._make_symbol(atom)
+            if made is None:
+                raise UnsupportedOperator(f"the size {atom} cannot be computed from the inputs")
+            made.meta.setdefault("val", symbolic_int(facts, index))
+            known = self._nodes[index] = made
+        return known
+
+    def _real(self, number: Real | Index | float, facts: ShapeFacts) -> Any:
+        if isinstance(number, float):
+            return number
+        if isinstance(number, Index):
+            return self._index(facts.resolve(number), facts)
+        known = self._nodes.get(number)
+        if known is None:
+            operands = [self._real(operand, facts) for operand in number.operands]
+            known = self._nodes[number] = self._call(REALS[number.operator], *operands)
+            known.meta["val"] = torch.SymFloat(RealNode(facts, number))
+        return known
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        node = self._graph.call_function(function, arguments)
+        if all("val" in a.meta for a in arguments if isinstance(a, fx.Node)):
+            values = [a.meta["val"] if isinstance(a, fx.Node) else a for a in arguments]
+            node.meta["val"] = function(*values)
+        return node
+
+
+def numeric_function(number: Any) -> tuple[Callable[..., Any], list[Symbol]]:
+    """A function that computes a symbolic number from the numbers of these symbols."""
+    node = number.node
+    expression = node.index if isinstance(node, IntegerNode) else node.number
+    symbols = sorted(expression.free(), key=lambda symbol: symbol.name)
+    names = [symbol.name for symbol in symbols]
+
+    def compute(*values: int) -> int | float:
+        return expression.evaluate(dict(zip(names, values, strict=True)))
+
+    return compute, symbols
