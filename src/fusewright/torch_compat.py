@@ -98,6 +98,14 @@ def viewed_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if base is None else base
 
 
+def without_base(value: Any) -> Any:
+    """`value`, or where it is a tensor that autograd holds for a view, a tensor of the same memory
+    that is none.
+    """
+    is_view = isinstance(value, torch.Tensor) and value._base is not None
+    return value.detach() if is_view else value
+
+
 def storage_object_key(storage: torch.UntypedStorage) -> int:
     """`storage_key` of the tensors in `storage`, whose number belongs to no other storage while
     this one lives.
@@ -636,6 +644,17 @@ def running_backward_number() -> int | None:
     """
     node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
     return None if node is None else node._sequence_nr()
+
+
+def wanted_gradient_size(kind: str, position: int) -> tuple[int, ...] | None:
+    """In a backward of an autograd node whose name begins with `kind`: the sizes that its gradient
+    number `position` is to have; None elsewhere, and where none is wanted. 2.11 to 2.13.
+    """
+    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+    if node is None or not node.name().startswith(kind):
+        return None
+    consumer, number = node.next_functions[position]
+    return None if consumer is None else tuple(consumer._input_metadata[number].shape)
 
 
 without_autocast = torch._C._DisableAutocast  # type: ignore[attr-defined]

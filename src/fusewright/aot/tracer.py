@@ -26,6 +26,7 @@ from fusewright import torch_compat
 from fusewright.aot import custom_operators
 from fusewright.aot.embedding_bag import embedding_bag
 from fusewright.aot.graph import TracedProgram
+from fusewright.aot.masked_index import gradient_of_put_values, has_mask
 from fusewright.aot.mutations import functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
 from fusewright.aot.recurrent import lstm
@@ -117,6 +118,9 @@ class Recorder(TorchDispatchMode):
             raise UnsupportedOperator("an LSTM inside of a module or function that is one node")
         if op is aten.size.default:  # from C++ that takes plain sizes alone; guarded on
             return [int(size) for size in args[0].shape]
+        if op is aten.index.Tensor and self.follows_autograd and has_mask(args[1]):
+            with self:
+                return gradient_of_put_values(*args)
         decomposition = self._decompositions.get(op)
         if decomposition is not None and op not in self._decomposing:
             self._decomposing.add(op)

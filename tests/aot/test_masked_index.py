@@ -1,0 +1,78 @@
+"""Gradients of values that are put where a mask holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright.aot import aot_function
+from fusewright.backends.eager import eager
+from fusewright.config import Options
+from fusewright.context import CompileContext
+from fusewright.errors import Unsupported
+from fusewright.pipeline import compile_graph
+from tests.lower.support import graph_of
+
+MASK = torch.tensor([[True, False, True], [False, False, True]])
+
+
+def put(x: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    y[MASK] = values
+    return y * 2
+
+
+def put_behind(x: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    y[:, MASK[0]] = values
+    return y
+
+
+def put_bytes(x: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    return torch.index_put(x, (MASK.to(torch.uint8),), values)
+
+
+@pytest.mark.parametrize(
+    ("program", "size"),
+    [
+        (put, (3, 4)),
+        (put, (1, 4)),
+        (put, (4,)),
+        (put, (3, 1)),
+        (put, ()),
+        (put_behind, (2, 2, 4)),
+        (put_behind, (2, 1, 4)),
+        (put_behind, (2, 4)),
+        (put_bytes, (3, 4)),
+    ],
+)
+@pytest.mark.parametrize("whole", [False, True], ids=["traced", "compiled"])
+@pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
+def test_gradients(program: Any, size: tuple[int, ...], whole: bool) -> None:
+    inputs = [torch.randn(2, 3, 4, requires_grad=True), torch.randn(size, requires_grad=True)]
+    tangent = torch.randn(2, 3, 4)
+    if whole:
+        module, _ = graph_of(program, tuple(inputs), {})
+        ours: Any = compile_graph(module, inputs, CompileContext(Options(strict=True, verify=True)))
+    else:
+        ours = aot_function(program, fw_compiler=eager)
+    found = torch.autograd.grad(ours(*inputs), inputs, tangent)
+    wanted = torch.autograd.grad(program(*inputs), inputs, tangent)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_no_values_at_all() -> None:
+    x, values = torch.randn(3, requires_grad=True), torch.randn(0, requires_grad=True)
+    nowhere = torch.zeros(3, dtype=torch.bool)
+    ours = aot_function(lambda x, v: x.index_put((nowhere,), v), fw_compiler=eager)
+    ours(x, values).sum().backward()
+    assert x.grad is not None and values.grad is not None
+    assert x.grad.tolist() == [1, 1, 1] and values.grad.shape == (0,)
+
+
+def test_reading_where_a_mask_holds_is_refused() -> None:
+    ours = aot_function(lambda x: x[x > 0].sum(), fw_compiler=eager)
+    with pytest.raises(Unsupported, match="depends on the values"):
+        ours(torch.randn(3, requires_grad=True))
