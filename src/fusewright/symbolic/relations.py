@@ -41,7 +41,7 @@ class Relation:
                 return Relation(Kind.NOT_ZERO, self.difference)
             case Kind.NOT_ZERO:
                 return Relation(Kind.ZERO, self.difference)
-        return Relation(Kind.NOT_NEGATIVE, -self.difference - 1)
+        return _not_negative(-self.difference - 1)
 
     def holds(self, values: Mapping[str, int]) -> bool:
         """Whether it is true for these values of the symbols, by name."""
@@ -107,12 +107,12 @@ def not_equal(left: IndexLike, right: IndexLike) -> Relation:
 
 def at_least(left: IndexLike, right: IndexLike) -> Relation:
     """`left >= right`."""
-    return Relation(Kind.NOT_NEGATIVE, as_index(left) - right)
+    return _not_negative(as_index(left) - right)
 
 
 def below(left: IndexLike, right: IndexLike) -> Relation:
     """`left < right`."""
-    return Relation(Kind.NOT_NEGATIVE, as_index(right) - left - 1)
+    return _not_negative(as_index(right) - left - 1)
 
 
 def negation(condition: Condition) -> Condition:
@@ -134,7 +134,7 @@ def rewrite(condition: Condition, function: Callable[[Index], Index]) -> Conditi
         case bool():
             return condition
         case Relation(Kind.NOT_NEGATIVE, difference):
-            return Relation(Kind.NOT_NEGATIVE, function(difference))
+            return _not_negative(function(difference))
         case Relation(kind, difference):
             return Relation(kind, _reduced(function(difference)))
         case All(terms):
@@ -143,8 +143,19 @@ def rewrite(condition: Condition, function: Callable[[Index], Index]) -> Conditi
             return Any(tuple(rewrite(term, function) for term in terms))
 
 
+def _not_negative(difference: Index) -> Relation:
+    """`difference >= 0`, with the factors that all its terms have left out."""
+    difference = _without_positive_factors(difference)
+    factor = reduce(gcd, (coefficient for coefficient, _ in difference.terms), 0)
+    if factor > 1:
+        terms = tuple((coefficient // factor, atoms) for coefficient, atoms in difference.terms)
+        difference = Index(terms, difference.constant // factor)
+    return Relation(Kind.NOT_NEGATIVE, difference)
+
+
 def _reduced(difference: Index) -> Index:
     """What is zero where `difference` is: no common factor, the first sign positive."""
+    difference = _without_positive_factors(difference)
     if not difference.terms:
         return difference
     factor = reduce(gcd, (coefficient for coefficient, _ in difference.terms), difference.constant)
@@ -154,6 +165,23 @@ def _reduced(difference: Index) -> Index:
         return difference
     terms = tuple((coefficient // factor, atoms) for coefficient, atoms in difference.terms)
     return Index(terms, difference.constant // factor)
+
+
+def _without_positive_factors(difference: Index) -> Index:
+    """What has the sign of `difference`: `s1*s1 - s1` is `s1*(s1 - 1)`, and `s1` is positive."""
+    if difference.constant or len(difference.terms) < 2:
+        return difference
+    for atom in dict.fromkeys(difference.terms[0][1]):
+        lower, _ = atom.bounds()
+        if lower is None or lower < 1 or any(atom not in atoms for _, atoms in difference.terms):
+            continue
+        rest = integer(0)
+        for coefficient, atoms in difference.terms:
+            position = atoms.index(atom)
+            others = atoms[:position] + atoms[position + 1 :]
+            rest = rest + (Index(((coefficient, others),), 0) if others else coefficient)
+        return _without_positive_factors(rest)
+    return difference
 
 
 def _never_zero(difference: Index) -> bool:
