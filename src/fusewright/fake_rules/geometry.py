@@ -110,7 +110,7 @@ def elementwise(dtype: torch.dtype, operands: Sequence[Tensor]) -> Geometry | No
     first = operands[0]
     size = tuple(first.shape)
     stride = first.stride()
-    if all(other.shape == size for other in operands[1:]):
+    if all(other.dim() == len(size) and other.shape == size for other in operands[1:]):
         if all(other.is_contiguous() for other in operands):
             return contiguous(dtype, size)
         if len(size) == 4 and all(
