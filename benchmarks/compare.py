@@ -178,12 +178,12 @@ def fresh_caches() -> Iterator[dict[str, str]]:
         yield variables
 
 
-def run(arguments: list[str], variables: dict[str, str]) -> dict[str, Any]:
-    """The JSON object that `benchmarks.measure` prints, or the reason why there is none as
-    `failure`.
-    """
-    command = [sys.executable, "-m", "benchmarks.measure", *arguments]
-    settings = {**os.environ, **variables, "FUSEWRIGHT_STRICT": "1", "HF_HUB_OFFLINE": "1"}
+def run(
+    arguments: list[str], variables: dict[str, str], module: str = "benchmarks.measure"
+) -> dict[str, Any]:
+    """The JSON object that a module prints, or the reason why there is none as `failure`."""
+    command = [sys.executable, "-m", module, *arguments]
+    settings = {**os.environ, "FUSEWRIGHT_STRICT": "1", "HF_HUB_OFFLINE": "1", **variables}
     try:
         finished = subprocess.run(
             command,
