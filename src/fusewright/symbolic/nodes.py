@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import operator
 from collections.abc import Callable, Sequence
 
 import torch
@@ -484,22 +485,50 @@ class RealNode(Node):
         return self.wrap_int(round(self.value()))
 
     def eq(self, other: RealNode) -> ConditionNode:
-        return self.wrap_bool(self.value() == other.value())
+        return self._compare(operator.eq, equal, other)
 
     def ne(self, other: RealNode) -> ConditionNode:
-        return self.wrap_bool(self.value() != other.value())
+        return self._compare(operator.ne, not_equal, other)
 
     def lt(self, other: RealNode) -> ConditionNode:
-        return self.wrap_bool(self.value() < other.value())
+        return self._compare(operator.lt, below, other)
 
     def gt(self, other: RealNode) -> ConditionNode:
-        return self.wrap_bool(self.value() > other.value())
+        return other.lt(self)
 
     def le(self, other: RealNode) -> ConditionNode:
-        return self.wrap_bool(self.value() <= other.value())
+        return other.ge(self)
 
     def ge(self, other: RealNode) -> ConditionNode:
-        return self.wrap_bool(self.value() >= other.value())
+        return self._compare(operator.ge, at_least, other)
+
+    def _compare(
+        self,
+        function: Callable[[float, float], bool],
+        relation: Callable[[Index, Index], Condition],
+        other: RealNode,
+    ) -> ConditionNode:
+        """A comparison: of whole numbers as such, of others by their bounds, or of their values."""
+        left, right = self._whole(), other._whole()
+        if left is not None and right is not None:
+            return ConditionNode(self.facts, relation(left, right))
+        answers = {function(a, b) for a in self._bounds() for b in other._bounds()}
+        if len(answers) == 1 and relation is not equal and relation is not not_equal:
+            return self.wrap_bool(answers.pop())
+        return self.wrap_bool(function(self.value(), other.value()))
+
+    def _bounds(self) -> tuple[float, float]:
+        number = self.number
+        return (number, number) if isinstance(number, float) else number.bounds()
+
+    def _whole(self) -> Index | None:
+        """The integer that this number is for all sizes; None where it is none."""
+        match self.number:
+            case Real("float", (Index() as exact,)):
+                return exact
+            case float(number) if number.is_integer():
+                return integer(int(number))
+        return None
 
 
 def symbolic_int(facts: ShapeFacts, index: Index) -> torch.SymInt | int:
