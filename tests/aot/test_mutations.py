@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
+from fusewright.aot import aot_function
 from fusewright.aot.mutations import functional_form
+from fusewright.backends.eager import eager
 from fusewright.errors import UnsupportedOperator
 
 aten = torch.ops.aten
@@ -29,6 +33,9 @@ aten = torch.ops.aten
         (aten.div.out, aten.div.Tensor),
         (aten.max.dim_max, aten.max.dim),
         (aten.normal_.default, aten.normal_functional.default),
+        (aten.__ilshift__.Scalar, aten.__lshift__.Scalar),
+        (aten.__irshift__.Tensor, aten.__rshift__.Tensor),
+        (aten._batch_norm_with_update.default, aten._batch_norm_with_update_functional.default),
     ],
 )
 def test_form(writing: object, functional: object) -> None:
@@ -52,3 +59,25 @@ def test_arguments_of_an_out_operator() -> None:
     x, y, out = (torch.zeros(1) for _ in range(3))
     targets, args, kwargs = form.split((x, y), {"alpha": 2, "out": out})
     assert targets[0] is out and args == (x, y) and kwargs == {"alpha": 2}
+
+
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    count = (x * 0).long() + 5
+    count <<= 2
+    count >>= torch.ones_like(count)
+    return x * count
+
+
+def leaky(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.rrelu(x * 3, training=True, inplace=True) * 2
+
+
+@pytest.mark.parametrize("program", [shifted, leaky])
+def test_programs(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    results = []
+    for function in (program, aot_function(program, fw_compiler=eager)):
+        torch.manual_seed(0)
+        y = function(x)
+        results.append((y, *torch.autograd.grad(y.sum(), x)))
+    torch.testing.assert_close(*results)

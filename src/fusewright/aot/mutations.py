@@ -25,6 +25,12 @@ aten = torch.ops.aten
 RENAMED: dict[Any, Any] = {
     aten.normal_.default: aten.normal_functional.default,
     aten.rrelu_with_noise.default: aten.rrelu_with_noise_functional.default,
+    aten.rrelu_with_noise_.default: aten.rrelu_with_noise_functional.default,
+    aten.__ilshift__.Scalar: aten.__lshift__.Scalar,
+    aten.__ilshift__.Tensor: aten.__lshift__.Tensor,
+    aten.__irshift__.Scalar: aten.__rshift__.Scalar,
+    aten.__irshift__.Tensor: aten.__rshift__.Tensor,
+    aten._batch_norm_with_update.default: aten._batch_norm_with_update_functional.default,
     aten.native_batch_norm.out: None,
     aten.resize_.default: None,
     aten.resize_as_.default: None,
