@@ -10,6 +10,7 @@ from torch import fx
 
 from fusewright.aot import (
     AtenGraph,
+    by_relatives,
     interpreter,
     min_cut_rematerialization_partition,
     needs_gradients,
@@ -91,6 +92,13 @@ def _compile_training(
 
     compiled = compile_aten(partition.forward, context, language)
     run = with_gradients(partition, compiled.run, compile_backward)
+    if joint.bases:
+
+        def compile_for(inputs: list[Any]) -> Callable[[list[Any]], Any]:
+            again = CompileContext(options=context.options)
+            return _compile_training(graph_module, inputs, again, language).run
+
+        run = by_relatives(example_inputs, run, compile_for)
     return replace(compiled, run=run, training=training)
 
 

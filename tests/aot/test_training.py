@@ -5,7 +5,6 @@ aliasing.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,73 +14,12 @@ from torch.nn import functional as F
 from fusewright.aot import (
     COMPILER_DECOMPOSITIONS,
     Partition,
-    aot_function,
     aot_module,
     default_partition,
 )
 from fusewright.backends.eager import eager
 from fusewright.errors import FusewrightError, Unsupported
-
-Program = Callable[..., Any]
-
-
-def compiled(program: Program, **options: Any) -> Program:
-    options.setdefault("decompositions", COMPILER_DECOMPOSITIONS)
-    return aot_function(program, fw_compiler=eager, **options)
-
-
-def tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return (
-        [one for item in value for one in tensors(item)] if isinstance(value, list | tuple) else []
-    )
-
-
-def leaf(*size: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(size, generator=generator, dtype=dtype).requires_grad_()
-
-
-def run(program: Program, make: Callable[[], list[Any]]) -> tuple[list[Any], ...]:
-    """Results, what they are like, the inputs afterwards, and gradients of the inputs' leaves."""
-    made = make()
-    leaves = [one for one in made if isinstance(one, torch.Tensor) and one.is_leaf]
-    torch.manual_seed(7)
-    results = tensors(program(*made))
-    like = [(one.requires_grad, one.is_leaf, one.stride(), one.dtype) for one in results]
-    loss = sum(
-        (one.double() * torch.arange(1, one.numel() + 1).view(one.shape)).sum()
-        for one in (*results, *made)
-        if isinstance(one, torch.Tensor) and one.requires_grad and not one.is_complex()
-    )
-    if isinstance(loss, torch.Tensor):
-        loss.backward()
-    return (
-        results,
-        like,
-        [one for one in made if isinstance(one, torch.Tensor)],
-        [one.grad for one in leaves if one.is_leaf],
-    )
-
-
-def check(program: Program, make: Callable[[], list[Any]], **options: Any) -> Program:
-    """Compare with eager, twice with one compilation."""
-    ours = compiled(program, **options)
-    for _ in range(2):
-        given, given_like, given_inputs, given_gradients = run(ours, make)
-        wanted, wanted_like, wanted_inputs, wanted_gradients = run(program, make)
-        torch.testing.assert_close(given, wanted)
-        assert given_like == wanted_like
-        torch.testing.assert_close(given_inputs, wanted_inputs)
-        for one, other in zip(given_gradients, wanted_gradients, strict=True):
-            assert (one is None) == (other is None)
-            if one is not None:
-                torch.testing.assert_close(one, other)
-    return ours
-
+from tests.aot.beside_eager import Program, check, compiled, leaf
 
 # -- plain programs -------------------------------------------------------------------------------
 
@@ -308,12 +246,6 @@ def test_inputs_share_memory_and_something_else_is_written_to() -> None:
         return z * x + y
 
     check(program, lambda: [(a := torch.arange(4.0, dtype=torch.float64))[1:], a[:-1], leaf(3)])
-
-
-def test_writes_to_inputs_that_share_memory_beside_gradients_are_refused() -> None:
-    a = torch.zeros(4, dtype=torch.float64)
-    with pytest.raises(Unsupported, match="share memory"):
-        compiled(lambda x, y, w: (x.add_(1), y * w))(a[1:], a[:-1], leaf(3))
 
 
 # -- autograd's own rules -------------------------------------------------------------------------

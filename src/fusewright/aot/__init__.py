@@ -2,8 +2,8 @@
 convention around what is compiled from them.
 
 Read in this order: `graph` (what comes out), `trace` (the entrances), `tracer`, `mutations`,
-`decompositions`, `functionalize`, `results`, the clean-up passes, `runtime`; then for training
-`joint`, `partition`, `training`, and `autograd`, the public pieces.
+`decompositions`, `functionalize`, `shared_memory`, `results`, the clean-up passes, `runtime`; then
+for training `joint`, `partition`, `training`, and `autograd`, the public pieces.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from fusewright.aot.joint import JointGraph
 from fusewright.aot.partition import Partition, PartitionFunction, default_partition
 from fusewright.aot.rematerialization import min_cut_rematerialization_partition
 from fusewright.aot.runtime import with_results
+from fusewright.aot.shared_memory import by_relatives
 from fusewright.aot.trace import (
     COMPILER_DECOMPOSITIONS,
     has_symbols,
@@ -33,6 +34,7 @@ __all__ = [
     "aot_autograd",
     "aot_function",
     "aot_module",
+    "by_relatives",
     "default_partition",
     "has_symbols",
     "interpreter",

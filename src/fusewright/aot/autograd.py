@@ -21,6 +21,7 @@ from fusewright import torch_compat
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.partition import PartitionFunction, default_partition
 from fusewright.aot.runtime import Compiled, rebuilt, with_results
+from fusewright.aot.shared_memory import by_relatives
 from fusewright.aot.trace import needs_gradients, trace_inference, trace_training
 from fusewright.aot.tracer import Decomposition, flatten
 from fusewright.aot.training import with_gradients
@@ -30,6 +31,9 @@ Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """Compiles a functional graph of ATen operators; the result takes the graph's inputs, one by one,
 and gives a tuple or list of its outputs, none of which shares memory with an input.
 """
+
+OfOneList = Callable[[list[Any]], Any]
+"""Takes a program's inputs as one list, gives its results."""
 
 
 def aot_autograd(
@@ -50,19 +54,24 @@ def aot_autograd(
     """
     rules = decompositions or {}
 
-    def backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    def compiled(module: fx.GraphModule, example_inputs: Sequence[Any]) -> OfOneList:
         context = CompileContext()
         if not needs_gradients(example_inputs):
             graph = trace_inference(module, example_inputs, context, rules)
-            run = with_results(graph, _compiled(fw_compiler, graph))
-            return lambda *inputs: run(list(inputs))
+            return with_results(graph, _compiled(fw_compiler, graph))
         partition = partition_fn(trace_training(module, example_inputs, context, rules))
-        train = with_gradients(
+        run = with_gradients(
             partition,
             _compiled(fw_compiler, partition.forward),
             lambda: _compiled(bw_compiler or fw_compiler, partition.backward),
         )
-        return lambda *inputs: train(list(inputs))
+        if partition.joint.bases:
+            run = by_relatives(example_inputs, run, lambda others: compiled(module, others))
+        return run
+
+    def backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        run = compiled(module, example_inputs)
+        return lambda *inputs: run(list(inputs))
 
     return backend
 

@@ -26,6 +26,7 @@ from fusewright import torch_compat
 from fusewright.aot.graph import TracedProgram
 from fusewright.aot.math_bits import compute_math_bits
 from fusewright.aot.results import ResultPlan, finish_outputs, plan_results
+from fusewright.aot.shared_memory import Relatives, join_histories, with_history
 from fusewright.aot.specs import FromGraph, FromInput, ResultSpec, StorageBase
 from fusewright.aot.tracer import (
     Decomposition,
@@ -37,7 +38,6 @@ from fusewright.aot.tracer import (
     traced_program,
 )
 from fusewright.errors import Unsupported
-from fusewright.fake import FakeTensor
 
 aten = torch.ops.aten
 
@@ -60,7 +60,7 @@ class JointGraph:
     """By tangent, in order: the position of its output."""
 
     gradients: tuple[FromInput | FromGraph | None, ...]
-    """By input of the program: its gradient, one that the backward half returns, or a tangent as it
+    """By input of the graph: its gradient, one that the backward half returns, or a tangent as it
     is (`FromInput`, counted among the tangents); None where there is none.
     """
 
@@ -75,6 +75,13 @@ class JointGraph:
     inputs_with_bits: tuple[int, ...] = ()
     results: tuple[ResultSpec, ...] = ()
     structure: Any = None
+
+    @property
+    def written_inputs(self) -> set[fx.Node]:
+        """The placeholders of inputs whose memory is another after the call."""
+        inputs = list(self.graph.find_nodes(op="placeholder"))[: len(self.gradients)]
+        bases = inputs[len(inputs) - len(self.bases) :]
+        return {*bases, *(inputs[index] for index in self.mutated_inputs)}
 
     @property
     def tangent_nodes(self) -> list[fx.Node]:
@@ -94,63 +101,62 @@ def trace_joint(
     interior: Sequence[bool],
     fakes: Fakes,
     decompositions: Mapping[Any, Decomposition],
+    joined: Relatives = (),
 ) -> JointGraph:
     """Trace `module` on `inputs` (fakes; those that require grad are differentiated) and its
     gradient.
 
     `interior`: which inputs have an autograd history already, so that the program may write to
-    them. Raises: `Unsupported`, for what cannot be traced or differentiated.
+    them. `joined`: inputs that are to share a history, each group that of a further input, which
+    takes their gradients. Raises: `Unsupported`, for what cannot be traced or differentiated.
     """
     recorder = Recorder(fakes, decompositions)
     recorder.follows_autograd = True
     with_bits = record_inputs(recorder, module, inputs)
     given = [
-        _with_history(recorder, value) if inside else value
+        with_history(recorder, value) if inside else value
         for value, inside in zip(inputs, interior, strict=True)
     ]
+    bases = []
+    holders = list(range(len(inputs)))
+    for members in joined:
+        spec, base = join_histories(recorder, given, members)
+        holders = [len(given) if index in members else one for index, one in enumerate(holders)]
+        holders.append(len(given))
+        given.append(base)
+        bases.append(spec)
     with recorder, torch.enable_grad():  # reading the edge of a leaf calls `view_as`
         edges = [get_gradient_edge(value) if _is_tracked(value) else None for value in given]
     with torch.enable_grad():
-        result = run_module(recorder, module, given)
+        result = run_module(recorder, module, given[: len(inputs)])
     _refuse_tracked_constants(recorder)
     program = traced_program(recorder, result, with_bits)
     with recorder:
         plan = plan_results(program, given, fakes)
-    if plan.bases and any(edge is not None for edge in edges):
-        raise Unsupported("inputs that share memory, one of which is written to, and gradients")
-    tangents = [position for position, value in enumerate(plan.values) if _is_tracked(value)]
-    gradients = _trace_backward(recorder, plan, tangents, edges)
+    changed = {
+        index
+        for index, (value, edge) in enumerate(zip(given, edges, strict=True))
+        if _is_tracked(value) and (edge is None or get_gradient_edge(value)[:2] != edge[:2])
+    }
+    tracked = frozenset(index for index in plan.mutated if holders[index] in changed)
+    tangents = [
+        position
+        for position, value in enumerate(plan.values)
+        if _is_tracked(value)
+        and (position >= len(plan.mutated) or plan.mutated[position] in tracked)
+    ]
+    wanted = [edge if holders[index] == index else None for index, edge in enumerate(edges)]
+    gradients = _trace_backward(recorder, plan, tangents, wanted)
     for index in with_bits:
         gradients[index] = _of_memory(recorder, gradients[index], inputs[index])
-    specs = _plan_gradients(recorder, plan, gradients, inputs, len(tangents))
+    likes = [*inputs, *given[len(inputs) :]]
+    specs = _plan_gradients(recorder, plan, gradients, likes, len(tangents))
     program.has_mutations |= recorder.has_mutations
-    return _finished(program, plan, tangents, specs, edges, fakes)
+    return _finished(program, plan, tangents, specs, tracked, bases, fakes)
 
 
 def _is_tracked(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
-
-
-class _History(torch.autograd.Function):
-    """Gives a fake a history, so that it is no leaf, as a tensor that another program computed."""
-
-    @staticmethod
-    def forward(ctx: Any, fake: FakeTensor) -> FakeTensor:
-        return FakeTensor(fake.meta_tensor, fake.device, fake.fake_mode)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
-        return gradient
-
-
-def _with_history(recorder: Recorder, value: Any) -> Any:
-    if not isinstance(value, FakeTensor) or not value.requires_grad:
-        return value
-    node = recorder.argument(value)
-    with torch.enable_grad():
-        inside = _History.apply(value)
-    recorder.bind(inside, node)
-    return inside
 
 
 def _refuse_tracked_constants(recorder: Recorder) -> None:
@@ -245,36 +251,25 @@ def _finished(
     plan: ResultPlan,
     tangents: Sequence[int],
     gradients: Sequence[FromInput | FromGraph | None],
-    edges: Sequence[GradientEdge | None],
+    tracked: frozenset[int],
+    bases: Sequence[StorageBase],
     fakes: Fakes,
 ) -> JointGraph:
-    returned = {spec.position for spec in gradients if isinstance(spec, FromGraph)}
-    output_count = len(plan.nodes) - len(returned)
-    likes = [node.meta["val"] for node in plan.nodes[:output_count]] + plan.values[output_count:]
-    outputs = finish_outputs(program, plan.nodes, likes, fakes)
+    likes = [node.meta["val"] for node in plan.nodes[: plan.output_count]]
+    likes += plan.values[plan.output_count :]
+    outputs, more_bases = finish_outputs(program, plan, likes, fakes)
     program.graph.output(tuple(outputs))
     compute_math_bits(program.graph, fakes)
-    tracked = {
-        index
-        for position, index in enumerate(plan.mutated)
-        if _is_tracked(plan.values[position]) and not _has_edge(plan.values[position], edges, index)
-    }
     return JointGraph(
         graph=program.graph,
         constants=program.constants,
-        output_count=output_count,
+        output_count=plan.output_count,
         tangents=tuple(tangents),
-        gradients=tuple(gradients),
+        gradients=(*gradients, *(None for _ in more_bases)),
         mutated_inputs=plan.mutated,
-        tracked_mutations=frozenset(tracked),
-        bases=plan.bases,
+        tracked_mutations=tracked,
+        bases=(*bases, *more_bases),
         inputs_with_bits=program.inputs_with_bits,
         results=plan.results,
         structure=program.structure,
     )
-
-
-def _has_edge(value: torch.Tensor, edges: Sequence[GradientEdge | None], index: int) -> bool:
-    """Whether `value` still has the history that input `index` came with."""
-    edge = edges[index] if index < len(edges) else None
-    return edge is not None and get_gradient_edge(value) == edge

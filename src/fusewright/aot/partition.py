@@ -210,7 +210,7 @@ def _forward_graph(
     inputs = [node for node in joint.graph.find_nodes(op="placeholder") if node not in tangents]
     outputs = list(joint.outputs[: joint.output_count])
     owners = {shown_memory(node): node for node in outputs if isinstance(node, fx.Node)}
-    written = {inputs[index] for index in joint.mutated_inputs}
+    written = joint.written_inputs
     copied: list[fx.Node] = []
     places: list[FromInput | FromGraph] = []
     for node in boundary:

@@ -156,8 +156,7 @@ class _Chooser:
         self.read = self._read_by_backward()
         self.needed = self._needed()
         self.costs = {node: self._cost(node) for node in self.needed}
-        placeholders = list(joint.graph.find_nodes(op="placeholder"))
-        self.written = {placeholders[index] for index in joint.mutated_inputs}
+        self.written = joint.written_inputs
 
     def partition(self, allowed: Allowed) -> Partition:
         """The partition that saves fewest bytes, computing again no node that costs more than

@@ -17,32 +17,34 @@ from torch import fx
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import get_gradient_edge
 
-from fusewright import torch_compat
 from fusewright.aot.functionalize import Functionalizer, memory_owner
 from fusewright.aot.graph import AtenGraph, TracedProgram
 from fusewright.aot.math_bits import compute_math_bits
+from fusewright.aot.shared_memory import share_bases
 from fusewright.aot.specs import (
     Detached,
     FromGraph,
     FromInput,
     Literal,
+    Repeated,
     ResultSpec,
     StorageBase,
     ViewOf,
 )
 from fusewright.aot.tracer import Fakes, same_sizes
-from fusewright.errors import Unsupported
 
 aten = torch.ops.aten
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class ResultPlan:
     """Which values a graph is to return, decided on the traced graph, before writes are made
     functional.
     """
 
-    bases: tuple[StorageBase, ...]
+    inputs: list[fx.Node]
+    """The placeholders of the program's inputs."""
+
     mutated: tuple[int, ...]
     """Indices of the inputs that the program writes to; their new values are the first outputs."""
 
@@ -53,6 +55,8 @@ class ResultPlan:
     """By position of an output: the fake, with the autograd history that results have."""
 
     results: tuple[ResultSpec, ...]
+    output_count: int
+    """How many values those take; gradients may follow."""
 
 
 def finish_graph(program: TracedProgram, inputs: Sequence[Any], fakes: Fakes) -> AtenGraph:
@@ -61,14 +65,14 @@ def finish_graph(program: TracedProgram, inputs: Sequence[Any], fakes: Fakes) ->
     """
     plan = plan_results(program, inputs, fakes)
     likes = [node.meta["val"] for node in plan.nodes]
-    outputs = finish_outputs(program, plan.nodes, likes, fakes)
+    outputs, bases = finish_outputs(program, plan, likes, fakes)
     program.graph.output(tuple(outputs))
     compute_math_bits(program.graph, fakes)
     return AtenGraph(
         graph=program.graph,
         constants=program.constants,
         mutated_inputs=plan.mutated,
-        bases=plan.bases,
+        bases=bases,
         inputs_with_bits=program.inputs_with_bits,
         results=plan.results,
         structure=program.structure,
@@ -76,35 +80,38 @@ def finish_graph(program: TracedProgram, inputs: Sequence[Any], fakes: Fakes) ->
 
 
 def finish_outputs(
-    program: TracedProgram, nodes: Sequence[fx.Node], likes: Sequence[Any], fakes: Fakes
-) -> list[fx.Node]:
-    """Make `program` functional; gives the nodes that hold the last values of `nodes`, each with
-    the sizes and strides of its fake in `likes`, in memory that is no input's or other output's.
+    program: TracedProgram, plan: ResultPlan, likes: Sequence[Any], fakes: Fakes
+) -> tuple[list[fx.Node], tuple[StorageBase, ...]]:
+    """Make `program` functional; gives the nodes that hold the last values of the plan's, each with
+    the sizes and strides of its fake in `likes`, in memory that is no input's or other output's;
+    and the further inputs that this takes.
     """
+    nodes = plan.nodes
+    bases: tuple[StorageBase, ...] = ()
+    if program.has_mutations:
+        bases, views = share_bases(program.graph, plan.inputs, _written(program.graph), fakes)
+        nodes = [views.get(node, node) for node in nodes]
     functional = Functionalizer(program.graph, fakes)
     if program.has_mutations:
         functional.run()
     outputs: list[fx.Node] = []
-    for node, like in zip(nodes, likes, strict=True):
+    owners, known = set[fx.Node](), set[fx.Node]()
+    for position, (node, like) in enumerate(zip(nodes, likes, strict=True)):
         if not isinstance(like, torch.Tensor):
             outputs.append(node)
             continue
         current = functional.current(node)
-        fresh = not _shares_memory(current, outputs) and current not in outputs
+        owner = memory_owner(current)
+        fresh = owner not in owners and owner not in known and current not in known
+        fresh &= owner.op not in ("placeholder", "get_attr")
         if not fresh or not same_sizes(current.meta["val"].stride(), like.stride()):
-            copied = program.graph.call_function(aten.clone.default, (current,))
-            copied.meta.update(current.meta, val=like)
-            current = copied
+            current = owner = program.graph.call_function(aten.clone.default, (current,))
+            current.meta.update(node.meta, val=like)
         outputs.append(current)
-    return outputs
-
-
-def _shares_memory(node: fx.Node, outputs: Sequence[fx.Node]) -> bool:
-    """Whether `node`, in the functional graph, shows the memory of an input, a constant or an
-    output.
-    """
-    root = memory_owner(node)
-    return root.op in ("placeholder", "get_attr") or (root is not node and root in outputs)
+        known.add(current)
+        if position < plan.output_count:  # gradients may be parts of one tensor, as in eager
+            owners.add(owner)
+    return outputs, bases
 
 
 def plan_results(program: TracedProgram, inputs: Sequence[Any], fakes: Fakes) -> ResultPlan:
@@ -114,18 +121,20 @@ def plan_results(program: TracedProgram, inputs: Sequence[Any], fakes: Fakes) ->
     was written to them.
     """
     placeholders = list(program.graph.find_nodes(op="placeholder"))
-    bases: tuple[StorageBase, ...] = ()
-    mutated: tuple[int, ...] = ()
-    if program.has_mutations:
-        bases = share_bases(program.graph, placeholders, _written(program.graph), fakes)
-        placeholders = list(program.graph.find_nodes(op="placeholder"))
-        written = _written(program.graph)
-        mutated = tuple(index for index, node in enumerate(placeholders) if node in written)
-    planner = _Planner(program, placeholders, [*inputs, *_values(placeholders[len(inputs) :])])
+    written = _written(program.graph) if program.has_mutations else set()
+    mutated = tuple(index for index, node in enumerate(placeholders) if node in written)
+    planner = _Planner(program, placeholders, inputs)
     for index in mutated:
-        planner.add(placeholders[index], planner.inputs[index])
+        planner.add(placeholders[index], inputs[index])
     results = planner.results()
-    return ResultPlan(bases, mutated, planner.nodes, planner.values, tuple(results))
+    return ResultPlan(
+        inputs=placeholders,
+        mutated=mutated,
+        nodes=planner.nodes,
+        values=planner.values,
+        results=tuple(results),
+        output_count=len(planner.nodes),
+    )
 
 
 def _written(graph: fx.Graph) -> set[fx.Node]:
@@ -134,15 +143,11 @@ def _written(graph: fx.Graph) -> set[fx.Node]:
     return {memory_owner(node.args[0]) for node in writes}  # type: ignore[arg-type]
 
 
-def _values(nodes: Sequence[fx.Node]) -> list[Any]:
-    return [node.meta["val"] for node in nodes]
-
-
 class _Planner:
     """The outputs as they are collected."""
 
     def __init__(
-        self, program: TracedProgram, placeholders: list[fx.Node], inputs: list[Any]
+        self, program: TracedProgram, placeholders: Sequence[fx.Node], inputs: Sequence[Any]
     ) -> None:
         self.inputs = inputs
         self.nodes: list[fx.Node] = []
@@ -154,8 +159,8 @@ class _Planner:
         their autograd histories differ.
         """
 
-        self._sharing: dict[fx.Node, set[fx.Node]] = defaultdict(set)
-        """By node that owns memory: the results that show it."""
+        self._sharing: dict[fx.Node, list[tuple[fx.Node, Any]]] = defaultdict(list)
+        """By node that owns memory: the results that show it, with their fakes."""
 
     def add(self, node: fx.Node, value: Any) -> FromGraph:
         """Append the output that is to hold the last value of `node`."""
@@ -166,10 +171,15 @@ class _Planner:
     def results(self) -> list[ResultSpec]:
         """Where each leaf of the program's result comes from."""
         leaves = list(zip(self._program.results, self._program.values, strict=True))
-        for leaf, _ in leaves:
-            if isinstance(leaf, fx.Node) and isinstance(leaf.meta["val"], torch.Tensor):
-                self._sharing[memory_owner(leaf)].add(leaf)
-        specs = [self._result(leaf, value) for leaf, value in leaves]
+        first: dict[int, int] = {}
+        for number, (leaf, value) in enumerate(leaves):
+            is_tensor = isinstance(leaf, fx.Node) and isinstance(leaf.meta["val"], torch.Tensor)
+            if is_tensor and first.setdefault(id(value), number) == number:
+                self._sharing[memory_owner(leaf)].append((leaf, value))
+        specs: list[ResultSpec] = []
+        for number, (leaf, value) in enumerate(leaves):
+            same = first.get(id(value), number)
+            specs.append(Repeated(same) if same != number else self._result(leaf, value))
         return [self._detached(spec, leaf[1]) for spec, leaf in zip(specs, leaves, strict=True)]
 
     def _result(self, leaf: Any, value: Any) -> ResultSpec:
@@ -183,13 +193,22 @@ class _Planner:
             base = FromInput(self._indices[root])
             whole = self.inputs[base.index]
         elif len(self._sharing[root]) > 1:
-            whole = value if leaf is root else root.meta["val"]
+            whole = self._whole(root)
             base = self._once(root, whole)
         else:
             return self._once(leaf, value)
         if not is_view_in_autograd(value, whole):
             return self._once(leaf, value)
-        return base if leaf is root else self._view(leaf, root, base)
+        is_new = value is not whole and value.requires_grad == whole.requires_grad
+        return self._view(leaf, root, base) if is_new or leaf is not root else base
+
+    def _whole(self, root: fx.Node) -> Any:
+        """The fake of all that `root` holds whose views, in autograd, most results are."""
+        shown = self._sharing[root]
+        wholes = [root.meta["val"], *(value for leaf, value in shown if leaf is root)]
+        return max(
+            wholes, key=lambda whole: sum(is_view_in_autograd(value, whole) for _, value in shown)
+        )
 
     def _once(self, node: fx.Node, value: Any) -> FromGraph:
         """The output that holds `node`, added when first asked for."""
@@ -252,71 +271,3 @@ def is_view_in_autograd(view: Any, base: Any) -> bool:
             return False
         ((node, number),) = edges
     return number == wanted.output_nr
-
-
-def share_bases(
-    graph: fx.Graph, placeholders: Sequence[fx.Node], written: set[fx.Node], fakes: Fakes
-) -> tuple[StorageBase, ...]:
-    """Where inputs share memory, and one of them is written to, let all of them be views of one
-    further input; gives those further inputs.
-
-    x, y: inputs, y = x[0]                  x, y, base: inputs
-    copy_ = aten.copy_(y, value)      ->    x_view = aten.as_strided(base, …)
-                                            y_view = aten.as_strided(base, …)
-                                            copy_ = aten.copy_(y_view, value)
-    """
-    groups: dict[int, list[int]] = defaultdict(list)
-    for index, node in enumerate(placeholders):
-        if isinstance(node.meta["val"], torch.Tensor):
-            groups[torch_compat.storage_key(storage_owner(node.meta["val"]))].append(index)
-    bases = []
-    last = placeholders[-1] if placeholders else None
-    for members in groups.values():
-        if len(members) > 1 and any(placeholders[index] in written for index in members):
-            assert last is not None
-            base, last = _share_base(graph, placeholders, members, last, fakes)
-            bases.append(base)
-    return tuple(bases)
-
-
-def storage_owner(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor whose storage tells what a fake aliases."""
-    return getattr(tensor, "meta_tensor", tensor)
-
-
-def _share_base(
-    graph: fx.Graph,
-    placeholders: Sequence[fx.Node],
-    members: list[int],
-    last: fx.Node,
-    fakes: Fakes,
-) -> tuple[StorageBase, fx.Node]:
-    values = [placeholders[index].meta["val"] for index in members]
-    if len({value.dtype for value in values}) > 1:
-        raise Unsupported("inputs of different types that share memory, one of which is written to")
-    start = min(value.storage_offset() for value in values)
-    end = max(_end(value) for value in values)
-    if any(isinstance(bound, torch.SymInt) for bound in (start, end)):
-        raise Unsupported("inputs of symbolic sizes that share memory, one of which is written to")
-    strided = aten.as_strided.default
-    with graph.inserting_after(last):
-        base = graph.placeholder(f"base{members[0]}")
-    base.meta["val"] = fakes.dispatch(strided, (values[0], [end - start], [1], start), {})
-    for index, value in reversed(list(zip(members, values, strict=True))):
-        node = placeholders[index]
-        geometry = (list(value.shape), list(value.stride()), value.storage_offset() - start)
-        with graph.inserting_after(base):
-            view = graph.call_function(strided, (base, *geometry))
-        view.meta.update(node.meta, val=value)
-        node.replace_all_uses_with(view)
-    return StorageBase(members[0], start - values[0].storage_offset(), end - start), base
-
-
-def _end(value: torch.Tensor) -> Any:
-    """One past the last element of `value`, counted from the beginning of its storage."""
-    if value.numel() == 0:
-        return value.storage_offset()
-    reach = sum(
-        (size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True)
-    )
-    return value.storage_offset() + reach + 1

@@ -19,6 +19,7 @@ from fusewright.aot.specs import (
     FromInput,
     Leaf,
     Literal,
+    Repeated,
     ResultSpec,
     StorageBase,
     ViewOf,
@@ -69,8 +70,9 @@ def arranged(
             else:
                 with torch.no_grad():
                     kept[index].copy_(value)
-        made: dict[ResultSpec, Any] = {}
-        leaves = [_result(spec, kept, outputs, made) for spec in results]
+        leaves: list[Any] = []
+        for spec in results:
+            leaves.append(_result(spec, kept, outputs, leaves))
         return tuple(leaves) if structure is None else rebuilt(structure, leaves)
 
     return run
@@ -93,14 +95,18 @@ def _inputs_needed_afterwards(graph: AtenGraph) -> tuple[int, ...]:
 
 def _storage_base(base: StorageBase, inputs: list[Any]) -> torch.Tensor:
     tensor = inputs[base.index]
-    begin = tensor.storage_offset() + base.offset
-    whole = torch_compat.viewed_tensor(tensor) if base.has_history else tensor.detach()
-    return whole.as_strided((base.length,), (1,), begin)
+    begin, length = tensor.storage_offset() + base.offset, (base.length,)
+    if base.has_history:
+        return torch_compat.viewed_tensor(tensor).as_strided(length, (1,), begin)
+    item = tensor.itemsize  # the graph counts from the beginning of what it is given
+    memory = tensor.untyped_storage()[begin * item : (begin + base.length) * item]
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(memory, 0, length, (1,))
 
 
 def _result(
-    spec: ResultSpec, kept: dict[int, Any], outputs: Sequence[Any], made: dict[ResultSpec, Any]
+    spec: ResultSpec, kept: dict[int, Any], outputs: Sequence[Any], before: Sequence[Any]
 ) -> Any:
+    """The result that `spec` tells of; `before`: those before it."""
     match spec:
         case FromGraph(position):
             return outputs[position]
@@ -108,12 +114,12 @@ def _result(
             return kept[index]
         case Literal(value):
             return value
+        case Repeated(index):
+            return before[index]
         case ViewOf(base):
-            if spec not in made:  # one view however often it is returned
-                made[spec] = _view(spec, _result(base, kept, outputs, made), outputs)
-            return made[spec]
+            return _view(spec, _result(base, kept, outputs, before), outputs)
         case Detached(base):
-            return _result(base, kept, outputs, made).detach()
+            return _result(base, kept, outputs, before).detach()
 
 
 def _view(spec: ViewOf, base: torch.Tensor, outputs: Sequence[Any]) -> torch.Tensor:

@@ -60,7 +60,14 @@ class Detached:
     base: FromGraph | FromInput | ViewOf
 
 
-ResultSpec = FromGraph | FromInput | ViewOf | Detached | Literal
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The same tensor as result number `index`, an earlier one."""
+
+    index: int
+
+
+ResultSpec = FromGraph | FromInput | ViewOf | Detached | Literal | Repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,8 @@ class StorageBase:
     index: int
     offset: int
     length: int
+    has_history: bool = False
+    """Whether it is a view of what the inputs are views of, and takes their gradients."""
 
 
 @dataclass(frozen=True, slots=True)

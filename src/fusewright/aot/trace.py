@@ -22,6 +22,7 @@ from fusewright.aot.graph import AtenGraph
 from fusewright.aot.joint import JointGraph, trace_joint
 from fusewright.aot.no_operations import remove_no_operations
 from fusewright.aot.results import finish_graph
+from fusewright.aot.shared_memory import Relatives, relatives
 from fusewright.aot.symbols import SYMBOLIC
 from fusewright.aot.tracer import Decomposition, Fakes, trace
 from fusewright.context import CompileContext
@@ -74,12 +75,34 @@ def trace_training(
         isinstance(value, torch.Tensor) and value.requires_grad and not value.is_leaf
         for value in example_inputs
     ]
-    fakes, inputs = _fake_inputs(example_inputs)
     without_hooks = torch_compat.without_saved_tensor_hooks()
-    with context.stage("trace"), _composites(fakes), without_hooks:
-        graph = trace_joint(module, inputs, interior, fakes, decompositions)
+    with context.stage("trace"), without_hooks:
+        graph = _trace_joint(module, example_inputs, interior, decompositions)
+        written = _written_relatives(graph, example_inputs)
+        if written:  # they lie in one history; that is known only now, and rare
+            graph = _trace_joint(module, example_inputs, interior, decompositions, written)
     with context.stage("clean up"):
         return dataclasses.replace(graph, constants=_clean_up(graph))
+
+
+def _trace_joint(
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    interior: Sequence[bool],
+    decompositions: Mapping[Any, Decomposition],
+    joined: Relatives = (),
+) -> JointGraph:
+    fakes, inputs = _fake_inputs(example_inputs)
+    if joined and isinstance(fakes, TorchFakes):
+        raise Unsupported("inputs of symbolic sizes that are views of one tensor written to")
+    with _composites(fakes):
+        return trace_joint(module, inputs, interior, fakes, decompositions, joined)
+
+
+def _written_relatives(graph: JointGraph, example_inputs: Sequence[Any]) -> Relatives:
+    """The groups of inputs that share a history, one of which is written to."""
+    written = set(graph.mutated_inputs)
+    return tuple(group for group in relatives(example_inputs) if not written.isdisjoint(group))
 
 
 def _composites(fakes: Fakes) -> AbstractContextManager[None]:

@@ -123,7 +123,9 @@ class CompiledFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: TrainingPlan, *inputs: Any) -> Any:  # type: ignore[override]
         with torch_compat.without_autocast():
-            outputs = plan.forward(list(inputs))
+            outputs = list(plan.forward(list(inputs)))
+        for position in range(plan.output_count):  # a view returned here could not be written to
+            outputs[position] = torch_compat.without_base(outputs[position])
         found = [
             inputs[place.index] if isinstance(place, FromInput) else outputs[place.position]
             for place in plan.saved_tensors

@@ -1,0 +1,193 @@
+"""Inputs that share memory, where the program writes to one of them: in the graph, all are views of
+one further input; in autograd, those that are views of one tensor are so while tracing.
+
+    x, y: inputs, y = x[0]                  x, y, base: inputs
+    copy_ = aten.copy_(y, value)      ->    x_view = aten.as_strided(base, …)
+                                            y_view = aten.as_strided(base, …)
+                                            copy_ = aten.copy_(y_view, value)
+
+A write to a tensor with a history changes the history of what it is a view of, and so that of all
+other views: torch's engine sees that on fakes that are views too. After the call the new value of
+each input written to is copied into it, where autograd does the same to the real tensors.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright import torch_compat
+from fusewright.aot.specs import StorageBase
+from fusewright.aot.tracer import Fakes, Recorder
+from fusewright.errors import Unsupported
+from fusewright.fake import FakeTensor
+
+aten = torch.ops.aten
+
+Relatives = tuple[tuple[int, ...], ...]
+"""Groups of indices of inputs that are views, in autograd, of the same tensor; or that tensor."""
+
+
+def relatives(inputs: Sequence[Any]) -> Relatives:
+    """Which of `inputs` share a history; inputs that share it with no other are left out."""
+    groups: dict[tuple[int, bool], list[int]] = defaultdict(list)
+    for index, value in enumerate(inputs):
+        if isinstance(value, torch.Tensor):
+            key = id(torch_compat.viewed_tensor(value)), value.requires_grad
+            groups[key].append(index)
+    return tuple(tuple(members) for members in groups.values() if len(members) > 1)
+
+
+def by_relatives(
+    examples: Sequence[Any],
+    run: Callable[[list[Any]], Any],
+    compile_for: Callable[[list[Any]], Callable[[list[Any]], Any]],
+) -> Callable[[list[Any]], Any]:
+    """`run`, compiled for inputs that share histories as `examples` do, as a function of any
+    inputs; `compile_for` gives what takes its place for inputs that share them otherwise.
+    """
+    known = {relatives(examples): run}
+
+    def call(inputs: list[Any]) -> Any:
+        key = relatives(inputs)
+        if key not in known:
+            known[key] = compile_for(inputs)
+        return known[key](inputs)
+
+    return call
+
+
+def _span(members: Mapping[int, torch.Tensor], fakes: Fakes) -> tuple[Any, StorageBase, int]:
+    """A fake of the memory from the first to the last element of the inputs `members`, how it is
+    found at run time, and where it begins in their storage, in elements.
+    """
+    values = tuple(members.values())
+    if len({value.dtype for value in values}) > 1:
+        raise Unsupported("inputs of different types that share memory, one of which is written to")
+    start = min(value.storage_offset() for value in values)
+    end = max(_end(value) for value in values)
+    if not (isinstance(start, int) and isinstance(end, int)):
+        raise Unsupported("inputs of symbolic sizes that share memory, one of which is written to")
+    options = {"dtype": values[0].dtype, "device": values[0].device}
+    span = fakes.dispatch(aten.empty.memory_format, ([end - start],), options)
+    offset = start - int(values[0].storage_offset())
+    return span, StorageBase(next(iter(members)), offset, end - start), start
+
+
+def _end(value: torch.Tensor) -> Any:
+    """One past the last element of `value`, counted from the beginning of its storage."""
+    if value.numel() == 0:
+        return value.storage_offset()
+    reach = sum(
+        (size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True)
+    )
+    return value.storage_offset() + reach + 1
+
+
+def join_histories(
+    recorder: Recorder, given: list[Any], members: Sequence[int]
+) -> tuple[StorageBase, FakeTensor]:
+    """Make the fakes `members` of `given` views of a further input, as the tensors that they stand
+    for are views of one; gives that input.
+    """
+    values = {index: given[index] for index in members}
+    span, spec, start = _span(values, recorder.fakes)
+    span.requires_grad_(values[members[0]].requires_grad)
+    *_, last = recorder.graph.find_nodes(op="placeholder")
+    with recorder.graph.inserting_after(last):
+        node = recorder.graph.placeholder(f"base{spec.index}")
+    node.meta["val"] = span
+    recorder.bind(span, node)
+    base = with_history(recorder, span)
+    for index, value in values.items():
+        offset = value.storage_offset() - start
+        with torch.enable_grad():
+            view = base.as_strided(value.shape, value.stride(), offset)
+            view = torch_compat.conjugate_view(view) if value.is_conj() else view
+            given[index] = torch_compat.negative_view(view) if value.is_neg() else view
+        recorder.bind(given[index], recorder.argument(value))
+    return replace(spec, has_history=True), base
+
+
+class _History(torch.autograd.Function):
+    """Gives a fake a history, so that it is no leaf, as a tensor that another program computed."""
+
+    @staticmethod
+    def forward(ctx: Any, fake: FakeTensor) -> FakeTensor:
+        return FakeTensor(fake.meta_tensor, fake.device, fake.fake_mode)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+        return gradient
+
+
+def with_history(recorder: Recorder, value: Any) -> Any:
+    """A fake like `value` that the program may write to, since it is no leaf; stands for the same
+    node.
+    """
+    if not isinstance(value, FakeTensor) or not value.requires_grad:
+        return value
+    node = recorder.argument(value)
+    with torch.enable_grad():
+        inside = _History.apply(value)
+    recorder.bind(inside, node)
+    return inside
+
+
+def share_bases(
+    graph: fx.Graph, placeholders: Sequence[fx.Node], written: Container[fx.Node], fakes: Fakes
+) -> tuple[tuple[StorageBase, ...], dict[fx.Node, fx.Node]]:
+    """Where inputs share memory, and one of them is written to, let all of them be views of one
+    further input; gives those further inputs, and by placeholder the view that takes its place.
+
+    `placeholders`: the inputs'; the graph may have more. `written`: those that are written to.
+    """
+    groups: dict[int, list[int]] = defaultdict(list)
+    for index, node in enumerate(placeholders):
+        if isinstance(node.meta["val"], torch.Tensor):
+            groups[torch_compat.storage_key(storage_owner(node.meta["val"]))].append(index)
+    bases = []
+    views: dict[fx.Node, fx.Node] = {}
+    last = placeholders[-1] if placeholders else None
+    for members in groups.values():
+        if len(members) > 1 and any(placeholders[index] in written for index in members):
+            assert last is not None
+            sharing = {index: placeholders[index] for index in members}
+            base, last = _share_base(graph, sharing, last, views, fakes)
+            bases.append(base)
+    return tuple(bases), views
+
+
+def storage_owner(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor whose storage tells what a fake aliases."""
+    return getattr(tensor, "meta_tensor", tensor)
+
+
+def _share_base(
+    graph: fx.Graph,
+    sharing: Mapping[int, fx.Node],
+    last: fx.Node,
+    views: dict[fx.Node, fx.Node],
+    fakes: Fakes,
+) -> tuple[StorageBase, fx.Node]:
+    """Make a further input, behind `last`, and let views of it take the place of `sharing`, noted
+    in `views`.
+    """
+    values = {index: node.meta["val"] for index, node in sharing.items()}
+    span, spec, start = _span(values, fakes)
+    with graph.inserting_after(last):
+        base = graph.placeholder(f"base{spec.index}")
+    base.meta["val"] = span
+    for index, value in reversed(values.items()):
+        geometry = (list(value.shape), list(value.stride()), value.storage_offset() - start)
+        with graph.inserting_after(base):
+            view = graph.call_function(aten.as_strided.default, (base, *geometry))
+        view.meta.update(sharing[index].meta)
+        sharing[index].replace_all_uses_with(view)
+        views[sharing[index]] = view
+    return spec, base
