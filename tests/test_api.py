@@ -180,8 +180,6 @@ def test_keywords_of_torch_compile_are_known() -> None:
 
 
 def test_what_is_not_available_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="dynamic"):
-        eager(lambda x: x, dynamic=True)
     with pytest.raises(ValueError, match="shapes_spec"):
         eager(lambda x: x, shapes_spec={"x": 1})
     with pytest.raises(TypeError, match="no_such_keyword"):

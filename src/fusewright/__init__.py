@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         is_compiling,
         list_backends,
         lookup_backend,
+        mark_dynamic,
         register_backend,
         reset,
     )
@@ -37,6 +38,7 @@ __all__ = [
     "is_compiling",
     "list_backends",
     "lookup_backend",
+    "mark_dynamic",
     "register_backend",
     "reset",
 ]

@@ -27,6 +27,7 @@ from fusewright.capture.directives import (
     graph_break,
     is_compiling,
 )
+from fusewright.capture.sizes import mark_dynamic
 from fusewright.capture.trace import root_call
 from fusewright.compiled import (
     CompiledFunction,
@@ -184,6 +185,7 @@ __all__ = [
     "is_compiling",
     "list_backends",
     "lookup_backend",
+    "mark_dynamic",
     "register_backend",
     "reset",
 ]

@@ -121,7 +121,7 @@ def _is_unchanged(machine: Machine, owner: ObjectValue, name: str, value: Any) -
     if name not in dictionary:
         return False
     before = dictionary[name]
-    if isinstance(value, ConstantValue) and is_constant(before):
+    if type(value) is ConstantValue and is_constant(before):
         after = value.value
         if type(before) is type(after) and before == after:
             machine.guard(GuardKind.EQUALS, source, before)

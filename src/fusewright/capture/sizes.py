@@ -38,6 +38,30 @@ class Mark:
     maximum: int | None = None
 
 
+def mark_dynamic(
+    tensor: torch.Tensor,
+    dim: int | Sequence[int],
+    *,
+    min: int | None = None,
+    max: int | None = None,
+) -> None:
+    """Say that a dimension of `tensor` (or each of several) varies from call to call: the first
+    compile takes it for any size already, and where the program needs one size that is an error.
+
+    `min`, `max`: the sizes that occur, inclusive; None: any from 2 on. A tensor that has the size 0
+    or 1 there is compiled for that size alone. Raises: IndexError for a dimension that the tensor
+    does not have; ValueError where its size is not between the bounds.
+    """
+    for each in (dim,) if isinstance(dim, int) else dim:
+        size = tensor.size(each)
+        if (min is not None and size < min) or (max is not None and size > max):
+            raise ValueError(
+                f"dimension {each} has size {size}, which is not between the bounds {min} and {max}"
+            )
+        marks = {**getattr(tensor, MARKS, {}), each % tensor.dim(): Mark(min, max)}
+        setattr(tensor, MARKS, marks)
+
+
 class SizeHistory:
     """What sizes and integers one code was called with, by where they were read.
 

@@ -349,7 +349,7 @@ for _class in (str, bytes, int, float, complex):
 def bind_function(
     interpreter: Interpreter, function: Value, instance: Value, owner: Value | None = None
 ) -> Value:
-    is_none = isinstance(instance, ConstantValue) and instance.value is None
+    is_none = type(instance) is ConstantValue and instance.value is None
     return function if is_none else MethodValue(function, instance)
 
 
@@ -357,7 +357,7 @@ def bind_function(
 def bind_descriptor(
     interpreter: Interpreter, descriptor: Value, instance: Value, owner: Value | None = None
 ) -> Value:
-    is_none = isinstance(instance, ConstantValue) and instance.value is None
+    is_none = type(instance) is ConstantValue and instance.value is None
     cls = instance.python_type() if owner is None else owner.constant()
     return interpreter.bind(
         descriptor.real(), descriptor.source, None if is_none else instance, cls
@@ -399,7 +399,7 @@ def object_equal(interpreter: Interpreter, left: Value, right: Value) -> Value:
 @handles(object.__ne__)
 def object_not_equal(interpreter: Interpreter, left: Value, right: Value) -> Value:
     equal = interpreter.call_special(left, "__eq__", [right])
-    if isinstance(equal, ConstantValue) and equal.value is NotImplemented:
+    if type(equal) is ConstantValue and equal.value is NotImplemented:
         return equal
     return boolean(not interpreter.truth(equal))
 

@@ -142,7 +142,7 @@ def init_default_dict(
     *arguments: Value,
     **keywords: Value,
 ) -> None:
-    is_none = factory is None or (isinstance(factory, ConstantValue) and factory.value is None)
+    is_none = factory is None or (type(factory) is ConstantValue and factory.value is None)
     if factory is not None and not is_none and interpreter.special(factory, "__call__") is None:
         interpreter.raise_error(TypeError, "first argument must be callable or None")
     target.default_factory = None if is_none else factory

@@ -147,7 +147,7 @@ def _kept(
 ) -> Value:
     """The items for which a function's answer, or their own truth, is as wanted."""
     iterator = interpreter.iterate(iterable)
-    asks_item = isinstance(function, ConstantValue) and function.value is None
+    asks_item = type(function) is ConstantValue and function.value is None
 
     def advance(interpreter: Interpreter) -> Value | None:
         while (item := interpreter.next(iterator)) is not None:

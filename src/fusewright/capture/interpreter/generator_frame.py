@@ -93,7 +93,7 @@ class GeneratorFrame(Frame):
             return None
         if self.started and not self.running:
             self.stack.append(sent)
-        elif not (isinstance(sent, ConstantValue) and sent.value is None):
+        elif not (type(sent) is ConstantValue and sent.value is None):
             self.machine.raise_error(
                 TypeError, "can't send non-None value to a just-started generator"
             )

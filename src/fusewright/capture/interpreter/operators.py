@@ -134,7 +134,7 @@ def _method_result(
     if isinstance(owner, ConstantValue) and not all(_is_plain(argument) for argument in arguments):
         return None
     result = machine.call(method, arguments)
-    if isinstance(result, ConstantValue) and result.value is NotImplemented:
+    if type(result) is ConstantValue and result.value is NotImplemented:
         return None
     return result
 
@@ -150,7 +150,7 @@ def _is_plain(value: Value) -> bool:
 def binary(machine: Interpreter, name: str, left: Value, right: Value) -> Value:
     """`left operator right`, by the operator's name in module `operator`."""
     if _are_symbolic(left, right):
-        return _compute(machine, getattr(operator, IN_PLACE.get(name, name), None), left, right)
+        return _compute(machine, getattr(operator, IN_PLACE.get(name, name), divmod), left, right)
     constants = _constants(left, right)
     if constants is not None:
         return fold(machine, getattr(operator, name, divmod), *constants)
@@ -207,7 +207,7 @@ def _compute(machine: Interpreter, function: Any, *operands: Value) -> Value:
         machine.raise_error(ZeroDivisionError, *error.args)
     except (TypeError, NotImplementedError, AttributeError):
         return fold(machine, function, *(operand.constant() for operand in operands))
-    return machine.new(bool(result) if isinstance(result, torch.SymBool) else result)
+    return machine.new(result)
 
 
 def _as_primitive(value: Value) -> Value:
@@ -294,6 +294,9 @@ def identical(machine: Interpreter, left: Value, right: Value) -> bool:
     """`left is right`."""
     if left is right:
         return True
+    symbolic = isinstance(left, SymbolicValue) or isinstance(right, SymbolicValue)
+    if symbolic and not _are_symbolic(left, right):
+        return False
     if not isinstance(left, ConstantValue) and not isinstance(right, ConstantValue):
         machine.guard_different(left, right)
     if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):

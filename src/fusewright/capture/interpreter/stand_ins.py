@@ -30,6 +30,7 @@ from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import function_name
 from fusewright.capture.values.iterators import IteratorValue
 from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
+from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.objects import IMMUTABLE_TYPE, ExceptionValue, PrimitiveValue
 from fusewright.capture.values.sequences import (
     DequeValue,
@@ -204,7 +205,7 @@ def _special_methods(interpreter: Interpreter, cls: type) -> frozenset[str]:
 def element(interpreter: Interpreter, value: Value) -> Any:
     """A value as an item of a real container: the constant, or a stand-in."""
     match value:
-        case ConstantValue():
+        case ConstantValue() if not isinstance(value, SymbolicValue):
             return value.value
         case ClassValue(cls=cls) if cls.__flags__ & IMMUTABLE_TYPE:
             return cls

@@ -173,7 +173,7 @@ def _overridden(
     classes = machine.new_tuple([ClassValue(cls, ConstantSource(cls))])
     parts = [machine.new(function), classes, machine.new_tuple(arguments)]
     result = machine.call(method, [*parts, machine.new_dict(keywords)])
-    if isinstance(result, ConstantValue) and result.value is NotImplemented:
+    if type(result) is ConstantValue and result.value is NotImplemented:
         machine.raise_error(TypeError, f"no implementation found for {function_name(function)!r}")
     return result
 

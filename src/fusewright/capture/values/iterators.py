@@ -201,7 +201,7 @@ class GeneratorValue(Value):
     def stop(self, interpreter: Interpreter) -> NoReturn:
         """Raise the StopIteration that says that the function has returned, with its result."""
         result = self.frame.result
-        is_none = isinstance(result, ConstantValue) and result.value is None
+        is_none = type(result) is ConstantValue and result.value is None
         raise TracedError(ExceptionValue(StopIteration, [] if is_none else [result]))
 
     def parts(self) -> Sequence[Value]:

@@ -69,7 +69,7 @@ class DictValue(ObjectValue):
     def store(self, interpreter: Interpreter, name: str, value: Any) -> None:
         super().store(interpreter, name, value)
         if name == "default_factory" and issubclass(self.cls, collections.defaultdict):
-            is_none = isinstance(value, ConstantValue) and value.value is None
+            is_none = type(value) is ConstantValue and value.value is None
             self.default_factory = None if is_none else value
 
     # -- primitives ------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def raise_exception(frame: Frame, count: int) -> Value | None:
     if isinstance(raised, ExceptionValue):
         raised.follow(machine.handled)
     if cause is not None and isinstance(raised, ObjectValue):
-        if not (isinstance(cause, ConstantValue) and cause.value is None):
+        if not (type(cause) is ConstantValue and cause.value is None):
             cause = _exception(frame, cause, "exception causes must derive from BaseException")
         raised.known |= {"__cause__": cause, "__suppress_context__": boolean(True)}
     raise TracedError(raised)

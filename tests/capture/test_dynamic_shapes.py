@@ -1,0 +1,229 @@
+"""Sizes and integers that vary: how often programs are compiled for them, and that all agree with
+eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fusewright
+from fusewright.api import compilations
+from fusewright.errors import MarkedDimension
+
+WEIGHT = torch.randn(32, 32)
+IMAGE_WEIGHT = torch.randn(8, 3, 3, 3)
+LENGTHS = (4, 6, 8, 5, 7, 9)
+
+
+def rows(*lengths: int) -> list[tuple[Tensor]]:
+    return [(torch.randn(length, 3),) for length in lengths]
+
+
+def attention(x: Tensor, weight: Tensor) -> Tensor:
+    batch, length, hidden = x.shape
+    heads = (x @ weight).view(batch, length, 4, hidden // 4).transpose(1, 2)
+    mask = torch.full((length, length), float("-inf")).triu(1)
+    scores = torch.softmax(heads @ heads.transpose(-1, -2) / (hidden // 4) ** 0.5 + mask, -1)
+    return (scores @ heads).transpose(1, 2).reshape(batch, length, hidden)
+
+
+def first_rows(x: Tensor, count: int) -> Tensor:
+    return x[:count] * count + torch.arange(count).unsqueeze(1)
+
+
+def branches(x: Tensor) -> Tensor:
+    return x + 1 if x.shape[0] > 10 else x - 1
+
+
+def halves(x: Tensor) -> Tensor:
+    return x.view(2, -1).sum(0) if x.shape[0] % 2 == 0 else x.sum(0)
+
+
+def interrupted(x: Tensor) -> tuple[Tensor, int]:
+    y, length = x * 2, x.shape[0] + 1
+    fusewright.graph_break()
+    return y + length, length
+
+
+def numbers(x: Tensor) -> tuple[Any, ...]:
+    count = x.shape[0]
+    return x / count, x / count**0.5, count / 2, count * 3 - 1, len(x), x.numel(), divmod(count, 3)
+
+
+def slices(x: Tensor) -> tuple[Tensor, ...]:
+    middle = x.shape[0] // 2
+    return x[1:], x[:-1], x[-1], x[::2], x[middle:], x.flip(0), torch.cat([x, x[1:]])
+
+
+def unrolled(x: Tensor, count: int) -> Tensor:
+    for step in range(count):
+        x = x + step
+    return x
+
+
+def image(x: Tensor) -> Tensor:
+    y = F.max_pool2d(F.relu(F.conv2d(x, IMAGE_WEIGHT, padding=1)), 2)
+    return F.adaptive_avg_pool2d(y, 1).flatten(1)
+
+
+def containers(x: Tensor) -> dict[str, Any]:
+    sizes = [x.shape[0], x.shape[0] * 2]
+    return {"sizes": sizes, "most": max(sizes), "sum": sum(sizes), "shape": x.shape}
+
+
+def add(x: Tensor, y: Tensor) -> Tensor:
+    return x + y
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]], int]] = {
+    "attention": (
+        attention,
+        [(torch.randn(b, s, 32), WEIGHT) for b, s in [(2, 5), (3, 7), (4, 9), (2, 16), (5, 5)]],
+        2,
+    ),
+    "an integer": (first_rows, [(torch.randn(20, 3), count) for count in (5, 6, 7, 8, 11)], 2),
+    "a branch on a size": (branches, rows(4, 5, 6, 12, 13, 20, 3), 3),
+    "divisibility": (halves, rows(4, 6, 8, 5, 7, 9), 3),
+    "numbers": (numbers, rows(*LENGTHS), 2),
+    "slices": (slices, rows(*LENGTHS), 2),
+    "a loop over a constant": (unrolled, [(x, 3) for (x,) in rows(*LENGTHS)], 2),
+    "images": (image, [(torch.randn(b, 3, 8, 8),) for b in (2, 3, 4, 5)], 2),
+    "image sizes": (image, [(torch.randn(2, 3, s, s),) for s in (8, 10, 12, 16)], 2),
+    "containers": (containers, rows(*LENGTHS), 2),
+    "two inputs": (add, [(torch.randn(n, 3), torch.randn(n, 3)) for n in (4, 5, 6, 12)], 2),
+    "a batch of one too": (numbers, rows(4, 6, 1, 9, 1, 12), 3),
+    "a batch of one first": (slices, rows(2, 6, 9, 12), 2),
+    "broadcasting": (
+        add,
+        [
+            (torch.randn(a, 3), torch.randn(b, 3))
+            for a, b in [(4, 4), (5, 5), (1, 6), (6, 1), (9, 9)]
+        ],
+        4,
+    ),
+    "a strided input": (add, [(torch.randn(3, n).t(), torch.randn(n, 3)) for n in (4, 6, 8)], 2),
+    "a varying stride": (
+        slices,
+        [(torch.randn(n, k)[:, :3],) for n, k in [(4, 5), (6, 7), (8, 9), (5, 11)]],
+        2,
+    ),
+}
+
+
+def run(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], **options: Any) -> int:
+    """How often a program is compiled for these calls, which must agree with eager."""
+    compiled = fusewright.compile(function, backend="eager", fullgraph=True, **options)
+    for arguments in calls:
+        torch.testing.assert_close(compiled(*arguments), function(*arguments))
+    return len(compilations(compiled))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sizes_that_vary_compile_once_more(name: str) -> None:
+    function, calls, most = PROGRAMS[name]
+    assert run(function, calls) <= most
+
+
+@pytest.mark.parametrize("name", ["attention", "numbers", "slices", "containers", "two inputs"])
+def test_dynamic_from_the_start(name: str) -> None:
+    function, calls, _ = PROGRAMS[name]
+    assert run(function, calls, dynamic=True) == 1
+
+
+def test_never_dynamic() -> None:
+    assert run(slices, rows(4, 6, 8, 4, 6), dynamic=False) == 3
+
+
+def test_loops_over_a_size_are_compiled_for_each() -> None:
+    assert run(unrolled, [(torch.ones(2), count) for count in (3, 4, 5, 6)]) == 4
+
+
+def test_a_graph_break_hands_sizes_on() -> None:
+    compiled = fusewright.compile(interrupted, backend="eager")
+    for (x,) in rows(*LENGTHS):
+        torch.testing.assert_close(compiled(x), interrupted(x))
+    assert len(compilations(compiled)) == 4  # each part for one length, then for all
+
+
+def test_parameters_keep_their_sizes() -> None:
+    layer = nn.Linear(4, 4)
+    compiled = fusewright.compile(layer, backend="eager", dynamic=True, fullgraph=True)
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(compiled(x), layer(x))
+    table = compilations(compiled)[0].guards.table()
+    assert "weight.size" not in table and "args[0].size(0) >= 2" in table
+
+
+def test_integers_of_objects_vary_too() -> None:
+    class Counter:
+        count = 0
+
+    counter = Counter()
+
+    def step(x: Tensor) -> Tensor:
+        counter.count += 1
+        return x * counter.count
+
+    compiled = fusewright.compile(step, backend="eager", fullgraph=True)
+    x = torch.ones(3)
+    for expected in range(1, 12):
+        assert compiled(x)[0] == expected == counter.count
+    assert len(compilations(compiled)) <= 4  # for 0, 1, 2 and any
+
+
+def test_a_growing_cache_is_compiled_a_bounded_number_of_times() -> None:
+    """Once without a cache, once for its first length, once where lengths are 1, once for any."""
+
+    class Cache:
+        keys: Tensor | None = None
+
+        def update(self, keys: Tensor) -> Tensor:
+            self.keys = keys if self.keys is None else torch.cat([self.keys, keys], 1)
+            return self.keys
+
+    def decode(cache: Cache, x: Tensor) -> Tensor:
+        keys = cache.update(x @ WEIGHT)
+        return torch.softmax(x @ keys.transpose(1, 2), -1) @ keys
+
+    compiled = fusewright.compile(decode, backend="eager", fullgraph=True)
+    cache, expected = Cache(), Cache()
+    for _ in range(20):
+        x = torch.randn(2, 1, 32)
+        torch.testing.assert_close(compiled(cache, x), decode(expected, x))
+    assert len(compilations(compiled)) <= 4
+
+
+def test_marked_dimensions() -> None:
+    compiled = fusewright.compile(slices, backend="eager", fullgraph=True)
+    for length in (4, 7, 30):
+        x = torch.randn(length, 3)
+        fusewright.mark_dynamic(x, 0, min=2, max=64)
+        torch.testing.assert_close(compiled(x), slices(x))
+    assert len(compilations(compiled)) == 1
+    assert "64 >= x.size(0)" in compilations(compiled)[0].guards.table()
+    with pytest.raises(ValueError, match="not between"):
+        fusewright.mark_dynamic(torch.randn(3), 0, min=4)
+
+
+def test_a_marked_dimension_that_must_be_constant_is_an_error() -> None:
+    def program(x: Tensor) -> Tensor:
+        return x.view(4, 3) if x.shape[0] == 4 else x
+
+    x = torch.randn(4, 3)
+    fusewright.mark_dynamic(x, 0)
+    with pytest.raises(MarkedDimension, match=r"x\.size\(0\).*has to be 4.*test_dynamic_shapes"):
+        fusewright.compile(program, backend="eager", fullgraph=True)(x)
+
+
+def test_a_failing_relation_is_told_in_words() -> None:
+    compiled = fusewright.compile(branches, backend="eager", fullgraph=True)
+    for (x,) in rows(4, 5, 12):
+        compiled(x)
+    text = str(fusewright.explain(compiled).history)
+    assert "x.size(0)" in text and "12" in text
