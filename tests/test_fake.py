@@ -347,3 +347,28 @@ def test_torch_references_run_without_dynamo() -> None:
         env={"PYTHONPATH": str(SOURCE), "PATH": ""},
         timeout=120,
     )
+
+
+# -- operators without a meta kernel --------------------------------------------------------------
+
+
+def test_an_operator_without_a_meta_kernel_is_tried_on_zeros() -> None:
+    operator = torch.ops.aten.fake_quantize_per_tensor_affine_cachemask.default
+    real = torch.randn(4, 3).t()
+    mode, (fake,) = faked(real)
+    found = mode.dispatch(operator, (fake, 0.5, 0, 0, 255), {})
+    wanted = operator(real, 0.5, 0, 0, 255)
+    assert [geometry(one) for one in found] == [geometry(one) for one in wanted]
+
+
+def test_nothing_is_tried_that_could_be_seen() -> None:
+    calls = []
+    library = torch.library.Library("fusewright_tests", "FRAGMENT")
+    library.define("counts(Tensor x) -> Tensor")
+    library.impl("counts", lambda x: calls.append(x) or x.clone(), "CPU")
+    mode, (fake,) = faked(torch.ones(2))
+    with pytest.raises(UnsupportedOperator, match="cannot tell"):
+        mode.dispatch(torch.ops.fusewright_tests.counts.default, (fake,), {})
+    assert not calls
+    with pytest.raises(UnsupportedOperator, match="cannot tell"):  # its result is sparse
+        mode.dispatch(torch.ops.aten._to_sparse.default, (fake,), {})
