@@ -33,9 +33,6 @@ CPU = torch.device("cpu")
 CONSTANT_LIMIT = 1024
 """Elements up to which the value of a constant tensor is kept."""
 
-TRIAL_LIMIT = 1 << 26
-"""Bytes of arguments up to which an operator without a meta kernel is tried on zeros."""
-
 aten = torch.ops.aten
 
 
@@ -179,16 +176,26 @@ class FakeMode(TorchDispatchMode):
                 meta = tensor.detach()
             else:
                 storage = self._meta_storage(tensor.untyped_storage())
-                meta.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+                if size is None:
+                    meta.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+                else:
+                    meta.set_(storage, 0, (0,), (1,))
             storage_bytes = None
             if size is not None:
-                meta = meta.as_strided(size, stride)
-                storage_bytes = extent(size, stride, meta.storage_offset()) * meta.itemsize
+                meta = meta.as_strided(size, stride, tensor.storage_offset())
+                storage_bytes = extent(size, stride, tensor.storage_offset()) * meta.itemsize
             if tensor.is_conj():
                 meta = torch_compat.conjugate_view(meta)
             if tensor.is_neg():
                 meta = torch_compat.negative_view(meta)
             return FakeTensor(meta, tensor.device, self, tensor.requires_grad, storage_bytes)
+
+    def give_history(self, fake: FakeTensor) -> None:
+        """Make a fake the result of a differentiable operation: a leaf must not be written to."""
+        with torch.enable_grad(), self:
+            step = torch.zeros((), dtype=fake.dtype, device=fake.device, requires_grad=True)
+            fake.requires_grad_(False)
+            fake.add_(step)
 
     def _meta_storage(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
         key = torch_compat.storage_object_key(storage)
@@ -196,7 +203,8 @@ class FakeMode(TorchDispatchMode):
         if known is None:
             # The real storage is kept alive with its stand-in, so that its key is not used again
             # meanwhile.
-            known = (storage, torch.UntypedStorage(storage.nbytes(), device="meta"))
+            size = storage.nbytes()  # of another's fake, symbolic perhaps
+            known = (storage, torch.UntypedStorage(size if type(size) is int else 0, device="meta"))
             self._storages[key] = known
         return known[1]
 
@@ -548,7 +556,9 @@ def _run_meta_kernel(
         with kernels:
             metas = op(*_map(args, _meta_of), **_map(kwargs, _meta_of))
     except NotImplementedError as error:
-        return _run_on_zeros(mode, op, args, kwargs, error)
+        raise UnsupportedOperator(
+            f"torch cannot tell the result's sizes of {op}: {error}"
+        ) from error
     written = _written_tensors(op, args, kwargs)
     if not written:
         result = _wrap_results(mode, metas, device)
@@ -560,44 +570,6 @@ def _run_meta_kernel(
         )
     mode.follow_constants(op, args, kwargs, result)
     return result
-
-
-def _run_on_zeros(
-    mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failure: Exception
-) -> Any:
-    """Where torch has no meta kernel for an operator of its own, run that on zeros, to see what it
-    gives.
-
-    Raises: `UnsupportedOperator`, from `failure`, for operators that write, draw random numbers or
-    give views, for arguments that are large or of symbolic sizes, and where zeros are refused.
-    """
-    tensors = [v for v in _flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
-    is_random = torch.Tag.nondeterministic_seeded in op.tags
-    acts = is_random or torch_compat.written_arguments(op) or torch_compat.is_view_operator(op)
-    fixed = all(isinstance(n, int) for x in tensors for n in (*x.shape, *x.stride()))
-    is_plain = op.namespace == "aten" and not acts
-    if is_plain and fixed and sum(x.numel() * x.itemsize for x in tensors) <= TRIAL_LIMIT:
-        try:
-            with torch.no_grad():
-                found = op(*_map(args, _zeros), **_map(kwargs, _zeros))
-            return _map(found, lambda real: mode.make(_geometry_of(real), real.device))
-        except (RuntimeError, ValueError, IndexError):
-            pass
-    raise UnsupportedOperator(
-        f"torch cannot tell the result's sizes of {op}: {failure}"
-    ) from failure
-
-
-def _zeros(like: Any) -> torch.Tensor:
-    length = extent(like.shape, like.stride())
-    zeros = torch.zeros(length, dtype=like.dtype, device=like.device)
-    return zeros.as_strided(like.shape, like.stride())
-
-
-def _geometry_of(real: torch.Tensor) -> Geometry:
-    if real.layout is not torch.strided:
-        raise ValueError(f"a result of layout {real.layout}")
-    return Geometry(real.dtype, tuple(real.shape), real.stride())
 
 
 def _wrap_results(mode: FakeMode, metas: Any, device: torch.device) -> Any:

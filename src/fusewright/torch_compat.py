@@ -321,51 +321,8 @@ def run_references_without_dynamo() -> None:
             plain.__dynamo_disable = _plain_until_dynamo(wrapper, plain)
 
 
-# -- torch's own fake tensors ---------------------------------------------------------------------
-
 set_grad_enabled = torch._C._set_grad_enabled  # type: ignore[attr-defined]
 """What captured graphs call to switch gradients on and off."""
-
-
-class TorchFakes:
-    """Torch's `FakeTensorMode` behind the two methods of `fusewright.fake.FakeMode` that tracing
-    uses, and what else symbolic sizes need.
-    """
-
-    def __init__(self, mode: Any) -> None:
-        self._mode = mode
-
-    def dispatch(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run `op` on fakes; sizes may be symbolic."""
-        with self._mode:
-            return op(*args, **kwargs)
-
-    def composites(self) -> AbstractContextManager[None]:
-        """Context in which composite operators with a Python implementation in torch use that: the
-        C++ one of `matmul` takes no symbolic sizes in torch 2.11.
-        """
-        dispatch = torch._dispatch.python  # type: ignore[attr-defined]
-        return dispatch.enable_python_dispatcher()  # type: ignore[no-any-return]
-
-    def fake(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The fake of a real tensor, its sizes taken as they are."""
-        return self._mode.from_tensor(tensor, static_shapes=True)  # type: ignore[no-any-return]
-
-
-def torch_fake_mode(values: Iterable[object]) -> Any:
-    """The `FakeTensorMode` of the first of torch's own fake tensors among `values`; where symbolic
-    numbers stand alone, a new one that knows their symbols; None without either.
-    """
-    module = sys.modules.get("torch._subclasses.fake_tensor")
-    if module is None:
-        return None
-    environment = None
-    for value in values:
-        if isinstance(value, module.FakeTensor):
-            return value.fake_mode
-        if isinstance(value, torch.SymInt):
-            environment = value.node.shape_env
-    return None if environment is None else module.FakeTensorMode(shape_env=environment)
 
 
 # -- tensor layout and global state, for the native floor and for guards --------------------------

@@ -18,6 +18,7 @@ from fusewright.aot import (
     trace_training,
     with_results,
 )
+from fusewright.backends.shape_environment import EnvironmentSizes
 from fusewright.context import CompileContext
 from fusewright.errors import Location, Unsupported
 from fusewright.fake import FakeMode
@@ -389,8 +390,9 @@ def test_symbolic_sizes_are_computed_from_size_inputs() -> None:
     graphs: list[AtenGraph] = []
 
     def backend(module: fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
+        sizes = EnvironmentSizes()
         fakes = [node.meta["example_value"] for node in module.graph.find_nodes(op="placeholder")]
-        graph = trace_inference(module, fakes, CompileContext())
+        graph = trace_inference(module, [*map(sizes.example, fakes)], CompileContext())
         graphs.append(graph)
         run = with_results(graph, interpreter(graph))
         return lambda *inputs: run(list(inputs))

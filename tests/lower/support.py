@@ -17,6 +17,7 @@ from fusewright.ir.program import ComputedBuffer, ExternKernel, Program
 from fusewright.ir.reference import evaluate
 from fusewright.ir.verify import verify_program
 from fusewright.lower import lower
+from tests.symbolic_inputs import SymbolicInputs
 
 
 def graph_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -106,33 +107,15 @@ def lowered_dynamic(
 
     Dimensions with equal sizes get one symbol.
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.experimental.symbolic_shapes import (
-        DimDynamic,
-        ShapeEnv,
-        StatelessSymbolicContext,
-    )
-
-    environment = ShapeEnv(duck_shape=True)
-    mode = FakeTensorMode(shape_env=environment)
-    fakes = []
-    for number, tensor in enumerate(examples):
-        chosen = dynamic.get(number, ())
-        dims = [DimDynamic.DUCK if d in chosen else DimDynamic.STATIC for d in range(tensor.dim())]
-        context = StatelessSymbolicContext(dynamic_sizes=dims)
-        fakes.append(mode.from_tensor(tensor, symbolic_context=context))
     module, given = graph_of(function, examples, {})
     assert [id(t) for t in given] == [id(t) for t in examples], (
         "examples are to be different tensors"
     )
-    aten = trace_inference(module, fakes, CompileContext())
+    inputs = SymbolicInputs.of(given, lambda number, dim: dim in dynamic.get(number, ()), duck=True)
+    aten = trace_inference(module, inputs.fakes, CompileContext())
     program = lower(aten, CompileContext())
     verify_program(program)
-    found = {}
-    for fake, tensor in zip(fakes, tensors, strict=True):
-        for size, number in zip(fake.shape, tensor.shape, strict=True):
-            if isinstance(size, torch.SymInt):
-                found[str(size)] = number
+    found = inputs.values(tensors)
     sizes = tuple(found[fact.symbol.name] for fact in program.sizes)
     return Lowered(aten, program, list(tensors), sizes)
 

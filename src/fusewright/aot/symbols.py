@@ -1,103 +1,84 @@
 """Symbolic sizes in a traced graph: each `torch.SymInt` that an operator takes becomes a node over
-size inputs.
+the graph's inputs.
 
     view(x, [s0*128, 768])  ->  mul = operator.mul(s0, 128); view(x, [mul, 768])
 
 where `s0` is the placeholder of that size, or `sym_size(x, 0)` for a size that no placeholder
-names. Only this file reads the expressions inside symbolic numbers, which are sympy's; sympy is
-never imported for static shapes.
+names.
 """
 
 from __future__ import annotations
 
-import functools
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
-from fusewright.errors import UnsupportedOperator
+from fusewright.ir.index import Index, Symbol
+from fusewright.symbolic.graph_nodes import NumberNodes
+from fusewright.symbolic.nodes import index_of
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
-OPERATORS: dict[str, Callable[..., Any]] = {
-    "Add": operator.add,
-    "Mul": operator.mul,
-    "FloorDiv": operator.floordiv,
-    "CleanDiv": operator.floordiv,
-    "PythonMod": operator.mod,
-    "Mod": operator.mod,
-    "Pow": operator.pow,
-    "PowByNatural": operator.pow,
-    "Max": torch.sym_max,
-    "Min": torch.sym_min,
-    "IntTrueDiv": operator.truediv,
-    "FloatTrueDiv": operator.truediv,
-    "ToFloat": torch.sym_float,
-}
-"""By the name of the expression's class, the function that computes it on numbers."""
-
 
 class SymbolNodes:
-    """The nodes that compute symbolic numbers in one graph, each expression once."""
+    """Where one graph finds symbolic numbers."""
 
     def __init__(self, graph: fx.Graph) -> None:
         self._graph = graph
-        self._nodes: dict[Any, fx.Node] = {}
+        self._numbers = NumberNodes(graph, self._node_of_symbol)
+        self._inputs: list[tuple[Any, fx.Node]] = []
 
     def define(self, value: Any, node: fx.Node) -> None:
-        """`node` (a placeholder, say) holds the symbolic number `value`."""
-        self._nodes.setdefault(value.node.expr, node)
-
-    def define_sizes(self, tensor: torch.Tensor, node: fx.Node) -> None:
-        """Where a size of an input is a symbol that nothing defines yet, read it from the input."""
-        for dim, size in enumerate(tensor.shape):
-            if not isinstance(size, torch.SymInt) or size.node.expr in self._nodes:
-                continue
-            if size.node.expr.is_Symbol:
-                read = self._graph.call_function(torch.ops.aten.sym_size.int, (node, dim))
-                read.meta["val"] = size
-                self._nodes[size.node.expr] = read
+        """`node` is the placeholder of `value`, a symbolic number or a tensor."""
+        self._inputs.append((value, node))
+        if isinstance(value, torch.SymInt):
+            self._numbers.define(index_of(value), node)
 
     def node_for(self, value: Any) -> Any:
         """The node of a symbolic number; a plain number when the expression is one.
 
-        Only sizes stay symbolic: a symbolic float or truth value is taken as it is now, under a
-        guard of the front end's.
+        UnsupportedOperator: the inputs do not tell it.
         """
-        if isinstance(value, torch.SymFloat):
-            return float(value)
-        if isinstance(value, torch.SymBool):
-            return bool(value)
-        return self._build(value.node.expr, value)
+        return self._numbers.node_for(value)
 
-    def _build(self, expression: Any, value: Any = None) -> Any:
-        known = self._nodes.get(expression)
-        if known is not None:
-            return known
-        if expression.is_Integer:
-            return int(expression)
-        if expression.is_Float or expression.is_Rational:
-            return float(expression)
-        function = OPERATORS.get(type(expression).__name__)
-        if function is None or not expression.args:
-            raise UnsupportedOperator(
-                f"the symbolic size {expression} cannot be computed from the inputs"
-            )
-        operands = [self._build(argument) for argument in expression.args]
-        node = functools.reduce(lambda a, b: self._call(function, a, b), operands[1:], operands[0])
-        if len(operands) == 1:
-            node = self._graph.call_function(function, (operands[0],))
-        if value is not None:
-            node.meta["val"] = value
-        self._nodes[expression] = node
+    def _node_of_symbol(self, symbol: Symbol) -> fx.Node | None:
+        """The node of a symbol that an input holds, or the size of one, alone or in an expression
+        that can be solved for it.
+        """
+        for value, node in self._inputs:
+            if isinstance(value, torch.SymInt):
+                found = self._solved(index_of(value), node, symbol)
+                if found is not None:
+                    return found
+        for value, node in self._inputs:
+            for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+                if symbol in index_of(size).free() and solution(index_of(size), symbol):
+                    read = self._graph.call_function(torch.ops.aten.sym_size.int, (node, dim))
+                    read.meta["val"] = size
+                    return self._solved(index_of(size), read, symbol)
+        return None
+
+    def _solved(self, index: Index, node: fx.Node, symbol: Symbol) -> fx.Node | None:
+        """The node of `symbol`, given that of an expression of it."""
+        found = solution(index, symbol)
+        if found is None:
+            return None
+        factor, summand = found
+        value = node.meta["val"]
+        if summand:
+            node = self._graph.call_function(operator.sub, (node, summand))
+            node.meta["val"] = value = value - summand
+        if factor != 1:
+            node = self._graph.call_function(operator.floordiv, (node, factor))
+            node.meta["val"] = value // factor
         return node
 
-    def _call(self, function: Callable[..., Any], a: Any, b: Any) -> Any:
-        node = self._graph.call_function(function, (a, b))
-        node.meta["val"] = function(
-            *(x.meta["val"] if isinstance(x, fx.Node) else x for x in (a, b))
-        )
-        return node
+
+def solution(index: Index, symbol: Symbol) -> tuple[int, int] | None:
+    """`factor` and `summand` where `index` is `factor * symbol + summand`."""
+    match index.terms:
+        case ((factor, (only,)),) if only == symbol:
+            return factor, index.constant
+    return None

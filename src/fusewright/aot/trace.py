@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -28,7 +27,6 @@ from fusewright.aot.tracer import Decomposition, Fakes, trace
 from fusewright.context import CompileContext
 from fusewright.errors import Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
-from fusewright.torch_compat import TorchFakes, torch_fake_mode
 
 COMPILER_DECOMPOSITIONS: Mapping[Any, Decomposition] = {
     **DECOMPOSITIONS,
@@ -46,12 +44,12 @@ def trace_inference(
     """The functional ATen graph that `module` amounts to on inputs like `example_inputs`, without
     gradients.
 
-    `example_inputs`: one for each placeholder; real tensors, `FakeTensor`s of one `FakeMode`, or
-    torch's own fake tensors with `torch.SymInt`s among the sizes. Raises `Unsupported`, naming the
-    user's line, for what cannot be traced.
+    `example_inputs`: one for each placeholder; real tensors, or where sizes are symbolic
+    `FakeTensor`s of one `FakeMode`; numbers. Raises `Unsupported`, naming the user's line, for what
+    cannot be traced.
     """
     fakes, inputs = _fake_inputs(example_inputs)
-    with context.stage("trace"), _composites(fakes):
+    with context.stage("trace"):
         program = trace(module, inputs, fakes, decompositions)
     with context.stage("functionalize"):
         graph = finish_graph(program, inputs, fakes)
@@ -93,20 +91,13 @@ def _trace_joint(
     joined: Relatives = (),
 ) -> JointGraph:
     fakes, inputs = _fake_inputs(example_inputs)
-    if joined and isinstance(fakes, TorchFakes):
-        raise Unsupported("inputs of symbolic sizes that are views of one tensor written to")
-    with _composites(fakes):
-        return trace_joint(module, inputs, interior, fakes, decompositions, joined)
+    return trace_joint(module, inputs, interior, fakes, decompositions, joined)
 
 
 def _written_relatives(graph: JointGraph, example_inputs: Sequence[Any]) -> Relatives:
     """The groups of inputs that share a history, one of which is written to."""
     written = set(graph.mutated_inputs)
     return tuple(group for group in relatives(example_inputs) if not written.isdisjoint(group))
-
-
-def _composites(fakes: Fakes) -> AbstractContextManager[None]:
-    return fakes.composites() if isinstance(fakes, TorchFakes) else nullcontext()
 
 
 def _clean_up(graph: AtenGraph | JointGraph) -> dict[str, torch.Tensor]:
@@ -129,21 +120,12 @@ def needs_gradients(example_inputs: Sequence[Any]) -> bool:
 
 
 def _fake_inputs(example_inputs: Sequence[Any]) -> tuple[Fakes, list[Any]]:
-    """The mode to trace in and a fake for each example, no two the same.
-
-    Torch's own mode is used only where a size is symbolic; it takes several times as long.
-    """
-    example_inputs = [
-        float(value) if isinstance(value, torch.SymFloat) else value for value in example_inputs
-    ]
+    """The mode to trace in and a fake for each example, no two the same."""
     for value in example_inputs:
         if isinstance(value, FakeTensor):
-            return value.fake_mode, example_inputs
-    if any(has_symbols(value) for value in example_inputs):
-        torch_mode = torch_fake_mode(example_inputs)
-        if torch_mode is not None:
-            return TorchFakes(torch_mode), example_inputs
-    mode = FakeMode()
+            return value.fake_mode, list(example_inputs)
+    symbolic = (value.node for value in example_inputs if isinstance(value, SYMBOLIC))
+    mode = FakeMode(next((node.facts for node in symbolic), None))
     try:
         return mode, [
             mode.fake_distinct(value) if isinstance(value, torch.Tensor) else value

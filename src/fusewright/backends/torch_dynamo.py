@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx
 
 from fusewright.aot import has_symbols
 from fusewright.backends.registry import Backend
+from fusewright.backends.shape_environment import EnvironmentSizes
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.errors import BackendCompilerFailed
@@ -73,7 +75,11 @@ def _compile(
         raise ValueError(f"mode {mode!r} is not known to fusewright; it has 'default'")
     context = CompileContext(options=Options.from_user(options))
     try:
-        return compile_graph(module, _examples(module, example_inputs), context, language)
+        sizes = EnvironmentSizes()
+        examples = _examples(module, example_inputs, sizes)
+        compiled = compile_graph(module, examples, context, language)
+        sizes.tell()
+        return compiled
     except Exception as error:
         failure = stage_failure(error, context, module.graph)
         if context.options.strict:
@@ -93,10 +99,20 @@ class EagerGraph:
         return self.run(*inputs)
 
 
-def _examples(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Sequence[Any]:
-    """The examples, or where sizes are dynamic the front end's own fake inputs, which tell the
-    symbols.
+def _examples(
+    module: fx.GraphModule, example_inputs: Sequence[Any], sizes: EnvironmentSizes
+) -> Sequence[Any]:
+    """The examples, or where sizes are dynamic fakes made from those of the front end, which know
+    the symbols.
     """
-    placeholders = module.graph.find_nodes(op="placeholder")
+    placeholders = list(module.graph.find_nodes(op="placeholder"))
     fakes = [node.meta.get("example_value") for node in placeholders]
-    return fakes if any(has_symbols(value) for value in fakes) else example_inputs
+    if not any(map(has_symbols, fakes)):
+        return example_inputs
+    examples = [*map(sizes.example, fakes)]
+    by_node = dict(zip(placeholders, examples, strict=True))
+    for node in module.graph.find_nodes(op="call_method", target="item"):
+        value = node.meta.get("example_value")
+        if isinstance(value, torch.SymFloat) and node.args[0] in by_node:
+            sizes.fix(by_node[node.args[0]], value)
+    return examples

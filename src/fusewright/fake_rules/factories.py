@@ -19,7 +19,7 @@ def arange(*bounds: Any, dtype: torch.dtype | None = None, **options: Any) -> Ge
     start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     if step == 0 or (end - start) * step < 0:
         return None
-    if all(isinstance(bound, int) for bound in bounds):
+    if all(isinstance(bound, (int, torch.SymInt)) for bound in bounds):
         return contiguous(dtype or torch.int64, (-((start - end) // step),))
     if dtype is not None and not dtype.is_floating_point:
         return None

@@ -12,6 +12,7 @@ from fusewright.fake_rules.geometry import (
     Rule,
     broadcast_sizes,
     elementwise,
+    is_dense,
     is_number,
     named,
 )
@@ -150,6 +151,14 @@ def interpolated(x: Tensor, y: Tensor, weight: Any) -> Geometry | None:
     return elementwise(x.dtype, operands)
 
 
+def overwritten(x: Tensor, source: Any = 0, non_blocking: bool = False) -> Geometry | None:
+    """copy, fill, zero: like `x`, which the source has to expand to."""
+    size, stride = tuple(x.shape), x.stride()
+    if isinstance(source, Tensor) and broadcast_sizes([size, tuple(source.shape)]) != size:
+        return None
+    return Geometry(x.dtype, size, stride) if is_dense(size, stride) else None
+
+
 RULES: dict[Any, Rule] = {
     **named(
         unary_to_float,
@@ -186,4 +195,5 @@ RULES: dict[Any, Rule] = {
     **named(masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
     **named(fused, "addcmul addcdiv"),
     **named(interpolated, "lerp.Scalar lerp.Tensor"),
+    **named(overwritten, "copy fill.Scalar fill.Tensor zero"),
 }

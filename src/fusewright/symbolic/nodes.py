@@ -106,6 +106,13 @@ class IntegerNode(Node):
     def is_int(self) -> bool:
         return True
 
+    @property
+    def expr(self) -> IntegerNode:
+        """What torch's Python kernels look for symbols of sympy's in; there are none."""
+        return self
+
+    free_symbols: frozenset[object] = frozenset()
+
     def is_constant(self) -> bool:
         return self.index.is_constant
 
