@@ -33,6 +33,9 @@ CPU = torch.device("cpu")
 CONSTANT_LIMIT = 1024
 """Elements up to which the value of a constant tensor is kept."""
 
+TRIAL_LIMIT = 1 << 26
+"""Bytes of arguments up to which an operator without a meta kernel is tried on zeros."""
+
 aten = torch.ops.aten
 
 
@@ -556,9 +559,7 @@ def _run_meta_kernel(
         with kernels:
             metas = op(*_map(args, _meta_of), **_map(kwargs, _meta_of))
     except NotImplementedError as error:
-        raise UnsupportedOperator(
-            f"torch cannot tell the result's sizes of {op}: {error}"
-        ) from error
+        return _run_on_zeros(mode, op, args, kwargs, error)
     written = _written_tensors(op, args, kwargs)
     if not written:
         result = _wrap_results(mode, metas, device)
@@ -570,6 +571,44 @@ def _run_meta_kernel(
         )
     mode.follow_constants(op, args, kwargs, result)
     return result
+
+
+def _run_on_zeros(
+    mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failure: Exception
+) -> Any:
+    """Where torch has no meta kernel for an operator of its own, run that on zeros, to see what it
+    gives.
+
+    Raises: `UnsupportedOperator`, from `failure`, for operators that write, draw random numbers or
+    give views, for arguments that are large or of symbolic sizes, and where zeros are refused.
+    """
+    tensors = [v for v in _flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
+    is_random = torch.Tag.nondeterministic_seeded in op.tags
+    acts = is_random or torch_compat.written_arguments(op) or torch_compat.is_view_operator(op)
+    fixed = all(isinstance(n, int) for x in tensors for n in (*x.shape, *x.stride()))
+    is_plain = op.namespace == "aten" and not acts
+    if is_plain and fixed and sum(x.numel() * x.itemsize for x in tensors) <= TRIAL_LIMIT:
+        try:
+            with torch.no_grad():
+                found = op(*_map(args, _zeros), **_map(kwargs, _zeros))
+            return _map(found, lambda real: mode.make(_geometry_of(real), real.device))
+        except (RuntimeError, ValueError, IndexError):
+            pass
+    raise UnsupportedOperator(
+        f"torch cannot tell the result's sizes of {op}: {failure}"
+    ) from failure
+
+
+def _zeros(like: Any) -> torch.Tensor:
+    length = extent(like.shape, like.stride())
+    zeros = torch.zeros(length, dtype=like.dtype, device=like.device)
+    return zeros.as_strided(like.shape, like.stride())
+
+
+def _geometry_of(real: torch.Tensor) -> Geometry:
+    if real.layout is not torch.strided:
+        raise ValueError(f"a result of layout {real.layout}")
+    return Geometry(real.dtype, tuple(real.shape), real.stride())
 
 
 def _wrap_results(mode: FakeMode, metas: Any, device: torch.device) -> Any:
