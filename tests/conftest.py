@@ -14,6 +14,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--bless", action="store_true", help="write the outputs of golden tests into their cases"
     )
+    parser.addoption(
+        "--dynamic",
+        action="store_true",
+        help="compile with dynamic=True wherever a test says nothing",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -24,3 +29,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def bless(request: pytest.FixtureRequest) -> bool:
     """Whether golden tests rewrite their cases instead of failing."""
     return bool(request.config.getoption("--bless"))
+
+
+@pytest.fixture(autouse=True)
+def dynamic_by_default(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `--dynamic`, sizes and integers are symbols from the start."""
+    if request.config.getoption("--dynamic"):
+        from fusewright.capture.sizes import SizeHistory
+
+        made = SizeHistory.__init__
+        monkeypatch.setattr(
+            SizeHistory,
+            "__init__",
+            lambda self, dynamic=None: made(self, True if dynamic is None else dynamic),
+        )

@@ -69,7 +69,10 @@ class GraphBuilder:
         return next(reversed(self.symbols.values()), None)
 
     def _add_symbol(self, symbol: Symbol) -> fx.Node:
-        """A placeholder for a symbolic size."""
+        """The placeholder of a symbolic size. Its symbol may have got narrower bounds meanwhile."""
+        known = self.symbols.get(symbol.name)
+        if known is not None:
+            return known
         node = self._placeholder(symbol.name, self._last_symbol())
         node.meta["val"] = symbolic_int(self.facts, symbol.index)
         self.symbols[symbol.name] = node
@@ -83,8 +86,7 @@ class GraphBuilder:
             for number in (*fake.shape, *fake.stride()):
                 if isinstance(number, torch.SymInt):
                     for symbol in sorted(index_of(number).free(), key=str):
-                        if not self.numbers.knows(symbol.index):
-                            self.numbers.define(symbol.index, self._add_symbol(symbol))
+                        self._add_symbol(symbol)
 
     def _placeholder(self, name: str, last: fx.Node | None) -> fx.Node:
         """A new placeholder behind `last`, or before everything."""

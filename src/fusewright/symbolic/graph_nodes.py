@@ -59,10 +59,6 @@ class NumberNodes:
         """`node` (a placeholder, say) holds the number `index`."""
         self._nodes.setdefault(index, node)
 
-    def knows(self, index: Index) -> bool:
-        """Whether a node holds this very expression."""
-        return index in self._nodes
-
     def node_for(self, number: Any) -> Any:
         """The node of a symbolic number; a plain number when it is known.
 
