@@ -1,0 +1,124 @@
+"""Writes docs/operator-gradients.md from the results of `tests.end_to_end.gradients`.
+
+python -m tests.end_to_end.gradient_table
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from tests.end_to_end.gradients import DTYPES, IN_ONE_GRAPH, OURS, Line, peer_file, read
+
+PAGE = Path("docs/operator-gradients.md")
+NAMES = [str(dtype).removeprefix("torch.") for dtype in DTYPES]
+HEADINGS = {
+    "aot_eager": "fusewright: `aot_autograd`, in one graph",
+    "aot_eager_with_breaks": 'fusewright: `compile(backend="aot_eager")`',
+    "fusewright": "fusewright: compiled to machine code, in one graph",
+    "peer": '`torch.compile(backend="aot_eager", fullgraph=True)`',
+    "peer_with_breaks": '`torch.compile(backend="aot_eager")`',
+}
+INTRODUCTION = """\
+# Gradients of torch's operators
+
+Every differentiable operator in torch's own database of samples (`op_db`), with {samples} samples
+each, from all over its list: results, which of them have a history, and gradients for random
+gradients of the results are compared with eager's. An operator passes where all of its samples do.
+Torch {torch}, CPU; torch.compile's results are of {date}.
+
+    python -m tests.end_to_end.gradients            # fusewright; goes on where it was stopped
+    python -m tests.end_to_end.gradients --peer     # torch.compile
+    python -m tests.end_to_end.gradient_table       # writes this page
+
+"""
+
+
+def passes(line: Line, dtype: str, way: str) -> bool | None:
+    """Whether an operator passes; None where there was nothing to compare."""
+    outcomes = line.get(dtype, {})
+    if way in IN_ONE_GRAPH and outcomes.get(IN_ONE_GRAPH[way], [""])[0] == "passes":
+        return True
+    return outcomes[way][0] == "passes" if way in outcomes else None
+
+
+def passes_all(line: Line, way: str) -> bool | None:
+    """Whether an operator passes in all dtypes that there is something to compare in."""
+    found = [one for dtype in NAMES if (one := passes(line, dtype, way)) is not None]
+    return all(found) if found else None
+
+
+def rates(lines: Sequence[Line], peers: Sequence[Line]) -> Iterator[str]:
+    """The rows of the table of totals."""
+    yield "| | all dtypes | " + " | ".join(NAMES) + " |"
+    yield "| --- |" + " --- |" * (1 + len(NAMES))
+    for way, heading in HEADINGS.items():
+        rows = peers if way.startswith("peer") else lines
+        columns = [[passes_all(line, way) for line in rows]]
+        columns += [[passes(line, dtype, way) for line in rows] for dtype in NAMES]
+        counts = (
+            f"{column.count(True)} of {len(column) - column.count(None)}" for column in columns
+        )
+        yield f"| {heading} | {' | '.join(counts)} |"
+
+
+def exceptions(lines: Sequence[Line], ways: Sequence[str]) -> Iterator[str]:
+    """The rows of the table of operators that do not pass, equal reasons together."""
+    yield "| operator | dtypes | where | what | reason |"
+    yield "| --- | --- | --- | --- | --- |"
+    for line in lines:
+        found = [
+            (reason(line[dtype][way]), way, dtype)
+            for way in ways
+            for dtype in NAMES
+            if passes(line, dtype, way) is False
+        ]
+        for ((status, words), way), group in groupby(found, key=lambda one: one[:2]):
+            dtypes = ", ".join(dtype for _, _, dtype in group)
+            yield f"| {line['operator']} | {dtypes} | {way} | {status} | {words} |"
+
+
+def reason(outcome: Any) -> tuple[str, str]:
+    """Status and words of an outcome, fit for a table."""
+    status, words = outcome
+    words = re.sub(r"^sample \d+: (\S+\.py:\d+ .*?\) )?", "", words)
+    return status, words.replace("|", "\\|")[:200]
+
+
+def main() -> None:
+    peers_file = peer_file()
+    lines, peers = read(OURS), read(peers_file)
+    header = json.loads(peers_file.read_text().splitlines()[0])
+    by_name = {line["operator"]: line for line in lines}
+    behind = [
+        line["operator"]
+        for line in peers
+        if passes_all(line, "peer")
+        and not passes_all(by_name.get(line["operator"], {}), "aot_eager")
+    ]
+    page = [
+        INTRODUCTION.format(**header),
+        *rates(lines, peers),
+        "",
+        "Operators that pass under torch.compile in one graph and do not under `aot_autograd`: "
+        + (", ".join(behind) or "none")
+        + ".",
+        "",
+        "## What does not pass",
+        "",
+        *exceptions(lines, ["aot_eager", "aot_eager_with_breaks", "fusewright"]),
+        "",
+        "## What does not pass under torch.compile",
+        "",
+        *exceptions(peers, ["peer", "peer_with_breaks"]),
+        "",
+    ]
+    PAGE.write_text("\n".join(page))
+
+
+if __name__ == "__main__":
+    main()
