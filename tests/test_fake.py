@@ -234,6 +234,16 @@ def test_constants_are_known() -> None:
         assert torch.tensor([0, 3, 0]).nonzero().tolist() == [[1]]
 
 
+def test_operators_of_numbers_alone_are_known() -> None:
+    with FakeMode():
+        halves = torch.div(7, 2, rounding_mode="trunc")
+        assert isinstance(halves, FakeTensor)
+        assert halves.item() == 3
+        assert torch.empty(6).view(halves, 2).shape == (3, 2)
+        assert torch.add(True, 2).item() == 3
+        assert torch.eq(2, 2.0).item() is True
+
+
 def test_constants_are_forgotten_when_overwritten() -> None:
     mode, (x,) = faked(torch.randn(3))
     with mode, torch.no_grad():

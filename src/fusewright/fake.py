@@ -393,9 +393,12 @@ def run_in_place(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[st
 
 def run_on_meta(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run torch's meta kernel on the meta tensors inside; an argument written to is returned as
-    itself.
+    itself. Of numbers alone, as in `torch.div(7, 2)`, the result is known.
     """
     args, kwargs = _faked(mode, args, kwargs)
+    if not any(isinstance(value, torch.Tensor) for value in _flat((*args, *kwargs.values()))):
+        value = op(*args, **kwargs)
+        return constant(mode, value, value.device)
     device = common_device(op, args, kwargs)
     return _run_meta_kernel(mode, op, args, kwargs, device)
 

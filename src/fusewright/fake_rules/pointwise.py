@@ -58,10 +58,12 @@ def bounded(x: Tensor, low: Any = None, high: Any = None) -> Geometry | None:
 
 def _promoted(x: Any, y: Any) -> tuple[torch.dtype, tuple[Tensor, ...]] | None:
     """The type that torch computes `x op y` in, and the tensors among the two; None for complex
-    numbers.
+    numbers, and for two numbers.
     """
     tensors = tuple(operand for operand in (x, y) if isinstance(operand, Tensor))
     if not all(isinstance(operand, Tensor) or is_number(operand) for operand in (x, y)):
+        return None
+    if not tensors:
         return None
     if len(tensors) == 2 and x.dtype == y.dtype:
         dtype = x.dtype
