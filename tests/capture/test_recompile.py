@@ -7,6 +7,7 @@ import collections.abc
 import concurrent.futures
 import copy
 import gc
+import os
 import pickle
 import types
 import typing
@@ -404,3 +405,19 @@ def test_a_protocol_with_data_asks_the_object() -> None:
     compiled, ranked = api.compile(f, backend="eager"), types.SimpleNamespace(rank=1)
     for value in (3, ranked, types.SimpleNamespace(), ranked, 3):
         assert compiled(X, value)[1] is hasattr(value, "rank")
+
+
+def test_variables_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: Any) -> Any:
+        if os.getenv("FUSEWRIGHT_TEST", "0") == "1":
+            return x + 2
+        return x + 3 if "FUSEWRIGHT_OTHER_TEST" in os.environ else x + 1
+
+    compiled = api.compile(program, fullgraph=True, backend="eager")
+    assert_same(compiled(X), X + 1)
+    monkeypatch.setenv("FUSEWRIGHT_TEST", "1")
+    assert_same(compiled(X), X + 2)
+    monkeypatch.setenv("FUSEWRIGHT_TEST", "0")
+    assert_same(compiled(X), X + 1)
+    monkeypatch.setenv("FUSEWRIGHT_OTHER_TEST", "")
+    assert_same(compiled(X), X + 3)

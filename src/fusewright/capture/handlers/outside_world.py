@@ -57,7 +57,6 @@ TABLE: dict[str, tuple[Any, ...]] = {
         builtins.input,
         builtins.breakpoint,
         os.system,
-        os.getenv,
         os.putenv,
         os.listdir,
         os.getcwd,
