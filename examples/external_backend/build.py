@@ -6,10 +6,11 @@ python -m examples.external_backend.build
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -18,44 +19,51 @@ from torch.utils import cpp_extension
 from fusewright.opgen import generate, write_files
 
 SOURCES = Path(__file__).parent
-FLAGS = ["-std=c++17", "-O1", "-fPIC", "-Wall", "-Wextra", "-Werror", "-DNDEBUG"]
+_FLAGS = ["-std=c++17", "-O1", "-fPIC", "-DNDEBUG"]
+_WARNINGS = ["-Wall", "-Wextra", "-Werror"]
+_INCLUDES = [flag for path in cpp_extension.include_paths() for flag in ("-isystem", path)]
 
 
-def build(folder: Path | None = None) -> Path:
-    """The shared library, compiled where it is not there yet.
-
-    `folder` holds what is generated and compiled; by default one in the temporary folder. Names
-    there say what a file was made from, so that nothing is compiled twice.
-    """
-    folder = folder or Path(tempfile.gettempdir()) / f"ember-{os.getuid()}"
+def build() -> Path:
+    """The shared library, compiled where it is not there yet."""
     files = generate((SOURCES / "ember.yaml").read_text(), file="ember.yaml", targets=["cpp"])
+    folder = Path(tempfile.gettempdir()) / f"ember-{os.getuid()}"
+    return build_library(files, [SOURCES / "device.cpp", SOURCES / "kernels.cpp"], folder)
+
+
+def build_library(files: Mapping[str, str], sources: Sequence[Path], folder: Path) -> Path:
+    """A library of generated files and sources of the backend's own.
+
+    `folder` holds what is generated and compiled. Names there say what a file was made from, so
+    that nothing is compiled twice.
+    """
     generated = folder / _digest(*files.values())
     write_files(files, generated)
-    units = [generated / "RegisterEmber.cpp", SOURCES / "device.cpp", SOURCES / "kernels.cpp"]
+    units = [generated / name for name in files if name.endswith(".cpp")]
     headers = [text for name, text in files.items() if name.endswith(".h")]
-    objects = [_compile(unit, generated, headers) for unit in units]
+    objects = [_compile(unit, generated, headers) for unit in (*units, *sources)]
     library = folder / f"libember-{_digest(*(path.name for path in objects))}.so"
     if not library.exists():
-        paths = [
-            flag
-            for path in cpp_extension.library_paths()
-            for flag in (f"-L{path}", f"-Wl,-rpath,{path}")
-        ]
-        names = ["-ltorch", "-ltorch_cpu", "-lc10"]
-        _make(library, ["g++", "-shared", *map(str, objects), *paths, *names])
+        compile_library(library, objects)
     return library
 
 
+def compile_library(library: Path, parts: Sequence[Path]) -> None:
+    """Link sources, objects and libraries with torch's."""
+    folders = [(f"-L{path}", f"-Wl,-rpath,{path}") for path in cpp_extension.library_paths()]
+    torch_libraries = [*itertools.chain(*folders), "-ltorch", "-ltorch_cpu", "-lc10"]
+    _make(library, ["g++", "-shared", *_FLAGS, *_INCLUDES, *map(str, parts), *torch_libraries])
+
+
 def _digest(*texts: str) -> str:
-    text = "\0".join([torch.__version__, *FLAGS, *texts])
+    text = "\0".join([torch.__version__, *_FLAGS, *_WARNINGS, *texts])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _compile(unit: Path, generated: Path, headers: Sequence[str]) -> Path:
     target = generated.parent / f"{unit.stem}-{_digest(unit.read_text(), *headers)}.o"
     if not target.exists():
-        includes = [flag for path in cpp_extension.include_paths() for flag in ("-isystem", path)]
-        _make(target, ["g++", *FLAGS, *includes, f"-I{generated}", "-c", str(unit)])
+        _make(target, ["g++", *_FLAGS, *_WARNINGS, *_INCLUDES, f"-I{generated}", "-c", str(unit)])
     return target
 
 
@@ -92,11 +100,11 @@ class EmberModule:
         return int(torch.ops.ember.memory_allocated())
 
 
-def load() -> None:
+def load(library: Path | None = None) -> None:
     """Make `torch.device("ember")` known to this process."""
     if hasattr(torch, "ember"):
         return
-    torch.ops.load_library(str(build()))
+    torch.ops.load_library(str(library or build()))
     torch.utils.rename_privateuse1_backend("ember")
     torch._register_device_module("ember", EmberModule)
     torch.utils.generate_methods_for_privateuse1_backend()

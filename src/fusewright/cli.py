@@ -31,6 +31,9 @@ def opgen(
         bool,
         typer.Option("--callable", help="Also define C++ functions at::<backend>::<operator>."),
     ] = False,
+    per_file: Annotated[
+        int, typer.Option(min=1, help="About how many operators stand in one C++ file.")
+    ] = generator.PER_FILE,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite files that were edited by hand.")
     ] = False,
@@ -46,7 +49,9 @@ def opgen(
         raise typer.BadParameter("name a YAML file, or pass --survey")
     try:
         made = generator.read_plan(_read(description), str(description))
-        files = generator.emit(made, targets=target, callable_operators=callable_operators)
+        files = generator.emit(
+            made, targets=target, callable_operators=callable_operators, per_file=per_file
+        )
         written = generator.write_files(files, out, force=force)
     except (FusewrightError, ValueError) as error:
         typer.echo(f"error: {error}", err=True)

@@ -1,9 +1,9 @@
-"""Generated Python wrappers for every functional operator against the CPU on torch's own samples.
+"""Generated wrappers around every kernel of one kind against the CPU on torch's own samples.
 
-    python -m tests.opgen.sweep [NAME …] [--kind functional|in-place|out]
+    python -m tests.opgen.sweep [NAME …] [--kind functional|in-place|out] [--target cpp]
 
-The device is the host's memory under another key, and its kernels are the CPU's own, so that what
-differs is the wrappers.
+The device's memory is the host's, and its kernels are the CPU's own, so that what differs is the
+wrappers. For C++ they are compiled first, which takes minutes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 
-from fusewright.opgen import generate, read_declarations
+from examples.external_backend.build import load
+from fusewright.opgen import generate
 from fusewright.opgen.conformance import differences
 from fusewright.opgen.declarations import Kind
-from tests.opgen import host_device
+from tests.opgen import everything, host_device
 
 KNOWN = {
     "addbmm": "on the CPU, resizes `self` in place and its out without a warning",
@@ -48,33 +49,28 @@ KNOWN = {
 
 def register(kind: Kind) -> types.ModuleType:
     """A device with a kernel of one kind in every group that has a variant of another."""
-    names = list(host_device.SUPPORTED)
-    operators = read_declarations().operators
-    for group in read_declarations().groups:
-        operator = group.members.get(kind)
-        if operator is None or len(group.members) == 1 or operator.composite:
-            continue
-        if any(parameter.name == "device" for member in group for parameter in member.parameters):
-            continue  # moves tensors, or makes them of nothing
-        if operator.is_view or operator.name in names or "inplace_view" in operator.tags:
-            continue
-        names.append(operator.name)
-    lines = "".join(f"- {name}\n" for name in names)
-    text = f"backend: hosted\ncpp_namespace: hosted\nsupported:\n{lines}"
+    operators = everything.operators_of(kind)
+    text = everything.description("hosted", operators)
     source = generate(text, targets=["python"])["hosted_operators.py"]
     module = types.ModuleType("hosted_operators")
     exec(compile(source, "hosted_operators.py", "exec"), module.__dict__)
     kernels: Any = types.SimpleNamespace(**vars(host_device.KERNELS))
-    for name in names[len(host_device.SUPPORTED) :]:
-        base, _, overload = name.partition(".")
-        operator = getattr(getattr(torch.ops.aten, base), overload or "default")
-        is_out = operators[name].kind is Kind.OUT
+    for operator in operators:
+        base, _, overload = operator.name.partition(".")
+        entry = getattr(getattr(torch.ops.aten, base), overload or "default")
+        is_out = kind is Kind.OUT
         make = host_device.out_through_host if is_out else host_device.through_host
-        setattr(kernels, operators[name].symbol, make(operator))
+        setattr(kernels, operator.symbol, make(entry))
     host_device.load()
     module.fall_back.mode = "quiet"
     module.register(kernels)
     return module
+
+
+def register_compiled(kind: Kind) -> None:
+    """The same on the C++ target, compiled where it is not there yet."""
+    load(everything.build(kind))
+    torch.ops.ember.set_fallback("quiet")
 
 
 def main() -> None:
@@ -83,10 +79,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--kind", default="functional")
+    parser.add_argument("--target", default="python", choices=("python", "cpp"))
     parser.add_argument("--samples", type=int, default=3)
     parser.add_argument("--part", default="0/1", help="every n-th operator, from the k-th: k/n")
     options = parser.parse_args()
-    register(Kind(options.kind))
+    device = "hosted" if options.target == "python" else "ember"
+    (register if device == "hosted" else register_compiled)(Kind(options.kind))
     first, step = map(int, options.part.split("/"))
     infos = [info for info in op_db if not options.names or info.name in options.names][first::step]
     totals: Counter[str] = Counter()
@@ -96,7 +94,7 @@ def main() -> None:
             continue
         if torch.float32 not in info.supported_dtypes("cpu"):
             continue
-        found = differences(info, "hosted", torch.float32, samples=options.samples)
+        found = differences(info, device, torch.float32, samples=options.samples)
         totals["differ" if found else "agree"] += 1
         for line in found:
             print(line[:400], flush=True)

@@ -52,6 +52,20 @@ def test_a_folder_without_permission(tmp_path: Path) -> None:
         write_files(generate(YAML), tmp_path)
 
 
+def test_operators_are_spread_over_files(tmp_path: Path) -> None:
+    units = ["RegisterNpu.cpp", "RegisterNpu_1.cpp", "RegisterNpu_2.cpp"]
+    text = YAML.replace("relu", "relu, mm, add.Tensor")
+    files = generate(text, targets=["cpp"], per_file=2)
+    assert [name for name in files if name.startswith("Register")] == units
+    for name in units[1:]:
+        assert "TORCH_LIBRARY_IMPL(_" not in files[name]  # the fall-back is registered once
+    assert 'm.impl("add_.Tensor", TORCH_FN(wrappers::add__Tensor));' in files[units[2]]
+    write_files(files, tmp_path)
+    (tmp_path / "RegisterNpu_mine.cpp").write_text("")
+    write_files(generate(text, targets=["cpp"]), tmp_path)
+    assert {path.name for path in tmp_path.glob("Reg*")} == {units[0], "RegisterNpu_mine.cpp"}
+
+
 def test_unknown_target() -> None:
     with pytest.raises(ValueError, match="unknown target 'rust'; there are cpp, python"):
         generate(YAML, targets=["rust"])

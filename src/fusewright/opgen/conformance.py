@@ -225,10 +225,6 @@ class Mover:
         return moved.detach().requires_grad_(tensor.requires_grad)
 
 
-_TOLERANCES = {"rtol": 1.3e-6, "atol": 1e-5}
-"""Those of float32, in which an out of doubles is computed, too."""
-
-
 def compare(expected: Outcome, actual: Outcome, same_text: bool) -> str | None:
     """What sets two outcomes apart; None where nothing does."""
     if (expected.error is None) != (actual.error is None):
@@ -240,8 +236,13 @@ def compare(expected: Outcome, actual: Outcome, same_text: bool) -> str | None:
     if expected.returns_written != actual.returns_written:
         return "does not return what it wrote to"
     try:
-        torch.testing.assert_close(
-            actual.written, expected.written, equal_nan=True, check_stride=False, **_TOLERANCES
+        torch.testing.assert_close(  # as float32 is compared: an out of doubles is computed so
+            actual.written,
+            expected.written,
+            equal_nan=True,
+            check_stride=False,
+            rtol=1.3e-6,
+            atol=1e-5,
         )
     except AssertionError as error:
         return str(error).partition("\n\n")[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusewright.opgen.plan import Plan
 
-_TEXT = '''"""Compares the operators of {backend!r} with the CPU on torch's own samples.
+_TEXT = '''"""Compares the operators of "{backend}" with the CPU on torch's own samples.
 
 A skeleton: `load` must make the device known.
 """
@@ -28,12 +28,12 @@ SAMPLES = [info for info in op_db if info.aten_name in OPERATORS or info.name in
 @pytest.fixture(scope="module", autouse=True)
 def load() -> None:
     """Import the backend here."""
-    torch.zeros(1, device={backend!r})
+    torch.zeros(1, device="{backend}")
 
 
 @pytest.mark.parametrize("info", SAMPLES, ids=lambda info: info.formatted_name)
 def test_variants_are_those_of_the_cpu(info) -> None:
-    assert not differences(info, {backend!r}, torch.float32)
+    assert not differences(info, "{backend}", torch.float32)
 '''
 
 
@@ -41,5 +41,5 @@ def emit_test(plan: Plan) -> dict[str, str]:
     """The files of the test by name."""
     backend = plan.description.backend
     bases = sorted({row.operator.base for row in plan.made})
-    names = "\n".join(f"    {name!r}," for name in bases)
+    names = "\n".join(f'    "{name}",' for name in bases)
     return {f"test_{backend}_operators.py": _TEXT.format(backend=backend, names=names)}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fusewright.opgen.declarations import read_declarations
 from fusewright.opgen.description import read_description
-from fusewright.opgen.emit_cpp import emit_cpp
+from fusewright.opgen.emit_cpp import PER_FILE, emit_cpp
 from fusewright.opgen.emit_python import emit_python
 from fusewright.opgen.emit_test import emit_test
 from fusewright.opgen.plan import Plan, plan
@@ -20,15 +20,18 @@ def generate(
     file: str = "<string>",
     targets: Sequence[str] = TARGETS,
     callable_operators: bool = False,
+    per_file: int = PER_FILE,
 ) -> dict[str, str]:
     """The generated files of a backend, by name.
 
     `text`: the YAML. `file`: its name, for messages. `targets`: of "cpp" and "python".
-    `callable_operators`: also define operators as C++ functions in `at::<backend>`.
+    `callable_operators`: also define operators as C++ functions in `at::<backend>`. `per_file`:
+    about how many operators stand in one C++ file.
 
     Raises: OperatorGenerationError for a wrong description, ValueError for an unknown target.
     """
-    return emit(read_plan(text, file), targets=targets, callable_operators=callable_operators)
+    made = read_plan(text, file)
+    return emit(made, targets=targets, callable_operators=callable_operators, per_file=per_file)
 
 
 def read_plan(text: str, file: str = "<string>") -> Plan:
@@ -38,14 +41,18 @@ def read_plan(text: str, file: str = "<string>") -> Plan:
 
 
 def emit(
-    made: Plan, *, targets: Sequence[str] = TARGETS, callable_operators: bool = False
+    made: Plan,
+    *,
+    targets: Sequence[str] = TARGETS,
+    callable_operators: bool = False,
+    per_file: int = PER_FILE,
 ) -> dict[str, str]:
     """The files of a plan. Arguments as in `generate`."""
     if unknown := sorted(set(targets) - set(TARGETS)):
         raise ValueError(f"unknown target {unknown[0]!r}; there are {', '.join(TARGETS)}")
     files: dict[str, str] = {}
     if "cpp" in targets:
-        files |= emit_cpp(made, callable_operators=callable_operators)
+        files |= emit_cpp(made, callable_operators=callable_operators, per_file=per_file)
     if "python" in targets:
         files |= emit_python(made)
     return files | emit_test(made)

@@ -73,6 +73,11 @@ class Plan:
     groups: Mapping[str, Group]
     """By operator name; what emitters need to find a row's siblings."""
 
+    @property
+    def registered(self) -> tuple[Given | Made, ...]:
+        """The rows for which a function is registered."""
+        return tuple(row for row in self.rows if isinstance(row, Given | Made))
+
     @functools.cached_property
     def made(self) -> tuple[Made, ...]:
         """The rows for which a wrapper is written."""

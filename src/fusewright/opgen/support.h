@@ -216,11 +216,6 @@ Tensors converted(Tensors tensors, const Geometry& geometry) {
 
 // ── Checks before and writing after a computation ─────────────────────────────────────────────
 
-enum class Dtype {
-  Same,      // a result is written only to a tensor of its dtype
-  Castable,  // or to one to which its dtype converts, as torch's pointwise operators do
-};
-
 template <class... Tensors>
 void check_same_device(const Tensors&... tensors) {
   std::optional<at::Device> common;
@@ -242,8 +237,9 @@ void check_overlap(const Written& written, const Inputs&... inputs) {
   });
 }
 
-inline void check_dtype(const at::Tensor& written, at::ScalarType dtype, Dtype rule) {
-  if (rule == Dtype::Castable) {
+// A result is written to a tensor of its dtype, or, if `castable`, of one to which it converts.
+inline void check_dtype(const at::Tensor& written, at::ScalarType dtype, bool castable) {
+  if (castable) {
     TORCH_CHECK(c10::canCast(dtype, written.scalar_type()), "result type ", dtype,
                 " can't be cast to the desired output type ", written.scalar_type());
   } else {
@@ -253,37 +249,37 @@ inline void check_dtype(const at::Tensor& written, at::ScalarType dtype, Dtype r
 }
 
 template <class Selfs, class Results>
-void check_self(const Selfs& selfs, const Results& results, Dtype rule) {
+void check_self(const Selfs& selfs, const Results& results, bool castable) {
   visit_pairs(selfs, results, [&](const at::Tensor& self, const at::Tensor& result) {
     TORCH_CHECK(self.sizes() == result.sizes(), "output with shape ", self.sizes(),
                 " doesn't match the broadcast shape ", result.sizes());
-    check_dtype(self, result.scalar_type(), rule);
+    check_dtype(self, result.scalar_type(), castable);
   });
 }
 
 template <class Selfs, class Results>
 void copy(const Selfs& selfs, const Results& results) {
   visit_pairs(selfs, results, [](const at::Tensor& self, const at::Tensor& result) {
-    if (self.defined() && !self.is_same(result)) self.copy_(result);
+    if (self.defined() && !self.is_same(result)) at::_copy_from(result, self, /*non_blocking=*/false);
   });
 }
 
 template <class Selfs, class Results>
-void write_self(const Selfs& selfs, const Results& results, Dtype rule) {
-  check_self(selfs, results, rule);
+void write_self(const Selfs& selfs, const Results& results, bool castable) {
+  check_self(selfs, results, castable);
   copy(selfs, results);
 }
 // Optional arguments that an operator updates, such as running statistics.
-inline void write_self(const std::optional<at::Tensor>& self, const at::Tensor& result, Dtype rule) {
-  if (self.has_value() && self->defined()) write_self(*self, result, rule);
+inline void write_self(const std::optional<at::Tensor>& self, const at::Tensor& result, bool castable) {
+  if (self.has_value() && self->defined()) write_self(*self, result, castable);
 }
 
 template <class Outs, class Results>
-void write_out(const Outs& outs, const Results& results, Dtype rule) {
+void write_out(const Outs& outs, const Results& results, bool castable) {
   visit_pairs(outs, results, [&](const at::Tensor& out, const at::Tensor& result) {
     TORCH_CHECK(out.device() == result.device(), "Expected out tensor to have device ",
                 result.device(), ", but got ", out.device(), " instead");
-    check_dtype(out, result.scalar_type(), rule);
+    check_dtype(out, result.scalar_type(), castable);
   });
   visit_pairs(outs, results, [](const at::Tensor& out, const at::Tensor& result) {
     at::native::resize_output(out, result.sizes());

@@ -84,7 +84,7 @@ def check_same_device(*values: Any) -> None:
         )
 
 
-def check_overlap(written: Any, read: Any) -> None:
+def check_overlap(written: Any, *read: Any) -> None:
     """Raise if what is written to overlaps with itself, or in part with what is read."""
     for output in tensors_in(written):
         if has_internal_overlap(output):
@@ -92,7 +92,7 @@ def check_overlap(written: Any, read: Any) -> None:
                 "unsupported operation: more than one element of the written-to tensor refers to a "
                 "single memory location. Please clone() the tensor before performing the operation."
             )
-        check_apart(output, read)
+    check_apart(written, read)
 
 
 def check_apart(written: Any, read: Any) -> None:
