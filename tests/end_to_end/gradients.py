@@ -18,7 +18,6 @@ import multiprocessing
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import is_dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -112,7 +111,7 @@ def cases(
 
 def _case(operator: Callable[..., Any], sample: Any) -> tuple[fx.GraphModule, list[torch.Tensor]]:
     unique = sample.output_process_fn_grad  # of an SVD, say, what its gradient is defined for
-    options = {name: value for name, value in sample.kwargs.items() if is_dataclass(value)}
+    options = {name: value for name, value in sample.kwargs.items() if not is_writable(value)}
     keywords = {name: value for name, value in sample.kwargs.items() if name not in options}
 
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -120,6 +119,11 @@ def _case(operator: Callable[..., Any], sample: Any) -> tuple[fx.GraphModule, li
 
     module, tensors = graph_of(function, (sample.input, *sample.args), keywords)
     return module, [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
+
+
+def is_writable(value: Any) -> bool:
+    """Whether the text of a graph can hold `value`."""
+    return value is None or isinstance(value, (*fx.node.base_types, list, tuple, slice))
 
 
 def outputs_and_gradients(

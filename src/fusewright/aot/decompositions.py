@@ -60,6 +60,14 @@ def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
     return [aten.select.int(x, dim, index) for index in range(x.shape[dim])]
 
 
+MULTIPLE_VIEWS: dict[Any, Callable[..., Any]] = {
+    aten.split.Tensor: split,
+    aten.split_with_sizes.default: split_with_sizes,
+    aten.unbind.int: unbind,
+}
+"""Taken apart whatever else is: writes are followed through views of one result."""
+
+
 # -- pointwise ------------------------------------------------------------------------------------
 
 
@@ -350,9 +358,7 @@ def arange_start(start: Any, end: Any, **options: Any) -> Tensor:
 
 
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
-    aten.split.Tensor: split,
-    aten.split_with_sizes.default: split_with_sizes,
-    aten.unbind.int: unbind,
+    **MULTIPLE_VIEWS,
     aten.log_sigmoid_forward.default: log_sigmoid_forward,
     aten.logaddexp2.default: logaddexp2,
     aten.nan_to_num.default: nan_to_num,

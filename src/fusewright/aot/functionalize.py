@@ -192,6 +192,18 @@ def _apply_again(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
     return view.target, (value,), {}
 
 
+def _view_as_real_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
+    return aten.view_as_complex.default, (value,), {}
+
+
+def _view_as_complex_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
+    return aten.view_as_real.default, (value,), {}
+
+
+def _other_type_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
+    return aten.view.dtype, (value, parent.meta["val"].dtype), {}
+
+
 RESHAPES = frozenset({aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default})
 
 INVERSES: dict[Any, Callable[[fx.Node, fx.Node, fx.Node], Call]] = {
@@ -205,6 +217,9 @@ INVERSES: dict[Any, Callable[[fx.Node, fx.Node, fx.Node], Call]] = {
     aten.t.default: _transpose_back,
     aten.transpose.int: _transpose_back,
     aten.permute.default: _permute_back,
+    aten.view_as_real.default: _view_as_real_back,
+    aten.view_as_complex.default: _view_as_complex_back,
+    aten.view.dtype: _other_type_back,
     aten._conj.default: _apply_again,
     aten._neg_view.default: _apply_again,
     aten.slice.Tensor: _scatter(aten.slice_scatter.default),

@@ -24,6 +24,7 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.aot import custom_operators
+from fusewright.aot.decompositions import MULTIPLE_VIEWS
 from fusewright.aot.embedding_bag import embedding_bag
 from fusewright.aot.graph import TracedProgram
 from fusewright.aot.masked_index import gradient_of_put_values, has_mask
@@ -81,7 +82,7 @@ class Recorder(TorchDispatchMode):
         self._origins: dict[int, dict[str, Any]] = {}
         """By sequence number of an autograd node: the origin of the operator that made it."""
 
-        self._decompositions = decompositions
+        self._decompositions = {**MULTIPLE_VIEWS, **decompositions}
         self._decomposing: set[Any] = set()
         """Operators whose decompositions are running: those call the operator as it is."""
 
