@@ -25,6 +25,7 @@ from torch import fx
 from fusewright import torch_compat
 from fusewright.capture import handlers, reasons
 from fusewright.capture.break_writer import BreakWriter, Interruption, interruption
+from fusewright.capture.graph import NeedsConstants
 from fusewright.capture.graph_failure import (
     Failed,
     Recover,
@@ -222,6 +223,8 @@ def capture_call(
                 capture = _run(machine, frame, function, resumes, error, modes)
                 attempt.pop_all()
                 return capture
+            except NeedsConstants as needed:
+                machine.sizes.take_as_constants(needed.symbols)
             except TracedError as raised:
                 raised.forget_frames()
                 guards, text = machine.guard_list(), raised.value.describe()

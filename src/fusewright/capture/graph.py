@@ -13,12 +13,12 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.capture.sizes import SymbolicShape
-from fusewright.errors import DataDependent, UnsupportedOperator
+from fusewright.errors import DataDependent, FusewrightError, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
 from fusewright.ir.index import Symbol
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.graph_nodes import NumberNodes
-from fusewright.symbolic.nodes import index_of, symbolic_int
+from fusewright.symbolic.nodes import free_symbols, index_of, known_numbers, symbolic_int
 
 _OPERATOR_TYPES: Final = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
 
@@ -96,7 +96,9 @@ class GraphBuilder:
         else:
             position = graph.inserting_before(next(iter(graph.nodes), None))
         with position:
-            return graph.placeholder(name)
+            node = graph.placeholder(name)
+        node.target = node.name  # which is unique, where two inputs would be called alike
+        return node
 
     def examples(
         self, tensors: Sequence[torch.Tensor], shapes: Sequence[SymbolicShape | None]
@@ -115,9 +117,20 @@ class GraphBuilder:
     def run(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
         """The result of a call on fakes. A string as function names a method of the first argument.
 
-        Raises DataDependent and UnsupportedOperator; whatever else is raised is the program's own
-        mistake.
+        Raises DataDependent and UnsupportedOperator, NeedsConstants where it is symbols that may be
+        the cause; whatever else is raised is the program's own mistake.
         """
+        try:
+            return self._run(function, arguments, keywords)
+        except DataDependent:
+            raise
+        except Exception as error:
+            symbols = symbols_in([*arguments, *keywords.values()])
+            if symbols:
+                raise NeedsConstants(symbols) from error
+            raise
+
+    def _run(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
         with self.mode:
             try:
                 if isinstance(function, str):
@@ -154,6 +167,30 @@ class GraphBuilder:
         return node
 
 
+class NeedsConstants(FusewrightError):
+    """A call failed on symbolic sizes: it may be that it takes none."""
+
+    def __init__(self, symbols: frozenset[Symbol]) -> None:
+        self.symbols = symbols
+        super().__init__("a call takes no symbolic sizes")
+
+
+def symbols_in(value: Any) -> frozenset[Symbol]:
+    """The symbols in the sizes and strides of fakes, and in symbolic numbers."""
+    match value:
+        case torch.Tensor():
+            return symbols_in((*value.shape, *value.stride()))
+        case torch.SymInt() | torch.SymFloat():
+            return free_symbols(value)
+        case list() | tuple():
+            return frozenset().union(*map(symbols_in, value))
+        case dict():
+            return symbols_in(list(value.values()))
+        case slice():
+            return symbols_in((value.start, value.stop, value.step))
+    return frozenset()
+
+
 def fake_input(mode: FakeMode, tensor: torch.Tensor, shape: SymbolicShape | None) -> FakeTensor:
     """The fake of a graph's input. One of a tensor with a history has one too: unlike a leaf, it
     may be written to.
@@ -161,7 +198,8 @@ def fake_input(mode: FakeMode, tensor: torch.Tensor, shape: SymbolicShape | None
     if shape is None:
         fake = mode.fake_distinct(tensor)
     else:
-        fake = mode.fake_distinct(tensor, shape.sizes, shape.strides)
+        sizes, strides = (known_numbers(numbers) for numbers in (shape.sizes, shape.strides))
+        fake = mode.fake_distinct(tensor, sizes, strides)
     if fake.requires_grad and not tensor.is_leaf:
         with torch.enable_grad(), mode:
             step = torch.zeros((), dtype=fake.dtype, device=fake.device, requires_grad=True)

@@ -7,7 +7,7 @@ wanted (`dynamic=True`), or when the user has marked it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -70,6 +70,9 @@ class SizeHistory:
 
     def __init__(self, dynamic: bool | None = None) -> None:
         self.dynamic = dynamic
+        self.constant: set[Source] = set()
+        """What has to be taken as it is, since an operator takes no symbol for it."""
+
         self._seen: dict[str, tuple[int | None, ...]] = {}
         """The numbers at a place; None for one that varies."""
 
@@ -166,6 +169,8 @@ class Sizes:
         )
 
     def _symbol(self, hint: int, source: Source, mark: Mark | None = None) -> Number:
+        if source in self.history.constant:
+            return hint
         is_marked, mark = mark is not None, mark or Mark()
         if not self.readings:
             self.on_first()
@@ -216,7 +221,14 @@ class Sizes:
         """Whether `integer` may give a symbol."""
         if self.history.dynamic is False or not 1 < number <= LARGEST:
             return False
+        if source in self.history.constant:
+            return False
         return self.history.varies(source.expression(), number, _of_call(source))
+
+    def take_as_constants(self, symbols: Iterable[Symbol]) -> None:
+        """Have the next captures take what these symbols stand for as it is."""
+        for symbol in symbols:
+            self.history.constant.add(self.readings[symbol.name].source)
 
     # -- what has to hold -------------------------------------------------------------------------
 

@@ -130,6 +130,8 @@ class ShapeFacts:
             if least is not None and least >= 0:
                 return True
             return False if opposite is not None and opposite > 0 else None
+        if least == opposite == 0:
+            return relation.kind is Kind.ZERO
         apart = (
             difference in self._unequal
             or (least is not None and least > 0)
@@ -256,6 +258,7 @@ class ShapeFacts:
             if rest.terms and not _covers(symbol, rest):
                 self._bound(symbol, rest)
                 rest = self.resolve(rest)
+                self._keep_bounds(symbol, rest)
             self._replace(symbol, rest)
             return
         self._least[difference.terms] = -difference.constant
@@ -272,6 +275,13 @@ class ShapeFacts:
             ((coefficient, atoms),) = rest.terms
             if coefficient == 1 and len(atoms) == 1 and isinstance(atoms[0], Symbol):
                 self._refine(atoms[0], symbol.lower, symbol.upper, symbol.multiple)
+
+    def _keep_bounds(self, symbol: Symbol, rest: Index) -> None:
+        """Note the bounds of a symbol as those of the sum that replaces it."""
+        if symbol.lower is not None:
+            self._least[rest.terms] = symbol.lower - rest.constant
+        if symbol.upper is not None:
+            self._least[(-rest).terms] = rest.constant - symbol.upper
 
     def _refine(
         self, symbol: Symbol, lower: Bound = None, upper: Bound = None, multiple: int = 1

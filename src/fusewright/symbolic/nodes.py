@@ -11,13 +11,13 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
 from fusewright.errors import DataDependent
 from fusewright.ir import index as ir
-from fusewright.ir.index import Index, IndexLike, integer
+from fusewright.ir.index import Index, IndexLike, Symbol, integer
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.real import Real
 from fusewright.symbolic.relations import (
@@ -30,6 +30,8 @@ from fusewright.symbolic.relations import (
     negation,
     not_equal,
 )
+
+Number = int | torch.SymInt
 
 
 class Node:
@@ -552,6 +554,22 @@ def index_of(number: int | torch.SymInt) -> Index:
     if not isinstance(node, IntegerNode):
         raise TypeError(f"{number} is no size of fusewright's")
     return node.index
+
+
+def free_symbols(number: torch.SymInt | torch.SymFloat) -> frozenset[Symbol]:
+    """The symbols that a number depends on."""
+    node = number.node
+    if isinstance(node, IntegerNode):
+        return node.index.free()
+    return frozenset() if isinstance(node.number, float) else node.number.free()
+
+
+def known_numbers(numbers: Iterable[Number]) -> tuple[Number, ...]:
+    """Sizes with those as plain ints that have turned out to be known."""
+    return tuple(
+        number if isinstance(number, int) else symbolic_int(number.node.facts, number.node.index)
+        for number in numbers
+    )
 
 
 def _nonzero(facts: ShapeFacts, index: Index, message: builtins.str) -> Index:

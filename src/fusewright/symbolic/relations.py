@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from math import gcd
 
-from fusewright.ir.index import Index, IndexLike, as_index, integer
+from fusewright.ir.index import Bound, Index, IndexLike, Symbol, as_index, integer
 
 
 class Kind(enum.Enum):
@@ -49,7 +49,7 @@ class Relation:
 
     def known(self) -> bool | None:
         """Whether it holds by the ranges and factors of the symbols alone; None: that depends."""
-        lower, upper = self.difference.bounds()
+        lower, upper = tight_bounds(self.difference)
         if lower is not None and lower == upper:
             return self.holds_at(lower)
         if self.kind is Kind.NOT_NEGATIVE:
@@ -151,6 +151,30 @@ def _not_negative(difference: Index) -> Relation:
         terms = tuple((coefficient // factor, atoms) for coefficient, atoms in difference.terms)
         difference = Index(terms, difference.constant // factor)
     return Relation(Kind.NOT_NEGATIVE, difference)
+
+
+def tight_bounds(index: Index) -> tuple[Bound, Bound]:
+    """Bounds of `index`; where it is unknown whether a sum of products stays above 0, its symbols
+    are counted from their lower bounds on.
+
+    `s0*s1 - s1` with `s0, s1 >= 2` is `s*t + s + 2*t + 2 >= 2` with `s, t >= 0`.
+    """
+    lower, upper = index.bounds()
+    if lower is not None and upper is not None:
+        return lower, upper
+    counted = index.substitute(
+        {
+            symbol: Symbol(symbol.name, 0, _less(symbol.upper, symbol.lower)).index + symbol.lower
+            for symbol in index.free()
+            if symbol.lower
+        }
+    )
+    least, most = counted.bounds()
+    return lower if least is None else least, upper if most is None else most
+
+
+def _less(bound: Bound, by: int) -> Bound:
+    return None if bound is None else bound - by
 
 
 def _reduced(difference: Index) -> Index:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fusewright.capture.bytecode import LABEL, Instruction, disassemble
+from fusewright.capture.graph import NeedsConstants
 from fusewright.capture.values.base import TracedError, Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
@@ -216,7 +217,7 @@ class Frame:
                 self._unwind(error)
                 error.forget_frames()
                 continue
-            except (Unsupported, Stopped, Yielded):
+            except (Unsupported, NeedsConstants, Stopped, Yielded):
                 raise
             except Exception as error:
                 raise self.machine.failure(error) from error

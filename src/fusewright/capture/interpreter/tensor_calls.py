@@ -23,7 +23,7 @@ from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.numbers import SYMBOLIC, SymbolicValue
 from fusewright.capture.values.sequences import ListValue, TupleValue
 from fusewright.capture.values.tensors import ErrorTextValue, TensorValue
-from fusewright.errors import Unsupported
+from fusewright.errors import FusewrightError, Unsupported
 
 if TYPE_CHECKING:
     from fusewright.capture.interpreter.machine import Machine
@@ -81,7 +81,7 @@ def call_graph(
         result = machine.builder.run(function, fake_arguments, fake_keywords)
     except FAKE_FAILURES as error:
         raise _cannot_run(machine, function, error) from error
-    except NotConstant:
+    except (NotConstant, FusewrightError):
         raise
     except Exception as error:
         why = "it raises an error, and the program looks at its text"
@@ -249,7 +249,9 @@ def _metadata_method(
     try:
         given = [_in_graph(argument, _fake) for argument in arguments]
         named = {keyword: _in_graph(value, _fake) for keyword, value in keywords.items()}
-        result = getattr(tensor.fake, name)(*given, **named)
+        result = machine.builder.run(name, [tensor.fake, *given], named)
+    except FusewrightError:
+        raise
     except NotConstant as error:
         raise cannot_hold(machine, name, error) from None
     except Exception as error:
@@ -260,7 +262,9 @@ def _metadata_method(
 def metadata(machine: Machine, tensor: TensorValue, name: str) -> Value:
     """An attribute of a tensor that torch computes: shape, dtype, device."""
     try:
-        result = getattr(tensor.fake, name)
+        result = machine.builder.run(getattr, [tensor.fake, name], {})
+    except FusewrightError:
+        raise
     except Exception as error:
         machine.raise_error(type(error), *error.args)
     if isinstance(result, torch.Tensor):
