@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import io
 import os
+import types
 from typing import Any
 
 import torch
@@ -33,6 +34,11 @@ def packed_sequences(m: Any, x: Any, lengths: Any) -> Any:
     o, _ = m(p)
     o, sizes = nn.utils.rnn.pad_packed_sequence(o, batch_first=True)
     return o, sizes
+
+
+@cases(X, types.SimpleNamespace(b=X + 1))
+def inputs_that_would_be_called_alike(a_b: Any, a: Any) -> Any:
+    return a_b - 2 * a.b
 
 
 @cases(SEQUENCES)
