@@ -45,6 +45,7 @@ from fusewright.errors import (
 )
 from fusewright.events import (
     BackendFailed,
+    BackwardCompiled,
     CaptureFinished,
     CaptureStarted,
     EventLog,
@@ -59,7 +60,7 @@ from fusewright.logs import log_text, warn
 from fusewright.native import Entry, Frame, FrameCompiler
 
 if TYPE_CHECKING:  # Importing it takes the whole IR along.
-    from fusewright.runtime.compiled import CompiledGraph, Record
+    from fusewright.runtime.compiled import CompiledGraph, Record, Training
 
 GUARD_ROUNDS: Final = 20
 """How often guards are run to measure what a call pays for them."""
@@ -136,8 +137,17 @@ class Compilation:
     @property
     def record(self) -> Record | None:
         """What the stages made, where the backend is one of ours that tells."""
+        return None if self._own is None else self._own.record
+
+    @property
+    def training(self) -> Training | None:
+        """What is known of the backward half, under the same condition; None for inference."""
+        return None if self._own is None else self._own.training
+
+    @property
+    def _own(self) -> CompiledGraph | None:
         is_ours = type(self.compiled).__module__ == "fusewright.runtime.compiled"
-        return cast("CompiledGraph", self.compiled).record if is_ours else None
+        return cast("CompiledGraph", self.compiled) if is_ours else None
 
     @property
     def peak_bytes(self) -> int | None:
@@ -414,6 +424,8 @@ class Compiler:
                     peak_bytes=compilation.peak_bytes,
                 )
             )
+        if compilation.training is not None:
+            compilation.training.tell = functools.partial(_tell_backward, self.events, about)
         log_text("guards", lambda: f"{about.title}\n{compilation.guards.table()}")
         if capture.graph_break is not None:
             error = capture.graph_break.error
@@ -514,6 +526,13 @@ def _first_line(code: types.CodeType, resumes: ResumeTable) -> int:
         return first
     lines = (line for _, _, line in code.co_lines() if line is not None)
     return next((line for line in lines if line != first), first)
+
+
+def _tell_backward(events: EventLog, about: _About, training: Training) -> None:
+    assert training.backward is not None
+    stages = training.backward.record.timings
+    kept = training.saved_bytes
+    events.add(BackwardCompiled(**about.fields, stages=stages, saved_bytes=kept))
 
 
 def _operator_counts(graph: fx.Graph) -> Counter[str]:

@@ -102,6 +102,23 @@ class GraphCompiled(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardCompiled(Event):
+    """The backward half of a graph was compiled, since it is run for the first time."""
+
+    channel: ClassVar[str] = "graphs"
+
+    stages: dict[str, float]
+    """Seconds by stage."""
+
+    saved_bytes: int
+    """Bytes that the forward half keeps for this, beside its inputs."""
+
+    def __str__(self) -> str:
+        stages = ", ".join(f"{name} {1e3 * spent:.0f} ms" for name, spent in self.stages.items())
+        return f"compiled the backward of {self.title}: {self.saved_bytes} bytes are kept; {stages}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GraphBreak(Event):
     """The program does something that cannot be captured: one graph ends before it."""
 

@@ -75,7 +75,7 @@ def _compile_training(
             budget = context.options.memory_budget
             partition = min_cut_rematerialization_partition(joint, budget)
 
-    training = Training(saved_bytes=partition.saved_bytes)
+    training = Training(saved_bytes=partition.saved_bytes, memory_budget=budget)
 
     def compile_backward() -> Callable[[list[Any]], Sequence[Any]]:
         backward_context = CompileContext(options=context.options)
@@ -88,10 +88,15 @@ def _compile_training(
                 raise failure from error
             warn_of_eager(failure, "the backward half of a graph")
             return interpreter(partition.backward)
+        if training.tell is not None:
+            training.tell(training)
         return training.backward.run
 
+    def measured(saved_bytes: int) -> None:
+        training.measured_bytes = saved_bytes
+
     compiled = compile_aten(partition.forward, context, language)
-    run = with_gradients(partition, compiled.run, compile_backward)
+    run = with_gradients(partition, compiled.run, compile_backward, measured)
     if joint.bases:
 
         def compile_for(inputs: list[Any]) -> Callable[[list[Any]], Any]:

@@ -16,6 +16,7 @@ import torch
 import fusewright
 from fusewright.errors import BackendCompilerFailed, Location, Unsupported
 from fusewright.events import (
+    BackwardCompiled,
     CaptureFinished,
     CaptureStarted,
     EventLog,
@@ -102,6 +103,26 @@ def test_what_the_compiler_did_by_stage() -> None:
     assert (found.graphs[0].launches, found.graphs[0].library_calls) == (0, 1)
 
 
+def test_the_memory_kept_for_backward() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ w).sin().sum()
+
+    explained = fusewright.explain(f, options={"memory_budget": 0.5})
+    first = explained(X, torch.ones(3, 5, requires_grad=True))
+    waiting = first.graphs[0].backward
+    assert (
+        waiting is not None and waiting.launches is None and "backward" not in first.stage_seconds
+    )
+    assert waiting.saved_bytes == waiting.measured_bytes and waiting.memory_budget == 0.5
+    first.result.backward()
+    found = explained.so_far
+    ran = found.graphs[0].backward
+    assert ran is not None and ran.launches and ran.library_calls is not None
+    assert found.stage_seconds["backward"] == ran.seconds > 0
+    with torch.no_grad():
+        assert fusewright.explain(f)(X, torch.ones(3, 5)).graphs[0].backward is None
+
+
 def test_what_the_target_has_compiled_stays() -> None:
     compiled = fusewright.compile(scaled, backend="eager")
     compiled(X, 2)
@@ -155,6 +176,19 @@ def test_events_reach_logging(caplog: pytest.LogCaptureFixture) -> None:
     kinds = [type(event) for event in compiled.compiler.events]
     assert kinds[:2] == [CaptureStarted, CaptureFinished]
     assert kinds.count(GraphBreak) == 2 and kinds.count(Recompiled) == 1
+
+
+def test_the_backward_half_is_told_when_it_is_compiled(caplog: pytest.LogCaptureFixture) -> None:
+    @fusewright.compile
+    def product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(x @ w).sum()
+
+    loss = product(X, torch.ones(3, 5, requires_grad=True))
+    with caplog.at_level(logging.INFO, "fusewright"):
+        loss.backward()
+    (told,) = (event for event in product.compiler.events if isinstance(event, BackwardCompiled))
+    assert told.saved_bytes == 2 * 5 * 4 and "lower" in told.stages
+    assert any("compiled the backward of" in message for message in caplog.messages)
 
 
 def test_events_are_bounded() -> None:

@@ -131,14 +131,13 @@ def trace_joint(
         result = run_module(recorder, module, given[: len(inputs)])
     _refuse_tracked_constants(recorder)
     program = traced_program(recorder, result, with_bits)
-    with recorder:
+    with recorder, torch.enable_grad():
         plan = plan_results(program, given, fakes)
-    changed = {
-        index
-        for index, (value, edge) in enumerate(zip(given, edges, strict=True))
-        if _is_tracked(value) and (edge is None or get_gradient_edge(value)[:2] != edge[:2])
-    }
-    tracked = frozenset(index for index in plan.mutated if holders[index] in changed)
+        tracked = frozenset(
+            index
+            for index in plan.mutated
+            if not _has_edge(given[holders[index]], edges[holders[index]])
+        )
     tangents = [
         position
         for position, value in enumerate(plan.values)
@@ -157,6 +156,13 @@ def trace_joint(
 
 def _is_tracked(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _has_edge(value: Any, edge: GradientEdge | None) -> bool:
+    """Whether `value` still has the history that begins at `edge`; None: none."""
+    if not _is_tracked(value) or edge is None:
+        return edge is None and not _is_tracked(value)
+    return get_gradient_edge(value)[:2] == edge[:2]
 
 
 def _refuse_tracked_constants(recorder: Recorder) -> None:

@@ -55,11 +55,16 @@ class TrainingPlan:
 
     `forward` computes the forward graph. `compile_backward` gives the function that computes the
     backward graph; it is called at the first backward, so that calls that are never differentiated
-    (validation with gradients left on) do not pay for it.
+    (validation with gradients left on) do not pay for it. `measured` is given the bytes that the
+    first call saves.
     """
 
     def __init__(
-        self, partition: Partition, forward: Compiled, compile_backward: Callable[[], Compiled]
+        self,
+        partition: Partition,
+        forward: Compiled,
+        compile_backward: Callable[[], Compiled],
+        measured: Callable[[int], None] | None,
     ) -> None:
         joint = partition.joint
         self.forward = forward
@@ -76,6 +81,7 @@ class TrainingPlan:
             isinstance(number, torch.SymInt) for one in self.layouts for number in one.numbers()
         )
         self.dependencies = _dependencies(partition)
+        self.measured = measured
         self._compile_backward = compile_backward
         self._backward: Compiled | None = None
         self._lock = threading.Lock()
@@ -131,6 +137,9 @@ class CompiledFunction(torch.autograd.Function):
             for place in plan.saved_tensors
         ]
         ctx.save_for_backward(*found)
+        if plan.measured is not None:
+            plan.measured(_memory_beside(found, inputs))
+            plan.measured = None
         ctx.numbers = [_found(place, inputs, outputs) for place in plan.saved_numbers]
         ctx.plan = plan
         ctx.layouts = plan.layouts
@@ -153,6 +162,15 @@ class CompiledFunction(torch.autograd.Function):
                 computed = _run_backward(ctx, saved, gradients)
             return _NoSecondDerivative.apply(len(computed), *computed, *read)
         return _run_backward(ctx, saved, gradients)
+
+
+def _memory_beside(saved: Sequence[torch.Tensor], inputs: Sequence[Any]) -> int:
+    """Bytes of the storages of `saved` that are no storages of `inputs`."""
+    storages = {torch_compat.storage_key(one): one.untyped_storage().nbytes() for one in saved}
+    for one in inputs:
+        if isinstance(one, torch.Tensor):
+            storages.pop(torch_compat.storage_key(one), None)
+    return sum(storages.values())
 
 
 def _found(place: FromInput | FromGraph, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
@@ -223,14 +241,18 @@ class _NoSecondDerivative(torch.autograd.Function):
 
 
 def with_gradients(
-    partition: Partition, forward: Compiled, compile_backward: Callable[[], Compiled]
+    partition: Partition,
+    forward: Compiled,
+    compile_backward: Callable[[], Compiled],
+    measured: Callable[[int], None] | None = None,
 ) -> Callable[[list[Any]], Any]:
     """A function from the program's inputs (one list) to its results, differentiable by autograd.
 
     `forward` computes the partition's forward graph; `compile_backward`, called once, gives what
-    computes the backward graph.
+    computes the backward graph. `measured`, if given, is told the bytes that the first call keeps
+    for backward, beside its inputs.
     """
-    plan = TrainingPlan(partition, forward, compile_backward)
+    plan = TrainingPlan(partition, forward, compile_backward, measured)
 
     def call(inputs: list[Any]) -> Any:
         if not torch.is_grad_enabled():  # the same graph, without a history

@@ -52,6 +52,41 @@ class GuardReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardReport:
+    """The backward half of a graph, compiled when it is first run."""
+
+    saved_bytes: int
+    """Bytes that the forward half is to keep for it, beside its inputs."""
+
+    measured_bytes: int | None
+    """What the first call did keep; None where there was none."""
+
+    memory_budget: float
+    """The option under which what is kept was chosen."""
+
+    launches: int | None
+    """Launches of generated kernels; None where it was not run yet."""
+
+    library_calls: int | None
+    stage_seconds: Mapping[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """Time to compile it."""
+        return sum(self.stage_seconds.values())
+
+    def __str__(self) -> str:
+        kept = self.saved_bytes if self.measured_bytes is None else self.measured_bytes
+        memory = (
+            f"keeps {_mebibytes(kept)} (predicted {_mebibytes(self.saved_bytes)}, "
+            f"memory budget {self.memory_budget:g})"
+        )
+        if self.launches is None or self.library_calls is None:
+            return f"backward: not run yet; {memory}"
+        return f"backward: {_calls(self.launches, self.library_calls)}; {memory}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GraphReport:
     """One graph: a function, or the rest of one after a graph break."""
 
@@ -83,6 +118,9 @@ class GraphReport:
 
     runs_eagerly: bool
     """Whether the backend could not compile it."""
+
+    backward: BackwardReport | None
+    """None for inference, and where the backend does not tell."""
 
     @property
     def operator_count(self) -> int:
@@ -131,7 +169,7 @@ class Explanation:
         events = (*self.limits, *self.fallbacks, *self.failures)
         sections = (
             [self._headline(len(breaks))],
-            _columns([_graph_row(number, graph) for number, graph in enumerate(self.graphs, 1)]),
+            self._graph_lines(),
             *(_break_lines(n, found, times) for n, (found, times) in enumerate(breaks, 1)),
             *(_recompile_lines(n, found) for n, found in enumerate(self.recompiles, 1)),
             *([shorten_paths(str(event))] for event in events),
@@ -151,6 +189,13 @@ class Explanation:
         )
         return f"{self.function}{where}        {', '.join(counts)}"
 
+    def _graph_lines(self) -> list[str]:
+        rows = _columns([_graph_row(number, graph) for number, graph in enumerate(self.graphs, 1)])
+        lines = []
+        for row, graph in zip(rows, self.graphs, strict=True):
+            lines += [row] if graph.backward is None else [row, f"  {graph.backward}"]
+        return lines
+
     def _guard_lines(self) -> list[str]:
         guards = self.guards
         if not guards:
@@ -165,7 +210,7 @@ class Explanation:
             return []
         total = sum(self.stage_seconds.values())
         parts = (f"{name} {_duration(spent)}" for name, spent in self.stage_seconds.items())
-        memory = f"; buffers {self.peak_bytes / 2**20:.1f} MiB" if self.peak_bytes else ""
+        memory = f"; buffers {_mebibytes(self.peak_bytes)}" if self.peak_bytes else ""
         return [f"compiled in {_duration(total)}: {', '.join(parts)}{memory}"]
 
 
@@ -177,6 +222,7 @@ def explain_compiler(compiler: Compiler, function: str, result: Any = None) -> E
     seconds: Counter[str] = Counter()
     for compilation in compilations:
         seconds.update(compilation.seconds)
+    backward = sum(graph.backward.seconds for graph in graphs if graph.backward is not None)
     peaks = [graph.peak_bytes for graph in graphs if graph.peak_bytes is not None]
     return Explanation(
         function=function,
@@ -187,7 +233,7 @@ def explain_compiler(compiler: Compiler, function: str, result: Any = None) -> E
         limits=_of_kind(events, LimitReached),
         fallbacks=_of_kind(events, RanEagerly),
         failures=_of_kind(events, BackendFailed),
-        stage_seconds=seconds,
+        stage_seconds={**seconds, **({"backward": backward} if backward else {})},
         peak_bytes=max(peaks, default=None),
         result=result,
     )
@@ -211,6 +257,23 @@ def _graph_report(compilation: Compilation) -> GraphReport:
         launches=None if record is None else len(record.launches),
         library_calls=None if record is None else len(record.extern_calls),
         runs_eagerly=getattr(compilation.compiled, "failure", None) is not None,
+        backward=_backward_report(compilation),
+    )
+
+
+def _backward_report(compilation: Compilation) -> BackwardReport | None:
+    training = compilation.training
+    if training is None:
+        return None
+    record = None if training.backward is None else training.backward.record
+    timings = {} if record is None else record.timings
+    return BackwardReport(
+        saved_bytes=training.saved_bytes,
+        measured_bytes=training.measured_bytes,
+        memory_budget=training.memory_budget,
+        launches=None if record is None else len(record.launches),
+        library_calls=None if record is None else len(record.extern_calls),
+        stage_seconds={name: spent for name, spent in timings.items() if "." not in name},
     )
 
 
@@ -254,8 +317,7 @@ def _merged(breaks: Sequence[GraphBreak]) -> list[tuple[GraphBreak, int]]:
 def _graph_row(number: int, graph: GraphReport) -> tuple[str, ...]:
     text = f"{_count(graph.operator_count, 'operator')}, {_count(graph.inputs, 'input')}"
     if graph.launches is not None and graph.library_calls is not None:
-        library_calls = _count(graph.library_calls, "library call")
-        text += f"  →  {_count(graph.launches, 'kernel launch', 'es')}, {library_calls}"
+        text += f"  →  {_calls(graph.launches, graph.library_calls)}"
     if graph.runs_eagerly:
         text += "   (runs eagerly)"
     return (f"graph {number}", graph.function, _place(graph.place), text)
@@ -307,6 +369,15 @@ def shorten_paths(text: str) -> str:
 
 def _count(number: int, thing: str, plural: str = "s") -> str:
     return f"{number} {thing}{'' if number == 1 else plural}"
+
+
+def _calls(launches: int, library_calls: int) -> str:
+    kernels = _count(launches, "kernel launch", "es")
+    return f"{kernels}, {_count(library_calls, 'library call')}"
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB"
 
 
 def _duration(seconds: float) -> str:

@@ -54,10 +54,19 @@ class Training:
     """What a graph with gradients has beside its forward half."""
 
     saved_bytes: int
-    """Bytes that the forward call keeps for backward, beside its inputs."""
+    """Bytes that the forward call is to keep for backward, beside its inputs."""
+
+    memory_budget: float
+    """The option under which those were chosen."""
+
+    measured_bytes: int | None = None
+    """What the first call did keep; None before."""
 
     backward: CompiledGraph | None = None
     """The backward half; None until backward is first run."""
+
+    tell: Callable[[Training], None] | None = None
+    """Called when the backward half was compiled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
