@@ -27,7 +27,7 @@ from fusewright.aot import custom_operators
 from fusewright.aot.decompositions import MULTIPLE_VIEWS
 from fusewright.aot.embedding_bag import embedding_bag
 from fusewright.aot.graph import TracedProgram
-from fusewright.aot.masked_index import gradient_of_put_values, has_mask
+from fusewright.aot.backward_forms import gradient_of_put_values, has_mask
 from fusewright.aot.mutations import functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
 from fusewright.aot.recurrent import lstm
