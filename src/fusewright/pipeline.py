@@ -34,6 +34,7 @@ from fusewright.lower import calling_order, lower
 from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record, Training
 from fusewright.runtime.loader import load_module
 from fusewright.schedule import schedule as fuse
+from fusewright.schedule.in_place import written_in_place
 from fusewright.schedule.lifetimes import last_uses
 from fusewright.schedule.traffic import group_traffic
 from fusewright.wrapper import emit_python, generate_lines, peak_bytes, plan_memory
@@ -52,7 +53,7 @@ def compile_graph(
     Where an input requires grad, and gradients are on, the results have a history as in eager,
     whose backward is compiled when it is first run.
     """
-    if needs_gradients(example_inputs):
+    if needs_gradients(graph_module, example_inputs):
         return _compile_training(graph_module, example_inputs, context, language)
 
     with context.stage("aot"):  # Torch calls become functional ATen operators.
@@ -132,7 +133,8 @@ def compile_aten(
         log_text("kernels", lambda: "\n".join(map(print_kernel, kernels.definitions)))
 
     with context.stage("wrapper"):  # Allocations, launches and frees around the kernels.
-        lines = generate_lines(schedule, last_uses(schedule), kernels.definitions, kernels.launches)
+        dying, in_place = last_uses(schedule), written_in_place(schedule)
+        lines = generate_lines(schedule, dying, in_place, kernels.definitions, kernels.launches)
         lines = plan_memory(lines)
         if check:
             verify_lines(lines)

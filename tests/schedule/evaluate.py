@@ -86,6 +86,11 @@ class Evaluator:
         self.sizes = {fact.symbol.name: fact.hint for fact in program.sizes}
         self.memory: Memory = {name: dict(enumerate(data)) for name, data in inputs.items()}
         self.random = random.Random(seed)
+        self.loaded: dict[int, Number] | None = None
+        """What the actions of a stage share at the current point: loads below no mask."""
+
+        self.masks = 0
+        """How many masks are around the value being evaluated."""
 
     # Statements -----------------------------------------------------------------------------------
 
@@ -222,7 +227,12 @@ class Evaluator:
         gathered: dict[int, list[Number]] = {
             k: [] for k, action in enumerate(stage.actions) if isinstance(action, Reduce)
         }
+        stored = {a.buffer for a in stage.actions if not isinstance(a, Reduce)}
+        nodes = (node for a in stage.actions for node in postorder((a.value,)))
+        loaded = {node.buffer for node in nodes if isinstance(node, Load)}
+        shares = not gathered and loaded.isdisjoint(stored)
         for inside in self.points(stage.inner, point):
+            self.loaded = {} if shares else None
             for k, action in enumerate(stage.actions):
                 for node in postorder((action.value,)):
                     assert not isinstance(node, Load) or node.buffer in declared
@@ -259,7 +269,13 @@ class Evaluator:
         """Recursive, so that what a mask hides is not evaluated."""
         match root:
             case Load(buffer=buffer, index=index, indirect=indirect):
-                return self.memory[buffer][index.evaluate(self._inside(indirect, point))]
+                shared = None if self.masks else self.loaded
+                if shared is not None and id(root) in shared:
+                    return shared[id(root)]
+                found = self.memory[buffer][index.evaluate(self._inside(indirect, point))]
+                if shared is not None:
+                    shared[id(root)] = found
+                return found
             case Constant(value=value):
                 return value
             case IndexValue(index=index, indirect=indirect):
@@ -269,7 +285,12 @@ class Evaluator:
             case Cast(argument=argument, dtype=dtype):
                 return _cast(self.value(argument, point), dtype)
             case Masked(mask=mask, value=value, otherwise=otherwise):
-                return self.value(value, point) if self.value(mask, point) else otherwise.value
+                if not self.value(mask, point):
+                    return otherwise.value
+                self.masks += 1
+                found = self.value(value, point)
+                self.masks -= 1
+                return found
             case Indirect(value=inner, size=size, wrap=wrap):
                 found = int(self.value(inner, point))
                 limit = size.evaluate(point)

@@ -56,7 +56,7 @@ def aot_autograd(
 
     def compiled(module: fx.GraphModule, example_inputs: Sequence[Any]) -> OfOneList:
         context = CompileContext()
-        if not needs_gradients(example_inputs):
+        if not needs_gradients(module, example_inputs):
             graph = trace_inference(module, example_inputs, context, rules)
             return with_results(graph, _compiled(fw_compiler, graph))
         partition = partition_fn(trace_training(module, example_inputs, context, rules))

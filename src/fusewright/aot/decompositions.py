@@ -347,6 +347,19 @@ def pixel_unshuffle(x: Tensor, factor: int) -> Tensor:
     )
 
 
+def index_put(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """index_put(x, [mask], number) = where(mask, number, x)."""
+    (mask, *others) = indices
+    if accumulate or others or mask is None or mask.dtype is not torch.bool or values.dim():
+        return NotImplemented
+    if mask.shape != x.shape[: mask.dim()] or values.dtype != x.dtype:
+        return NotImplemented  # torch's own error
+    spread = aten.view.default(mask, [*mask.shape, *[1] * (x.dim() - mask.dim())])
+    return aten.where.self(spread, values, x)  # type: ignore[no-any-return]
+
+
 def arange(end: Any, **options: Any) -> Tensor:
     """arange(end) = arange(0, end, 1)."""
     return aten.arange.start_step(0, end, 1, **options)  # type: ignore[no-any-return]
@@ -377,6 +390,7 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.soft_margin_loss.default: soft_margin_loss,
     aten.nll_loss_forward.default: nll_loss_forward,
     aten.index_fill.int_Scalar: index_fill,
+    aten.index_put.default: index_put,
     aten.pixel_shuffle.default: pixel_shuffle,
     aten.pixel_unshuffle.default: pixel_unshuffle,
     aten.arange.default: arange,

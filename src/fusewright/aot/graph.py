@@ -40,6 +40,11 @@ class AtenGraph:
     outputs, in this order.
     """
 
+    replaced_inputs: tuple[int, ...] = ()
+    """`mutated_inputs`, where the outputs may also be computed in these inputs' memory: not where
+    the copy back belongs to a history.
+    """
+
     bases: tuple[StorageBase, ...] = ()
     """Inputs that follow the program's own, made before each call."""
 

@@ -72,6 +72,7 @@ def finish_graph(program: TracedProgram, inputs: Sequence[Any], fakes: Fakes) ->
         graph=program.graph,
         constants=program.constants,
         mutated_inputs=plan.mutated,
+        replaced_inputs=() if bases else plan.mutated,
         bases=bases,
         inputs_with_bits=program.inputs_with_bits,
         results=plan.results,

@@ -64,18 +64,29 @@ def arranged(
         inputs.extend([_storage_base(base, inputs) for base in bases])
         kept = {index: inputs[index] for index in kept_indices}
         outputs = compiled(inputs)
-        for index, value in zip(mutated, outputs, strict=False):
-            if index in tracked and torch.is_grad_enabled():
-                kept[index].copy_(value)
-            else:
-                with torch.no_grad():
-                    kept[index].copy_(value)
+        history = tracked if torch.is_grad_enabled() else ()
+        with torch.no_grad():
+            for index, value in zip(mutated, outputs, strict=False):
+                _write(kept[index], value, index in history)
         leaves: list[Any] = []
         for spec in results:
             leaves.append(_result(spec, kept, outputs, leaves))
         return tuple(leaves) if structure is None else rebuilt(structure, leaves)
 
     return run
+
+
+def _write(target: torch.Tensor, value: torch.Tensor, is_tracked: bool) -> None:
+    """Give an input its new value, which kernels may have written to its memory already; in
+    autograd's history where that is to know.
+    """
+    if is_tracked:
+        with torch.enable_grad():
+            target.copy_(value)
+    elif value is not target:
+        target.copy_(value)
+    elif not target.is_inference():
+        torch.autograd.graph.increment_version(target)
 
 
 def _inputs_needed_afterwards(graph: AtenGraph) -> tuple[int, ...]:

@@ -112,11 +112,23 @@ def _clean_up(graph: AtenGraph | JointGraph) -> dict[str, torch.Tensor]:
     return {name: value for name, value in graph.constants.items() if name in used}
 
 
-def needs_gradients(example_inputs: Sequence[Any]) -> bool:
+def needs_gradients(module: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
     """Whether a call with these inputs has results that eager would give a history."""
-    return torch.is_grad_enabled() and any(
+    tracked = any(
         isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
     )
+    return torch.is_grad_enabled() and tracked and _runs_with_gradients(module.graph)
+
+
+def _runs_with_gradients(graph: fx.Graph) -> bool:
+    """Whether an operator of a captured graph, which is called with gradients on, runs so."""
+    enabled = True
+    for node in graph.nodes:
+        if node.target is torch_compat.set_grad_enabled:
+            enabled = bool(node.args[0])
+        elif enabled and node.op not in ("placeholder", "get_attr", "output"):
+            return True
+    return False
 
 
 def _fake_inputs(example_inputs: Sequence[Any]) -> tuple[Fakes, list[Any]]:

@@ -24,10 +24,11 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.aot import custom_operators
+from fusewright.aot.backward_forms import BACKWARD_FORMS
 from fusewright.aot.decompositions import MULTIPLE_VIEWS
 from fusewright.aot.embedding_bag import embedding_bag
+from fusewright.aot.foreach import apply_to_each, is_foreach
 from fusewright.aot.graph import TracedProgram
-from fusewright.aot.backward_forms import gradient_of_put_values, has_mask
 from fusewright.aot.mutations import functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
 from fusewright.aot.recurrent import lstm
@@ -119,9 +120,11 @@ class Recorder(TorchDispatchMode):
             raise UnsupportedOperator("an LSTM inside of a module or function that is one node")
         if op is aten.size.default:  # from C++ that takes plain sizes alone; guarded on
             return [int(size) for size in args[0].shape]
-        if op is aten.index.Tensor and self.follows_autograd and has_mask(args[1]):
+        if self.follows_autograd and op in BACKWARD_FORMS:
             with self:
-                return gradient_of_put_values(*args)
+                result = BACKWARD_FORMS[op](*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         decomposition = self._decompositions.get(op)
         if decomposition is not None and op not in self._decomposing:
             self._decomposing.add(op)
@@ -138,9 +141,9 @@ class Recorder(TorchDispatchMode):
             return self._record_constant(self.fakes.dispatch(op, args, kwargs), args[0])
         if torch_compat.written_arguments(op):
             return self._record_write(op, args, kwargs)
-        if torch_compat.is_composite(op):
-            with self:
-                return op.decompose(*args, **kwargs)
+        parts = self._taken_apart(op, args, kwargs)
+        if parts is not NotImplemented:
+            return parts
         result = self.fakes.dispatch(op, args, kwargs)
         if not isinstance(result, (torch.Tensor, tuple, list)):
             reads = any(isinstance(value, torch.Tensor) for value in args)
@@ -152,6 +155,16 @@ class Recorder(TorchDispatchMode):
             return result
         self._record_call(op, args, kwargs, result)
         return result
+
+    def _taken_apart(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of an operator that is made of others; NotImplemented for one that is not."""
+        if torch_compat.is_composite(op):
+            with self:
+                return op.decompose(*args, **kwargs)
+        if is_foreach(op):
+            with self:
+                return apply_to_each(op, args, kwargs)
+        return NotImplemented
 
     def _record_call(self, op: Any, args: Any, kwargs: Any, result: Any) -> fx.Node:
         node = self.graph.create_node(

@@ -28,7 +28,7 @@ from fusewright.lower import calling_order, lower
 def loops_eager(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """Compile `module`; the result takes the inputs as arguments."""
     context = CompileContext()
-    if needs_gradients(example_inputs):
+    if needs_gradients(module, example_inputs):
         joint = trace_training(module, example_inputs, context)
         partition = min_cut_rematerialization_partition(joint)
         forward = _evaluated(partition.forward)

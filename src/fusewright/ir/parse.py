@@ -231,12 +231,18 @@ def _program(reader: Reader) -> Program:
     cursor.finish()
     constants: list[Buffer] = []
     statements: list[Statement] = []
+    mutations: list[tuple[str, str]] = []
     while True:
         line = reader.next()
         cursor = reader.cursor(line)
         is_definition = cursor.peek(1).text == ":"
         if not is_definition and cursor.accept("constant"):
             constants.append(read_buffer(cursor, reader))
+            cursor.finish()
+        elif not is_definition and cursor.accept("mutation"):
+            result = cursor.take("name")
+            cursor.expect("of")
+            mutations.append((result, cursor.take("name")))
             cursor.finish()
         elif not is_definition and cursor.accept("return"):
             outputs = read_results(cursor, reader)
@@ -251,6 +257,7 @@ def _program(reader: Reader) -> Program:
         constants=tuple(constants),
         statements=tuple(statements),
         outputs=outputs,
+        mutations=tuple(mutations),
         expressions=reader.expressions,
     )
 

@@ -231,6 +231,11 @@ class Program:
 
     statements: tuple[Statement, ...]
     outputs: tuple[Operand, ...]
+    mutations: tuple[tuple[str, str], ...] = ()
+    """Pairs (result, input): the caller puts the result into the input's memory when all is done,
+    so that it may be computed there once nothing needs the old value.
+    """
+
     origins: dict[str, tuple[Origin, ...]] = field(default_factory=dict, compare=False, repr=False)
     """By name of the first output buffer of a statement."""
 

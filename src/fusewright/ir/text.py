@@ -228,6 +228,7 @@ def print_program(program: Program, *, origins: bool = False) -> str:
         if origins and not isinstance(statement, CopyBack) and statement.outputs:
             rows += _comments(program.origins.get(statement.outputs[0].name, ()), "  ")
         rows += (f"  {row}" for row in statement_rows(statement))
+    rows += [f"  mutation {result} of {target}" for result, target in program.mutations]
     rows.append(print_wrapped("return ", [print_operand(o) for o in program.outputs], "", "  "))
     return "\n".join(rows) + "\n"
 

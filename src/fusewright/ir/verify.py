@@ -13,7 +13,7 @@ Invariants of a program, each checked here:
 7.  Operands name defined buffers; a view stays within the memory and keeps the element's width.
 8.  An extern call's `results` place each of its outputs once; an out-variant has one output;
     `aliases` pair outputs with defined buffers.
-9.  A copy's target is an input.
+9.  A copy's target is an input. Mutations pair results with inputs.
 10. Values are legal (the table in `verify_values`), every access not proved out of bounds.
 
 Of a group:
@@ -97,6 +97,11 @@ def verify_program(program: Program) -> Accesses:
     for operand in program.outputs:
         reason = _operand(operand, defined, sizes)
         _require(reason, [f"return {print_operand(operand)}"])
+    results = operand_buffers(program.outputs)
+    for result, target in program.mutations:
+        legal = result in results and target in inputs
+        reason = None if legal else "a mutation pairs a result with an input"
+        _require(reason, [f"mutation {result} of {target}"])
     return accesses
 
 

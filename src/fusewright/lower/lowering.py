@@ -66,6 +66,7 @@ class _Lowering:
 
     def __init__(self, aten_graph: AtenGraph, context: CompileContext) -> None:
         self.graph = aten_graph.graph
+        self.replaced_inputs = aten_graph.replaced_inputs
         self.context = context
         self.builder = Builder(context)
         self.values: dict[fx.Node, Any] = {}
@@ -93,6 +94,7 @@ class _Lowering:
             constants=tuple(self.constants),
             statements=tuple(self.builder.statements),
             outputs=self.outputs,
+            mutations=self.mutations(),
             origins=self.builder.origins,
             expressions=self.builder.expressions,
         )
@@ -152,6 +154,15 @@ class _Lowering:
             BufferReference(buffer.name)
             if layout == buffer.layout
             else ViewReference(buffer.name, layout)
+        )
+
+    def mutations(self) -> tuple[tuple[str, str], ...]:
+        """The first results, new values of inputs, each with its input."""
+        targets = [self.graph.find_nodes(op="placeholder")[i] for i in self.replaced_inputs]
+        return tuple(
+            (result.name, self.values[target].storage.buffer.name)
+            for result, target in zip(self.outputs, targets, strict=False)
+            if isinstance(result, BufferReference)
         )
 
     # Operators -----------------------------------------------------------------------------------

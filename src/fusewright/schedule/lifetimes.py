@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.ir.group import Group, Schedule, Stage, Store
+from fusewright.ir.group import Group, Reduce, Schedule, Stage, Store
 from fusewright.ir.index import Index
 from fusewright.ir.program import Buffer, CopyBack, ExternKernel, Layout
+from fusewright.ir.value import Masked
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import output_buffers, statement_effects
 from fusewright.schedule.stages import action_roots
@@ -108,10 +109,34 @@ def _single_stores(stages: Sequence[Stage]) -> dict[str, tuple[Index, Moment]]:
 
 
 def _loads(stages: Sequence[Stage], analysis: Analysis) -> dict[str, list[tuple[Index, Moment]]]:
+    """By buffer, what is loaded of it and when."""
     found: dict[str, list[tuple[Index, Moment]]] = {}
     for k, stage in enumerate(stages):
-        for j, action in enumerate(stage.actions):
-            for root in action_roots(action):
-                for load in analysis.loads(root):
+        roots = [(j, root) for j, a in enumerate(stage.actions) for root in action_roots(a)]
+        once = _loaded_once(stage, analysis)
+        seen: set[int] = set()
+        for j, root in roots:
+            for load in analysis.loads(root):
+                if id(load) not in seen:
                     found.setdefault(load.buffer, []).append((load.index, (k, j)))
+                if id(load) in once:
+                    seen.add(id(load))
     return found
+
+
+def _loaded_once(stage: Stage, analysis: Analysis) -> frozenset[int]:
+    """The loads, by identity, that actions of a stage share: done for the first of them. Not where
+    a stage gathers, or loads what it stores; nor below masks, which may differ.
+    """
+    if any(isinstance(action, Reduce) for action in stage.actions):
+        return frozenset()
+    roots = [root for action in stage.actions for root in action_roots(action)]
+    loads = [load for root in roots for load in analysis.loads(root)]
+    stored = {action.buffer for action in stage.actions if not isinstance(action, Reduce)}
+    if any(load.buffer in stored for load in loads):
+        return frozenset()
+    masked = [
+        node.value for root in roots for node in analysis.nodes(root) if isinstance(node, Masked)
+    ]
+    below = {id(load) for value in masked for load in analysis.loads(value)}
+    return frozenset(id(load) for load in loads) - below

@@ -38,13 +38,15 @@ from fusewright.ir.program import (
 def generate_lines(
     schedule: Schedule,
     last_uses: Sequence[Sequence[str]],
+    in_place: Mapping[str, str],
     kernels: Iterable[Kernel],
     launches: Mapping[int, Launch],
 ) -> tuple[Line, ...]:
     """Write out `schedule` as lines.
 
-    `last_uses` names, for each step, the buffers that nothing uses after it; `launches` holds the
-    launch of each group by its place among the steps.
+    `last_uses` names, for each step, the buffers that nothing uses after it; `in_place` by buffer
+    the input whose memory it takes over; `launches` holds the launch of each group by its place
+    among the steps.
 
     before                                 after
     ------                                 -----
@@ -62,7 +64,7 @@ def generate_lines(
         dying = tuple(buffers[name] for name in names if name not in constants)
         match step:
             case Group():
-                made = _launch(step, launches[position], dying, owned)
+                made = _launch(step, launches[position], dying, owned, in_place)
             case ExternKernel():
                 made = _call(step)
             case CopyBack(target=target, source=source):
@@ -86,7 +88,13 @@ def _take_inputs(program: Program) -> list[Line]:
     return sizes + tensors + [Constant(buffer=buffer) for buffer in program.constants]
 
 
-def _launch(group: Group, launch: Launch, dying: tuple[Buffer, ...], owned: set[str]) -> list[Line]:
+def _launch(
+    group: Group,
+    launch: Launch,
+    dying: tuple[Buffer, ...],
+    owned: set[str],
+    in_place: Mapping[str, str],
+) -> list[Line]:
     """Allocate what the group writes, in the memory of a buffer that dies here where that is
     allowed.
     """
@@ -97,9 +105,9 @@ def _launch(group: Group, launch: Launch, dying: tuple[Buffer, ...], owned: set[
     taken_over = dict(group.taken_over)
     for buffer in group.writes:
         offers = (read for written, read in group.reuses if written == buffer.name)
-        source = next((read for read in offers if read in free), None)
+        source = in_place.get(buffer.name) or next((read for read in offers if read in free), None)
         if source is not None:
-            free.remove(source)
+            free.discard(source)
             renamed[source] = buffer.name
             lines.append(Reuse(buffer=buffer, source=source))
         elif buffer.name in taken_over:

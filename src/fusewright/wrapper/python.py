@@ -81,7 +81,9 @@ class _PythonEmitter:
         """Buffers whose memory starts at storage offset 0, because this module allocated it."""
 
         self.layouts: dict[str, tuple[tuple[Index, ...], tuple[Index, ...]]] = {}
-        """Sizes and strides of owned buffers: memory reused in the same shape needs no new view."""
+        """Sizes and strides of inputs and owned buffers: memory reused in the same shape needs no
+        new view.
+        """
 
     def module(self, name: str) -> str:
         """Put the parts together."""
@@ -130,6 +132,7 @@ class _PythonEmitter:
         buffer = line.buffer
         self.inputs.append(_identifier(buffer.name))
         layout = buffer.layout
+        self.layouts[buffer.name] = (layout.size, layout.stride)
         self.input_specifications.append(
             f"runtime.Input({_texts(layout.size)}, {_texts(layout.stride)}, "
             f"torch.{layout.dtype.torch_name}, {layout.device!r})"
@@ -157,7 +160,8 @@ class _PythonEmitter:
     def reuse(self, line: Reuse) -> None:
         layout = line.buffer.layout
         name = _identifier(line.buffer.name)
-        self.owned.add(name)
+        if line.source in self.owned:
+            self.owned.add(name)
         same = self.layouts.get(line.source) == (layout.size, layout.stride)
         self.layouts[name] = (layout.size, layout.stride)
         view = line.source if same else self._view(line.source, layout)

@@ -1,0 +1,96 @@
+"""Operators on lists of tensors, taken apart while tracing, so that each tensor's loops can fuse
+with others.
+
+    _foreach_add([a, b], [c, d])   ->   add(a, c), add(b, d)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusewright import torch_compat
+from fusewright.torch_compat import OpOverload
+
+PREFIX = "_foreach_"
+
+
+def is_foreach(op: OpOverload) -> bool:
+    """Whether an operator does the same to each tensor of a list."""
+    return op.overloadpacket.__name__.startswith(PREFIX)  # type: ignore[no-any-return]
+
+
+def apply_to_each(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The results of an operator on lists that writes nothing, computed one by one; NotImplemented
+    for an operator that has no plain form, or factors that are known only when it runs.
+    """
+    single = _single_form(op)
+    names = [argument.name for argument in torch_compat.operator_arguments(op)]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    if single is None or isinstance(given.get("scalars"), Tensor):
+        return NotImplemented
+    listed = [name for name, value in given.items() if isinstance(value, list | tuple)]
+    return [
+        single(**given | dict(zip(listed, items, strict=True)))
+        for items in zip(*(given[name] for name in listed), strict=True)
+    ]
+
+
+@functools.cache
+def _single_form(op: OpOverload) -> Callable[..., Tensor] | None:
+    """What an operator does to one tensor, with the arguments' names of the operator on lists."""
+    name = op.overloadpacket.__name__.removeprefix(PREFIX)
+    if name in _FORMS:
+        return _FORMS[name]
+    function = getattr(torch, name, None)
+    return None if function is None else functools.partial(_call, function)
+
+
+def _call(function: Callable[..., Tensor], **given: Any) -> Tensor:
+    """Call a function of torch with tensors and a scalar by position, the rest by name."""
+    options = {name: given.pop(name) for name in ("alpha", "memory_format") if name in given}
+    return function(*given.values(), **options)
+
+
+def _scaled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def form(
+        self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any = 1, scalars: Any = None
+    ) -> Tensor:
+        return function(self, tensor1, tensor2, value=value if scalars is None else scalars)
+
+    return form
+
+
+def _bounded(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def form(self: Tensor, other: Any = None, scalar: Any = None, scalars: Any = None) -> Tensor:
+        return function(self, next(one for one in (other, scalar, scalars) if one is not None))
+
+    return form
+
+
+def _norm(self: Tensor, ord: Any = 2, dtype: torch.dtype | None = None) -> Tensor:
+    return torch.linalg.vector_norm(self, ord, dtype=dtype)
+
+
+def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    return torch.ops.aten.copy.default(self, src)  # type: ignore[no-any-return]
+
+
+def _zero(self: Tensor) -> Tensor:
+    return torch.zeros_like(self)
+
+
+_FORMS: dict[str, Callable[..., Tensor]] = {
+    "addcmul": _scaled(torch.addcmul),
+    "addcdiv": _scaled(torch.addcdiv),
+    "maximum": _bounded(torch.clamp_min),
+    "minimum": _bounded(torch.clamp_max),
+    "norm": _norm,
+    "copy": _copy,
+    "zero": _zero,
+}
+"""By name: operators whose form for one tensor torch calls otherwise."""
