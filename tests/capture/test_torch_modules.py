@@ -82,6 +82,17 @@ def append_inside(m: Any, x: Any) -> Any:
     return x, len(m)
 
 
+@cases(lambda: (nn.Sequential(linear(), nn.BatchNorm1d(4)), X))
+def conversion_to_what_it_is(m: Any, x: Any) -> Any:
+    """Routers of experts convert their weights in every call."""
+    return m.to(torch.float32)(x)
+
+
+@cases(lambda: (linear(), X), breaks="unsupported-attribute")
+def conversion(m: Any, x: Any) -> Any:
+    return m.to(torch.float64)(x.double())
+
+
 # -- hooks ----------------------------------------------------------------------------------------
 
 

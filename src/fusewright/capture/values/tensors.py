@@ -150,6 +150,8 @@ class TensorValue(ObjectValue):
                 return
             case "grad":
                 self._check_gradient(interpreter, value)
+            case "data" if value is self:  # as in `module.to(dtype)` of what has that type
+                return
             case _ if hasattr(self.cls, name):
                 raise self._unsupported(interpreter, name)
         self.store(interpreter, name, value)
