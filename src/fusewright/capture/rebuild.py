@@ -43,7 +43,7 @@ from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
 from fusewright.capture.values.iterators import GeneratorValue
 from fusewright.capture.values.mappings import DictValue, keys_in_order
-from fusewright.capture.values.numbers import SYMBOLIC
+from fusewright.capture.values.numbers import SYMBOLIC, SymbolicValue
 from fusewright.capture.values.objects import ObjectValue, instance_dictionary
 from fusewright.capture.values.sequences import ListValue, sequence_base
 from fusewright.capture.values.sets import SetValue
@@ -230,7 +230,7 @@ class FunctionWriter:
             self._call_graph(effects.compiled, effects.outputs)
         changed = [write.owner for write in effects.writes if isinstance(write.owner, Value)]
         for value in _reachable([*kept, *changed, *written_values(effects.writes)]):
-            if value.source is not None:
+            if value.source is not None or isinstance(value, SymbolicValue):
                 self.value(value)
                 self.code.pop()
         for write in effects.writes:

@@ -226,9 +226,13 @@ class Sizes:
         return self.history.varies(source.expression(), number, _of_call(source))
 
     def take_as_constants(self, symbols: Iterable[Symbol]) -> None:
-        """Have the next captures take what these symbols stand for as it is."""
-        for symbol in symbols:
-            self.history.constant.add(self.readings[symbol.name].source)
+        """Have the next captures take what these symbols stand for as it is, and what has turned
+        out to be constant.
+        """
+        names = {symbol.name for symbol in symbols}
+        for name, reading in self.readings.items():
+            if name in names or self.facts.resolve(reading.symbol.index).is_constant:
+                self.history.constant.add(reading.source)
 
     # -- what has to hold -------------------------------------------------------------------------
 

@@ -496,7 +496,7 @@ class Machine:
         """Run a pure function for real; None when an argument is not wholly known."""
         self.read_all(arguments)
         try:
-            if function in FUNCTIONS and has_symbols(arguments):
+            if function in FUNCTIONS and not keywords and has_symbols(arguments):
                 function, known = FUNCTIONS[function], [number_of(each) for each in arguments]
             else:
                 known = [argument.to_python() for argument in arguments]

@@ -115,6 +115,5 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     float: torch.sym_float,
     math.trunc: torch.sym_int,
     math.sqrt: torch.sym_sqrt,
-    pow: operator.pow,
 }  # fmt: skip
 """Functions that keep numbers symbolic, and what computes them."""
