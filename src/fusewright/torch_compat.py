@@ -603,13 +603,22 @@ def running_backward_number() -> int | None:
     return None if node is None else node._sequence_nr()
 
 
+def runs_backward_of(kinds: tuple[str, ...]) -> bool:
+    """Whether the engine runs, in this thread, the backward of a built-in autograd node whose name
+    begins with one of `kinds`.
+    """
+    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+    is_own = isinstance(node, torch.autograd.function.BackwardCFunction)
+    return node is not None and not is_own and node.name().startswith(kinds)
+
+
 def wanted_gradient_size(kind: str, position: int) -> tuple[int, ...] | None:
     """In a backward of an autograd node whose name begins with `kind`: the sizes that its gradient
     number `position` is to have; None elsewhere, and where none is wanted. 2.11 to 2.13.
     """
-    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
-    if node is None or not node.name().startswith(kind):
+    if not runs_backward_of((kind,)):
         return None
+    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
     consumer, number = node.next_functions[position]
     return None if consumer is None else tuple(consumer._input_metadata[number].shape)
 

@@ -1,4 +1,4 @@
-"""Gradients of values that are put where a mask holds."""
+"""Gradients whose formulas ask for values: of what is put where a mask holds, of complex vectors."""
 
 from __future__ import annotations
 
@@ -76,3 +76,27 @@ def test_reading_where_a_mask_holds_is_refused() -> None:
     ours = aot_function(lambda x: x[x > 0].sum(), fw_compiler=eager)
     with pytest.raises(Unsupported, match="depends on the values"):
         ours(torch.randn(3, requires_grad=True))
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["traced", "compiled"])
+def test_a_loss_that_depends_on_the_phase_of_singular_vectors(whole: bool) -> None:
+    def magnitudes(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.svd(x).U.abs()
+
+    def phases(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.svd(x).U.real
+
+    x = torch.randn(3, 3, dtype=torch.complex64, requires_grad=True)
+    tangent = torch.randn(3, 3)
+    for program, has_gradient in ((magnitudes, True), (phases, False)):
+        ours: Any = aot_function(program, fw_compiler=eager)
+        if whole:
+            options = Options(strict=True, verify=True)
+            ours = compile_graph(graph_of(program, (x,), {})[0], [x], CompileContext(options))
+        result = ours(x)
+        if has_gradient:
+            wanted = torch.autograd.grad(program(x), x, tangent)
+            torch.testing.assert_close(torch.autograd.grad(result, x, tangent), wanted)
+        else:
+            with pytest.raises(RuntimeError, match="phase"):
+                torch.autograd.grad(result, x, tangent)

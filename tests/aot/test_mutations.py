@@ -33,6 +33,7 @@ aten = torch.ops.aten
         (aten.div.out, aten.div.Tensor),
         (aten.max.dim_max, aten.max.dim),
         (aten.normal_.default, aten.normal_functional.default),
+        (aten.__iand__.Tensor, aten.bitwise_and.Tensor),
         (aten.__ilshift__.Scalar, aten.__lshift__.Scalar),
         (aten.__irshift__.Tensor, aten.__rshift__.Tensor),
         (aten._batch_norm_with_update.default, aten._batch_norm_with_update_functional.default),

@@ -1,43 +1,37 @@
-"""The gradient of values put where a mask holds, without knowing how many places those are.
+"""Operators that autograd's formulas call, and whose results depend on values, computed otherwise.
 
-    y = x.clone(); y[mask] = values         values: (n, features), or of fewer sizes
-
-Eager's gradient of `values` is `gradient[mask]`, whose first size n depends on the mask. But it is
-to have the sizes of `values`: either those tell n, or there is one row of values for all places,
-and its gradient is a sum over them.
+Each function takes the operator's arguments, and computes what the formula wants; NotImplemented
+leaves a call as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fusewright import torch_compat
-from fusewright.errors import DataDependent
 
 aten = torch.ops.aten
 
 MASKS = (torch.bool, torch.uint8)
 
 
-def has_mask(indices: Sequence[Tensor | None]) -> bool:
-    """Whether a size of what `indices` choose depends on values."""
-    return any(index is not None and index.dtype in MASKS for index in indices)
-
-
 def gradient_of_put_values(gradient: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """`gradient[indices]`, summed as far as the values were expanded that the backward running now
-    wants the gradient of.
+    """The gradient of values that were put where a mask holds, without knowing at how many places.
 
-    `indices`: one mask, and None for the dimensions before and after it. Raises: `DataDependent`,
-    for other indices, or outside of the backward of `index_put`.
+        y = x.clone(); y[mask] = values         values: (n, features), or of fewer sizes
+
+    Eager's is `gradient[mask]`, whose first size n depends on the mask. But it is to have the sizes
+    of `values`: either those tell n, or there is one row of values for all places, and its gradient
+    is a sum over them.
     """
-    size = torch_compat.wanted_gradient_size("IndexPut", 1)
     given = [(place, index) for place, index in enumerate(indices) if index is not None]
-    if size is None or len(given) != 1:
-        raise DataDependent("the size of what a mask chooses depends on the values of a tensor")
+    size = torch_compat.wanted_gradient_size("IndexPut", 1)
+    if size is None or len(given) != 1 or given[0][1].dtype not in MASKS:
+        return NotImplemented
     ((first, mask),) = given
     after = gradient.dim() - first - mask.dim()
     places = size[len(size) - 1 - after] if len(size) > after else 1
@@ -47,3 +41,23 @@ def gradient_of_put_values(gradient: Tensor, indices: Sequence[Tensor | None]) -
     aligned = (mask != 0).reshape([1] * first + list(mask.shape) + [1] * after)
     masked = aten.where.ScalarOther(aligned, gradient, 0)
     return masked.flatten(first, first + mask.dim() - 1).sum(first, keepdim=True)
+
+
+def required_closeness(a: Tensor, b: Tensor, *tolerance: Any, **options: Any) -> bool:
+    """True: a formula that calls `allclose` refuses to go on otherwise, as the compiled code does.
+
+    The phases of complex singular vectors and eigenvectors are arbitrary; a loss that depends on
+    them has no gradient.
+    """
+    if not torch_compat.runs_backward_of(("LinalgSvd", "LinalgEig")):
+        return NotImplemented
+    close = aten.isclose.default(a, b, *tolerance, **options).all()
+    aten._assert_async.msg(close, "a loss that depends on the phase of complex vectors")
+    return True
+
+
+BACKWARD_FORMS: dict[Any, Callable[..., Any]] = {
+    aten.index.Tensor: gradient_of_put_values,
+    aten.allclose.default: required_closeness,
+}
+"""By operator."""

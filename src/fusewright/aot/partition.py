@@ -78,28 +78,31 @@ class Halves:
     """What the program's outputs need, and what has effects."""
 
     backward: dict[fx.Node, None]
-    """What else the gradients need."""
+    """What else the gradients need, and what has effects there."""
 
     early: dict[fx.Node, None]
     """The part of `backward` that depends on no tangent: it may be computed in forward, and saved.
     """
 
+    late_effects: tuple[fx.Node, ...]
+    """What has effects, and depends on a tangent: a check in the formula of a gradient, say."""
+
 
 def find_halves(joint: JointGraph) -> Halves:
     """Tell the forward from the backward half of `joint`."""
     after_tangents = set(joint.tangent_nodes)
-    effects = []
     for node in joint.graph.nodes:
         if any(value in after_tangents for value in node.all_input_nodes):
             after_tangents.add(node)
-        elif isinstance(node.target, OpOverload) and torch_compat.has_effect(node.target):
-            effects.append(node)
+    effects = [node for node in joint.graph.nodes if _has_effect(node)]
+    late_effects = [node for node in effects if node in after_tangents]
+    effects = [node for node in effects if node not in after_tangents]
     forward = ancestors((*joint.outputs[: joint.output_count], *effects))
     forward.update((node, None) for node in joint.graph.find_nodes(op="placeholder"))
     forward = {node: None for node in forward if node not in after_tangents}
     for node in list(forward):
         forward.update((user, None) for user in node.users if user.target is operator.getitem)
-    needed = ancestors(joint.outputs[joint.output_count :])
+    needed = ancestors((*joint.outputs[joint.output_count :], *late_effects))
     backward = {node: None for node in joint.graph.nodes if node in needed and node not in forward}
     for node in joint.tangent_nodes:
         backward.pop(node, None)
@@ -107,6 +110,7 @@ def find_halves(joint: JointGraph) -> Halves:
         forward={node: None for node in joint.graph.nodes if node in forward},
         backward=backward,
         early={node: None for node in backward if node not in after_tangents},
+        late_effects=tuple(late_effects),
     )
 
 
@@ -153,7 +157,7 @@ def split(joint: JointGraph, halves: Halves, saved: Iterable[fx.Node]) -> Partit
     """
     gradients = joint.outputs[joint.output_count :]
     wanted = set(saved)
-    reached = ancestors(gradients, wanted)
+    reached = ancestors((*gradients, *halves.late_effects), wanted)
     boundary = [
         node
         for node in (*halves.forward, *halves.early)
