@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.testing._internal.two_tensor import TwoTensor
 
 from fusewright.aot import (
     COMPILER_DECOMPOSITIONS,
@@ -510,3 +511,32 @@ def test_a_program_without_gradient_saves_nothing() -> None:
 def test_a_view_is_saved_as_what_it_is_a_view_of() -> None:
     partition = partition_of(lambda x, w: x @ w.t(), leaf(3, 4), leaf(5, 4))
     assert partition.saved_bytes == 0 and len(partition.saved) == 2
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+class Marked(torch.Tensor):
+    """A subclass that does nothing; others may change what every operator means."""
+
+
+@pytest.mark.parametrize("kind", [Marked, TwoTensor])
+@pytest.mark.parametrize("tracked", [False, True])
+def test_tensor_subclasses_are_refused_in_words(kind: Any, tracked: bool) -> None:
+    plain = torch.ones(3)
+    given = TwoTensor(plain, plain) if kind is TwoTensor else plain.as_subclass(Marked)
+    with pytest.raises(Unsupported, match=f"a {kind.__name__}, a subclass of torch.Tensor"):
+        compiled(lambda x, w: x * w)(given, torch.ones(3, requires_grad=tracked))
+
+
+def test_a_parameter_of_a_subclass_is_refused() -> None:
+    module = torch.nn.Linear(3, 3)
+    module.weight = torch.nn.Parameter(TwoTensor(torch.ones(3, 3), torch.ones(3, 3)))
+    with pytest.raises(Unsupported, match="TwoTensor"):
+        aot_module(module, fw_compiler=eager)(torch.ones(2, 3))
+
+
+def test_a_gradient_of_a_subclass_is_refused() -> None:
+    y = compiled(torch.sin)(leaf(3))
+    with pytest.raises(FusewrightError, match="a gradient of type Marked"):
+        y.backward(torch.ones(3, dtype=torch.float64).as_subclass(Marked))

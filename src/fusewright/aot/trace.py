@@ -140,11 +140,21 @@ def _fake_inputs(example_inputs: Sequence[Any]) -> tuple[Fakes, list[Any]]:
     mode = FakeMode(next((node.facts for node in symbolic), None))
     try:
         return mode, [
-            mode.fake_distinct(value) if isinstance(value, torch.Tensor) else value
+            _fake_input(mode, value) if isinstance(value, torch.Tensor) else value
             for value in example_inputs
         ]
     except UnsupportedOperator as error:
         raise Unsupported(f"an input of the graph: {error}") from error
+
+
+def _fake_input(mode: FakeMode, value: torch.Tensor) -> FakeTensor:
+    if type(value) not in (torch.Tensor, torch.nn.Parameter):
+        raise Unsupported(
+            f"an input of the graph is a {type(value).__name__}, a subclass of torch.Tensor, whose "
+            "operators may do anything",
+            remedy="compile functions of the plain tensors that it is made of",
+        )
+    return mode.fake_distinct(value)
 
 
 def has_symbols(value: Any) -> bool:

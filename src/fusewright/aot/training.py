@@ -209,7 +209,7 @@ def _tangent(gradient: torch.Tensor | None, layout: Layout) -> torch.Tensor:
     """`gradient` laid out as the backward graph was traced for; zeros where there is none."""
     if gradient is None:
         return layout.empty().zero_()
-    if type(gradient) is not torch.Tensor:
+    if type(gradient) not in (torch.Tensor, torch.nn.Parameter):
         raise FusewrightError(f"a gradient of type {type(gradient).__name__} reached compiled code")
     if gradient.stride() == layout.stride:
         return gradient
