@@ -175,12 +175,48 @@ def test_what_is_computed_again_stands_where_it_is_read() -> None:
     assert "mm" in names[:last]  # the second layer's gradient comes first
 
 
-def test_pooling_saves_bytes_in_place_of_indices() -> None:
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
+def test_pooling_saves_bytes_in_place_of_indices(format: torch.memory_format) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return F.max_pool2d((x * 2).sin(), 3, 2, 1)
 
-    x = torch.randn(2, 3, 9, 10, dtype=torch.float64).requires_grad_()
+    x = torch.randn(2, 3, 9, 10, dtype=torch.float64).to(memory_format=format).requires_grad_()
     joint = joint_of(program, x)
     partition = min_cut_rematerialization_partition(joint)
     assert partition.saved_bytes == 2 * 3 * 5 * 5
     check_gradients(program, partition, x)
+
+
+def test_thresholds_save_truth_values() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.dropout(torch.relu(x @ w), 0.5)
+
+    inputs = (leaf(8, 8), leaf(8, 8))
+    partition = min_cut_rematerialization_partition(joint_of(program, *inputs))
+    assert partition.saved_bytes == 2 * 64  # where relu let through, and what was dropped
+    check_gradients(program, partition, *inputs)
+
+
+def test_outer_products_and_joined_tensors_are_computed_again() -> None:
+    def program(x: torch.Tensor, frequencies: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        angles = torch.matmul(places[:, None], frequencies[None, :])
+        return x * torch.cat((angles, angles), 1).cos()
+
+    inputs = (leaf(4, 6), torch.randn(3, dtype=torch.float64), torch.arange(4.0).double())
+    partition = min_cut_rematerialization_partition(joint_of(program, *inputs))
+    assert partition.saved_bytes == 0
+
+
+def test_normalising_by_fixed_statistics_is_computed_again() -> None:
+    def program(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+        return F.max_pool2d(torch.relu(F.batch_norm(x, mean, variance)), 2)
+
+    inputs = (leaf(2, 3, 4, 4), torch.randn(3).double(), torch.rand(3).double())
+    partition = min_cut_rematerialization_partition(joint_of(program, *inputs))
+    assert partition.saved_bytes == 2 * 3 * 2 * 2
+    run = with_gradients(
+        partition, interpreter(partition.forward), lambda: interpreter(partition.backward)
+    )
+    (given,) = torch.autograd.grad(run(list(inputs)).sum(), inputs[:1])
+    (wanted,) = torch.autograd.grad(program(*inputs).sum(), inputs[:1])
+    torch.testing.assert_close(given, wanted)

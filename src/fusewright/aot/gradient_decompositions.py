@@ -200,10 +200,13 @@ def native_batch_norm(
     eps: float,
 ) -> Any:
     """Training batch norm updates its running statistics behind the schema's back: here the writes
-    are seen.
+    are seen. By fixed statistics it is an operator of its own, computed element by element.
     """
     if not training:
-        return NotImplemented
+        if running_mean is None or running_var is None:
+            return NotImplemented
+        fixed = aten._native_batch_norm_legit_no_training.default
+        return fixed(x, weight, bias, running_mean, running_var, momentum, eps)
     return batch_norm_training(x, weight, bias, running_mean, running_var, momentum, eps)
 
 
@@ -346,14 +349,27 @@ def max_pool2d_with_indices_backward(
     ceil_mode: bool,
     indices: Tensor,
 ) -> Any:
-    """The operator itself, without the pooled image, of which it reads the sizes alone."""
-    if not x.is_contiguous():
+    """The operator itself, without the pooled image, of which it reads sizes and memory format."""
+    if x.is_contiguous():
+        zero = aten.full.default([], 0, dtype=x.dtype, device=x.device)
+        image = aten.expand.default(zero, list(x.shape))
+    elif x.is_contiguous(memory_format=torch.channels_last):
+        order = [0, 2, 3, 1]
+        image = aten.empty_permuted.default(list(x.shape), order, dtype=x.dtype, device=x.device)
+    else:
         return NotImplemented
-    zero = aten.full.default([], 0, dtype=x.dtype, device=x.device)
-    image = aten.expand.default(zero, list(x.shape))
     return aten.max_pool2d_with_indices_backward.default(
         gradient, image, kernel, stride, padding, dilation, ceil_mode, indices
     )
+
+
+def outer_product(x: Tensor, y: Tensor) -> Any:
+    """A product of matrices that sums nothing: what reads it computes it again, in place of saving
+    it.
+    """
+    if x.shape[-1] != 1 or not (x.is_contiguous() and y.is_contiguous()):
+        return NotImplemented
+    return aten.mul.Tensor(x, y)
 
 
 # -- views ----------------------------------------------------------------------------------------
@@ -437,6 +453,12 @@ def native_dropout_backward(gradient: Tensor, mask: Tensor, scale: float) -> Ten
     return aten.mul.Tensor(kept, scale)  # type: ignore[no-any-return]
 
 
+def threshold_backward(gradient: Tensor, x: Tensor, threshold: float) -> Tensor:
+    """0 where x <= threshold, else g: where x itself is not kept, truth values are."""
+    zero = aten.full.default([], 0, dtype=gradient.dtype, device=gradient.device)
+    return aten.where.self(aten.le.Scalar(x, threshold), zero, gradient)  # type: ignore[no-any-return]
+
+
 def leaky_relu_backward(gradient: Tensor, x: Tensor, slope: float, is_result: bool) -> Tensor:
     """g where x > 0, else slope g."""
     below = aten.mul.Tensor(gradient, slope)
@@ -493,12 +515,15 @@ GRADIENT_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.bernoulli.p: bernoulli,
     aten.max_pool2d_with_indices.default: max_pool2d_with_indices,
     aten.max_pool2d_with_indices_backward.default: max_pool2d_with_indices_backward,
+    aten.mm.default: outer_product,
+    aten.bmm.default: outer_product,
     aten.slice_backward.default: slice_backward,
     aten.select_backward.default: select_backward,
     aten.diagonal_backward.default: diagonal_backward,
     aten.mse_loss_backward.default: mse_loss_backward,
     aten.nll_loss_backward.default: nll_loss_backward,
     aten.native_dropout_backward.default: native_dropout_backward,
+    aten.threshold_backward.default: threshold_backward,
     aten.leaky_relu_backward.default: leaky_relu_backward,
     aten.hardtanh_backward.default: hardtanh_backward,
     aten.elu_backward.default: elu_backward,

@@ -62,7 +62,9 @@ class Cost(IntEnum):
 
 POINTWISE = frozenset(
     {
+        aten._native_batch_norm_legit_no_training.default,
         aten._to_copy.default,
+        aten.cat.default,
         aten.clone.default,
         aten.expand.default,
         aten.full.default,

@@ -117,17 +117,30 @@ def batch_norm(
     bias: Tensor | None,
     mean: Tensor | None,
     variance: Tensor | None,
-    training: bool,
     momentum: float,
     eps: float,
 ) -> tuple[Geometry, ...] | None:
-    """native_batch_norm in inference on the CPU: the saved statistics are empty."""
-    if training or x.device.type != "cpu" or not (x.is_contiguous() or is_channels_last(x)):
+    """_native_batch_norm_legit_no_training on the CPU: the saved statistics are empty."""
+    if x.device.type != "cpu" or not (x.is_contiguous() or is_channels_last(x)):
         return None
     if any(p is not None and p.dtype != x.dtype for p in (weight, bias, mean, variance)):
         return None
     empty = contiguous(x.dtype, (0,))
     return Geometry(x.dtype, tuple(x.shape), x.stride()), empty, empty
+
+
+def native_batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Geometry, ...] | None:
+    """native_batch_norm in inference."""
+    return None if training else batch_norm(x, weight, bias, mean, variance, momentum, eps)
 
 
 def group_norm(
@@ -160,6 +173,7 @@ RULES: dict[Any, Rule] = {
     **named(running, "cumsum cumprod"),
     **named(same_contiguous, "_softmax _log_softmax"),
     **named(layer_norm, "native_layer_norm"),
-    **named(batch_norm, "native_batch_norm"),
+    **named(batch_norm, "_native_batch_norm_legit_no_training"),
+    **named(native_batch_norm, "native_batch_norm"),
     **named(group_norm, "native_group_norm"),
 }

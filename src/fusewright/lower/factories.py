@@ -41,15 +41,16 @@ def scalar_tensor(call: Call, value: Any, **options: Any) -> Box:
         for name in words(
             """
             zeros zeros_like new_zeros new_empty empty_like empty_strided new_empty_strided
-            empty_permuted _efficientzerotensor
+            _efficientzerotensor
             """
         )
     ),
     "aten.empty.memory_format",
 )
 def zeros(call: Call, *arguments: Any, **options: Any) -> Box:
-    """Memory without contents counts as zeros: what nobody reads is not computed. The zeros that
-    autograd makes without any memory get some: kernels read it.
+    """Memory without contents counts as zeros: what nobody reads is not computed. (But
+    `empty_permuted` has no rule: decompositions give its memory to library calls that read nothing
+    of it.) The zeros that autograd makes without any memory get some: kernels read it.
     """
     return constant(call, 0)
 
