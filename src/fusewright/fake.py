@@ -453,7 +453,11 @@ def change_geometry(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict
     as on the inside.
     """
     tensor = args[0]
-    op(*_map(args, _meta_of), **_map(kwargs, _meta_of))
+    view = VIEW_RULES[op](*args, **kwargs) if mode.facts else None
+    if isinstance(view, View):
+        tensor.meta_tensor = tensor.meta_tensor.as_strided(view.size, view.stride, view.offset)
+    else:
+        op(*_map(args, _meta_of), **_map(kwargs, _meta_of))
     inside = tensor.meta_tensor
     with torch_compat.without_torch_dispatch(), torch.no_grad():
         aten.as_strided_.default(tensor, inside.size(), inside.stride(), inside.storage_offset())
@@ -465,6 +469,12 @@ def change_geometry(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict
 def refuse(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`resize_`, `set_`: the tensor gets other memory, which a fake cannot follow."""
     raise UnsupportedOperator(f"{op} gives a tensor other memory and cannot be traced")
+
+
+def plain_sizes(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`size` and `stride`, from C++ that takes no symbolic ones: they are assumed to stay."""
+    numbers = args[0].shape if op is aten.size.default else args[0].stride()
+    return [int(number) for number in numbers]
 
 
 def device_of(
@@ -480,6 +490,8 @@ SPECIAL: dict[Any, Handler] = {
     aten._local_scalar_dense.default: run_on_values,
     aten.equal.default: run_on_values,
     aten.index.Tensor: index,
+    aten.size.default: plain_sizes,
+    aten.stride.default: plain_sizes,
     torch.ops.prim.device.default: device_of,
     **dict.fromkeys(
         (

@@ -1,8 +1,10 @@
 """Every operator of torch's own sample database, compiled to machine code and compared with eager.
 
-    python -m tests.end_to_end.operators [--samples N] [--dtype float32] [--from NAME] [NAME ...]
+    python -m tests.end_to_end.operators [--samples N] [--dtype float32] [--dynamic] [--from NAME]
+        [NAME ...]
 
-prints one row an operator that fails, and the totals. A run that was stopped goes on with `--from`,
+prints one row an operator that fails, and the totals. With `--dynamic` every size is symbolic, and
+the code made is run for the sizes of the sample. A run that was stopped goes on with `--from`,
 at the last operator it named.
 """
 
@@ -19,9 +21,12 @@ import torch
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.errors import Unsupported
+from fusewright.ir.index import size_symbol
 from fusewright.pipeline import compile_graph
+from fusewright.symbolic.facts import ShapeFacts
 from tests.lower.operator_samples import compare, database, name_of, samples
 from tests.lower.support import graph_of, leaves
+from tests.symbolic_inputs import SymbolicInputs
 
 
 @dataclass
@@ -32,6 +37,9 @@ class Outcome:
     library_calls: int = 0
     refused: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    symbols: int = 0
+    fixed: int = 0
+    """How many sizes were symbolic, and how many of them became numbers while compiling."""
 
     @property
     def status(self) -> str:
@@ -42,7 +50,7 @@ class Outcome:
         return "refused" if self.refused else "nothing to do"
 
 
-def try_operator(info: Any, dtype: torch.dtype, count: int) -> Outcome:
+def try_operator(info: Any, dtype: torch.dtype, count: int, dynamic: bool = False) -> Outcome:
     """Compile each sample as a graph of its own, and run it."""
     outcome = Outcome()
     for args, kwargs in samples(info, dtype, count):
@@ -53,14 +61,21 @@ def try_operator(info: Any, dtype: torch.dtype, count: int) -> Outcome:
         if not all(isinstance(leaf, (torch.Tensor, int, float, bool)) for leaf in leaves(wanted)):
             continue
         module, tensors = graph_of(info.op, args, kwargs)
+        examples, facts = tensors, ShapeFacts()
+        if dynamic and all(tensor.layout is torch.strided for tensor in tensors):
+            inputs = SymbolicInputs.of(tensors)
+            examples, facts = inputs.fakes, inputs.facts
         try:
-            compiled = compile_graph(module, tensors, CompileContext(Options(verify=True)))
+            compiled = compile_graph(module, examples, CompileContext(Options(verify=True)))
         except Unsupported as error:
             outcome.refused.append(str(error))
             continue
         except Exception as error:
             outcome.failures.append(f"{type(error).__name__}: {error}")
             continue
+        sizes = [size_symbol(name) for name in facts.hints]
+        outcome.symbols += len(sizes)
+        outcome.fixed += sum(facts.resolve(size.index).is_constant for size in sizes)
         outcome.launches += len(compiled.record.launches)
         outcome.library_calls += len(compiled.record.extern_calls)
         try:
@@ -75,12 +90,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--dynamic", action="store_true")
     parser.add_argument("--from", dest="first", default="")
     options = parser.parse_args()
     dtype = getattr(torch, options.dtype)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     statuses: Counter[str] = Counter()
+    symbols = fixed = 0
     waiting = bool(options.first)
     for info in database():
         waiting = waiting and name_of(info) != options.first
@@ -88,12 +105,16 @@ def main() -> None:
         if waiting or not wanted or dtype not in info.dtypes:
             continue
         with torch.no_grad():
-            outcome = try_operator(info, dtype, options.samples)
+            outcome = try_operator(info, dtype, options.samples, options.dynamic)
+        symbols += outcome.symbols
+        fixed += outcome.fixed
         statuses[outcome.status] += 1
         if outcome.failures or outcome.refused:
             reason = (outcome.failures or outcome.refused)[0].replace("\n", " ")
             print(f"{outcome.status.upper()} {name_of(info)}: {reason[:240]}", flush=True)
     print(dict(statuses))
+    if options.dynamic:
+        print(f"{symbols} symbolic sizes, {fixed} of which became numbers")
 
 
 if __name__ == "__main__":

@@ -293,14 +293,14 @@ def as_strided(
 
 
 VIEW_RULES: dict[Any, ViewRule] = {
-    **named(itself, "alias detach"),
+    **named(itself, "alias detach detach_"),
     **named(reshaped, "view _unsafe_view"),
     **named(reshape_alias, "_reshape_alias"),
     **named(expanded, "expand"),
     **named(permuted, "permute"),
-    **named(transposed, "t transpose.int"),
-    **named(squeezed, "squeeze squeeze.dim squeeze.dims"),
-    **named(unsqueezed, "unsqueeze"),
+    **named(transposed, "t transpose.int t_ transpose_ swapdims_ swapaxes_"),
+    **named(squeezed, "squeeze squeeze.dim squeeze.dims squeeze_ squeeze_.dim squeeze_.dims"),
+    **named(unsqueezed, "unsqueeze unsqueeze_"),
     **named(selected, "select.int"),
     **named(sliced, "slice.Tensor"),
     **named(split, "split.Tensor unsafe_split.Tensor"),
@@ -308,6 +308,6 @@ VIEW_RULES: dict[Any, ViewRule] = {
     **named(unbound, "unbind.int"),
     **named(diagonal, "diagonal"),
     **named(unfolded, "unfold"),
-    **named(as_strided, "as_strided"),
+    **named(as_strided, "as_strided as_strided_"),
 }
-"""By operator."""
+"""By operator; those in place turn their argument into the view."""

@@ -414,6 +414,8 @@ def remainder(left: Index, right: Index) -> Index:
         return integer(0)
     if left.is_constant and right.is_constant:
         return integer(left.constant % right.constant)
+    if right.is_constant and left.divisor % right.constant == 0:
+        return integer(0)
     _, rest = _split(left, right)
     if rest == 0 or _within(rest, right):
         return rest
@@ -452,11 +454,12 @@ def _ordered(left: Index, right: Index) -> tuple[Index, Index]:
 
 
 def _scaled(index: Index, factor: int) -> Index:
-    """`index * factor`: the order of terms stays, and nothing cancels."""
+    """`index * factor`: the order of terms stays, and no two cancel."""
     if factor == 0:
         return integer(0)
     terms = tuple((coefficient * factor, atoms) for coefficient, atoms in index.terms)
-    return Index(terms, index.constant * factor)
+    rejoined = _rejoin(terms, index.constant * factor)
+    return Index(terms, index.constant * factor) if rejoined is None else rejoined
 
 
 def _atom(atom: Compound) -> Index:
@@ -479,26 +482,51 @@ def _sum(terms: tuple[Term, ...], constant: int) -> Index:
 
 
 def _rejoin(terms: tuple[Term, ...], constant: int) -> Index | None:
-    """`c*x%b` beside `c*b*(x//b)` is `c*x`; None where no such pair stands in the sum."""
-    if not any(isinstance(a, Compound) and a.operator == "%" for _, atoms in terms for a in atoms):
+    """`c*x%b` beside `c*b*(x//b)` is `c*x`; so is `c*b*(x//b)` alone where `b` divides `x`. None
+    where the sum has no such terms.
+    """
+    if not any(
+        isinstance(a, Compound) and a.operator in ("%", "//") for _, atoms in terms for a in atoms
+    ):
         return None
     by_atoms = {atoms: coefficient for coefficient, atoms in terms}
     for coefficient, atoms in terms:
         for position, atom in enumerate(atoms):
-            if not (isinstance(atom, Compound) and atom.operator == "%"):
+            if not isinstance(atom, Compound):
                 continue
             others = atoms[:position] + atoms[position + 1 :]
-            outer = Index(((coefficient, others),), 0) if others else integer(coefficient)
-            partner = outer * atom.right * floor_divide(atom.left, atom.right)
-            if len(partner.terms) != 1 or partner.constant:
+            outer = _product_of(coefficient, others)
+            taken = [atoms]
+            if atom.operator == "//" and _is_exact(atom, coefficient):
+                outer = _product_of(coefficient // atom.right.constant, others)
+            elif atom.operator == "%":
+                partner = outer * atom.right * floor_divide(atom.left, atom.right)
+                if len(partner.terms) != 1 or partner.constant:
+                    continue
+                partner_coefficient, partner_atoms = partner.terms[0]
+                if by_atoms.get(partner_atoms) != partner_coefficient:
+                    continue
+                taken.append(partner_atoms)
+            else:
                 continue
-            partner_coefficient, partner_atoms = partner.terms[0]
-            if by_atoms.get(partner_atoms) != partner_coefficient:
-                continue
-            rest = tuple(term for term in terms if term[1] not in (atoms, partner_atoms))
+            rest = tuple(term for term in terms if term[1] not in taken)
             joined = outer * atom.left
             return _sum((*rest, *joined.terms), constant + joined.constant)
     return None
+
+
+def _product_of(coefficient: int, atoms: tuple[Atom, ...]) -> Index:
+    return Index(((coefficient, atoms),), 0) if atoms else integer(coefficient)
+
+
+def _is_exact(quotient: Compound, coefficient: int) -> bool:
+    """Whether `coefficient * quotient` is a multiple of what is divided: nothing was cut off."""
+    divisor = quotient.right.constant
+    return (
+        quotient.right.is_constant
+        and coefficient % divisor == 0
+        and quotient.left.divisor % divisor == 0
+    )
 
 
 def _print(terms: tuple[Term, ...], constant: int) -> str:

@@ -1,0 +1,177 @@
+"""What is proved of symbolic sizes holds for all of them; what is decided holds for those seen."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fusewright.errors import DataDependent
+from fusewright.ir.index import Index, Symbol, integer, maximum, minimum
+from fusewright.symbolic.facts import ShapeFacts
+from fusewright.symbolic.relations import (
+    All,
+    Any,
+    Condition,
+    at_least,
+    below,
+    equal,
+    negation,
+    not_equal,
+)
+
+NAMES = ("s0", "s1", "s2")
+SAMPLE = tuple(itertools.product((2, 3, 4, 6, 9), (2, 3, 8), (2, 5, 12)))
+"""Sizes to try for the three symbols."""
+
+
+def indices(leaves: st.SearchStrategy[Index]) -> st.SearchStrategy[Index]:
+    """Expressions over `leaves`; divisors are positive."""
+    numbers = st.integers(1, 6).map(integer)
+
+    def grow(inner: st.SearchStrategy[Index]) -> st.SearchStrategy[Index]:
+        pair = st.tuples(inner, inner)
+        return st.one_of(
+            pair.map(lambda p: p[0] + p[1]),
+            pair.map(lambda p: p[0] - p[1]),
+            pair.map(lambda p: p[0] * p[1]),
+            pair.map(lambda p: minimum(*p)),
+            pair.map(lambda p: maximum(*p)),
+            st.tuples(inner, st.one_of(numbers, leaves)).map(lambda p: p[0] // p[1]),
+            st.tuples(inner, st.one_of(numbers, leaves)).map(lambda p: p[0] % p[1]),
+        )
+
+    return st.recursive(st.one_of(leaves, numbers), grow, max_leaves=6)
+
+
+SYMBOLS = {name: Symbol(name, 2).index for name in NAMES}
+INDICES = indices(st.sampled_from(list(SYMBOLS.values())))
+BUILDERS: tuple[Callable[[Index, Index], Condition], ...] = (equal, not_equal, at_least, below)
+RELATIONS = st.tuples(st.sampled_from(BUILDERS), INDICES, INDICES).map(lambda p: p[0](p[1], p[2]))
+CONDITIONS = st.recursive(
+    RELATIONS,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map(lambda terms: All(tuple(terms))),
+        st.lists(inner, min_size=1, max_size=3).map(lambda terms: Any(tuple(terms))),
+        inner.map(negation),
+    ),
+    max_leaves=4,
+)
+
+
+def holds(condition: Condition, values: dict[str, int]) -> bool:
+    match condition:
+        case bool():
+            return condition
+        case All(terms):
+            return all(holds(term, values) for term in terms)
+        case Any(terms):
+            return any(holds(term, values) for term in terms)
+    return condition.holds(values)
+
+
+def facts_with(hints: tuple[int, ...]) -> ShapeFacts:
+    facts = ShapeFacts()
+    for hint in hints:
+        facts.size(hint)
+    return facts
+
+
+@settings(max_examples=300, deadline=None)
+@given(CONDITIONS)
+def test_what_is_proved_holds_for_all_sizes(condition: Condition) -> None:
+    proved = facts_with((4, 3, 5)).prove(condition)
+    if proved is not None:
+        assert all(holds(condition, dict(zip(NAMES, v, strict=True))) == proved for v in SAMPLE)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(CONDITIONS, min_size=1, max_size=5), st.sampled_from(SAMPLE))
+def test_decisions_are_as_seen_and_hold_wherever_the_assumptions_do(
+    conditions: list[Condition], hints: tuple[int, ...]
+) -> None:
+    facts = facts_with(hints)
+    seen = dict(zip(NAMES, hints, strict=True))
+    answers = [facts.decide(condition) for condition in conditions]
+    assert answers == [holds(condition, seen) for condition in conditions]
+    assert [facts.decide(condition) for condition in conditions] == answers
+    for sizes in SAMPLE:
+        values = dict(zip(NAMES, sizes, strict=True))
+        if all(assumption.relation.holds(values) for assumption in facts.assumptions):
+            assert [holds(condition, values) for condition in conditions] == answers
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(CONDITIONS, min_size=1, max_size=4), INDICES, st.sampled_from(SAMPLE))
+def test_what_assumptions_make_of_an_expression_is_equal_to_it(
+    conditions: list[Condition], index: Index, hints: tuple[int, ...]
+) -> None:
+    facts = facts_with(hints)
+    for condition in conditions:
+        facts.decide(condition)
+    resolved = facts.resolve(index)
+    for sizes in (*SAMPLE, hints):
+        values = dict(zip(NAMES, sizes, strict=True))
+        if all(assumption.relation.holds(values) for assumption in facts.assumptions):
+            assert resolved.evaluate(values) == index.evaluate(values)
+            lower, upper = resolved.bounds()
+            assert (lower is None or lower <= resolved.evaluate(values)) and (
+                upper is None or resolved.evaluate(values) <= upper
+            )
+
+
+def test_sizes_are_neither_zero_nor_one() -> None:
+    facts = ShapeFacts()
+    size = facts.size(7)
+    assert facts.prove(equal(size, 1)) is False and facts.prove(equal(size, 0)) is False
+    assert facts.prove(equal(size, 2)) is None and not facts.assumptions
+
+
+def test_equal_sizes_become_one() -> None:
+    facts = ShapeFacts()
+    rows, columns = facts.size(7), facts.size(7)
+    assert facts.decide(equal(rows, columns))
+    assert facts.resolve(rows) == facts.resolve(columns)
+    assert len(facts.assumptions) == 1 and facts.decide(equal(columns, rows))
+
+
+def test_a_divisor_is_kept() -> None:
+    facts = ShapeFacts()
+    size = facts.size(12)
+    assert facts.decide(equal(size % 4, 0))
+    assert facts.resolve(size // 4 * 4) == facts.resolve(size)
+    assert facts.prove(equal(size % 2, 0)) and facts.prove(at_least(size, 4))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_products_of_sizes_are_compared_without_assuming(seed: int) -> None:
+    facts = ShapeFacts()
+    random.seed(seed)
+    sizes = [facts.size(random.randrange(2, 30)) for _ in range(3)]
+    whole = sizes[0] * sizes[1] * sizes[2]
+    assert facts.prove(below(sizes[0] * sizes[1], whole))
+    assert facts.prove(at_least(whole, sizes[2] * 4))
+    assert facts.prove(below(sizes[0] - 1 + sizes[1] * (sizes[0] - 1), sizes[0] * (sizes[1] + 1)))
+
+
+def test_nothing_more_is_assumed_once_closed() -> None:
+    facts = ShapeFacts()
+    size = facts.size(5)
+    facts.is_closed = True
+    assert facts.decide(at_least(size, 2))
+    with pytest.raises(DataDependent, match="after the guards"):
+        facts.decide(at_least(size, 3))
+
+
+def test_sizes_that_depend_on_data_are_not_decided_but_may_be_promised() -> None:
+    facts = ShapeFacts()
+    count = facts.unknown_size()
+    with pytest.raises(DataDependent):
+        facts.decide(at_least(count, 4))
+    assert facts.decide_or(at_least(count, 4), False) is False
+    facts.assume(at_least(count, 4))
+    assert facts.decide(at_least(count, 3)) and facts.prove(equal(count, 0)) is False
