@@ -18,6 +18,7 @@ from benchmarks.training import WithLoss, gradient_error, gradients_of
 from fusewright.backends.registry import lookup_backend
 from fusewright.config import Options
 from fusewright.context import CompileContext
+from fusewright.ir.group import Group, Reduce
 from fusewright.pipeline import compile_graph
 from fusewright.runtime.compiled import CompiledGraph
 from tests.capture import test_models as models
@@ -71,12 +72,30 @@ def test_a_perceptron() -> None:
 
 
 def test_convolution_batch_norm_relu() -> None:
+    """Forward: the convolution, one kernel for both statistics, both running buffers and the rest,
+    one for the counter. Backward: one kernel, and the convolution's own.
+    """
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
     run = train(module, torch.randn(4, 3, 10, 10))
     assert run.record.extern_calls == ("aten.convolution.default",)
-    assert len(run.record.launches) <= 4
+    assert len(run.record.launches) == 2
+    reducing = [group for group in groups_of(run) if reduce_count(group)]
+    assert [reduce_count(group) for group in reducing] == [2]
+    new_running_buffers = {one.name for one in run.record.program.outputs[:2]}
+    assert new_running_buffers <= {one.name for one in reducing[0].writes}
     assert module[1].num_batches_tracked == 2  # type: ignore[union-attr]
+    assert run.training is not None and run.training.backward is not None
+    assert run.training.backward.record.extern_calls == ("aten.convolution_backward.default",)
+    assert len(run.training.backward.record.launches) == 1
+
+
+def groups_of(run: CompiledGraph) -> list[Group]:
+    return [step for step in run.record.schedule.steps if isinstance(step, Group)]
+
+
+def reduce_count(group: Group) -> int:
+    return sum(isinstance(one, Reduce) for stage in group.stages for one in stage.actions)
 
 
 @pytest.mark.parametrize(
