@@ -74,6 +74,12 @@ def test_nested_results_and_keywords() -> None:
 # -- which results have a gradient ----------------------------------------------------------------
 
 
+def test_a_check_reads_what_nothing_else_does() -> None:
+    solve = check(torch.linalg.solve, lambda: [leaf(3, 3), leaf(3, seed=1)])
+    with pytest.raises(RuntimeError, match="singular"):
+        solve(torch.zeros(3, 3, dtype=torch.float64, requires_grad=True), leaf(3))
+
+
 def test_integer_and_boolean_results() -> None:
     check(lambda x: (x.argmax(), x > 0, x * 2), lambda: [leaf(5)])
 

@@ -228,9 +228,7 @@ def _forward_graph(
             owner = shown_memory(node)
             if owner is not node or owner in owners or node in written:
                 copied.append(node)
-    needed = ancestors(outputs)
-    effects = (node for node in halves.forward if _has_effect(node))
-    needed.update((node, None) for node in effects)
+    needed = ancestors((*outputs, *(node for node in halves.forward if _has_effect(node))))
     nodes = [node for node in joint.graph.nodes if node in needed]
     graph = _subgraph(nodes, inputs, outputs, frozenset(copied))
     forward = AtenGraph(
