@@ -1,4 +1,4 @@
-"""Gradients whose formulas ask for values: of what is put where a mask holds, of complex vectors."""
+"""Gradients whose formulas ask for values: of what is put by a mask, of complex vectors."""
 
 from __future__ import annotations
 

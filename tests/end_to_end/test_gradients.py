@@ -17,8 +17,9 @@ NAMES = words(
     """
     addmm amax atan2 cat cdist clamp cummax cumprod cumsum diagonal_scatter dot fft.rfftn gather
     index_put index_select linalg.solve linalg.svd logcumsumexp logsumexp matmul
-    max.reduction_with_dim nn.functional.batch_norm nn.functional.conv2d nn.functional.cross_entropy nn.functional.dropout
-    nn.functional.embedding nn.functional.gelu nn.functional.grid_sample nn.functional.group_norm
+    max.reduction_with_dim nn.functional.batch_norm nn.functional.conv2d
+    nn.functional.cross_entropy nn.functional.dropout nn.functional.embedding
+    nn.functional.gelu nn.functional.grid_sample nn.functional.group_norm
     nn.functional.interpolate.bilinear nn.functional.layer_norm nn.functional.max_pool2d
     nn.functional.multi_margin_loss nn.functional.pad.reflect
     nn.functional.scaled_dot_product_attention norm prod scatter_reduce.amax softmax sort tril
