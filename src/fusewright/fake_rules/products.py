@@ -132,7 +132,7 @@ def convolution(
             sizes.append((extent + 2 * p - reach) // s + 1)
         else:
             return None
-    if min(sizes) <= 0:
+    if any(size <= 0 for size in sizes):
         return None
     layout = torch_compat.convolution_memory_format(
         x, weight, bias, stride, padding, dilation, transposed, output_padding, groups

@@ -13,6 +13,7 @@ import torch
 
 from fusewright.capture import reasons
 from fusewright.capture.interpreter.stand_ins import raise_as, run_for_real
+from fusewright.capture.known_values import known_value
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import SCALAR_TYPES, ConstantValue, boolean
@@ -162,6 +163,10 @@ def binary(machine: Interpreter, name: str, left: Value, right: Value) -> Value:
         plain = name if isinstance(left, TensorValue) else IN_PLACE.get(name, name)
         return machine.call_graph(getattr(operator, plain), [left, right], {})
 
+    if name == "add" and _is_plain_tuple(left) and _is_plain_tuple(right):
+        assert isinstance(left, TupleValue) and isinstance(right, TupleValue)
+        items = [*left.items(machine), *right.items(machine)]
+        return machine.new_tuple(items, type(left.cls() + right.cls()))
     if name in IN_PLACE:
         name, in_place = IN_PLACE[name], f"__{name}__"
         result = _method_result(machine, left, in_place, [right])
@@ -189,6 +194,11 @@ def binary(machine: Interpreter, name: str, left: Value, right: Value) -> Value:
     if is_sequence(machine, left) or (is_sequence(machine, right) and name == "mul"):
         return run_for_real(machine, getattr(operator, name), [left, right], {})
     raise_as(machine, getattr(operator, name, divmod), left, right)
+
+
+def _is_plain_tuple(value: Value) -> bool:
+    """Whether a value is a tuple or a torch.Size, whose `+` is known."""
+    return isinstance(value, TupleValue) and value.cls in (tuple, torch.Size)
 
 
 def _are_symbolic(left: Value, right: Value) -> bool:
@@ -339,7 +349,7 @@ def truth(machine: Interpreter, value: Value) -> bool:
 
 
 def _tensor_truth(machine: Interpreter, value: TensorValue) -> bool:
-    known = getattr(value.fake, "constant", None)
+    known = known_value(value.node, value.fake)
     if known is not None:
         return bool(fold(machine, bool, known).constant())
     if value.fake.numel() > 1:
@@ -474,7 +484,7 @@ def sequence_item(machine: Interpreter, value: SequenceValue, key: Value) -> Val
             base = "list" if isinstance(value, ListValue) else "tuple"
             machine.raise_error(IndexError, f"{base} index out of range")
         return value.item(machine, index)
-    if isinstance(key, TensorValue):
+    if isinstance(key, TensorValue) and known_value(key.node, key.fake) is None:
         raise machine.unsupported(reasons.TENSOR_VALUE, operation="list[tensor]")
     if key.python_type() is slice:
         chosen = fold_list(machine, value.items(machine), key.constant())
