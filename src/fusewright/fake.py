@@ -14,7 +14,7 @@ path. Sizes are plain integers; in a mode with `ShapeFacts` they may be expressi
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -118,6 +118,7 @@ class FakeMode(TorchDispatchMode):
         self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
         self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._constants: list[weakref.ref[FakeTensor]] = []
+        self._refuses_plain_sizes = False
         self.is_random = False
         """Whether an operator was run that draws random numbers."""
 
@@ -134,6 +135,27 @@ class FakeMode(TorchDispatchMode):
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         return self.dispatch(op, args, kwargs or {})
+
+    def call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """`function(*args, **kwargs)`, which runs operators on fakes in this mode.
+
+        Where sizes are symbolic, and a composite operator in C++ takes none, the call is made again
+        with torch's Python implementations of such operators.
+        """
+        if self.facts is None:
+            return function(*args, **kwargs)
+        self._refuses_plain_sizes = True
+        try:
+            return function(*args, **kwargs)
+        except _NeedsPlainSizes:
+            pass
+        except RuntimeError as error:
+            if not torch_compat.is_symbolic_refusal(error):
+                raise
+        finally:
+            self._refuses_plain_sizes = False
+        with torch_compat.python_kernels():
+            return function(*args, **kwargs)
 
     # -- real tensors -----------------------------------------------------------------------------
 
@@ -222,6 +244,7 @@ class FakeMode(TorchDispatchMode):
         handler = self._handlers.get(op)
         if handler is None:
             handler = _noting_randomness(op, _choose_handler(op, self.facts is not None))
+            handler = _noting_values(op, handler)
             self._handlers[op] = handler
         if not torch.is_inference_mode_enabled():
             return handler(self, op, args, kwargs)
@@ -257,9 +280,7 @@ class FakeMode(TorchDispatchMode):
         if not self._constants:
             return
         tensors = [v for v in _flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
-        known = tensors and all(
-            isinstance(t, FakeTensor) and t.constant is not None for t in tensors
-        )
+        known = tensors and all(map(_is_known, tensors))
         if known and torch.Tag.nondeterministic_seeded not in op.tags:
             kwargs = {name: value for name, value in kwargs.items() if name != "device"}
             values = op(*_map(args, _constant_of), **_map(kwargs, _constant_of))
@@ -321,6 +342,24 @@ def _noting_randomness(op: OpOverload, handler: Handler) -> Handler:
         draws = place is None or kwargs.get("dropout_p", given)
         mode.is_random = mode.is_random or bool(draws)
         return handler(mode, op, args, kwargs)
+
+    return run
+
+
+def _noting_values(op: OpOverload, handler: Handler) -> Handler:
+    """`handler`, made to keep the values of small tensors that are filled with numbers: whatever
+    is computed of those alone is known too.
+    """
+    fill = FILLS.get(op)
+    if fill is None:
+        return handler
+
+    def run(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = handler(mode, op, args, kwargs)
+        plain = not mode.facts and result.numel() <= CONSTANT_LIMIT
+        if plain and result.constant is None:
+            mode.make_constant(result, fill(result, args))
+        return result
 
     return run
 
@@ -425,7 +464,7 @@ def run_composite(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[s
 def run_on_values(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Operators whose result depends on values: possible on known constants alone."""
     tensors = [v for v in _flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
-    if not all(isinstance(t, FakeTensor) and t.constant is not None for t in tensors):
+    if not all(map(_is_known, tensors)):
         raise DataDependent(f"{op} gives a result that depends on the values of a tensor")
     values = op(*_map(args, _constant_of), **_map(kwargs, _constant_of))
     return _map(values, lambda value: constant(mode, value, value.device))
@@ -433,9 +472,34 @@ def run_on_values(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[s
 
 def index(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Advanced indexing: only a mask makes the result's size depend on values."""
-    masks = (torch.bool, torch.uint8)
-    masked = any(one is not None and one.dtype in masks for one in args[1])
-    return (run_on_values if masked else run_by_rule)(mode, op, args, kwargs)
+    masks = [one for one in args[1] if one is not None and one.dtype in (torch.bool, torch.uint8)]
+    return (
+        run_on_masks(mode, op, args, kwargs, masks)
+        if masks
+        else run_by_rule(mode, op, args, kwargs)
+    )
+
+
+def masked_select(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The elements where a mask holds."""
+    return run_on_masks(mode, op, args, kwargs, [args[1]])
+
+
+def run_on_masks(
+    mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], masks: list[Any]
+) -> Any:
+    """Operators whose result's size depends on `masks`: possible where those are known."""
+    args, kwargs = _faked(mode, args, kwargs)
+    others = [v for v in _flat(args) if isinstance(v, torch.Tensor) and not _is_known(v)]
+    small = sum(one.numel() * one.itemsize for one in others) <= TRIAL_LIMIT
+    if not others or mode.facts or not small or not all(map(_is_known, masks)):
+        return run_on_values(mode, op, args, kwargs)
+    trial = op(*_map(args, lambda one: one.constant if _is_known(one) else _zeros(one)), **kwargs)
+    return mode.make(_geometry_of(trial), args[0].device)
+
+
+def _is_known(value: Any) -> bool:
+    return isinstance(value, FakeTensor) and value.constant is not None
 
 
 def lift_fresh(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -471,8 +535,16 @@ def refuse(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     raise UnsupportedOperator(f"{op} gives a tensor other memory and cannot be traced")
 
 
+class _NeedsPlainSizes(Exception):
+    """C++ code asks a fake of symbolic sizes for plain ones."""
+
+
 def plain_sizes(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`size` and `stride`, from C++ that takes no symbolic ones: they are assumed to stay."""
+    """`size` and `stride`, from C++ that takes no symbolic ones: they are assumed to stay, where
+    there is no other way.
+    """
+    if mode._refuses_plain_sizes:
+        raise _NeedsPlainSizes
     numbers = args[0].shape if op is aten.size.default else args[0].stride()
     return [int(number) for number in numbers]
 
@@ -490,6 +562,7 @@ SPECIAL: dict[Any, Handler] = {
     aten._local_scalar_dense.default: run_on_values,
     aten.equal.default: run_on_values,
     aten.index.Tensor: index,
+    aten.masked_select.default: masked_select,
     aten.size.default: plain_sizes,
     aten.stride.default: plain_sizes,
     torch.ops.prim.device.default: device_of,
@@ -518,6 +591,27 @@ SPECIAL: dict[Any, Handler] = {
         refuse,
     ),
 }
+
+
+FILLS: dict[Any, Callable[[Any, tuple[Any, ...]], torch.Tensor]] = {
+    aten.scalar_tensor.default: lambda like, args: torch.tensor(args[0], dtype=like.dtype),
+    aten.full.default: lambda like, args: torch.full(like.shape, args[1], dtype=like.dtype),
+    aten.new_full.default: lambda like, args: torch.full(like.shape, args[2], dtype=like.dtype),
+    aten.arange.default: lambda like, args: torch.arange(*args, dtype=like.dtype),
+    aten.arange.start: lambda like, args: torch.arange(*args, dtype=like.dtype),
+    aten.arange.start_step: lambda like, args: torch.arange(*args, dtype=like.dtype),
+    **dict.fromkeys(
+        (aten.ones.default, aten.new_ones.default, aten.ones_like.default),
+        lambda like, args: torch.ones(like.shape, dtype=like.dtype),
+    ),
+    **dict.fromkeys(
+        (aten.zeros.default, aten.new_zeros.default, aten.zeros_like.default),
+        lambda like, args: torch.zeros(like.shape, dtype=like.dtype),
+    ),
+}
+"""By operator that fills memory with numbers: the values, from a tensor like the result and the
+arguments.
+"""
 
 
 def constant(mode: FakeMode, tensor: torch.Tensor, device: torch.device) -> FakeTensor:

@@ -77,6 +77,13 @@ def has_symbolic_geometry(tensor: torch.Tensor) -> bool:
     return tensor._has_symbolic_sizes_strides
 
 
+def is_symbolic_refusal(error: RuntimeError) -> bool:
+    """Whether `error` is what torch raises when C++ code asks for the sizes of a tensor whose sizes
+    are symbolic.
+    """
+    return "on tensor with symbolic sizes/strides" in str(error)
+
+
 def python_kernels() -> AbstractContextManager[None]:
     """Context in which operators with a Python implementation in torch use that: many of those in
     C++ take no symbolic sizes.

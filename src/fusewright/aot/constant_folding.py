@@ -54,7 +54,10 @@ def fold_constants(graph: fx.Graph) -> int:
     return folded
 
 
-def _filled_with(node: fx.Node) -> torch.Tensor:
+def _filled_with(node: fx.Node) -> torch.Tensor | None:
+    """The number that `full` fills with; None for one that is computed from sizes."""
+    if isinstance(node.args[1], fx.Node):
+        return None
     return torch.full((), node.args[1], dtype=node.meta["val"].dtype)  # type: ignore[arg-type]
 
 

@@ -19,7 +19,39 @@ from fusewright.ir.index import Index, Symbol
 from fusewright.symbolic.graph_nodes import NumberNodes
 from fusewright.symbolic.nodes import index_of
 
+aten = torch.ops.aten
+
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+TAKES_REALS = frozenset(
+    {
+        *(
+            getattr(getattr(aten, name), overload)
+            for name in ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")
+            for overload in ("Tensor", "Scalar")
+        ),
+        aten.rsub.Scalar,
+        aten.full.default,
+        aten.full_like.default,
+        aten.scalar_tensor.default,
+    }
+)
+"""Operators in whose kernels a real number is computed from sizes."""
+
+
+def with_known_reals(value: Any) -> Any:
+    """Arguments of an operator with the real numbers that are computed from sizes as they are now,
+    which is assumed to stay so.
+    """
+    match value:
+        case torch.SymFloat():
+            return float(value)
+        case tuple() | list():
+            return type(value)([with_known_reals(one) for one in value])
+        case dict():
+            return {name: with_known_reals(one) for name, one in value.items()}
+    return value
 
 
 class SymbolNodes:
@@ -55,7 +87,7 @@ class SymbolNodes:
         for value, node in self._inputs:
             for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
                 if symbol in index_of(size).free() and solution(index_of(size), symbol):
-                    read = self._graph.call_function(torch.ops.aten.sym_size.int, (node, dim))
+                    read = self._graph.call_function(aten.sym_size.int, (node, dim))
                     read.meta["val"] = size
                     return self._solved(index_of(size), read, symbol)
         return None

@@ -33,7 +33,7 @@ from fusewright.aot.mutations import functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
 from fusewright.aot.recurrent import lstm
 from fusewright.aot.specs import Leaf
-from fusewright.aot.symbols import SYMBOLIC, SymbolNodes
+from fusewright.aot.symbols import SYMBOLIC, TAKES_REALS, SymbolNodes, with_known_reals
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode
 from fusewright.symbolic.nodes import index_of
@@ -54,6 +54,8 @@ WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     torch.lstm: lstm,
 }
 """By function of a captured graph: what is traced in its place if the graph has gradients."""
+
+PLAIN_GEOMETRY = frozenset({aten.size.default, aten.stride.default})
 
 LIFTED = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default})
 
@@ -114,12 +116,10 @@ class Recorder(TorchDispatchMode):
         """Run `op` on fakes, note it in the graph, give the fake results."""
         if not isinstance(op, OpOverload):
             raise UnsupportedOperator(f"{op} cannot be traced yet")
-        if op.namespace == "prim":  # asks for a field of a fake
+        if op.namespace == "prim" or op in PLAIN_GEOMETRY:  # asks for a field of a fake
             return self.fakes.dispatch(op, args, kwargs)
         if op is aten.mkldnn_rnn_layer.default and self.follows_autograd:
             raise UnsupportedOperator("an LSTM inside of a module or function that is one node")
-        if op is aten.size.default:  # from C++ that takes plain sizes alone; guarded on
-            return [int(size) for size in args[0].shape]
         if self.follows_autograd and op in BACKWARD_FORMS:
             with self:
                 result = BACKWARD_FORMS[op](*args, **kwargs)
@@ -167,6 +167,8 @@ class Recorder(TorchDispatchMode):
         return NotImplemented
 
     def _record_call(self, op: Any, args: Any, kwargs: Any, result: Any) -> fx.Node:
+        if self.fakes.facts is not None and op not in TAKES_REALS:
+            args, kwargs = with_known_reals(args), with_known_reals(kwargs)
         node = self.graph.create_node(
             "call_function",
             op,
@@ -467,11 +469,13 @@ def _run_node(
                 target: Any = node.target
                 if recorder.follows_autograd:
                     target = WRITTEN_OUT.get(target, target)
-                return target(*args, **kwargs)
+                return recorder.fakes.call(target, args, kwargs)
             case "call_method":
-                return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+                method = getattr(args[0], str(node.target))
+                return recorder.fakes.call(method, args[1:], kwargs)
             case "call_module":
-                return module.get_submodule(str(node.target))(*args, **kwargs)
+                submodule = module.get_submodule(str(node.target))
+                return recorder.fakes.call(submodule, args, kwargs)
     raise FusewrightError(f"a captured graph cannot contain a node of kind {node.op!r}")
 
 

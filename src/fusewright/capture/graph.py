@@ -134,8 +134,8 @@ class GraphBuilder:
         with self.mode:
             try:
                 if isinstance(function, str):
-                    return getattr(arguments[0], function)(*arguments[1:], **keywords)
-                return function(*arguments, **keywords)
+                    function, arguments = getattr(arguments[0], function), arguments[1:]
+                return self.mode.call(function, arguments, keywords)
             except NotImplementedError as error:
                 raise UnsupportedOperator(str(error)) from error
             except RuntimeError as error:

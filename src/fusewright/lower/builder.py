@@ -45,6 +45,22 @@ from fusewright.lower.boxes import (
 )
 from fusewright.lower.scalar import Scalar
 from fusewright.lower.symbols import SizeTable, hint
+from fusewright.symbolic.real import Real
+
+REAL_OPERATIONS = {
+    "float": "",
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "truediv": "div",
+    "pow": "pow",
+    "mod": "remainder",
+    "neg": "neg",
+    "sqrt": "sqrt",
+    "min": "minimum",
+    "max": "maximum",
+}
+"""By operator of a `Real`, the operation of `ir.ops`."""
 
 Element = Callable[[Position], Scalar]
 """The element at a position of a result."""
@@ -367,6 +383,17 @@ class Call:
         made = dtype if dtype.is_integer else DType.I64
         value = self.builder.expressions.index(as_index(index), made)
         return Scalar(value, self.builder.expressions).cast(dtype)
+
+    def real(self, number: Real | Index | float, dtype: DType) -> Scalar:
+        """A number computed from sizes, in f64 as Python does, as a value of type `dtype`."""
+        match number:
+            case Index():
+                return self.index(number, DType.F64).cast(dtype)
+            case float():
+                return self.number(number, DType.F64).cast(dtype)
+        first, *others = (self.real(operand, DType.F64) for operand in number.operands)
+        operation = REAL_OPERATIONS[number.operator]
+        return (first.apply(operation, *others) if operation else first).cast(dtype)
 
     # Making --------------------------------------------------------------------------------------
 

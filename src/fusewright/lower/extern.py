@@ -25,6 +25,7 @@ from fusewright.ir.program import (
 from fusewright.lower.boxes import Box
 from fusewright.lower.builder import Builder, Call
 from fusewright.lower.rules import words
+from fusewright.symbolic.real import Real
 from fusewright.torch_compat import (
     OpOverload,
     has_effect,
@@ -114,6 +115,8 @@ def operand(builder: Builder, argument: Any) -> Operand:
             return argument
         case list():
             return ListOf(tuple(operand(builder, item) for item in argument))
+        case Real():
+            raise Unsupported(f"the number {argument} as an argument of a library call")
         case None | bool() | int() | float() | complex() | str():
             return Literal(argument)
     kind = _ENUMERATED.get(type(argument))

@@ -12,13 +12,14 @@ from fusewright.lower.boxes import Box, Position
 from fusewright.lower.builder import Call
 from fusewright.lower.rules import rule, words
 from fusewright.lower.scalar import Scalar
+from fusewright.symbolic.real import Real
 
 
 def constant(call: Call, value: Any, which: int = 0) -> Box:
     """Eager's result number `which` filled with one number."""
     dtype = call.results[which].dtype
-    if isinstance(value, Index):
-        return call.elementwise(lambda at: call.index(value, dtype.compute), which)
+    if isinstance(value, (Index, Real)):
+        return call.elementwise(lambda at: call.real(value, dtype.compute), which)
     return call.elementwise(lambda at: call.number(value, dtype), which)
 
 

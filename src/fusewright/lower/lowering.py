@@ -169,7 +169,7 @@ class _Lowering:
 
     def call(self, node: fx.Node) -> Any:
         meta = node.meta["val"]
-        if isinstance(meta, (torch.SymInt, int, float, bool)):
+        if isinstance(meta, (torch.SymInt, torch.SymFloat, int, float, bool)):
             return self.number(meta)
         arguments = tuple(self.argument(argument) for argument in node.args)
         if node.target is operator.getitem:
@@ -242,7 +242,12 @@ class _Lowering:
         return argument
 
     def number(self, value: Any) -> Any:
-        return self.builder.sizes.index(value) if isinstance(value, torch.SymInt) else value
+        match value:
+            case torch.SymInt():
+                return self.builder.sizes.index(value)
+            case torch.SymFloat():
+                return self.builder.sizes.real(value)
+        return value
 
     def layout(self, value: torch.Tensor, node: fx.Node) -> Layout:
         """The layout of a fake tensor, its data taken to begin at its first element."""

@@ -17,6 +17,7 @@ from fusewright.lower.builder import Call
 from fusewright.lower.promotion import result_type
 from fusewright.lower.rules import Rule, rule, words
 from fusewright.lower.scalar import Operand, Scalar
+from fusewright.symbolic.real import Real
 
 
 class Operands(Enum):
@@ -293,6 +294,8 @@ def operand(call: Call, argument: Any, at: Position, dtype: DType, keyword: bool
             return call.read(argument, at, dtype)
         case Index():
             return call.index(argument, dtype)
+        case Real():
+            return call.real(argument, dtype)
         case bool() | int() | float() if not keyword:
             return call.number(argument, dtype)
     return argument
@@ -305,7 +308,11 @@ def _operand_type(result: DType, operands: Operands, arguments: tuple[Any, ...])
         case Operands.LOGICAL:
             return DType.BOOL
         case Operands.PROMOTED:
-            typed = [a for a in arguments if isinstance(a, (Box, Index, bool, int, float))]
+            typed = [
+                0.0 if isinstance(a, Real) else a
+                for a in arguments
+                if isinstance(a, (Box, Index, Real, bool, int, float))
+            ]
             return result_type(typed).compute
 
 

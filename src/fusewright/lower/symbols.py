@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import torch
 
 from fusewright.ir.index import Index, SizeFact, integer
-from fusewright.symbolic.nodes import index_of
+from fusewright.symbolic.nodes import free_symbols, index_of
+from fusewright.symbolic.real import Real
 
 Size = int | torch.SymInt
 
@@ -25,9 +26,21 @@ class SizeTable:
         if isinstance(size, int):
             return integer(int(size))
         index = index_of(size)
-        for fact in size.node.facts.size_facts(index):
-            self.facts.setdefault(fact.symbol.name, fact)
+        self._add(size)
         return index
+
+    def real(self, number: torch.SymFloat) -> Real | float:
+        """A real number computed from sizes."""
+        self._add(number)
+        node = number.node
+        return (
+            node.number if isinstance(node.number, float) else node.number.map(node.facts.resolve)
+        )
+
+    def _add(self, number: torch.SymInt | torch.SymFloat) -> None:
+        for symbol in free_symbols(number):
+            for fact in number.node.facts.size_facts(symbol.index):
+                self.facts.setdefault(fact.symbol.name, fact)
 
     def indices(self, sizes: Iterable[Size]) -> tuple[Index, ...]:
         return tuple(self.index(size) for size in sizes)

@@ -42,6 +42,19 @@ class Real:
         numbers = [one if isinstance(one, float) else one.evaluate(values) for one in self.operands]
         return FUNCTIONS[self.operator](*numbers)
 
+    def map(self, function: Callable[[Index], Index]) -> Real:
+        """The same number with each index replaced by what `function` makes of it."""
+        operands: list[Index | Real | float] = []
+        for one in self.operands:
+            match one:
+                case Index():
+                    operands.append(function(one))
+                case Real():
+                    operands.append(one.map(function))
+                case _:
+                    operands.append(one)
+        return Real(self.operator, tuple(operands))
+
     def bounds(self) -> tuple[float, float]:
         """Inclusive bounds that hold for all values of the symbols."""
         rule = _BOUNDS.get(self.operator)
