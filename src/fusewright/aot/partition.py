@@ -217,11 +217,13 @@ def _forward_graph(
     written = joint.written_inputs
     copied: list[fx.Node] = []
     places: list[FromInput | FromGraph] = []
+    input_places = {node: index for index, node in enumerate(inputs) if node not in written}
+    output_places = {node: index for index, node in reversed([*enumerate(outputs)])}
     for node in boundary:
-        if node in inputs and node not in written:
-            places.append(FromInput(inputs.index(node)))
-        elif node in outputs:
-            places.append(FromGraph(outputs.index(node)))
+        if node in input_places:
+            places.append(FromInput(input_places[node]))
+        elif node in output_places:
+            places.append(FromGraph(output_places[node]))
         else:
             places.append(FromGraph(len(outputs)))
             outputs.append(node)
