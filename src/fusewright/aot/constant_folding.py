@@ -35,7 +35,8 @@ def fold_constants(graph: fx.Graph) -> int:
         if node.op != "call_function" or not isinstance(node.target, OpOverload):
             continue
         if node.target is aten.full.default:
-            numbers[node] = _filled_with(node)
+            if not isinstance(node.args[1], fx.Node):  # no number computed from sizes
+                numbers[node] = _filled_with(node)
             continue
         number = _computed(node, numbers)
         if number is None:
@@ -54,10 +55,7 @@ def fold_constants(graph: fx.Graph) -> int:
     return folded
 
 
-def _filled_with(node: fx.Node) -> torch.Tensor | None:
-    """The number that `full` fills with; None for one that is computed from sizes."""
-    if isinstance(node.args[1], fx.Node):
-        return None
+def _filled_with(node: fx.Node) -> torch.Tensor:
     return torch.full((), node.args[1], dtype=node.meta["val"].dtype)  # type: ignore[arg-type]
 
 
