@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ from fusewright.capture import reasons
 from fusewright.capture.graph import FAKE_FAILURES, contains_tensor
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, find
 from fusewright.capture.interpreter.handler_calls import call_handler
+from fusewright.capture.known_values import known_value
 from fusewright.capture.sources import ConstantSource
 from fusewright.capture.values.base import MISSING, NotConstant, Value
 from fusewright.capture.values.classes import ClassValue
@@ -22,7 +24,7 @@ from fusewright.capture.values.functions import BuiltinValue, function_name
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.numbers import SYMBOLIC, SymbolicValue
 from fusewright.capture.values.sequences import ListValue, TupleValue
-from fusewright.capture.values.tensors import ErrorTextValue, TensorValue
+from fusewright.capture.values.tensors import ErrorTextValue, GraphObjectValue, TensorValue
 from fusewright.errors import FusewrightError, Unsupported
 
 if TYPE_CHECKING:
@@ -73,34 +75,33 @@ def call_graph(
     machine.read_all(arguments)
     machine.read_all(keywords.values())
     try:
-        fake_arguments = [_in_graph(argument, _fake) for argument in arguments]
-        fake_keywords = {name: _in_graph(value, _fake) for name, value in keywords.items()}
+        fake_arguments = [fake_argument(machine, argument) for argument in arguments]
+        fake_keywords = {name: fake_argument(machine, value) for name, value in keywords.items()}
     except NotConstant as error:
         return _overridden(machine, error, function, arguments, keywords)
     try:
         result = machine.builder.run(function, fake_arguments, fake_keywords)
     except FAKE_FAILURES as error:
-        raise _cannot_run(machine, function, error) from error
+        raise cannot_run(machine, function, error) from error
     except (NotConstant, FusewrightError):
         raise
     except Exception as error:
         why = "it raises an error, and the program looks at its text"
-        refusal = functools.partial(_cannot_run, machine, function, why)
+        refusal = functools.partial(cannot_run, machine, function, why)
         machine.raise_error(type(error), ErrorTextValue(refusal))
     if result is not None and not contains_tensor(result):
         return machine.new(result)
     same = machine.tensors.get(id(result))
     if same is not None and function in RETURNS_SELF:
         return same
-    node_of = functools.partial(_node, machine)
     node = machine.builder.add_call(
         function,
-        [_in_graph(argument, node_of) for argument in arguments],
-        {name: _in_graph(value, node_of) for name, value in keywords.items()},
+        [node_argument(machine, argument) for argument in arguments],
+        {name: node_argument(machine, value) for name, value in keywords.items()},
         result,
         machine.describe_node,
     )
-    return _result(machine, node, result)
+    return result_value(machine, node, result)
 
 
 def cannot_hold(machine: Machine, function: Any, error: NotConstant) -> Unsupported:
@@ -110,19 +111,33 @@ def cannot_hold(machine: Machine, function: Any, error: NotConstant) -> Unsuppor
     return machine.unsupported(reasons.TENSOR_TO_UNKNOWN, function=name, argument=argument)
 
 
-def _cannot_run(machine: Machine, function: Any, why: object) -> Unsupported:
+def cannot_run(machine: Machine, function: Any, why: object) -> Unsupported:
     """The graph break for a call that does not run on fakes."""
     name = function if isinstance(function, str) else function_name(function)
     return machine.unsupported(reasons.FAKE_EXECUTION, function=name, detail=why)
 
 
-def _fake(value: TensorValue | SymbolicValue) -> Any:
-    return value.number if isinstance(value, SymbolicValue) else value.fake
+def fake_argument(machine: Machine, value: Value) -> Any:
+    """A call's argument with fakes for tensors. Raises NotConstant."""
+    return _in_graph(value, functools.partial(_fake, machine))
 
 
-def _node(machine: Machine, value: TensorValue | SymbolicValue) -> Any:
+def node_argument(machine: Machine, value: Value) -> Any:
+    """A call's argument with nodes for tensors. Raises NotConstant."""
+    return _in_graph(value, functools.partial(_node, machine))
+
+
+def _fake(machine: Machine, value: TensorValue | GraphObjectValue | SymbolicValue) -> Any:
+    if isinstance(value, SymbolicValue):
+        return value.number
+    if not machine.builder.can_use(value.node):
+        raise machine.unsupported(reasons.LEAVES_FUNCTION)
+    return value.fake
+
+
+def _node(machine: Machine, value: TensorValue | GraphObjectValue | SymbolicValue) -> Any:
     if not isinstance(value, SymbolicValue):
-        return value.node
+        return machine.builder.own(value.node)
     number = value.number
     return machine.builder.numbers.node_for(number) if isinstance(number, SYMBOLIC) else number
 
@@ -137,7 +152,7 @@ def _in_graph(value: Value, leaf: Callable[[Any], Any]) -> Any:
         case ConstantValue():
             constant = value.value
             return constant.item() if type(constant) in NUMPY_SCALARS else constant
-        case TensorValue():
+        case TensorValue() | GraphObjectValue():
             return leaf(value)
         case TupleValue() | ListValue() if value.cls in (tuple, list, torch.Size):
             items = [_in_graph(item, leaf) for item in value.read_items()]
@@ -181,12 +196,12 @@ def _overridden(
 # -- results --------------------------------------------------------------------------------------
 
 
-def _result(machine: Machine, node: fx.Node, result: Any) -> Value:
+def result_value(machine: Machine, node: fx.Node, result: Any) -> Value:
     """The value of a node's result: tensors by node, the items of a tuple by nodes that take them
     out.
     """
     if isinstance(result, torch.Tensor):
-        found = machine.tensors.get(id(result))
+        found = _known(machine, result)
         if found is None:
             found = machine.tensors[id(result)] = TensorValue(torch.Tensor, node, result)
         return found
@@ -200,16 +215,27 @@ def _result(machine: Machine, node: fx.Node, result: Any) -> Value:
     return machine.new(result)
 
 
+def _known(machine: Machine, fake: torch.Tensor) -> TensorValue | None:
+    """The value that a fake belongs to, unless it is one of a function that has ended."""
+    found = machine.tensors.get(id(fake))
+    return None if found is None or not machine.builder.can_use(found.node) else found
+
+
 def _item(machine: Machine, node: fx.Node, index: Any, item: Any) -> Value:
+    if isinstance(item, types.FunctionType):
+        return GraphObjectValue(_taken(machine, node, index, item), item)
     if not contains_tensor(item):
         return machine.new(item)
-    found = machine.tensors.get(id(item)) if isinstance(item, torch.Tensor) else None
+    found = _known(machine, item) if isinstance(item, torch.Tensor) else None
     if found is not None:
         return found
-    taken = machine.builder.add_call(
+    return result_value(machine, _taken(machine, node, index, item), item)
+
+
+def _taken(machine: Machine, node: fx.Node, index: Any, item: Any) -> fx.Node:
+    return machine.builder.add_call(
         operator.getitem, [node, index], {}, item, machine.describe_node
     )
-    return _result(machine, taken, item)
 
 
 # -- methods and attributes of tensors ------------------------------------------------------------
@@ -233,7 +259,7 @@ def call_method(
         return _metadata_method(machine, tensor, name, arguments, keywords)
     if name in NEEDS_AUTOGRAD:
         raise machine.unsupported(reasons.GRAD_REQUIRED, operation=f"tensor.{name}()")
-    unknown = name in READS_VALUE and getattr(tensor.fake, "constant", None) is None
+    unknown = name in READS_VALUE and known_value(tensor.node, tensor.fake) is None
     if unknown or name in READS_MEMORY:
         raise machine.unsupported(reasons.TENSOR_VALUE, operation=f"tensor.{name}()")
     return machine.call_graph(name, [tensor, *arguments], keywords)
@@ -247,7 +273,7 @@ def _metadata_method(
     keywords: dict[str, Value],
 ) -> Value:
     try:
-        given = [_in_graph(argument, _fake) for argument in arguments]
+        given = [fake_argument(machine, argument) for argument in arguments]
         named = {keyword: _in_graph(value, _fake) for keyword, value in keywords.items()}
         result = machine.builder.run(name, [tensor.fake, *given], named)
     except FusewrightError:

@@ -1,0 +1,112 @@
+"""Values that are known before a graph runs: of tensors computed from no input, as positions made
+by `arange` or a mask of ones. Only when a program reads one is it computed.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from typing import Any, Final
+
+import torch
+from torch import fx
+from torch.fx.node import map_arg
+
+from fusewright.fake import FakeTensor
+from fusewright.torch_compat import TorchDispatchMode
+
+LIMIT: Final = 200
+"""Calls up to which a value is computed while capturing."""
+
+IN_PLACE: Final = frozenset(
+    {
+        operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv,
+        operator.ifloordiv, operator.imod, operator.ipow, operator.iand, operator.ior,
+        operator.ixor, operator.ilshift, operator.irshift,
+    }
+)  # fmt: skip
+
+
+def known_value(node: fx.Node, fake: torch.Tensor) -> torch.Tensor | None:
+    """The value of a node whose result is `fake`; None where it is not known. Once computed it
+    stays with the fake.
+    """
+    if not isinstance(fake, FakeTensor):
+        return None
+    if fake.constant is None:
+        calls = _calls_behind(node)
+        value = None if calls is None else _run(calls, node)
+        if value is not None and (value.shape, value.dtype) == (fake.shape, fake.dtype):
+            fake.fake_mode.make_constant(fake, value)
+    return fake.constant
+
+
+def _calls_behind(node: fx.Node) -> list[fx.Node] | None:
+    """The calls that compute a node from nothing, and those that write to what they compute, in
+    order; None where there are inputs among them.
+    """
+    found: set[fx.Node] = set()
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if one in found:
+            continue
+        if len(found) == LIMIT or not _is_of_torch(one):
+            return None
+        found.add(one)
+        waiting += one.all_input_nodes
+        waiting += [user for user in one.users if _may_write(user)]
+    return [one for one in node.graph.nodes if one in found]
+
+
+def _is_of_torch(node: fx.Node) -> bool:
+    """Whether a node is a call of a function that does nothing but compute with tensors."""
+    match node.op, node.target:
+        case "call_method", _:
+            return True
+        case "call_function", types.BuiltinFunctionType():
+            return True
+        case "call_function", types.FunctionType(__module__=module):
+            return module.startswith("torch.")
+    return False
+
+
+def _may_write(node: fx.Node) -> bool:
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return name.endswith("_") or node.target in IN_PLACE
+
+
+def _run(calls: list[fx.Node], last: fx.Node) -> torch.Tensor | None:
+    """The value of the last of the calls; None where one is random, was never set, fails, or was
+    written to by something else, which its version tells.
+    """
+    values: dict[fx.Node, Any] = {}
+    try:
+        with torch.no_grad(), _Determined():
+            for node in calls:
+                given = map_arg(node.args, values.__getitem__)
+                named = map_arg(node.kwargs, values.__getitem__)
+                if isinstance(node.target, str):
+                    values[node] = getattr(given[0], node.target)(*given[1:], **named)
+                else:
+                    values[node] = node.target(*given, **named)  # type: ignore[operator]
+    except Exception:  # What fails here fails when the program runs, where it says why.
+        return None
+    known = all(_version(node.meta["val"]) == _version(value) for node, value in values.items())
+    result = values[last]
+    return result if known and isinstance(result, torch.Tensor) else None
+
+
+def _version(value: Any) -> int:
+    return value._version if isinstance(value, torch.Tensor) else 0
+
+
+class _Determined(TorchDispatchMode):
+    """Refuses operators whose results are random, or memory as it was found."""
+
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if torch.Tag.nondeterministic_seeded in op.tags or "empty" in op.name():
+            raise NotImplementedError(op)
+        return op(*args, **kwargs or {})

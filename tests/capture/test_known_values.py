@@ -1,0 +1,97 @@
+"""Tensors computed from no input: their values are known, unless something else was written to
+them, they are random, or they were never set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from tests.capture.torch_cases import Cases
+
+X = torch.arange(6.0).reshape(2, 3)
+
+cases = Cases()
+
+
+@cases(X)
+def positions(x: Any) -> Any:
+    """As models check them against the length of a table."""
+    rows = torch.arange(x.shape[1]).unsqueeze(0).expand(x.shape)
+    return x * rows.max().item() + rows.tolist()[0][2]
+
+
+@cases(X)
+def padded_mask(x: Any) -> Any:
+    """As models ask whether anything is to be masked."""
+    mask = functional.pad(x.new_ones(x.shape), (0, 2), value=0.0)
+    if (mask == 0).any():
+        return x + 1
+    return x
+
+
+@cases(X)
+def index_of_a_list(x: Any) -> Any:
+    return [x, x + 1, x + 2][torch.eye(3)[1].argmax()]
+
+
+@cases(X)
+def known_numbers_written(x: Any) -> Any:
+    mask = torch.zeros(4)
+    first = mask.sum().item()
+    mask[1:3] = 2
+    mask += 1
+    return x * first + mask.sum().item()
+
+
+@cases(X, breaks="tensor-value")
+def input_written(x: Any) -> Any:
+    sums = torch.zeros(2)
+    sums[1] = x.sum()
+    return x + sums.max().item()
+
+
+@cases(X, breaks="tensor-value")
+def input_written_through_a_view(x: Any) -> Any:
+    sums = torch.zeros(2)
+    row = sums[1:]
+    row += x[1, 1]
+    return x + sums.max().item()
+
+
+@cases(X, breaks="tensor-value")
+def input_written_after_the_first_reading(x: Any) -> Any:
+    sums = torch.zeros(2)
+    row, before = sums[1:], sums.sum().item()
+    row += x[1, 1]
+    return x + before + sums.sum().item()
+
+
+@cases(X, breaks="tensor-value")
+def random_numbers(x: Any) -> Any:
+    return x + torch.rand(2).max().item()
+
+
+@cases(X, breaks="branch-on-tensor")
+def memory_as_it_was_found(x: Any) -> Any:
+    return x + 1 if (torch.empty(2) * 0).isnan().logical_not().any() else x + 1
+
+
+@torch.library.custom_op("known_values::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@doubled.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@cases(X, breaks="tensor-value")
+def functions_of_users_are_not_run(x: Any) -> Any:
+    return x + doubled(torch.ones(2)).sum().item()
+
+
+test_known_values = cases.test()
