@@ -10,7 +10,7 @@ import time
 import traceback
 import types
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -26,7 +26,7 @@ from fusewright.capture.directives import (
     torch_disabled,
 )
 from fusewright.capture.graph_failure import Failed
-from fusewright.capture.guard_set import GuardFailure, GuardSet, build_guards
+from fusewright.capture.guard_set import GuardSet, build_guards
 from fusewright.capture.guards import Guard
 from fusewright.capture.left_alone import computes_with_tensors, is_left_alone
 from fusewright.capture.resume import ResumeTable
@@ -162,14 +162,15 @@ class Compiler:
         self.settings = settings
         self.capture_count = 0
         """How many times a frame was captured: 1, and 1 for each recompilation."""
-        self.compilations: list[Compilation] = []
+        options = settings.options
+        self.compilations: deque[Compilation] = deque(maxlen=options.accumulated_recompile_limit)
+        """The newest; older ones cannot be in use."""
         self.events = EventLog()
         self.measures_guards = False
         """Whether the cost of guards is measured when they are made."""
         self.resumes = ResumeTable()
         self.root: types.CodeType = CALL_MODULE.__code__
         """The code of the function that is compiled, wherever it stands."""
-        options = settings.options
         self.frames = FrameCompiler(
             self._compile_frame,
             options.recompile_limit + settings.refuses,  # The error is raised at each call.
@@ -185,6 +186,7 @@ class Compiler:
     def reset(self) -> None:
         """Forget everything compiled."""
         self.frames.reset()
+        self.resumes = ResumeTable()
         self._warned.clear()
         self._histories.clear()
         self.compilations.clear()
@@ -549,16 +551,7 @@ def _function(frame: Frame) -> types.FunctionType:
 def _failures(frame: Frame) -> tuple[FailedGuard, ...]:
     """Why no entry of a frame's code holds, last used first; those without a reason left out."""
     found = (entry.detail.explain(frame.locals, frame.function) for entry in frame.entries)
-    return tuple(_in_words(failure) for failure in found if failure is not None)
-
-
-def _in_words(failure: GuardFailure) -> FailedGuard:
-    return FailedGuard(
-        expression=failure.expression,
-        expected=failure.expected,
-        found=failure.found,
-        location=failure.location,
-    )
+    return tuple(failure for failure in found if failure is not None)
 
 
 def _most_frequent(failures: Sequence[FailedGuard]) -> FailedGuard | None:

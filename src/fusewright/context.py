@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 from fusewright.config import Options
 
@@ -60,30 +61,38 @@ class CompileContext:
         self.notes.append(Note(kind, message, location))
 
 
-class CollectorPause:
-    """Keeps the garbage collector from scanning the whole process while any thread compiles.
+class WhileUsed:
+    """A state of the whole process that holds while any thread is in the `with` block."""
 
-    Compiling makes objects by the ten thousands, few of them garbage; a full collection beside a
-    large library takes longer than capturing a model.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, begin: Callable[[], Callable[[], object]]) -> None:
+        """`begin` is called when the first thread enters; what it returns, when the last leaves."""
+        self._begin = begin
+        self._end: Callable[[], object] = begin
         self._lock = threading.Lock()
         self._users = 0
-        self._was_enabled = False
 
     def __enter__(self) -> None:
         with self._lock:
             if self._users == 0:
-                self._was_enabled = gc.isenabled()
-                gc.disable()
+                self._end = self._begin()
             self._users += 1
 
     def __exit__(self, *exception: object) -> None:
         with self._lock:
             self._users -= 1
-            if self._users == 0 and self._was_enabled:
-                gc.enable()
+            if self._users == 0:
+                self._end()
 
 
-COLLECTOR_PAUSE = CollectorPause()
+def _pause_collector() -> Callable[[], object]:
+    before = gc.isenabled()
+    gc.disable()
+    return gc.enable if before else gc.disable
+
+
+COLLECTOR_PAUSE: Final = WhileUsed(_pause_collector)
+"""Keeps the garbage collector from scanning the whole process while any thread compiles.
+
+Compiling makes objects by the ten thousands, few of them garbage; a full collection beside a
+large library takes longer than capturing a model.
+"""

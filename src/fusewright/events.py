@@ -150,7 +150,7 @@ class GraphBreak(Event):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FailedGuard:
     """A guard that did not hold, in words."""
 

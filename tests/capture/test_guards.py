@@ -618,7 +618,7 @@ def test_explanations() -> None:
     guards = build(Guard(GuardKind.TENSOR, weight, layer.weight, location))
     other = torch.nn.Linear(4, 3)
     assert str(guards.explain({"x": other}, f)) == (
-        "x.weight.size(1): expected 2, found 4\n  it matters at model.py:12  return x @ self.weight"
+        "x.weight.size(1): was 2, is 4   (guard made at model.py:12, return x @ self.weight)"
     )
     table = guards.table().splitlines()
     assert table[0].split() == ["kind", "expression", "expected", "because", "of"]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -54,6 +53,7 @@ from fusewright.capture.values.base import TracedError, Value
 from fusewright.capture.values.functions import FunctionValue
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.tensors import TensorValue
+from fusewright.context import WhileUsed
 from fusewright.errors import Unsupported
 from fusewright.modes import ModeChange, Modes, changed_modes, guarding_modes, restore
 
@@ -204,47 +204,80 @@ def capture_call(
     of `function` that led there, so that nothing of the attempt remains. Raises NotCaptured when
     that is not possible, or when breaks are not wanted: `resumes` is None.
     """
-    stop, error, searching = -1, None, False
+    plan = _Plan()
     while True:
         with _tracing() as modes, ExitStack() as attempt:
             machine = Machine(function.__globals__, history)
             attempt.callback(machine.release)
             try:
-                if torch_compat.has_foreign_modes():
-                    raise machine.unsupported(reasons.TORCH_FUNCTION_MODE)
-                root = _root_function(machine, function)
-                frame = machine.new_frame(root, _root_variables(machine, function, arguments))
-                if searching and resumes is not None:
-                    stop, searching = _last_makeable(machine, frame, resumes, stop), False
-                    if stop == 0:
-                        raise NotCaptured(machine.guard_list(), error)
-                    continue
-                frame.stop = stop
-                capture = _run(machine, frame, function, resumes, error, modes)
-                attempt.pop_all()
-                return capture
-            except NeedsConstants as needed:
-                machine.sizes.take_as_constants(needed.symbols)
+                result = _attempt(machine, function, arguments, resumes, plan, modes)
             except TracedError as raised:
                 raised.forget_frames()
-                guards, text = machine.guard_list(), raised.value.describe()
-                raise NotCaptured(guards, None, text) from None
-            except Unsupported as failure:
-                executed = machine.root.executed if machine.root else 0
-                if resumes is None or not executed or error is not None:
-                    raise NotCaptured(machine.guard_list(), failure) from None
-                stop, error = executed - 1, _without_frames(failure)
-            except _TooLate as found:
-                searching = found.stop is None
-                stop = stop if found.stop is None else found.stop
-                if stop <= 1:
-                    raise NotCaptured(machine.guard_list(), error) from None
-            except NotCaptured:
-                raise
+                text = raised.value.describe()
+                raise NotCaptured(machine.guard_list(), None, text) from None
             except Exception as failure:
-                unsupported = machine.failure(failure)
-                unsupported.__cause__ = failure
-                raise NotCaptured(machine.guard_list(), unsupported) from None
+                error = machine.failure(failure)
+                if error is not failure:
+                    error.__cause__ = failure
+                elif error is plan.error:
+                    _without_frames(error)
+                raise NotCaptured(machine.guard_list(), error) from None
+            if isinstance(result, Capture):
+                attempt.pop_all()
+                return result
+            plan = result
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How far to trace a call."""
+
+    stop: int = -1
+    """How many instructions of the function itself to execute; -1 for all."""
+
+    error: Unsupported | None = None
+    """Why to stop there."""
+
+    is_too_late: bool = False
+    """Whether something live there cannot be made, so that an earlier place has to be found."""
+
+
+def _attempt(
+    machine: Machine,
+    function: types.FunctionType,
+    arguments: Mapping[str, Any],
+    resumes: ResumeTable | None,
+    plan: _Plan,
+    modes: Modes,
+) -> Capture | _Plan:
+    """Trace a call as planned: the capture, or a better plan. Raises Unsupported where is none."""
+    try:
+        if torch_compat.has_foreign_modes():
+            raise machine.unsupported(reasons.TORCH_FUNCTION_MODE)
+        root = _root_function(machine, function)
+        frame = machine.new_frame(root, _root_variables(machine, function, arguments))
+        if plan.is_too_late:
+            assert resumes is not None and plan.error is not None, "a frame stops at a known break"
+            stop = _last_makeable(machine, frame, resumes, plan.stop)
+            if stop == 0:
+                raise plan.error
+            return _Plan(stop, plan.error)
+        frame.stop = plan.stop
+        return _run(machine, frame, function, resumes, plan.error, modes)
+    except NeedsConstants as needed:
+        machine.sizes.take_as_constants(needed.symbols)
+        return plan
+    except _TooLate as found:
+        stop = plan.stop if found.stop is None else found.stop
+        assert plan.error is not None, "a frame stops at a known break"
+        if stop <= 1:
+            raise plan.error from None
+        return _Plan(stop, plan.error, found.stop is None)
+    except Unsupported as failure:
+        executed = machine.root.executed if machine.root else 0
+        if resumes is None or not executed or plan.error is not None:
+            raise
+        return _Plan(executed - 1, _without_frames(failure))
 
 
 def _without_frames(error: Unsupported) -> Unsupported:
@@ -302,7 +335,7 @@ def _run(
         _look_for_raised(frame)
         found = interruption(frame, resumes)
         if found is None:
-            raise NotCaptured(machine.guard_list(), error) from None
+            raise error from None
         kept = found.live_values
         result = GraphBreak(error=error, interruption=found)
     writes = pending_writes(machine)
@@ -375,36 +408,20 @@ def _look_for_raised(frame: Frame) -> None:
 def _tracing() -> Iterator[Modes]:
     """Undo, at the end, the changes that the traced program makes to the thread's modes."""
     before = Modes.now()
-    with _RECURSION:
+    with _DEEP_RECURSION:
         try:
             yield before
         finally:
             restore(before)
 
 
-class _DeepRecursion:
-    """Raises the process's recursion limit while any thread traces."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._before = 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._users == 0:
-                self._before = sys.getrecursionlimit()
-                sys.setrecursionlimit(max(self._before, RECURSION_LIMIT))
-            self._users += 1
-
-    def __exit__(self, *exception: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                sys.setrecursionlimit(self._before)
+def _deepen_recursion() -> Callable[[], object]:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, RECURSION_LIMIT))
+    return functools.partial(sys.setrecursionlimit, before)
 
 
-_RECURSION = _DeepRecursion()
+_DEEP_RECURSION = WhileUsed(_deepen_recursion)
 
 
 def _root_function(machine: Machine, function: types.FunctionType) -> FunctionValue:

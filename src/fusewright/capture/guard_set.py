@@ -31,6 +31,7 @@ from fusewright.capture.sizes import ShapeGuard
 from fusewright.capture.sources import Source, Step
 from fusewright.capture.tensor_pattern import TensorPattern
 from fusewright.errors import Location
+from fusewright.events import FailedGuard
 from fusewright.native import GuardProgram, dispatch_state, torch_states
 
 Test = tuple[str, Any]
@@ -130,21 +131,6 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class GuardFailure:
-    """Why compiled code could not be used: the first guard that did not hold."""
-
-    kind: GuardKind
-    expression: str
-    expected: str
-    found: str
-    location: Location | None
-
-    def __str__(self) -> str:
-        because = f"\n  it matters at {self.location}" if self.location else ""
-        return f"{self.expression}: expected {self.expected}, found {self.found}{because}"
-
-
-@dataclass(frozen=True, slots=True)
 class GuardSet:
     """The guards of one compiled function."""
 
@@ -158,7 +144,7 @@ class GuardSet:
 
     def explain(
         self, locals: dict[str, Any], function: FunctionType | None = None
-    ) -> GuardFailure | None:
+    ) -> FailedGuard | None:
         """The first guard that does not hold, in words; None when all hold."""
         failure = self.program.explain(locals, function)
         if failure is None:
@@ -174,7 +160,7 @@ class GuardSet:
             expected_in_words(check.test, value),
             found_in_words(check.test, value, found),
         )
-        return GuardFailure(check.kind, check.expression + read, expected, given, check.location)
+        return FailedGuard(check.expression + read, expected, given, check.location)
 
     def table(self) -> str:
         """All guards, one a line: kind, expression, expected, the user's line."""
@@ -196,7 +182,7 @@ class GuardSet:
         return "\n".join(_table_line(row, widths) for row in rows)
 
 
-def _relation_failure(guard: ShapeGuard, numbers: tuple[int, ...]) -> GuardFailure:
+def _relation_failure(guard: ShapeGuard, numbers: tuple[int, ...]) -> FailedGuard:
     """The first relation that does not hold for the numbers read."""
     failed = guard.failure(numbers)
     assert failed is not None, "the native floor found one"
@@ -205,7 +191,7 @@ def _relation_failure(guard: ShapeGuard, numbers: tuple[int, ...]) -> GuardFailu
     names = sorted(symbol.name for symbol in failed.relation.difference.free())
     found = ", ".join(f"{places[name]} == {read[name]}" for name in names)
     words = guard.words(failed.relation)
-    return GuardFailure(GuardKind.SHAPES, words, "it holds", found, failed.location)
+    return FailedGuard(words, "it holds", found, failed.location)
 
 
 def _table_line(row: tuple[str, ...], widths: list[int]) -> str:

@@ -177,6 +177,8 @@ class Machine:
         is.
         """
         match error:
+            case Unsupported():
+                return error
             case NotConstant(args=[Value() as value, *_]):
                 return self.unsupported(reasons.NOT_KNOWN, object=value.describe())
             case RecursionError():

@@ -215,21 +215,10 @@ class ObjectValue(Value):
 
     def generic_set(self, interpreter: Interpreter, name: str, value: Value) -> None:
         """What `object.__setattr__` does."""
-        raw, source = interpreter.class_attribute(self.cls, name)
-        if isinstance(raw, property):
-            if raw.fset is None:
-                interpreter.raise_error(
-                    AttributeError,
-                    f"property {name!r} of {self.cls.__qualname__!r} object has no setter",
-                )
-            setter = interpreter.wrap(raw.fset, AttributeSource(source, "fset")) if source else None
-            interpreter.call(setter or interpreter.new(raw.fset), [self, value])
-        elif raw is not MISSING and isinstance(
-            getattr(type(raw), "__set__", None), types.FunctionType
-        ):
-            descriptor = interpreter.wrap(raw, source) if source else interpreter.new(raw)
-            interpreter.call_special(descriptor, "__set__", [self, value])
-        elif is_data_descriptor(raw) or self.cls.__dictoffset__ != 0:
+        raw, _ = interpreter.class_attribute(self.cls, name)
+        if self._called_accessor(interpreter, name, "__set__", [value]):
+            return
+        if is_data_descriptor(raw) or self.cls.__dictoffset__ != 0:
             self.store(interpreter, name, value)
         elif raw is MISSING:
             interpreter.raise_error(
@@ -257,23 +246,10 @@ class ObjectValue(Value):
 
     def generic_delete(self, interpreter: Interpreter, name: str) -> None:
         """What `object.__delattr__` does."""
-        raw, source = interpreter.class_attribute(self.cls, name)
-        if isinstance(raw, property):
-            if raw.fdel is None:
-                interpreter.raise_error(
-                    AttributeError,
-                    f"property {name!r} of {self.cls.__qualname__!r} object has no deleter",
-                )
-            remover = (
-                interpreter.wrap(raw.fdel, AttributeSource(source, "fdel")) if source else None
-            )
-            interpreter.call(remover or interpreter.new(raw.fdel), [self])
-        elif raw is not MISSING and isinstance(
-            getattr(type(raw), "__delete__", None), types.FunctionType
-        ):
-            descriptor = interpreter.wrap(raw, source) if source else interpreter.new(raw)
-            interpreter.call_special(descriptor, "__delete__", [self])
-        elif is_data_descriptor(raw):
+        raw, _ = interpreter.class_attribute(self.cls, name)
+        if self._called_accessor(interpreter, name, "__delete__", []):
+            return
+        if is_data_descriptor(raw):
             self.slot(interpreter, name)
             self.store(interpreter, name, MISSING)
         elif self.field(interpreter, name) is not None:
@@ -282,6 +258,30 @@ class ObjectValue(Value):
             interpreter.raise_error(
                 AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}"
             )
+
+    def _called_accessor(
+        self, interpreter: Interpreter, name: str, slot: str, arguments: list[Value]
+    ) -> bool:
+        """Let a property, or a descriptor written in Python, set or delete an attribute; False
+        where the class has none.
+        """
+        raw, source = interpreter.class_attribute(self.cls, name)
+        if isinstance(raw, property):
+            part, role = _PROPERTY_PARTS[slot]
+            function = getattr(raw, part)
+            if function is None:
+                cls = self.cls.__qualname__
+                text = f"property {name!r} of {cls!r} object has no {role}"
+                interpreter.raise_error(AttributeError, text)
+            place = AttributeSource(source, part) if source else None
+            accessor = interpreter.wrap(function, place) if place else interpreter.new(function)
+            interpreter.call(accessor, [self, *arguments])
+            return True
+        if raw is MISSING or not isinstance(getattr(type(raw), slot, None), types.FunctionType):
+            return False
+        descriptor = interpreter.wrap(raw, source) if source else interpreter.new(raw)
+        interpreter.call_special(descriptor, slot, [self, *arguments])
+        return True
 
     # -- generated code --------------------------------------------------------------------------
 
@@ -294,6 +294,10 @@ class ObjectValue(Value):
     def changes(self) -> dict[str, Any]:
         """The attributes to write after the graph has run; MISSING for one to delete."""
         return {name: self.known[name] for name in self.written}
+
+
+_PROPERTY_PARTS: Final = {"__set__": ("fset", "setter"), "__delete__": ("fdel", "deleter")}
+"""The function of a property that stands for a descriptor's method, and what messages call it."""
 
 
 def allocate_object(cls: type) -> Any:
