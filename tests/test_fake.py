@@ -381,3 +381,22 @@ def test_nothing_is_tried_that_could_be_seen() -> None:
     assert not calls
     with pytest.raises(UnsupportedOperator, match="cannot tell"):  # its result is sparse
         mode.dispatch(torch.ops.aten._to_sparse.default, (fake,), {})
+
+
+# -- known values ---------------------------------------------------------------------------------
+
+
+def test_what_is_computed_of_filled_tensors_is_known() -> None:
+    mode, (fake,) = faked(torch.randn(3, 4))
+    with torch.no_grad(), mode:
+        assert torch.ones(2, 3).sum().item() == 6
+        assert bool((fake.new_zeros(()) <= 0).all())
+        assert torch.scalar_tensor(3).sub_(1).item() == 2
+        assert fake[torch.arange(3) > 0].shape == (2, 4)
+        assert fake.masked_select(torch.tril(torch.ones(4, 4))[:3] == 1).shape == (6,)
+        with pytest.raises(DataDependent):
+            torch.ones(3).mul_(fake[0, 0]).sum().item()
+        with pytest.raises(DataDependent):
+            fake[fake > 0]
+        with pytest.raises(DataDependent):
+            torch.zeros(2000).sum().item()  # not worth the time

@@ -473,11 +473,9 @@ def run_on_values(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[s
 def index(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Advanced indexing: only a mask makes the result's size depend on values."""
     masks = [one for one in args[1] if one is not None and one.dtype in (torch.bool, torch.uint8)]
-    return (
-        run_on_masks(mode, op, args, kwargs, masks)
-        if masks
-        else run_by_rule(mode, op, args, kwargs)
-    )
+    if masks:
+        return run_on_masks(mode, op, args, kwargs, masks)
+    return run_by_rule(mode, op, args, kwargs)
 
 
 def masked_select(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
