@@ -693,6 +693,23 @@ def without_saved_tensor_hooks() -> Iterator[None]:
         torch._C._autograd._saved_tensors_hooks_set_tracing(before)  # type: ignore[attr-defined]
 
 
+@contextmanager
+def outside_transforms() -> Iterator[None]:
+    """Context in which neither dispatch modes nor transforms of torch.func see operators."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode)
+    keys = keys.add(torch._C.DispatchKey.FuncTorchDynamicLayerBackMode)
+    with torch._C._ExcludeDispatchKeyGuard(keys), without_torch_dispatch():
+        yield
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor inside of those that transforms of torch.func put around it."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
+
+
 def has_storage(tensor: torch.Tensor) -> bool:
     """Whether a tensor has a storage; a subclass that wraps other tensors may have none."""
     return torch._C._has_storage(tensor)

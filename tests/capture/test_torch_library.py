@@ -392,13 +392,13 @@ def jacobian_vector_product(x: Any) -> Any:
     return torch.func.jvp(lambda v, w: (v * w * x).sin(), (x, x + 1), (x, x))
 
 
-@cases(X, breaks="function-transform")
+@cases(X)
 def vector_jacobian_product(x: Any) -> Any:
     result, pull = torch.func.vjp(torch.sin, x)
     return result + 1, pull(x)
 
 
-@cases(lambda: (nn.Linear(4, 4), X), breaks="tensor-to-unknown")
+@cases(lambda: (nn.Linear(4, 4), X))
 def transform_of_a_function_with_a_module(m: Any, x: Any) -> Any:
     return torch.func.vmap(lambda row: m(row))(x) * 2
 
@@ -624,7 +624,7 @@ def _with_optimizer() -> tuple[Any, ...]:
     return m, torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9), X
 
 
-@cases(_with_optimizer, breaks="disabled")
+@cases(_with_optimizer, breaks="grad-required")
 def optimizer_step(m: Any, optimizer: Any, x: Any) -> Any:
     optimizer.zero_grad()
     loss = m(x).pow(2).mean()

@@ -125,25 +125,18 @@ class Recorder(TorchDispatchMode):
                 result = BACKWARD_FORMS[op](*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        decomposition = self._decompositions.get(op)
-        if decomposition is not None and op not in self._decomposing:
-            self._decomposing.add(op)
-            try:
-                with self:
-                    result = decomposition(*args, **kwargs)
-            finally:
-                self._decomposing.discard(op)
-            if result is not NotImplemented:
-                return result
+        result = self._decomposed(op, args, kwargs)
+        if result is not NotImplemented:
+            return result
         if op in NO_OPERATION:
             return self._record_no_operation(op, args)
         if op in LIFTED:
             return self._record_constant(self.fakes.dispatch(op, args, kwargs), args[0])
         if torch_compat.written_arguments(op):
             return self._record_write(op, args, kwargs)
-        parts = self._taken_apart(op, args, kwargs)
-        if parts is not NotImplemented:
-            return parts
+        result = self._taken_apart(op, args, kwargs)
+        if result is not NotImplemented:
+            return result
         result = self.fakes.dispatch(op, args, kwargs)
         if not isinstance(result, (torch.Tensor, tuple, list)):
             reads = any(isinstance(value, torch.Tensor) for value in args)
@@ -155,6 +148,18 @@ class Recorder(TorchDispatchMode):
             return result
         self._record_call(op, args, kwargs, result)
         return result
+
+    def _decomposed(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result by an operator's decomposition; NotImplemented where none applies."""
+        decomposition = self._decompositions.get(op)
+        if decomposition is None or op in self._decomposing:
+            return NotImplemented
+        self._decomposing.add(op)
+        try:
+            with self:
+                return decomposition(*args, **kwargs)
+        finally:
+            self._decomposing.discard(op)
 
     def _taken_apart(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator that is made of others; NotImplemented for one that is not."""

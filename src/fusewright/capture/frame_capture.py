@@ -312,7 +312,7 @@ def _last_makeable(machine: Machine, frame: Frame, resumes: ResumeTable, end: in
         found = interruption(frame, resumes)
         if found is not None:
             needed = [*found.live_values, *written_values(pending_writes(machine))]
-            if first_unmakeable(needed) is None:
+            if first_unmakeable(machine, needed) is None:
                 last = stop
     return last
 
@@ -340,7 +340,7 @@ def _run(
         result = GraphBreak(error=error, interruption=found)
     writes = pending_writes(machine)
     needed = [*kept, *written_values(writes)]
-    missing = first_unmakeable(needed)
+    missing = first_unmakeable(machine, needed)
     if missing is not None and isinstance(result, GraphBreak):
         raise _TooLate(None)
     if missing is not None:

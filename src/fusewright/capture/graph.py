@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
+from fusewright.capture.memory import may_write_inputs
 from fusewright.capture.sizes import SymbolicShape
 from fusewright.errors import DataDependent, FusewrightError, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
@@ -53,6 +54,9 @@ class GraphBuilder:
         self.symbols: dict[str, fx.Node] = {}
         """The placeholders of symbolic sizes, by the symbols' names; they come first."""
         self.numbers = NumberNodes(self.graph, self._add_symbol)
+        self._unknown: dict[str, tuple[fx.Node, int]] = {}
+        """By the name of a symbol that depends on data: the tensor and dimension that have it."""
+
         self._last_placeholder: fx.Node | None = None
 
     def add_input(
@@ -73,6 +77,8 @@ class GraphBuilder:
         known = self.symbols.get(symbol.name)
         if known is not None:
             return known
+        if symbol.name in self._unknown:
+            return self.graph.call_function(torch.ops.aten.sym_size.int, self._unknown[symbol.name])
         node = self._placeholder(symbol.name, self._last_symbol())
         node.meta["val"] = symbolic_int(self.facts, symbol.index)
         self.symbols[symbol.name] = node
@@ -164,7 +170,81 @@ class GraphBuilder:
         node = self.graph.create_node(kind, function, tuple(arguments), keywords)
         node.meta["val"] = value
         describe(node)
+        self._define_unknown(node, value)
         return node
+
+    def _define_unknown(self, node: fx.Node, value: Any) -> None:
+        """Note where a size or number that depends on data comes from."""
+        if not self.mode.allows_unknown_sizes:
+            return
+        if isinstance(value, torch.SymInt):
+            self.numbers.define(index_of(value), node)
+        for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+            for symbol in index_of(size).free() if isinstance(size, torch.SymInt) else ():
+                if symbol.name not in self.facts.hints and size.node.index == symbol.index:
+                    self._unknown.setdefault(symbol.name, (node, dim))
+
+    def can_use(self, node: fx.Node) -> bool:
+        """Whether a node belongs to this graph, or to one around it."""
+        return node.graph is self.graph
+
+    def own(self, node: fx.Node) -> fx.Node:
+        """A node that it can use, as calls of this graph take it."""
+        return node
+
+
+class SubgraphBuilder(GraphBuilder):
+    """Grows the graph of a function inside the program. What it reads from outside is an input of
+    its graph, behind its arguments.
+    """
+
+    def __init__(self, parent: GraphBuilder) -> None:
+        super().__init__(parent.facts)
+        self.mode = parent.mode
+        self.lifted: dict[fx.Node, fx.Node] = {}
+        """By node of the graph around: the input for it."""
+
+        self._parent = parent
+        self._last_argument: fx.Node | None = None
+
+    def add_argument(self, fake: torch.Tensor) -> fx.Node:
+        """An input for a tensor that the function is given."""
+        self._last_argument = node = self._placeholder("argument", self._last_argument)
+        node.meta["val"] = fake
+        return node
+
+    def add_input(
+        self, name: str, tensor: torch.Tensor, shape: SymbolicShape | None = None
+    ) -> tuple[fx.Node, FakeTensor]:
+        with torch_compat.outside_transforms():
+            return self._parent.add_input(name, tensor, shape)
+
+    def _add_symbol(self, symbol: Symbol) -> fx.Node:
+        return self.own(self._parent._add_symbol(symbol))
+
+    def can_use(self, node: fx.Node) -> bool:
+        return super().can_use(node) or self._parent.can_use(node)
+
+    def own(self, node: fx.Node) -> fx.Node:
+        if node.graph is self.graph:
+            return node
+        outer = self._parent.own(node)
+        found = self.lifted.get(outer)
+        if found is None:
+            last = next(reversed(self.lifted.values()), self._last_argument)
+            found = self.lifted[outer] = self._placeholder(outer.name, last)
+            found.meta["val"] = outer.meta["val"]
+        return found
+
+    def may_write_outside(self) -> bool:
+        """Whether the function may write to what it reads from outside, or is given."""
+        return may_write_inputs(self.graph)
+
+    def module(self) -> fx.GraphModule:
+        """The finished graph. Its fakes belong to the transform that made them, and go."""
+        for node in self.graph.nodes:
+            node.meta.pop("val", None)
+        return fx.GraphModule({}, self.graph)
 
 
 class NeedsConstants(FusewrightError):

@@ -99,6 +99,11 @@ _PURE_OPERATORS: Final = frozenset(
 ) - {operator.setitem, operator.delitem}
 """All but the in-place operators (`operator.iadd` stands beside `operator.add`)."""
 
+OWN_FUNCTIONS: Final = "fusewright.capture."
+"""Where functions stand that capture itself puts in a graph, to run graphs inside of it: they
+write to nothing outside.
+"""
+
 _WRITING_FUNCTIONS: Final = frozenset(
     {
         torch.batch_norm,
@@ -121,9 +126,14 @@ def may_write_inputs(graph: fx.Graph) -> bool:
     """
     given = _storages(node for node in graph.nodes if node.op == "placeholder")
     return any(
-        _node_may_write(node) and not given.isdisjoint(_storages(node.all_input_nodes))
+        _node_may_write(node) and not given.isdisjoint(_storages(_written(node)))
         for node in graph.nodes
     )
+
+
+def _written(node: fx.Node) -> Sequence[fx.Node]:
+    """What a call that writes may write to: a method, to its own tensor."""
+    return node.all_input_nodes[:1] if node.op == "call_method" else node.all_input_nodes
 
 
 def _storages(nodes: Iterable[fx.Node]) -> set[int]:
@@ -134,8 +144,10 @@ def _storages(nodes: Iterable[fx.Node]) -> set[int]:
 
 def _fakes(value: Any) -> Iterator[FakeTensor]:
     match value:
-        case FakeTensor():
-            yield value
+        case torch.Tensor():
+            fake = torch_compat.unwrapped(value)
+            if isinstance(fake, FakeTensor):
+                yield fake
         case list() | tuple():
             for item in value:
                 yield from _fakes(item)
@@ -165,6 +177,8 @@ def _function_may_write(function: Callable[..., Any], node: fx.Node) -> bool:
     if function in _PURE_OPERATORS:
         return False
     module = getattr(function, "__module__", None) or ""
+    if module.startswith(OWN_FUNCTIONS):
+        return False
     if not module.startswith(("torch", "_operator")) or module == "_operator":
         return True
     if function.__name__.endswith("_") or node.kwargs.get("out") is not None:

@@ -86,12 +86,6 @@ OVERLAPPING_STORAGES: Final = Reason(
     why="which writes which reads see cannot be told, nor guarded",
     remedy="make the tensors views of one tensor, or give the graph copies",
 )
-NO_SOURCE: Final = Reason(
-    name="no-source",
-    what="{object} was found in a place that compiled code cannot reach again",
-    why="a guard could not read it",
-    remedy="keep it in an attribute, a global variable or an argument",
-)
 NOT_KNOWN: Final = Reason(
     name="not-known",
     what="the value of {object} is needed",
@@ -163,6 +157,26 @@ RANDOM_STATE: Final = Reason(
     what="`{operation}`",
     why="it reads or sets the state of a random generator, which a graph does not carry",
     remedy="seed outside the compiled function, or draw from the default generator",
+)
+WRITES_OUTSIDE: Final = Reason(
+    name="writes-outside",
+    what="{function} writes to a tensor that exists outside of it",
+    why="a function that a transform or a condition is given has a graph of its own, which only "
+    "computes",
+    remedy="return the new value instead",
+)
+SUBPROGRAM_VARIES: Final = Reason(
+    name="subprogram-varies",
+    what="{function} computes something else when it is called again",
+    why="a function that a transform or a condition is given has one graph for all calls",
+    remedy="let it depend on its arguments alone",
+)
+LEAVES_FUNCTION: Final = Reason(
+    name="leaves-function",
+    what="a tensor is used outside of the function that computed it",
+    why="a function that a transform or a condition is given has a graph of its own, which gives "
+    "back what it returns",
+    remedy="return the tensor",
 )
 FUNCTION_TRANSFORM: Final = Reason(
     name="function-transform",

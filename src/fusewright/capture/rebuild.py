@@ -143,9 +143,13 @@ def kept_generators(roots: Iterable[Value]) -> set[Any]:
     return {value.frame for value in _reachable(roots) if isinstance(value, GeneratorValue)}
 
 
-def first_unmakeable(roots: Iterable[Value]) -> Value | None:
+def first_unmakeable(machine: Machine, roots: Iterable[Value]) -> Value | None:
     """A value without which `roots` cannot be built, and that generated code cannot make."""
     for value in _reachable(roots):
+        if isinstance(value, TensorValue) and value.object is MISSING:
+            if not machine.builder.can_use(value.node):
+                return value
+            continue
         if value.source is None and not isinstance(value, ConstantValue | TensorValue):
             try:
                 value.rebuild(_PROBE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -48,6 +48,10 @@ class AtenGraph(Protocol):
     @property
     def constants(self) -> Mapping[str, torch.Tensor]:
         """The tensors that `get_attr` nodes name."""
+
+    @property
+    def replaced_inputs(self) -> Sequence[int]:
+        """The inputs whose new values are the first outputs, and may take their memory."""
 
 
 def lower(aten_graph: AtenGraph, context: CompileContext) -> Program:

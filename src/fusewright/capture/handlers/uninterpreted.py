@@ -7,41 +7,29 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 
-from fusewright.capture.values.base import Interpreter, Value
-from fusewright.capture.values.classes import ClassValue, PythonModuleValue
+from fusewright.capture.values.base import Interpreter
 from fusewright.capture.values.constant import ConstantValue
-from fusewright.capture.values.functions import BuiltinValue, FunctionValue
+from fusewright.capture.values.functions import FunctionValue
 
 
-def guard_variables(
-    interpreter: Interpreter, function: FunctionValue, *, with_cells: bool = True
-) -> list[Value]:
+def guard_variables(interpreter: Interpreter, function: FunctionValue) -> None:
     """Guard the global variables that a function names and the cells that it has, and so on for the
     functions of the program among them.
-
-    Gives what no guard covers, tensors and objects of the program, in the order found.
     """
-    unguarded: list[Value] = []
-    pending, seen = [(function, with_cells)], set()
+    pending, seen = [function], set()
     while pending:
-        current, has_cells = pending.pop()
+        current = pending.pop()
         if current.code in seen or _belongs_to_torch(current):
             continue
         seen.add(current.code)
         found = [current.namespace.load(interpreter, name) for name in _names(current.code)]
-        if has_cells:
-            found += [cell.load(interpreter) for cell in current.cells]
+        found += [cell.load(interpreter) for cell in current.cells]
         for value in found:
             match value:
                 case ConstantValue():
                     value.constant()
                 case FunctionValue():
-                    pending.append((value, True))
-                case None | BuiltinValue() | ClassValue() | PythonModuleValue():
-                    pass
-                case _:
-                    unguarded.append(value)
-    return unguarded
+                    pending.append(value)
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

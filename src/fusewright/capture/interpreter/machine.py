@@ -29,7 +29,7 @@ from fusewright.capture.directives import disabled_error, torch_original, why_di
 from fusewright.capture.graph import GraphBuilder, is_graph_function, is_tensor_method
 from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, POLYFILLS, PURE, find
-from fusewright.capture.interpreter import operators, stand_ins, tensor_calls
+from fusewright.capture.interpreter import operators, stand_ins, subprograms, tensor_calls
 from fusewright.capture.interpreter.arguments import bind_arguments
 from fusewright.capture.interpreter.attributes import (
     bind,
@@ -108,6 +108,8 @@ class Machine:
         facts = self.builder.facts
         use_facts = functools.partial(self.builder.mode.use_facts, facts)
         self.sizes = Sizes(history or SizeHistory(False), facts, use_facts)
+        if self.sizes.history.of_data:
+            use_facts(of_data=True)
         self.guards: dict[tuple[GuardKind, Source | None, Any], Guard] = {}
         self.inputs: list[TensorValue] = []
         self.shapes: list[SymbolicShape | None] = []
@@ -335,7 +337,9 @@ class Machine:
         if found is None:
             module = _module_of(dictionary)
             if module is None and origin is None:
-                raise self.unsupported(reasons.NO_SOURCE, object="a function's global variables")
+                raise self.unsupported(
+                    reasons.INTERNAL_ERROR, error="variables that no guard reads"
+                )
             found = self._namespaces[id(dictionary)] = Namespace(dictionary, module, origin)
             self._alive.append(dictionary)
         return found
@@ -686,6 +690,16 @@ class Machine:
             return tensor_calls.call_graph(self, function, arguments, keywords)
         except NotConstant as error:
             raise tensor_calls.cannot_hold(self, function, error) from None
+
+    def call_with_subprograms(
+        self,
+        name: str,
+        use: Callable[..., Any],
+        functions: Sequence[Value],
+        arguments: Sequence[Value],
+        keywords: dict[str, Value],
+    ) -> Value:
+        return subprograms.call_with_subprograms(self, name, use, functions, arguments, keywords)
 
     def call_tensor_method(
         self, tensor: TensorValue, name: str, arguments: list[Value], keywords: dict[str, Value]

@@ -303,5 +303,5 @@ def new_value(machine: MachineState, object: Any) -> Value:
     if cls is types.MappingProxyType:
         return new_value(machine, dict(object))
     if isinstance(object, torch.Tensor):
-        raise machine.unsupported(reasons.NO_SOURCE, object="a tensor")
+        raise machine.unsupported(reasons.INTERNAL_ERROR, error="a tensor that no guard reads")
     return machine.wrap(object, ConstantSource(object))

@@ -298,6 +298,18 @@ class Interpreter(Protocol):
         in the graph.
         """
 
+    def call_with_subprograms(
+        self,
+        name: str,
+        use: Callable[..., Any],
+        functions: Sequence[Value],
+        arguments: Sequence[Value],
+        keywords: dict[str, Value],
+    ) -> Value:
+        """Put `use(*functions, *arguments, **keywords)` in the graph as one call, the functions of
+        the program being graphs of their own.
+        """
+
     def read_all(self, values: Iterable[Value]) -> None:
         """Read all items of existing containers, so that `to_python` knows them."""
 

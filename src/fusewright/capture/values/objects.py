@@ -129,7 +129,9 @@ class ObjectValue(Value):
     def required_source(self, interpreter: Interpreter) -> Source:
         """The source of an existing object."""
         if self.source is None:
-            raise interpreter.unsupported(reasons.NO_SOURCE, object=self.describe())
+            raise interpreter.unsupported(
+                reasons.INTERNAL_ERROR, error=f"{self.describe()} that no guard reads"
+            )
         return self.source
 
     def slot(self, interpreter: Interpreter, name: str) -> Value:

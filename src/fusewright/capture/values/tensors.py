@@ -204,6 +204,36 @@ class TensorMethodValue(Value):
         code.call(getattr, [self.tensor, lambda: code.constant(self.name)])
 
 
+class GraphObjectValue(Value):
+    """What a call in the graph gave that is no tensor, and lives in the graph alone: the function
+    that `torch.func.vjp` makes.
+    """
+
+    __slots__ = ("fake", "node")
+
+    def __init__(self, node: torch.fx.Node, fake: Any) -> None:
+        super().__init__(None)
+        self.node = node
+        self.fake = fake
+        """The object that the call gave on fakes."""
+
+    def python_type(self) -> type:
+        return type(self.fake)
+
+    def describe(self) -> str:
+        return f"a {type(self.fake).__name__} made in the graph"
+
+    def call(
+        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        return interpreter.call_graph(call_object, [self, *arguments], keywords)
+
+
+def call_object(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """Call a function that the graph has computed."""
+    return function(*arguments, **keywords)
+
+
 class ForeignTensorValue(Value):
     """A tensor of a kind that no graph holds: a subclass, sparse, quantised, nested. It may be
     passed on and stored.

@@ -1,0 +1,179 @@
+"""Functions of the program that stand in its graph as graphs of their own: what a transform of
+torch.func is given, the two sides of a condition, the body of a loop.
+
+    def program(x, w):
+        return vmap(lambda row: row @ w)(x)
+ ->
+    vmap = call_function(apply, ((w,), x))     # apply: vmap of a graph (row, w) -> row @ w
+
+The transform is run on fakes. When it calls the function, that is traced in a graph of its own, on
+whatever the transform gives it: tensors without their batch dimension, say. Tensors from outside
+become further inputs of that graph, and of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from fusewright.capture import reasons
+from fusewright.capture.graph import FAKE_FAILURES, SubgraphBuilder
+from fusewright.capture.interpreter import tensor_calls
+from fusewright.capture.values.base import NotConstant, TracedError, Value
+from fusewright.capture.values.tensors import ErrorTextValue, TensorValue
+from fusewright.errors import FusewrightError
+
+if TYPE_CHECKING:
+    from fusewright.capture.interpreter.machine import Machine
+
+Use = Callable[..., Any]
+"""Takes callables for the functions, then the arguments of the call."""
+
+
+def call_with_subprograms(
+    machine: Machine,
+    name: str,
+    use: Use,
+    functions: Sequence[Value],
+    arguments: Sequence[Value],
+    keywords: dict[str, Value],
+) -> Value:
+    """Put `use(*functions, *arguments, **keywords)` in the graph as one call, the functions being
+    graphs of their own.
+    """
+    machine.read_all([*arguments, *keywords.values()])
+    traced = [_Tracing(machine, function) for function in functions]
+    try:
+        result = _run(machine, name, use, traced, arguments, keywords)
+        node = machine.builder.add_call(
+            _applied(name, use, [each.module for each in traced]),
+            [
+                tuple([tuple(each.lifted) for each in traced]),
+                *[tensor_calls.node_argument(machine, each) for each in arguments],
+            ],
+            {key: tensor_calls.node_argument(machine, value) for key, value in keywords.items()},
+            result,
+            machine.describe_node,
+        )
+    except NotConstant as error:
+        raise tensor_calls.cannot_hold(machine, name, error) from None
+    return tensor_calls.result_value(machine, node, result)
+
+
+def _run(
+    machine: Machine,
+    name: str,
+    use: Use,
+    traced: Sequence[_Tracing],
+    arguments: Sequence[Value],
+    keywords: dict[str, Value],
+) -> Any:
+    """The call on fakes, which traces the functions."""
+    fakes = [tensor_calls.fake_argument(machine, argument) for argument in arguments]
+    named = {key: tensor_calls.fake_argument(machine, value) for key, value in keywords.items()}
+    try:
+        with machine.builder.mode:
+            return use(*[each.call for each in traced], *fakes, **named)
+    except FAKE_FAILURES as error:
+        raise tensor_calls.cannot_run(machine, name, error) from error
+    except (NotConstant, TracedError, FusewrightError):
+        raise
+    except Exception as error:
+        why = f"it raises {type(error).__name__}, and the program looks at its text"
+        text = ErrorTextValue(lambda: tensor_calls.cannot_run(machine, name, why))
+        machine.raise_error(type(error), text)
+
+
+class _Tracing:
+    """Traces a function whenever the transform calls it: once, or for each chunk of what it is
+    given.
+    """
+
+    def __init__(self, machine: Machine, function: Value) -> None:
+        self.machine = machine
+        self.function = function
+        self.module: fx.GraphModule | None = None
+        self.lifted: list[fx.Node] = []
+        """Nodes of the graph around, which the function reads."""
+
+    def call(self, *arguments: Any, **keywords: Any) -> Any:
+        """What the transform calls in place of the function, on fakes of its own kind."""
+        machine, outer = self.machine, self.machine.builder
+        builder = machine.builder = SubgraphBuilder(outer)
+        try:
+            given = [self._value(builder, each) for each in arguments]
+            named = {name: self._value(builder, each) for name, each in keywords.items()}
+            result = machine.call(self.function, given, named)
+            machine.read_all([result])
+            returned = tensor_calls.fake_argument(machine, result)
+            builder.graph.output(tensor_calls.node_argument(machine, result))
+        finally:
+            machine.builder = outer
+        if builder.may_write_outside():
+            raise machine.unsupported(reasons.WRITES_OUTSIDE, function=self.function.describe())
+        lifted = list(builder.lifted)
+        if self.module is None:
+            self.module, self.lifted = builder.module(), lifted
+        elif lifted != self.lifted or str(builder.graph) != str(self.module.graph):
+            raise machine.unsupported(reasons.SUBPROGRAM_VARIES, function=self.function.describe())
+        return returned
+
+    def _value(self, builder: SubgraphBuilder, given: Any) -> Value:
+        """The value of an argument: tensors are inputs of the function's graph."""
+        match given:
+            case torch.Tensor():
+                return TensorValue(torch.Tensor, builder.add_argument(given), given)
+            case tuple() | list():
+                items = [self._value(builder, item) for item in given]
+                is_list = isinstance(given, list)
+                return (
+                    self.machine.new_list(items)
+                    if is_list
+                    else self.machine.new_tuple(items, type(given))
+                )
+            case dict():
+                values = {key: self._value(builder, item) for key, item in given.items()}
+                return self.machine.new_dict(values)
+            case _:
+                return self.machine.new(given)
+
+
+# -- when the graph runs --------------------------------------------------------------------------
+
+
+def _applied(name: str, use: Use, modules: Sequence[fx.GraphModule | None]) -> Callable[..., Any]:
+    """The target of the call in the graph; its first argument are the tensors that each function
+    reads from outside.
+    """
+
+    def apply(lifted: Sequence[Sequence[Any]], *arguments: Any, **keywords: Any) -> Any:
+        functions = [bound(module, each) for module, each in zip(modules, lifted, strict=True)]
+        return use(*functions, *arguments, **keywords)
+
+    apply.__name__ = apply.__qualname__ = name
+    return apply
+
+
+def bound(module: fx.GraphModule | None, lifted: Sequence[Any]) -> Callable[..., Any]:
+    """A function's graph as the function: called with its arguments."""
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        assert module is not None, "called for the first time when it was traced"
+        return module(*_tensors([*arguments, *keywords.values()]), *lifted)
+
+    return call
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    match value:
+        case torch.Tensor():
+            yield value
+        case tuple() | list():
+            for item in value:
+                yield from _tensors(item)
+        case dict():
+            for item in value.values():
+                yield from _tensors(item)
