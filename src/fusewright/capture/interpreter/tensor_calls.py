@@ -22,7 +22,7 @@ from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import NONE, NUMPY_SCALARS, ConstantValue
 from fusewright.capture.values.functions import BuiltinValue, function_name
 from fusewright.capture.values.mappings import DictValue
-from fusewright.capture.values.numbers import SYMBOLIC, SymbolicValue
+from fusewright.capture.values.numbers import SYMBOLIC, SymbolicValue, is_of_data
 from fusewright.capture.values.sequences import ListValue, TupleValue
 from fusewright.capture.values.tensors import ErrorTextValue, GraphObjectValue, TensorValue
 from fusewright.errors import FusewrightError, Unsupported
@@ -37,6 +37,9 @@ READS_VALUE: Final = frozenset(
     }
 )  # fmt: skip
 """Tensor methods that read the data into Python: possible for a constant tensor alone."""
+
+READS_INTEGER: Final = frozenset({"item", "__int__", "__index__"})
+"""Those that may give a symbol, where sizes may depend on data."""
 
 READS_MEMORY: Final = frozenset(
     {
@@ -89,7 +92,8 @@ def call_graph(
         why = "it raises an error, and the program looks at its text"
         refusal = functools.partial(cannot_run, machine, function, why)
         machine.raise_error(type(error), ErrorTextValue(refusal))
-    if result is not None and not contains_tensor(result):
+    of_data = isinstance(result, torch.SymInt) and is_of_data(result)
+    if result is not None and not contains_tensor(result) and not of_data:
         return machine.new(result)
     same = machine.tensors.get(id(result))
     if same is not None and function in RETURNS_SELF:
@@ -260,9 +264,22 @@ def call_method(
     if name in NEEDS_AUTOGRAD:
         raise machine.unsupported(reasons.GRAD_REQUIRED, operation=f"tensor.{name}()")
     unknown = name in READS_VALUE and known_value(tensor.node, tensor.fake) is None
+    if unknown and name in READS_INTEGER and _gives_symbol(machine, tensor):
+        return machine.call_graph("item", [tensor], {})
     if unknown or name in READS_MEMORY:
         raise machine.unsupported(reasons.TENSOR_VALUE, operation=f"tensor.{name}()")
     return machine.call_graph(name, [tensor, *arguments], keywords)
+
+
+def _gives_symbol(machine: Machine, tensor: TensorValue) -> bool:
+    """Whether the number in a tensor may be a symbol."""
+    whole = not (tensor.fake.is_floating_point() or tensor.fake.is_complex())
+    return (
+        machine.builder.mode.allows_unknown_sizes
+        and whole
+        and tensor.fake.dtype is not torch.bool
+        and tensor.fake.numel() == 1
+    )
 
 
 def _metadata_method(
@@ -274,7 +291,7 @@ def _metadata_method(
 ) -> Value:
     try:
         given = [fake_argument(machine, argument) for argument in arguments]
-        named = {keyword: _in_graph(value, _fake) for keyword, value in keywords.items()}
+        named = {keyword: fake_argument(machine, value) for keyword, value in keywords.items()}
         result = machine.builder.run(name, [tensor.fake, *given], named)
     except FusewrightError:
         raise
