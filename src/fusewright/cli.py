@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+try:
+    import typer
 
-from fusewright import opgen as generator
+    from fusewright import opgen as generator
+except ModuleNotFoundError as error:
+    raise SystemExit(f"{error}: pip install 'fusewright[opgen]'") from None
 from fusewright.errors import FusewrightError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)

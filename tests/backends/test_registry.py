@@ -66,6 +66,8 @@ def test_registering_by_decorator_and_by_call() -> None:
     fusewright.register_backend(mine)  # the same again is no error
     with pytest.raises(ValueError, match="already"):
         fusewright.register_backend(other, name="mine")
+    with pytest.raises(ValueError, match="no name of its own"):
+        fusewright.register_backend(lambda graph, inputs: graph.forward)
     with pytest.raises(TypeError, match="callable"):
         fusewright.register_backend(3, name="number")
     assert torch.equal(fusewright.compile(softmax_of_relu, backend="third")(X), softmax_of_relu(X))

@@ -97,7 +97,7 @@ def register_backend(
     if not callable(compiler_fn):
         raise TypeError(f"a backend is a callable, not {compiler_fn!r}")
     name = name or getattr(compiler_fn, "__name__", None)
-    if name is None:
+    if name is None or name == "<lambda>":
         raise ValueError(f"{compiler_fn!r} has no name of its own: give one, name=…")
     known = _REGISTRY.get(name)
     if known is not None and known.load() is not compiler_fn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusewright.opgen.declarations import Kind, Operator, Parameter, Type
+from fusewright.opgen.declarations import Operator, Parameter, Type
 
 _SCALARS = {
     "int": "int64_t",
@@ -54,8 +54,6 @@ def _value_type(kind: Type) -> str:
 
 def result_type(operator: Operator) -> str:
     """What a kernel returns: `at::Tensor`, `at::Tensor&` for what it wrote to, tuples of them."""
-    if operator.kind is Kind.OUT and any(result.type.is_list for result in operator.results):
-        return "void"
     types = [_result_type(result.type, result.written) for result in operator.results]
     match types:
         case []:

@@ -16,6 +16,8 @@ import torchgen
 from torchgen import model
 from torchgen.gen import parse_native_yaml
 
+from fusewright.context import COLLECTOR_PAUSE
+
 _OPTIONS = ("dtype", "layout", "device", "pin_memory")
 """Arguments that say what tensor a factory makes; an out variant reads them off its `out`."""
 
@@ -162,35 +164,29 @@ class Operator:
         return self.name in _UNDECLARED_VIEWS or any(result.view for result in self.results)
 
 
-_CONVERTING = frozenset(
-    (
-        *("_fft_c2c.out", "_fft_c2r.out", "_fft_r2c.out", "addr.out", "cat.out", "cholesky.out"),
-        *("cholesky_inverse.out", "cholesky_solve.out", "floor_divide.out"),
-        *("floor_divide_.Tensor", "geqrf.a", "linalg_householder_product.out"),
-        *(
-            "linalg_lstsq.out",
-            "linalg_pinv.atol_rtol_tensor_out",
-            "logsumexp.out",
-            "max.unary_out",
-            "min.unary_out",
-        ),
-        *("std.correction_out", "var.correction_out"),
-    )
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_CONVERTING = _names(
+    """
+    _fft_c2c.out _fft_c2r.out _fft_r2c.out addr.out cat.out cholesky.out cholesky_inverse.out
+    cholesky_solve.out floor_divide.out floor_divide_.Tensor geqrf.a
+    linalg_householder_product.out linalg_lstsq.out linalg_pinv.atol_rtol_tensor_out
+    logsumexp.out max.unary_out min.unary_out std.correction_out var.correction_out
+    """
 )
 """Operators that convert their result though nothing in their declaration says so."""
 
-_EXACT = frozenset(
-    (
-        *("frexp.Tensor_out", "heaviside.out", "heaviside_", "isneginf.out", "isposinf.out"),
-        *("nan_to_num.out", "signbit.out"),
-    )
+_EXACT = _names(
+    """
+    frexp.Tensor_out heaviside.out heaviside_ isneginf.out isposinf.out nan_to_num.out
+    signbit.out
+    """
 )
 """Pointwise operators that do not convert."""
 
-
-_UNDECLARED_VIEWS = frozenset(
-    ("_unsafe_view", "unsafe_split.Tensor", "unsafe_split_with_sizes", "lift")
-)
+_UNDECLARED_VIEWS = _names("_unsafe_view unsafe_split.Tensor unsafe_split_with_sizes lift")
 """Operators that share memory with an argument though autograd is not to know it."""
 
 
@@ -229,11 +225,12 @@ def read_declarations() -> Declarations:
     """The declarations that come with the installed torch. Takes about half a second, once."""
     folder = Path(torchgen.__file__).parent / "packaged" / "ATen" / "native"
     file = folder / "native_functions.yaml"
-    functions = parse_native_yaml(str(file), str(folder / "tags.yaml")).native_functions
-    iterators = {str(f.func.name) for f in functions if f.structured and f.structured_inherits}
-    operators = {str(f.func.name): _operator(f, iterators) for f in functions}
-    groups = tuple(group_operators(operators.values()))
-    group_of = {operator.name: group for group in groups for operator in group}
+    with COLLECTOR_PAUSE:  # parsing makes a million objects that all live: half of the time
+        functions = parse_native_yaml(str(file), str(folder / "tags.yaml")).native_functions
+        iterators = {str(f.func.name) for f in functions if f.structured and f.structured_inherits}
+        operators = {str(f.func.name): _operator(f, iterators) for f in functions}
+        groups = tuple(group_operators(operators.values()))
+        group_of = {operator.name: group for group in groups for operator in group}
     return Declarations(file, operators, groups, group_of)
 
 

@@ -306,6 +306,8 @@ class _CppWrapper(Wrapper):
         meta = f"at::meta::structured_{self.functional.symbol}"
         count = len(self.functional.results)
         given = f"({', '.join(self.outputs)})" if self.outputs else ""
+        if self.outputs and not operator.iterates:  # a tensor iterator looks after this itself
+            yield self.check_overlap()
         yield f"opgen::Checked<{meta}, opgen::Writes::{writes}, {count}> checked{given};"
         arguments = ", ".join(borrowed(parameter) for parameter in self.functional.parameters)
         yield f"checked.meta({arguments});"

@@ -64,8 +64,6 @@ template <class Do, class... Tensors>
 void visit(const std::tuple<Tensors...>& tensors, Do&& apply) {
   std::apply([&](const auto&... tensor) { (visit(tensor, apply), ...); }, tensors);
 }
-template <class Do>
-void visit(const std::optional<at::Device>&, Do&&) {}
 
 template <class Do>
 void visit_pairs(const at::Tensor& first, const at::Tensor& second, Do&& apply) {
@@ -77,13 +75,11 @@ void visit_pairs(at::TensorList first, at::TensorList second, Do&& apply) {
               first.size());
   for (size_t i = 0; i < first.size(); ++i) apply(first[i], second[i]);
 }
-template <class First, class Second, class Do, size_t... I>
-void visit_tuples(const First& first, const Second& second, Do&& apply, std::index_sequence<I...>) {
-  (visit_pairs(std::get<I>(first), std::get<I>(second), apply), ...);
-}
 template <class... First, class... Second, class Do>
 void visit_pairs(const std::tuple<First...>& first, const std::tuple<Second...>& second, Do&& apply) {
-  visit_tuples(first, second, apply, std::index_sequence_for<First...>());
+  std::apply([&](const auto&... a) {
+    std::apply([&](const auto&... b) { (visit_pairs(a, b, apply), ...); }, second);
+  }, first);
 }
 
 // The same function of each tensor of a result.
@@ -92,16 +88,51 @@ at::Tensor transform(const at::Tensor& tensor, Function&& function) {
   return tensor.defined() ? function(tensor) : at::Tensor();
 }
 template <class Function>
+std::optional<at::Tensor> transform(const std::optional<at::Tensor>& tensor, Function&& function) {
+  return tensor.has_value() ? std::optional(transform(*tensor, function)) : std::nullopt;
+}
+template <class Function>
 std::vector<at::Tensor> transform(at::TensorList tensors, Function&& function) {
   std::vector<at::Tensor> results;
   results.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) results.push_back(transform(tensor, function));
   return results;
 }
-template <class Function, class... Tensors>
+template <class Function>
+c10::List<std::optional<at::Tensor>> transform(
+    const c10::List<std::optional<at::Tensor>>& tensors, Function&& function) {
+  c10::List<std::optional<at::Tensor>> results;
+  for (const std::optional<at::Tensor>& tensor : tensors)
+    results.push_back(transform(tensor, function));
+  return results;
+}
+template <class... Tensors, class Function>
 auto transform(const std::tuple<Tensors...>& tensors, Function&& function) {
   return std::apply(
       [&](const auto&... tensor) { return std::make_tuple(transform(tensor, function)...); }, tensors);
+}
+
+// The same function of each tensor beside its counterpart.
+template <class Function>
+at::Tensor combine(const at::Tensor& first, const at::Tensor& second, Function&& function) {
+  return function(first, second);
+}
+template <class Function>
+std::vector<at::Tensor> combine(at::TensorList first, at::TensorList second, Function&& function) {
+  std::vector<at::Tensor> results;
+  visit_pairs(first, second, [&](const at::Tensor& a, const at::Tensor& b) {
+    results.push_back(function(a, b));
+  });
+  return results;
+}
+template <class... First, class... Second, class Function>
+auto combine(const std::tuple<First...>& first, const std::tuple<Second...>& second,
+             Function&& function) {
+  return std::apply([&](const auto&... a) {
+    return std::apply([&](const auto&... b) {
+      return std::make_tuple(combine(a, b, function)...);
+    }, second);
+  }, first);
 }
 
 // ── Geometry: what torch says of a result, computed on meta tensors ──────────────────────────
@@ -111,16 +142,9 @@ inline at::Tensor meta(const at::Tensor& tensor) {
   if (!tensor.defined() || (tensor.is_cpu() && tensor.dim() == 0)) return tensor;
   return at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type());
 }
-inline std::optional<at::Tensor> meta(const std::optional<at::Tensor>& tensor) {
-  return tensor.has_value() ? std::optional(meta(*tensor)) : std::nullopt;
-}
-inline std::vector<at::Tensor> meta(at::TensorList tensors) {
+template <class Tensors>
+auto meta(const Tensors& tensors) {
   return transform(tensors, [](const at::Tensor& tensor) { return meta(tensor); });
-}
-inline c10::List<std::optional<at::Tensor>> meta(const c10::List<std::optional<at::Tensor>>& tensors) {
-  c10::List<std::optional<at::Tensor>> results;
-  for (const std::optional<at::Tensor>& tensor : tensors) results.push_back(meta(tensor));
-  return results;
 }
 
 inline c10::SymInt symbolic(int64_t value) { return value; }
@@ -140,21 +164,22 @@ inline at::OptionalScalarRef borrow(const std::optional<at::Scalar>& scalar) {
   return scalar.has_value() ? at::OptionalScalarRef(&*scalar) : at::OptionalScalarRef();
 }
 
+inline void find_device(std::optional<at::Device>& found, const std::optional<at::Device>& asked) {
+  if (!found.has_value()) found = asked;
+}
+template <class Tensors>
+void find_device(std::optional<at::Device>& found, const Tensors& tensors) {
+  visit(tensors, [&](const at::Tensor& tensor) {
+    if (!found.has_value() && !tensor.is_cpu()) found = tensor.device();
+  });
+}
+
 // The device on which a result is made: the one asked for, or that of the first argument which is
 // not on the CPU.
 template <class... Arguments>
 at::Device device_of(const Arguments&... arguments) {
   std::optional<at::Device> found;
-  const auto note = [&](const at::Tensor& tensor) {
-    if (!found.has_value() && !tensor.is_cpu()) found = tensor.device();
-  };
-  ((std::is_same_v<Arguments, std::optional<at::Device>> ? void() : visit(arguments, note)), ...);
-  const auto asked = [&](const auto& argument) {
-    if constexpr (std::is_same_v<std::decay_t<decltype(argument)>, std::optional<at::Device>>) {
-      if (argument.has_value()) found = argument;
-    }
-  };
-  (asked(arguments), ...);
+  (find_device(found, arguments), ...);
   return found.value_or(at::Device(at::kPrivateUse1, 0));
 }
 
@@ -166,52 +191,31 @@ auto allocate(const Geometry& geometry, at::Device device) {
   });
 }
 
-inline at::Tensor clone(const at::Tensor& tensor) { return tensor.clone(); }
-inline std::optional<at::Tensor> clone(const std::optional<at::Tensor>& tensor) {
-  return tensor.has_value() ? std::optional(tensor->clone()) : std::nullopt;
-}
-inline std::vector<at::Tensor> clone(at::TensorList tensors) {
+template <class Tensors>
+auto clone(const Tensors& tensors) {
   return transform(tensors, [](const at::Tensor& tensor) { return tensor.clone(); });
 }
 
 // A copy of `self` with room for the result: its sizes, and a dtype that holds both, so that the
 // computation starts from what `self` was and ends in what it becomes; or the result's dtype, for
 // operators that convert before they compute.
-inline at::Tensor writable_copy(const at::Tensor& self, const at::Tensor& geometry,
-                                bool in_result_dtype) {
-  const at::ScalarType dtype =
-      in_result_dtype ? geometry.scalar_type()
-                      : c10::promoteTypes(self.scalar_type(), geometry.scalar_type());
-  at::Tensor copy =
-      at::empty_strided(geometry.sizes(), geometry.strides(), self.options().dtype(dtype));
-  return copy.copy_(self);
-}
-inline std::vector<at::Tensor> writable_copy(at::TensorList selfs, at::TensorList geometry,
-                                             bool in_result_dtype) {
-  std::vector<at::Tensor> copies;
-  visit_pairs(selfs, geometry, [&](const at::Tensor& self, const at::Tensor& like) {
-    copies.push_back(writable_copy(self, like, in_result_dtype));
+template <class Selfs, class Geometry>
+auto writable_copy(const Selfs& selfs, const Geometry& geometry, bool in_result_dtype) {
+  return combine(selfs, geometry, [&](const at::Tensor& self, const at::Tensor& result) {
+    const at::ScalarType dtype =
+        in_result_dtype ? result.scalar_type()
+                        : c10::promoteTypes(self.scalar_type(), result.scalar_type());
+    const at::TensorOptions options = self.options().dtype(dtype);
+    return at::empty_strided(result.sizes(), result.strides(), options).copy_(self);
   });
-  return copies;
 }
-template <class... Selfs, class... Geometry, size_t... I>
-auto writable_copies(const std::tuple<Selfs...>& selfs, const std::tuple<Geometry...>& geometry,
-                     bool in_result_dtype, std::index_sequence<I...>) {
-  return std::make_tuple(
-      writable_copy(std::get<I>(selfs), std::get<I>(geometry), in_result_dtype)...);
-}
-template <class... Selfs, class... Geometry>
-auto writable_copy(const std::tuple<Selfs...>& selfs, const std::tuple<Geometry...>& geometry,
-                   bool in_result_dtype) {
-  return writable_copies(selfs, geometry, in_result_dtype, std::index_sequence_for<Selfs...>());
-}
-template <class Tensors, class Geometry>
-Tensors converted(Tensors tensors, const Geometry& geometry) {
-  visit_pairs(tensors, geometry, [](const at::Tensor& tensor, const at::Tensor& like) {
-    if (tensor.scalar_type() != like.scalar_type())
-      const_cast<at::Tensor&>(tensor) = tensor.to(like.scalar_type());
+
+// The copies in the dtypes of the result.
+template <class Copies, class Geometry>
+auto converted(const Copies& copies, const Geometry& geometry) {
+  return combine(copies, geometry, [](const at::Tensor& copy, const at::Tensor& result) {
+    return copy.to(result.scalar_type());
   });
-  return tensors;
 }
 
 // ── Checks before and writing after a computation ─────────────────────────────────────────────

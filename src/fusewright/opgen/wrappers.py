@@ -151,6 +151,11 @@ class Wrapper(abc.ABC):
         elements = self.elements(values, len(written))
         return self.do(self.call(dict(zip(written, elements, strict=True))))
 
+    def check_overlap(self) -> str:
+        """Refuse memory that overlaps with itself, or in part with what is read."""
+        written = self.references(self.outputs)
+        return self.do(self.support("check_overlap", written, *self.inputs))
+
     def castable(self) -> str:
         """Whether a result is converted to the dtype of what is written to."""
         return self.option("castable", self.operator.castable)
@@ -191,7 +196,7 @@ class Wrapper(abc.ABC):
         """Check, and call with what is changed as the out."""
         selfs = self.references(self.outputs)
         outs = [parameter.name for parameter in self.source.outputs]
-        yield self.do(self.support("check_overlap", selfs, *self.inputs))
+        yield self.check_overlap()
         yield self.declare("geometry", self.geometry())
         yield self.do(self.support("check_self", selfs, "geometry", self.castable()))
         yield self.do(self.call(dict(zip(outs, self.outputs, strict=True))))
@@ -200,7 +205,7 @@ class Wrapper(abc.ABC):
     def out_from_structured(self) -> Iterator[str]:
         """Check, resize, and call."""
         outs = self.references(self.outputs)
-        yield self.do(self.support("check_overlap", outs, *self.inputs))
+        yield self.check_overlap()
         yield self.declare("geometry", self.geometry())
         yield self.do(self.support("resize_outs", outs, "geometry", self.castable()))
         yield self.do(self.call({}))
@@ -210,7 +215,7 @@ class Wrapper(abc.ABC):
         """In-place and out from functional: compute, check, copy."""
         written = self.references(self.outputs)
         write = "write_out" if self.operator.kind is Kind.OUT else "write_self"
-        yield self.do(self.support("check_overlap", written, *self.inputs))
+        yield self.check_overlap()
         yield self.do(self.support(write, written, self.call({}), self.castable()))
         yield from self.return_written()
 
