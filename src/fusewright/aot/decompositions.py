@@ -39,7 +39,8 @@ def split(x: Tensor, split_size: int, dim: int = 0) -> list[Tensor]:
     extent = x.shape[dim]
     if split_size == 0:
         return [aten.slice.Tensor(x, dim, 0, extent)]
-    starts = range(0, extent, split_size) if extent else [0]
+    count = int((extent + split_size - 1) // split_size) if extent else 1
+    starts = [split_size * number for number in range(count)]
     return [aten.slice.Tensor(x, dim, start, min(start + split_size, extent)) for start in starts]
 
 

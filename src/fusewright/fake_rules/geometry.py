@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from fusewright.symbolic.nodes import index_of
+
 aten = torch.ops.aten
 
 
@@ -73,16 +75,40 @@ def is_channels_last(x: Tensor) -> bool:
     return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
 
 
+def known_equal(a: int, b: int) -> bool:
+    """Whether two sizes are equal; of symbolic ones, whether they are the same expression: nothing
+    is assumed.
+    """
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return index_of(a) == index_of(b)
+
+
+def same_sizes(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether sizes are `known_equal` one by one."""
+    return len(a) == len(b) and all(map(known_equal, a, b))
+
+
 def is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
-    """Whether the elements fill their memory without overlap, in any order of dimensions."""
+    """Whether the elements are known to fill their memory without overlap, in any order of
+    dimensions.
+    """
     step = 1
-    for extent, jump in sorted(zip(size, stride, strict=True), key=lambda pair: pair[1]):
-        if extent == 1:
+    for extent, jump in sorted(zip(size, stride, strict=True), key=lambda pair: rough(pair[1])):
+        if known_equal(extent, 1):
             continue
-        if jump != step:
+        if not known_equal(jump, step):
             return False
-        step *= extent
+        step = step * extent
     return True
+
+
+def rough(number: int) -> int:
+    """A number to sort by: a symbolic size as it was seen when compiling."""
+    if isinstance(number, int):
+        return number
+    hint: int | None = number.node.hint
+    return 0 if hint is None else hint
 
 
 def broadcast_sizes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
@@ -91,7 +117,7 @@ def broadcast_sizes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None
     result = [1] * rank
     for shape in shapes:
         for dim, extent in enumerate(shape, rank - len(shape)):
-            if extent == 1 or extent == result[dim]:
+            if known_equal(extent, result[dim]) or extent == 1 or extent == result[dim]:
                 continue
             if result[dim] != 1:
                 return None
@@ -110,14 +136,15 @@ def elementwise(dtype: torch.dtype, operands: Sequence[Tensor]) -> Geometry | No
     first = operands[0]
     size = tuple(first.shape)
     stride = first.stride()
-    if all(other.dim() == len(size) and other.shape == size for other in operands[1:]):
+    if all(same_sizes(other.shape, size) for other in operands[1:]):
         if all(other.is_contiguous() for other in operands):
             return contiguous(dtype, size)
         if len(size) == 4 and all(
             other.is_contiguous(memory_format=torch.channels_last) for other in operands
         ):
             return channels_last(dtype, size)
-        if all(other.stride() == stride for other in operands[1:]) and is_dense(size, stride):
+        same = all(same_sizes(other.stride(), stride) for other in operands[1:])
+        if same and is_dense(size, stride):
             return Geometry(dtype, size, stride)
     else:
         broadcast = broadcast_sizes([tuple(operand.shape) for operand in operands])

@@ -15,6 +15,7 @@ from fusewright.fake_rules.geometry import (
     is_dense,
     is_number,
     named,
+    same_sizes,
 )
 
 
@@ -156,8 +157,10 @@ def interpolated(x: Tensor, y: Tensor, weight: Any) -> Geometry | None:
 def overwritten(x: Tensor, source: Any = 0, non_blocking: bool = False) -> Geometry | None:
     """copy, fill, zero: like `x`, which the source has to expand to."""
     size, stride = tuple(x.shape), x.stride()
-    if isinstance(source, Tensor) and broadcast_sizes([size, tuple(source.shape)]) != size:
-        return None
+    if isinstance(source, Tensor):
+        broadcast = broadcast_sizes([size, tuple(source.shape)])
+        if broadcast is None or not same_sizes(broadcast, size):
+            return None
     return Geometry(x.dtype, size, stride) if is_dense(size, stride) else None
 
 

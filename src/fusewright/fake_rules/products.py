@@ -18,6 +18,7 @@ from fusewright.fake_rules.geometry import (
     elementwise,
     is_channels_last,
     named,
+    rough,
 )
 
 
@@ -134,12 +135,32 @@ def convolution(
             return None
     if any(size <= 0 for size in sizes):
         return None
+    seen = (lambda one: one) if rank == 3 else _as_seen
     layout = torch_compat.convolution_memory_format(
-        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+        seen(x),
+        seen(weight),
+        seen(bias),
+        stride,
+        padding,
+        dilation,
+        transposed,
+        output_padding,
+        groups,
     )
     if layout is torch.contiguous_format:
         return contiguous(x.dtype, sizes)
     return channels_last(x.dtype, sizes)
+
+
+def _as_seen(x: Any) -> Any:
+    """A fake with the sizes seen when compiling. Which library runs a convolution of images may
+    depend on sizes, but not the layout of its result.
+    """
+    if x is None or not torch_compat.has_symbolic_geometry(x):
+        return x
+    size, stride = map(rough, x.shape), map(rough, x.stride())
+    meta = torch.empty_strided(tuple(size), tuple(stride), dtype=x.dtype, device="meta")
+    return x.fake_mode.wrap(meta, x.device)
 
 
 def eigenvectors(x: Tensor) -> tuple[Geometry, Geometry] | None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fusewright.errors import DataDependent
 from fusewright.fake_rules.geometry import contiguous, named
 
 
@@ -210,7 +211,10 @@ def _bounded(place: int, extent: int) -> int:
     if place < 0:
         place = place + extent
         return place if place >= 0 else 0
-    return torch.sym_min(place, extent)  # type: ignore[no-any-return]
+    try:
+        return place if place <= extent else extent
+    except DataDependent:
+        return torch.sym_min(place, extent)  # type: ignore[no-any-return]
 
 
 def split(x: Tensor, length: int, dim: int = 0) -> tuple[View, ...] | None:
