@@ -33,3 +33,17 @@ def test_the_page_about_using_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
     logging.getLogger("fusewright.recompiles").setLevel(logging.NOTSET)
     printed = capsys.readouterr().out.replace(f"{tmp_path / 'example1.py'}", "example.py")
     assert printed.startswith(shown[1].strip())
+
+
+def test_the_page_about_training(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its programs run, and print the lines that the page shows, where … is anything."""
+    text = (ROOT / "docs" / "training.md").read_text()
+    variables: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.S):
+        exec(compile(block, "example.py", "exec"), variables)
+    printed = capsys.readouterr().out
+    shown = re.findall(r"```\n(\S.*?)```", re.sub(r"```python.*?```", "", text, flags=re.S), re.S)
+    lines = [line for block in shown for line in block.splitlines()]
+    assert len(lines) == 4
+    for line in lines:
+        assert re.search(re.escape(line).replace("…", ".*"), printed), line

@@ -18,5 +18,9 @@ aot_eager = aot_autograd(fw_compiler=eager, partition_fn=min_cut_rematerializati
 aot_eager_default_partitioner = aot_autograd(fw_compiler=eager, partition_fn=default_partition)
 """Nothing is computed again for backward."""
 
-aot_eager_decomp_partition = aot_autograd(fw_compiler=eager, decompositions=COMPILER_DECOMPOSITIONS)
-"""Decomposed as for compiled kernels."""
+aot_eager_decomp_partition = aot_autograd(
+    fw_compiler=eager,
+    partition_fn=min_cut_rematerialization_partition,
+    decompositions=COMPILER_DECOMPOSITIONS,
+)
+"""Decomposed and cut in two as for compiled kernels."""
