@@ -1,5 +1,6 @@
 """Tensors computed from no input: their values are known, unless something else was written to
-them, they are random, or they were never set.
+them, they are random, or they were never set. (Those of up to `fake.CONSTANT_LIMIT` elements are
+followed while tracing, whether anybody asks or not.)
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from fusewright.fake import CONSTANT_LIMIT
 from tests.capture.torch_cases import Cases
 
-X = torch.arange(6.0).reshape(2, 3)
+N = CONSTANT_LIMIT + 2
+X = torch.arange(2.0 * N).reshape(2, N)
 
 cases = Cases()
 
@@ -20,7 +23,7 @@ cases = Cases()
 def positions(x: Any) -> Any:
     """As models check them against the length of a table."""
     rows = torch.arange(x.shape[1]).unsqueeze(0).expand(x.shape)
-    return x * rows.max().item() + rows.tolist()[0][2]
+    return x * rows.max().item() + rows[0, 7:9].tolist()[1]
 
 
 @cases(X)
@@ -34,12 +37,12 @@ def padded_mask(x: Any) -> Any:
 
 @cases(X)
 def index_of_a_list(x: Any) -> Any:
-    return [x, x + 1, x + 2][torch.eye(3)[1].argmax()]
+    return [x, x + 1, x + 2][(torch.arange(N) == 1).int().argmax()]
 
 
 @cases(X)
 def known_numbers_written(x: Any) -> Any:
-    mask = torch.zeros(4)
+    mask = torch.zeros(N)
     first = mask.sum().item()
     mask[1:3] = 2
     mask += 1
@@ -48,35 +51,40 @@ def known_numbers_written(x: Any) -> Any:
 
 @cases(X, breaks="tensor-value")
 def input_written(x: Any) -> Any:
-    sums = torch.zeros(2)
+    sums = torch.zeros(N)
     sums[1] = x.sum()
     return x + sums.max().item()
 
 
 @cases(X, breaks="tensor-value")
 def input_written_through_a_view(x: Any) -> Any:
-    sums = torch.zeros(2)
-    row = sums[1:]
+    sums = torch.zeros(N)
+    row = sums[1:2]
     row += x[1, 1]
     return x + sums.max().item()
 
 
 @cases(X, breaks="tensor-value")
 def input_written_after_the_first_reading(x: Any) -> Any:
-    sums = torch.zeros(2)
-    row, before = sums[1:], sums.sum().item()
+    sums = torch.zeros(N)
+    row, before = sums[1:2], sums.sum().item()
     row += x[1, 1]
     return x + before + sums.sum().item()
 
 
 @cases(X, breaks="tensor-value")
+def filled_with_an_input(x: Any) -> Any:
+    return x + x.new_full((N,), x[0, 1]).max().item()
+
+
+@cases(X, breaks="tensor-value")
 def random_numbers(x: Any) -> Any:
-    return x + torch.rand(2).max().item()
+    return x + torch.rand(N).max().item()
 
 
 @cases(X, breaks="branch-on-tensor")
 def memory_as_it_was_found(x: Any) -> Any:
-    return x + 1 if (torch.empty(2) < 5).logical_not().any() else x + 1.0
+    return x + 1 if (torch.empty(N) < 5).logical_not().any() else x + 1.0
 
 
 @torch.library.custom_op("known_values::doubled", mutates_args=())
@@ -91,7 +99,7 @@ def _(x: torch.Tensor) -> torch.Tensor:
 
 @cases(X, breaks="tensor-value")
 def functions_of_users_are_not_run(x: Any) -> Any:
-    return x + doubled(torch.arange(2)).sum().item()
+    return x + doubled(torch.arange(N)).sum().item()
 
 
 test_known_values = cases.test()

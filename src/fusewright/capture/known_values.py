@@ -27,6 +27,12 @@ IN_PLACE: Final = frozenset(
 )  # fmt: skip
 
 
+LIKE: Final = frozenset(
+    {"new_ones", "new_zeros", "new_full", torch.ones_like, torch.zeros_like, torch.full_like}
+)
+"""Calls that ask a tensor for its sizes, type and device alone."""
+
+
 def known_value(node: fx.Node, fake: torch.Tensor) -> torch.Tensor | None:
     """The value of a node whose result is `fake`; None where it is not known. Once computed it
     stays with the fake.
@@ -54,7 +60,8 @@ def _calls_behind(node: fx.Node) -> list[fx.Node] | None:
         if len(found) == LIMIT or not _is_of_torch(one):
             return None
         found.add(one)
-        waiting += one.all_input_nodes
+        if not _asks_only(one):
+            waiting += one.all_input_nodes
         waiting += [user for user in one.users if _may_write(user)]
     return [one for one in node.graph.nodes if one in found]
 
@@ -71,6 +78,14 @@ def _is_of_torch(node: fx.Node) -> bool:
     return False
 
 
+def _asks_only(node: fx.Node) -> bool:
+    """Whether a call asks its one tensor for what is known of it, its sizes being numbers."""
+    if node.target not in LIKE or node.all_input_nodes != [node.args[0]]:
+        return False
+    fake = node.all_input_nodes[0].meta["val"]
+    return all(isinstance(number, int) for number in (*fake.size(), *fake.stride()))
+
+
 def _may_write(node: fx.Node) -> bool:
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     return name.endswith("_") or node.target in IN_PLACE
@@ -81,11 +96,18 @@ def _run(calls: list[fx.Node], last: fx.Node) -> torch.Tensor | None:
     written to by something else, which its version tells.
     """
     values: dict[fx.Node, Any] = {}
+    likenesses = {
+        given: _unset(given.meta["val"])
+        for node in calls
+        if _asks_only(node)
+        for given in node.all_input_nodes
+    }
     try:
         with torch.no_grad(), _Determined():
             for node in calls:
-                given = map_arg(node.args, values.__getitem__)
-                named = map_arg(node.kwargs, values.__getitem__)
+                inputs = likenesses if _asks_only(node) else values
+                given = map_arg(node.args, inputs.__getitem__)
+                named = map_arg(node.kwargs, inputs.__getitem__)
                 if isinstance(node.target, str):
                     values[node] = getattr(given[0], node.target)(*given[1:], **named)
                 else:
@@ -95,6 +117,12 @@ def _run(calls: list[fx.Node], last: fx.Node) -> torch.Tensor | None:
     known = all(_version(node.meta["val"]) == _version(value) for node, value in values.items())
     result = values[last]
     return result if known and isinstance(result, torch.Tensor) else None
+
+
+def _unset(fake: torch.Tensor) -> torch.Tensor:
+    """Memory of these sizes, type and device."""
+    layout = fake.size(), fake.stride()
+    return torch.empty_strided(*layout, dtype=fake.dtype, device=fake.device)
 
 
 def _version(value: Any) -> int:
