@@ -72,7 +72,7 @@ def input_written_after_the_first_reading(x: Any) -> Any:
     return x + before + sums.sum().item()
 
 
-@cases(X, breaks="tensor-value")
+@cases(X, breaks="fake-execution")
 def filled_with_an_input(x: Any) -> Any:
     return x + x.new_full((N,), x[0, 1]).max().item()
 
