@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.gradients import DTYPES, IN_ONE_GRAPH, OURS, Line, peer_file, read
+from tests.end_to_end.gradients import DTYPES, IN_ONE_GRAPH, Line, read, results_file
 
 PAGE = Path("docs/operator-gradients.md")
 NAMES = [str(dtype).removeprefix("torch.") for dtype in DTYPES]
@@ -31,9 +31,10 @@ each, from all over its list: results, which of them have a history, and gradien
 gradients of the results are compared with eager's. An operator passes where all of its samples do.
 Torch {torch}, CPU; torch.compile's results are of {date}.
 
-    python -m tests.end_to_end.gradients            # fusewright; goes on where it was stopped
-    python -m tests.end_to_end.gradients --peer     # torch.compile
-    python -m tests.end_to_end.gradient_table       # writes this page
+    python -m tests.end_to_end.gradients aot_eager      # goes on where it was stopped
+    python -m tests.end_to_end.gradients fusewright
+    python -m tests.end_to_end.gradients peer           # torch.compile
+    python -m tests.end_to_end.gradient_table           # writes this page
 
 """
 
@@ -52,18 +53,22 @@ def passes_all(line: Line, way: str) -> bool | None:
     return all(found) if found else None
 
 
-def rates(lines: Sequence[Line], peers: Sequence[Line]) -> Iterator[str]:
+def rates(sweeps: dict[str, list[Line]]) -> Iterator[str]:
     """The rows of the table of totals."""
     yield "| | all dtypes | " + " | ".join(NAMES) + " |"
     yield "| --- |" + " --- |" * (1 + len(NAMES))
     for way, heading in HEADINGS.items():
-        rows = peers if way.startswith("peer") else lines
+        rows = sweeps[sweep_of(way)]
         columns = [[passes_all(line, way) for line in rows]]
         columns += [[passes(line, dtype, way) for line in rows] for dtype in NAMES]
         counts = (
             f"{column.count(True)} of {len(column) - column.count(None)}" for column in columns
         )
         yield f"| {heading} | {' | '.join(counts)} |"
+
+
+def sweep_of(way: str) -> str:
+    return IN_ONE_GRAPH.get(way, way)
 
 
 def exceptions(lines: Sequence[Line], ways: Sequence[str]) -> Iterator[str]:
@@ -90,31 +95,31 @@ def reason(outcome: Any) -> tuple[str, str]:
 
 
 def main() -> None:
-    peers_file = peer_file()
-    lines, peers = read(OURS), read(peers_file)
-    header = json.loads(peers_file.read_text().splitlines()[0])
-    by_name = {line["operator"]: line for line in lines}
-    behind = [
-        line["operator"]
-        for line in peers
-        if passes_all(line, "peer")
-        and not passes_all(by_name.get(line["operator"], {}), "aot_eager")
-    ]
+    sweeps = {name: read(results_file(name)) for name in ("aot_eager", "fusewright", "peer")}
+    header = json.loads(results_file("peer").read_text().splitlines()[0])
+    ours = {line["operator"] for line in sweeps["aot_eager"] if passes_all(line, "aot_eager")}
+    theirs = [line["operator"] for line in sweeps["peer"] if passes_all(line, "peer")]
+    behind = [name for name in theirs if name not in ours]
+    ahead = sorted(ours - set(theirs))
     page = [
         INTRODUCTION.format(**header),
-        *rates(lines, peers),
+        *rates(sweeps),
         "",
-        "Operators that pass under torch.compile in one graph and do not under `aot_autograd`: "
-        + (", ".join(behind) or "none")
-        + ".",
+        f"What passes in one graph under torch.compile alone: {', '.join(behind) or 'nothing'}.",
+        "",
+        f"Under `aot_autograd` alone: {', '.join(ahead) or 'nothing'}.",
         "",
         "## What does not pass",
         "",
-        *exceptions(lines, ["aot_eager", "aot_eager_with_breaks", "fusewright"]),
+        *exceptions(sweeps["aot_eager"], ["aot_eager", "aot_eager_with_breaks"]),
+        "",
+        "## What does not pass when compiled to machine code",
+        "",
+        *exceptions(sweeps["fusewright"], ["fusewright"]),
         "",
         "## What does not pass under torch.compile",
         "",
-        *exceptions(peers, ["peer", "peer_with_breaks"]),
+        *exceptions(sweeps["peer"], ["peer", "peer_with_breaks"]),
         "",
     ]
     PAGE.write_text("\n".join(page))

@@ -1,8 +1,9 @@
 """Gradients of every differentiable operator of torch's sample database, compared with eager's.
 
-    python -m tests.end_to_end.gradients [--samples N] [NAME ...]
-    python -m tests.end_to_end.gradients --peer     under torch.compile(backend="aot_eager") instead
-    python -m tests.end_to_end.gradient_table       writes docs/operator-gradients.md from both
+    python -m tests.end_to_end.gradients aot_eager [--samples N] [NAME ...]
+    python -m tests.end_to_end.gradients fusewright     compiled to machine code
+    python -m tests.end_to_end.gradients peer           under torch.compile(backend="aot_eager")
+    python -m tests.end_to_end.gradient_table           writes docs/operator-gradients.md from all
 
 Each operator runs in a process of its own, and is one line of a file of results. A run that was
 stopped goes on where it was; operators that are named are run again.
@@ -46,7 +47,7 @@ TOLERANCE = {
 TIME_LIMIT = 300.0
 """Seconds for one operator."""
 
-OURS = Path("build/operator_gradients.jsonl")
+OURS = "build/operator_gradients_{sweep}.jsonl"
 PEERS = Path(__file__).parent
 PEER_NAME = "torch_compile_gradients_{date}.jsonl"
 
@@ -79,12 +80,13 @@ def peer_with_breaks(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> 
     return torch.compile(module, backend="aot_eager")
 
 
-WAYS: dict[str, Backend] = {
-    "aot_eager": aot_eager,
-    "aot_eager_with_breaks": with_breaks,
-    "fusewright": compiled_whole,
+SWEEPS: dict[str, dict[str, Backend]] = {
+    "aot_eager": {"aot_eager": aot_eager, "aot_eager_with_breaks": with_breaks},
+    "fusewright": {"fusewright": compiled_whole},
+    "peer": {"peer": peer, "peer_with_breaks": peer_with_breaks},
 }
-PEER_WAYS: dict[str, Backend] = {"peer": peer, "peer_with_breaks": peer_with_breaks}
+"""By sweep: the ways in which it runs each sample."""
+
 IN_ONE_GRAPH = {"aot_eager_with_breaks": "aot_eager", "peer_with_breaks": "peer"}
 """By way: the one that gives the same wherever it succeeds."""
 
@@ -270,24 +272,21 @@ def read(file: Path) -> list[Line]:
     return list({line["operator"]: line for line in lines}.values())
 
 
-def peer_file() -> Path:
-    """The file of torch.compile's results: the newest there is, else today's."""
+def results_file(sweep: str) -> Path:
+    """Where the results of a sweep are kept; torch.compile's in the newest file of theirs."""
+    if sweep != "peer":
+        return Path(OURS.format(sweep=sweep))
     today = PEERS / PEER_NAME.format(date=datetime.date.today())
     return max(PEERS.glob(PEER_NAME.format(date="*")), default=today)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sweep", choices=list(SWEEPS))
     parser.add_argument("names", nargs="*")
     parser.add_argument("--samples", type=int, default=4)
-    parser.add_argument("--peer", action="store_true")
-    parser.add_argument("--way", choices=list(WAYS), help="this one only")
-    options = parser.parse_args()
-    if options.peer:
-        sweep(peer_file(), options.names, options.samples, PEER_WAYS)
-    else:
-        ways = {options.way: WAYS[options.way]} if options.way else WAYS
-        sweep(OURS, options.names, options.samples, ways)
+    given = parser.parse_args()
+    sweep(results_file(given.sweep), given.names, given.samples, SWEEPS[given.sweep])
 
 
 if __name__ == "__main__":
