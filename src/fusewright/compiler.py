@@ -290,7 +290,8 @@ class Compiler:
 
     def _history(self, code: types.CodeType) -> SizeHistory:
         """What sizes this code was called with."""
-        return self._histories.setdefault(code, SizeHistory(self.settings.dynamic))
+        of_data = self.settings.options.capture_data_dependent_sizes
+        return self._histories.setdefault(code, SizeHistory(self.settings.dynamic, of_data))
 
     def _run_backend(self, capture: Capture, about: _About) -> Callable[..., Any]:
         """What the backend makes of a captured graph. Raises BackendCompilerFailed."""

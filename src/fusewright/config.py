@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from fusewright.errors import did_you_mean
 
-FRONT_END_OPTIONS: Final = frozenset({"strict", "recompile_limit", "accumulated_recompile_limit"})
+FRONT_END_OPTIONS: Final = frozenset(
+    {"strict", "recompile_limit", "accumulated_recompile_limit", "capture_data_dependent_sizes"}
+)
 """Options that belong to capture, whatever the backend."""
 
 
@@ -42,6 +44,11 @@ class Options:
 
     accumulated_recompile_limit: int = 256
     """The same for all functions that one compiled function or module runs, resumed parts included.
+    """
+
+    capture_data_dependent_sizes: bool = False
+    """Keep what depends on the values of tensors in the graph, where it is a size or an integer:
+    the results of `nonzero`, boolean masks, `unique`, and `.item()` of integers.
     """
 
     @classmethod

@@ -22,10 +22,10 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.errors import DataDependent, UnsupportedOperator
-from fusewright.fake_rules import RULES, VIEW_RULES, Geometry, View
+from fusewright.fake_rules import RULES, UNKNOWN_RULES, VIEW_RULES, Geometry, View
 from fusewright.fake_rules.geometry import extent
 from fusewright.symbolic.facts import ShapeFacts
-from fusewright.symbolic.nodes import index_of
+from fusewright.symbolic.nodes import index_of, symbolic_int
 from fusewright.torch_compat import OpOverload, TorchDispatchMode
 
 META = torch.device("meta")
@@ -122,8 +122,9 @@ class FakeMode(TorchDispatchMode):
         self.is_random = False
         """Whether an operator was run that draws random numbers."""
 
-    def use_facts(self, facts: ShapeFacts) -> None:
-        """Expect symbolic sizes from here on."""
+    def use_facts(self, facts: ShapeFacts, *, of_data: bool = False) -> None:
+        """Expect symbolic sizes from here on; `of_data`: also those that depend on values."""
+        self.allows_unknown_sizes = self.allows_unknown_sizes or of_data
         self.facts, self._handlers = facts, _SYMBOLIC_HANDLERS
 
     @classmethod
@@ -246,6 +247,15 @@ class FakeMode(TorchDispatchMode):
             handler = _noting_randomness(op, _choose_handler(op, self.facts is not None))
             handler = _noting_values(op, handler)
             self._handlers[op] = handler
+        if not self.allows_unknown_sizes or self.facts is None:
+            return self._run(handler, op, args, kwargs)
+        before, self.facts.of_layout = self.facts.of_layout, True
+        try:
+            return self._run(handler, op, args, kwargs)
+        finally:
+            self.facts.of_layout = before
+
+    def _run(self, handler: Handler, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not torch.is_inference_mode_enabled():
             return handler(self, op, args, kwargs)
         with torch.inference_mode(False), torch.no_grad():
@@ -465,9 +475,33 @@ def run_on_values(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[s
     """Operators whose result depends on values: possible on known constants alone."""
     tensors = [v for v in _flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
     if not all(map(_is_known, tensors)):
+        result = _of_unknown_size(mode, op, args, kwargs)
+        if result is not None:
+            return result
         raise DataDependent(f"{op} gives a result that depends on the values of a tensor")
     values = op(*_map(args, _constant_of), **_map(kwargs, _constant_of))
     return _map(values, lambda value: constant(mode, value, value.device))
+
+
+def _of_unknown_size(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A result whose sizes, or whose value, are symbols of their own; None where that is not
+    wanted, or not known.
+    """
+    if mode.facts is None or not mode.allows_unknown_sizes:
+        return None
+    args, kwargs = _faked(mode, args, kwargs)
+    if op is aten._local_scalar_dense.default:
+        whole = not (args[0].is_floating_point() or args[0].is_complex())
+        known = args[0].dtype is torch.bool or not whole
+        return None if known else symbolic_int(mode.facts, mode.facts.unknown_size(None))
+    rule = UNKNOWN_RULES.get(op)
+    geometry = None if rule is None else rule(mode.facts, *args, **kwargs)
+    if geometry is None:
+        return None
+    device = result_device(op, args, kwargs)
+    if isinstance(geometry, Geometry):
+        return mode.make(geometry, device)
+    return tuple(mode.make(one, device) for one in geometry)
 
 
 def index(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -43,7 +43,7 @@ from fusewright.capture.rebuild import (
     first_unmakeable,
     kept_generators,
     pending_writes,
-    reachable_tensors,
+    reachable_outputs,
     written_values,
 )
 from fusewright.capture.resume import ResumeTable
@@ -52,6 +52,7 @@ from fusewright.capture.sources import CellSource, LocalSource
 from fusewright.capture.values.base import TracedError, Value
 from fusewright.capture.values.functions import FunctionValue
 from fusewright.capture.values.mappings import DictValue
+from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.context import WhileUsed
 from fusewright.errors import Unsupported
@@ -102,7 +103,7 @@ class Capture:
     guards: tuple[Guard, ...]
     """What must hold for the capture to be used again; see also `all_guards`."""
 
-    outputs: tuple[TensorValue, ...]
+    outputs: tuple[TensorValue | SymbolicValue, ...]
     result: Value | GraphBreak
     """What the function returns, or where the graph breaks."""
 
@@ -346,7 +347,7 @@ def _run(
     if missing is not None:
         raise machine.unsupported(reasons.NO_REBUILD, object=missing.describe())
     _look_for_dropped(machine, needed, error)
-    outputs = reachable_tensors(needed)
+    outputs = reachable_outputs(needed)
     machine.builder.add_sizes(tensor.fake for tensor in machine.inputs)
     graph_module = _finish_graph(machine, outputs)
     machine.guard_distinct()
@@ -456,9 +457,22 @@ def _keywords_name(code: types.CodeType) -> str:
     return code.co_varnames[index]
 
 
-def _finish_graph(machine: Machine, outputs: Sequence[TensorValue]) -> fx.GraphModule:
+def _result_of(output: TensorValue | SymbolicValue) -> Any:
+    """What an output of the graph is on fakes."""
+    return output.number if isinstance(output, SymbolicValue) else output.fake
+
+
+def _finish_graph(
+    machine: Machine, outputs: Sequence[TensorValue | SymbolicValue]
+) -> fx.GraphModule:
     graph = machine.builder.graph
-    nodes = tuple(tensor.node for tensor in outputs)
+    values = tuple(_result_of(output) for output in outputs)
+    nodes = tuple(
+        machine.builder.numbers.node_for(output.number)
+        if isinstance(output, SymbolicValue)
+        else output.node
+        for output in outputs
+    )
     output = graph.output(nodes)
-    output.meta["val"] = tuple(tensor.fake for tensor in outputs)
+    output.meta["val"] = values
     return fx.GraphModule(torch.nn.Module(), graph, class_name="CapturedGraph")

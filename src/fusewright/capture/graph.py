@@ -57,6 +57,9 @@ class GraphBuilder:
         self._unknown: dict[str, tuple[fx.Node, int]] = {}
         """By the name of a symbol that depends on data: the tensor and dimension that have it."""
 
+        self.checkpoint: int | None = None
+        """The checkpointed region that calls are added to: a number of its own; None outside."""
+
         self._last_placeholder: fx.Node | None = None
 
     def add_input(
@@ -170,6 +173,8 @@ class GraphBuilder:
         node = self.graph.create_node(kind, function, tuple(arguments), keywords)
         node.meta["val"] = value
         describe(node)
+        if self.checkpoint is not None:
+            node.meta["checkpoint"] = self.checkpoint
         self._define_unknown(node, value)
         return node
 
@@ -180,8 +185,8 @@ class GraphBuilder:
         if isinstance(value, torch.SymInt):
             self.numbers.define(index_of(value), node)
         for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
-            for symbol in index_of(size).free() if isinstance(size, torch.SymInt) else ():
-                if symbol.name not in self.facts.hints and size.node.index == symbol.index:
+            for symbol in index_of(size).free():
+                if symbol.name not in self.facts.hints and index_of(size) == symbol.index:
                     self._unknown.setdefault(symbol.name, (node, dim))
 
     def can_use(self, node: fx.Node) -> bool:
@@ -278,6 +283,8 @@ def fake_input(mode: FakeMode, tensor: torch.Tensor, shape: SymbolicShape | None
     if shape is None:
         fake = mode.fake_distinct(tensor)
     else:
+        sizes: Any
+        strides: Any
         sizes, strides = (known_numbers(numbers) for numbers in (shape.sizes, shape.strides))
         fake = mode.fake_distinct(tensor, sizes, strides)
     if fake.requires_grad and not tensor.is_leaf:

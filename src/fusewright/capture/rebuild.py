@@ -74,7 +74,7 @@ class Effects:
     compiled: Callable[..., Any] | None
     """The compiled graph; None when it has nothing to do."""
 
-    outputs: Sequence[TensorValue]
+    outputs: Sequence[TensorValue | SymbolicValue]
     """What the graph returns."""
 
     writes: Sequence[Write]
@@ -129,12 +129,15 @@ def _is_unchanged(machine: Machine, owner: ObjectValue, name: str, value: Any) -
     return value.source == source
 
 
-def reachable_tensors(roots: Iterable[Value]) -> list[TensorValue]:
-    """The tensors that the graph must return so that `roots` can be built, in order."""
+def reachable_outputs(roots: Iterable[Value]) -> list[TensorValue | SymbolicValue]:
+    """The tensors, and the numbers that depend on data, which the graph must return so that `roots`
+    can be built, in order.
+    """
     return [
         value
         for value in _reachable(roots)
-        if isinstance(value, TensorValue) and value.object is MISSING
+        if (isinstance(value, TensorValue) and value.object is MISSING)
+        or (isinstance(value, SymbolicValue) and value.is_of_data)
     ]
 
 
@@ -292,7 +295,7 @@ class FunctionWriter:
         code.pop()
         code.emit("RERAISE", 0)
 
-    def _call_graph(self, compiled: Callable[..., Any], outputs: Sequence[TensorValue]) -> None:
+    def _call_graph(self, compiled: Callable[..., Any], outputs: Sequence[Value]) -> None:
         sources = self.machine.input_sources()
         for source in sources:
             step: Source | None = source

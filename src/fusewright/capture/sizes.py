@@ -65,11 +65,13 @@ def mark_dynamic(
 class SizeHistory:
     """What sizes and integers one code was called with, by where they were read.
 
-    `dynamic`: None finds out what varies; True takes all to vary that may; False none.
+    `dynamic`: None finds out what varies; True takes all to vary that may; False none. `of_data`:
+    whether sizes may depend on data.
     """
 
-    def __init__(self, dynamic: bool | None = None) -> None:
+    def __init__(self, dynamic: bool | None = None, of_data: bool = False) -> None:
         self.dynamic = dynamic
+        self.of_data = of_data
         self.constant: set[Source] = set()
         """What has to be taken as it is, since an operator takes no symbol for it."""
 

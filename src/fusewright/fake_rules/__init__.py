@@ -22,6 +22,7 @@ from fusewright.fake_rules import (
 )
 from fusewright.fake_rules.geometry import Geometry as Geometry
 from fusewright.fake_rules.geometry import Rule
+from fusewright.fake_rules.unknown import UNKNOWN_RULES as UNKNOWN_RULES
 from fusewright.fake_rules.views import VIEW_RULES as VIEW_RULES
 from fusewright.fake_rules.views import View as View
 

@@ -56,6 +56,11 @@ class ShapeFacts:
         self.is_closed = False
         """Set when the guards are made: what would need another assumption is refused then."""
 
+        self.of_layout = False
+        """Set while a question only decides how results lie in memory, where sizes 0 and 1 do not
+        matter: one that depends on data counts as larger then.
+        """
+
         self._replacements: dict[Symbol, Index] = {}
         self._least: dict[tuple[object, ...], int] = {}
         """By the terms of a sum: a number that their sum is never below."""
@@ -153,6 +158,10 @@ class ShapeFacts:
         if proved is not None:
             return proved
         answer = self._as_seen(condition)
+        if answer is None and self.of_layout:
+            answer = self.prove(rewrite(condition, _with_large_unknown))
+            if answer is not None:
+                return answer
         if answer is None:
             raise DataDependent(f"whether {condition} depends on the values of a tensor")
         self.assume(condition if answer else negation(condition))
@@ -313,6 +322,17 @@ class ShapeFacts:
             if terms
         }
         self._unequal = {each.substitute(known) for each in self._unequal}
+
+
+def _with_large_unknown(index: Index) -> Index:
+    """`index` with each size that depends on data at least 2."""
+    return index.substitute(
+        {
+            symbol: Symbol(symbol.name, 2, symbol.upper, symbol.multiple).index
+            for symbol in index.free()
+            if symbol.name.startswith("u") and (symbol.lower or 0) < 2
+        }
+    )
 
 
 def _moved(

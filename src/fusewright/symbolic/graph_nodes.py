@@ -53,11 +53,16 @@ class NumberNodes:
         self._make_symbol = make_symbol
         """Makes the node of a symbol that nothing has defined; None: it cannot."""
 
-        self._nodes: dict[Index | Real | Atom, fx.Node] = {}
+        self._nodes: dict[Index | Real, fx.Node] = {}
+        self._symbols: dict[str, fx.Node] = {}
+        """By name, since what is known of a symbol may grow."""
 
     def define(self, index: Index, node: fx.Node) -> None:
         """`node` (a placeholder, say) holds the number `index`."""
         self._nodes.setdefault(index, node)
+        match index.terms:
+            case ((1, (Symbol() as symbol,)),) if not index.constant:
+                self._symbols.setdefault(symbol.name, node)
 
     def node_for(self, number: Any) -> Any:
         """The node of a symbolic number; a plain number when it is known.
@@ -99,11 +104,12 @@ class NumberNodes:
                 left, right = self._index(atom.left, facts), self._index(atom.right, facts)
                 made: fx.Node | None = self._call(COMPOUNDS[atom.operator], left, right)
             else:
-                made = self._make_symbol(atom)
+                made = self._symbols.get(atom.name) or self._make_symbol(atom)
             if made is None:
                 raise UnsupportedOperator(f"the size {atom} cannot be computed from the inputs")
             made.meta.setdefault("val", symbolic_int(facts, index))
-            known = self._nodes[index] = made
+            self.define(index, made)
+            known = made
         return known
 
     def _real(self, number: Real | Index | float, facts: ShapeFacts) -> Any:

@@ -39,8 +39,10 @@ class Node:
 
     __slots__ = ("facts",)
 
-    shape_env = None
-    """Torch looks here for its own environment; where there is none it asks the node itself."""
+    @property
+    def shape_env(self) -> object:
+        """Where torch looks for its own environment; where there is none it asks the node."""
+        return None
 
     def __init__(self, facts: ShapeFacts) -> None:
         self.facts = facts
@@ -353,6 +355,22 @@ class ConditionNode(Node):
         return self.condition
 
     _hint = None
+
+    @property
+    def shape_env(self) -> object:
+        """Whom torch's Python asks about a condition that it has an answer for if it is unknown."""
+        return self
+
+    def evaluate_sym_node(
+        self, node: ConditionNode, size_oblivious: bool = False, fallback_value: bool | None = None
+    ) -> bool:
+        """`node`, or `fallback_value` where it depends on data."""
+        if fallback_value is None:
+            return node.bool_()
+        return self.facts.decide_or(node.condition, fallback_value)
+
+    def _maybe_evaluate_static(self, condition: Condition) -> bool | None:
+        return self.facts.prove(condition)
 
     def bool_(self) -> bool:
         return self.facts.decide(self.condition)

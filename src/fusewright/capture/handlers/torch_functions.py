@@ -16,6 +16,7 @@ from fusewright.capture.values.base import MISSING, Interpreter, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import FALSE, TRUE, boolean
 from fusewright.capture.values.modules import ModuleValue
+from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.tensors import TensorValue
 
 PURE.update({
@@ -160,3 +161,20 @@ def group_tensors(tensor_lists: Any, with_indices: bool = False) -> Any:
         if with_indices:
             indices.append(index)
     return groups
+
+
+@handles(torch._check)
+def check(interpreter: Interpreter, condition: Value, message: Value | None = None) -> Any:
+    """A condition on sizes that depend on data is taken to hold; any other is decided."""
+    if not isinstance(condition, SymbolicValue) or condition.python_type() is not bool:
+        return DECLINED
+    number = condition.number
+    return None if isinstance(number, torch.SymBool) and number.node.expect_true() else DECLINED
+
+
+@handles(torch._check_is_size)
+def check_is_size(interpreter: Interpreter, number: Value, **keywords: Value) -> Any:
+    """That an integer which depends on data is a size."""
+    if not isinstance(number, SymbolicValue):
+        return DECLINED
+    return None if (number.number >= 0).node.expect_true() else DECLINED

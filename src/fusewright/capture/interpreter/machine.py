@@ -71,7 +71,7 @@ from fusewright.capture.values.objects import ExceptionValue, ObjectValue
 from fusewright.capture.values.regions import InferenceRegionValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
-from fusewright.errors import FusewrightError, Location, Unsupported
+from fusewright.errors import DataDependent, FusewrightError, Location, Unsupported
 from fusewright.symbolic.facts import ShapeFacts
 
 DEPTH_LIMIT: Final = 200
@@ -183,6 +183,9 @@ class Machine:
                 return error
             case NotConstant(args=[Value() as value, *_]):
                 return self.unsupported(reasons.NOT_KNOWN, object=value.describe())
+            case DataDependent():
+                text = "an integer that the data tells"
+                return self.unsupported(reasons.FAKE_EXECUTION, function=text, detail=error)
             case RecursionError():
                 return self.unsupported(reasons.TOO_NESTED)
             case _:
@@ -690,6 +693,16 @@ class Machine:
             return tensor_calls.call_graph(self, function, arguments, keywords)
         except NotConstant as error:
             raise tensor_calls.cannot_hold(self, function, error) from None
+
+    def call_checkpointed(
+        self, function: Value, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        before = self.builder.checkpoint
+        self.builder.checkpoint = len(self.builder.graph.nodes)
+        try:
+            return self.call(function, arguments, keywords)
+        finally:
+            self.builder.checkpoint = before
 
     def call_with_subprograms(
         self,

@@ -29,6 +29,7 @@ from fusewright.capture.values.objects import IdentityValue, ObjectValue, Primit
 from fusewright.capture.values.sequences import DequeValue, ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
+from fusewright.errors import DataDependent
 
 _NAMES: Final = (
     "add",
@@ -328,7 +329,10 @@ def truth(machine: Interpreter, value: Value) -> bool:
     """`bool(value)`."""
     match value:
         case SymbolicValue():
-            return bool(value.number != 0)
+            try:
+                return bool(value.number != 0) if value.python_type() is not bool else value.value
+            except DataDependent:
+                raise machine.unsupported(reasons.BRANCH_ON_TENSOR) from None
         case ConstantValue():
             return bool(value.value)
         case TensorValue():

@@ -268,7 +268,8 @@ MAKERS: Final[dict[type, Maker]] = {
 def _symbolic(number: Any) -> Value:
     """The value of a symbolic number that was computed; a condition is decided."""
     if isinstance(number, torch.SymBool):
-        return ConstantValue(bool(number))
+        known_truth = number.node.condition
+        return ConstantValue(known_truth) if type(known_truth) is bool else SymbolicValue(number)
     known = number.node.maybe_as_int() if isinstance(number, torch.SymInt) else None
     return SymbolicValue(number) if known is None else ConstantValue(known)
 

@@ -298,6 +298,13 @@ class Interpreter(Protocol):
         in the graph.
         """
 
+    def call_checkpointed(
+        self, function: Value, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        """`function(*arguments, **keywords)`, whose calls in the graph are told to be one region:
+        backward computes it again.
+        """
+
     def call_with_subprograms(
         self,
         name: str,

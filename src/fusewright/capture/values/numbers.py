@@ -18,6 +18,7 @@ from fusewright.capture.sources import Source
 from fusewright.capture.values.base import Rebuilder, Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.sequences import SequenceValue
+from fusewright.symbolic.nodes import free_symbols
 
 SYMBOLIC: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -53,6 +54,8 @@ class SymbolicValue(ConstantValue):
     @property
     def value(self) -> Any:
         number = self.number
+        if isinstance(number, bool | torch.SymBool):
+            return bool(number)
         return float(number) if isinstance(number, float | torch.SymFloat) else int(number)
 
     @property
@@ -60,16 +63,34 @@ class SymbolicValue(ConstantValue):
         return self._make is not None
 
     def python_type(self) -> type:
+        if isinstance(self.number, bool | torch.SymBool):
+            return bool
         return float if isinstance(self.number, float | torch.SymFloat) else int
+
+    @property
+    def is_of_data(self) -> bool:
+        """Whether it depends on the values of tensors, so that the graph has to give it."""
+        return isinstance(self.number, SYMBOLIC) and is_of_data(self.number)
 
     def key(self) -> Hashable:
         return self.value
 
     def rebuild(self, code: Rebuilder) -> None:
-        code.number(self.number)
+        if self.is_of_data:
+            code.tensor(self)
+        else:
+            code.number(self.number)
 
     def describe(self) -> str:
         return "a number that varies"
+
+
+def is_of_data(number: Any) -> bool:
+    """Whether a symbolic number depends on the values of tensors."""
+    if isinstance(number, torch.SymBool):
+        return False
+    hints = number.node.facts.hints
+    return any(symbol.name not in hints for symbol in free_symbols(number))
 
 
 def is_number(value: Value) -> bool:

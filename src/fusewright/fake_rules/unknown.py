@@ -1,0 +1,83 @@
+"""Operators whose results have as many rows as the data says: their sizes are new symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusewright.fake_rules.geometry import Geometry, contiguous
+from fusewright.symbolic.facts import ShapeFacts
+from fusewright.symbolic.nodes import Number, index_of, symbolic_int
+
+aten = torch.ops.aten
+
+UnknownRule = Callable[..., Geometry | tuple[Geometry, ...] | None]
+"""Takes the facts and the arguments of an operator; None: it cannot tell."""
+
+
+def _some_of(facts: ShapeFacts, count: Number) -> Any:
+    """A new size of at most `count`."""
+    return symbolic_int(facts, facts.unknown_size(0, index_of(count).upper))
+
+
+def nonzero(facts: ShapeFacts, x: Tensor) -> Geometry:
+    """Indices of the elements that are not zero, a row each; torch lays out the columns."""
+    count = _some_of(facts, x.numel())
+    return Geometry(torch.int64, (count, x.dim()), (1, count))
+
+
+def masked_select(facts: ShapeFacts, x: Tensor, mask: Tensor) -> Geometry:
+    elements = torch.broadcast_shapes(x.shape, mask.shape)
+    total: Any = 1
+    for size in elements:
+        total = total * size
+    return contiguous(x.dtype, (_some_of(facts, total),))
+
+
+def index(facts: ShapeFacts, x: Tensor, indices: Sequence[Tensor | None]) -> Geometry | None:
+    """`x[mask]`, a single mask over adjoining dimensions."""
+    given = [(dim, one) for dim, one in enumerate(indices) if one is not None]
+    if len(given) != 1:
+        return None
+    ((dim, mask),) = given
+    count = _some_of(facts, mask.numel())
+    size = (*x.shape[:dim], count, *x.shape[dim + mask.dim() :])
+    return contiguous(x.dtype, size) if dim == 0 else None
+
+
+def repeat_interleave(
+    facts: ShapeFacts, repeats: Tensor, *, output_size: Number | None = None
+) -> Geometry:
+    count: Any = output_size
+    if count is None:
+        count = symbolic_int(facts, facts.unknown_size())
+    return contiguous(torch.int64, (count,))
+
+
+def unique(
+    facts: ShapeFacts,
+    x: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> tuple[Geometry, ...]:
+    count = _some_of(facts, x.numel())
+    inverse = x.shape if return_inverse else (0,)
+    return (
+        contiguous(x.dtype, (count,)),
+        contiguous(torch.int64, tuple(inverse)),
+        contiguous(torch.int64, (count if return_counts else 0,)),
+    )
+
+
+UNKNOWN_RULES: dict[Any, UnknownRule] = {
+    aten.nonzero.default: nonzero,
+    aten.masked_select.default: masked_select,
+    aten.index.Tensor: index,
+    aten.repeat_interleave.Tensor: repeat_interleave,
+    aten._unique2.default: unique,
+}
+"""By operator."""

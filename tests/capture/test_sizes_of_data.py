@@ -1,0 +1,75 @@
+"""Sizes and integers that depend on the values of tensors, kept in the graph under an option."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fusewright
+from fusewright.api import compilations
+from fusewright.errors import Unsupported
+
+OPTIONS = {"capture_data_dependent_sizes": True}
+
+
+def first_rows(x: Tensor, count: Tensor) -> tuple[Tensor, int]:
+    number = count.item()
+    torch._check(number >= 2)
+    torch._check(number <= x.shape[0])
+    return x[:number] * number, number + 1
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {
+    "nonzero": lambda x: x.nonzero(),
+    "nonzero, used": lambda x: (x.nonzero().float() + 1).sum(0),
+    "mask": lambda x: x[x > 0] * 2,
+    "size of a mask": lambda x: x[x > 0].shape[0] + 1,
+    "rows": lambda x: x[x[:, 0] > 0] @ x.t(),
+    "masked_select": lambda x: torch.masked_select(x, x > 0).sum(),
+    "item": lambda x: torch.zeros(x.argmax().item() + 2),
+    "number": lambda x: {"most": x.argmax().item() * 2},
+    "unique": lambda x: torch.unique(x.round()),
+    "where": lambda x: torch.where(x > 0),
+    "repeat": lambda x: torch.repeat_interleave(x, (x[:, 0] > 0) + 1, 0),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_is_one_graph_for_all_data(name: str) -> None:
+    program = PROGRAMS[name]
+    compiled = fusewright.compile(program, backend="eager", fullgraph=True, options=OPTIONS)
+    for seed in range(4):
+        x = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+        torch.testing.assert_close(compiled(x), program(x))
+    x = torch.full((4, 3), -1.0)  # of which nothing is chosen
+    torch.testing.assert_close(compiled(x), program(x))
+    assert len(compilations(compiled)) == 1
+
+
+def test_facts_that_the_program_promises() -> None:
+    compiled = fusewright.compile(first_rows, backend="eager", fullgraph=True, options=OPTIONS)
+    x = torch.randn(6, 3)
+    for number in (2, 4, 6, 3):
+        count = torch.tensor(number)
+        torch.testing.assert_close(compiled(x, count), first_rows(x, count))
+    assert len(compilations(compiled)) == 1
+
+
+def test_a_branch_on_such_a_number_breaks_the_graph() -> None:
+    def program(x: Tensor) -> Tensor:
+        return x + 1 if x.nonzero().shape[0] > 3 else x - 1
+
+    with pytest.raises(Unsupported, match="decides what runs next"):
+        fusewright.compile(program, backend="eager", fullgraph=True, options=OPTIONS)(torch.eye(3))
+    compiled = fusewright.compile(program, backend="eager", options=OPTIONS)
+    for x in (torch.eye(3), torch.eye(5)):
+        torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_without_the_option_the_graph_breaks() -> None:
+    with pytest.raises(Unsupported):
+        fusewright.compile(PROGRAMS["nonzero"], backend="eager", fullgraph=True)(torch.eye(3))
