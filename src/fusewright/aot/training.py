@@ -161,6 +161,7 @@ class CompiledFunction(torch.autograd.Function):
             with torch.no_grad():
                 computed = _run_backward(ctx, saved, gradients)
             return _NoSecondDerivative.apply(len(computed), *computed, *read)
+        ctx.maybe_clear_saved_tensors()  # `saved` alone holds them, unless the graph is retained
         return _run_backward(ctx, saved, gradients)
 
 
