@@ -133,6 +133,25 @@ def test_what_a_library_call_reads_is_not_written_twice() -> None:
     check_gradients(program, smaller, *inputs)
 
 
+def test_checkpointed_regions_are_computed_again_from_what_enters_them() -> None:
+    def program(x: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            x = F.dropout((x @ v).sin(), 0.5) @ w
+        return x.exp()
+
+    inputs = leaf(4, 4), leaf(4, 8), leaf(8, 4)
+    module = fx.symbolic_trace(program)
+    region_of = iter([1, 1, 1, 1, 2, 2, 2, 2])
+    for node in list(module.graph.nodes)[3:-2]:
+        node.meta["checkpoint"] = next(region_of)
+    joint = trace_training(module, list(inputs), CompileContext())
+    partition = min_cut_rematerialization_partition(joint)
+    between, mask = 4 * 4 * 8, 4 * 8
+    assert partition.saved_bytes == 2 * between + 2 * mask  # what leaves the regions, and the draws
+    assert operators(partition.backward.graph).count("mm") == 2 * 4 + 2  # gradients; one a region
+    check_gradients(program, partition, *inputs)
+
+
 @pytest.mark.parametrize("budget", [0.75, 0.5, 0.25, 0.0])
 def test_budgets_are_kept_and_gradients_with_them(budget: float) -> None:
     def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

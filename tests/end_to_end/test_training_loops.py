@@ -189,6 +189,16 @@ def test_checkpointed_blocks(use_reentrant: bool) -> None:
     check(train, Checkpointed(0.3, use_reentrant), options=options)
 
 
+def test_less_is_kept_for_a_checkpointed_block() -> None:
+    kept = []
+    for model in (Predictor(0.3), Checkpointed(0.3, use_reentrant=False)):
+        compiled = check(train, model)
+        (compilation,) = fusewright.compilations(compiled)
+        assert compilation.training is not None
+        kept.append(compilation.training.measured_bytes or 0)
+    assert kept[1] < 0.7 * kept[0]
+
+
 def test_hooks_on_parameters() -> None:
     def loop(model: Any, compute: nn.Module) -> Iterator[Any]:
         seen: list[torch.Tensor] = []

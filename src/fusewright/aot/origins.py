@@ -20,7 +20,7 @@ _NOT_IN_A_PATH = frozenset({"L", "self", "_modules", "_parameters", "_buffers"})
 
 def origin_of(node: fx.Node) -> dict[str, Any]:
     """The `meta` entries that traced nodes inherit: `location` (or None), `stack_trace`,
-    `module_path`, `source`.
+    `module_path`, `source`, and of a checkpointed region its number, `checkpoint`.
     """
     meta = node.meta
     trace = meta.get("stack_trace") or ""
@@ -33,7 +33,8 @@ def origin_of(node: fx.Node) -> dict[str, Any]:
     if path is None:
         stack = meta.get("nn_module_stack")
         path = module_path(next(reversed(stack.values()))[0]) if stack else ""
-    return {"location": location, "stack_trace": trace, "module_path": path, "source": node.name}
+    origin = {"location": location, "stack_trace": trace, "module_path": path, "source": node.name}
+    return {**origin, "checkpoint": meta["checkpoint"]} if "checkpoint" in meta else origin
 
 
 @functools.lru_cache(maxsize=1024)

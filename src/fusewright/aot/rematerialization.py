@@ -10,7 +10,8 @@ Rematerialization" and its successors; the formulation is that of Chen et al. an
 partitioner).
 
 What must not be computed again depends on the level: at first whatever would cost time, then less
-and less, as far as the memory budget demands. Random operators never are.
+and less, as far as the memory budget demands. Random operators never are. Regions that the program
+checkpoints (`torch.utils.checkpoint`) are computed again at any level, but for what they give.
 """
 
 from __future__ import annotations
@@ -194,11 +195,13 @@ class _Chooser:
         if node in self.halves.early:
             return Cost.FREE  # backward is where it would be computed anyway
         target = node.target
+        if "checkpoint" in node.meta and self._leaves_its_region(node):
+            return Cost.FORBIDDEN
         if target is operator.getitem or not isinstance(target, OpOverload):
             return Cost.FREE  # that of its producer; numbers
         if torch_compat.has_effect(target):
             return Cost.FORBIDDEN
-        if torch_compat.is_view_operator(target):
+        if torch_compat.is_view_operator(target) or "checkpoint" in node.meta:
             return Cost.FREE
         if target in LIBRARY_CALLS:
             return Cost.LIBRARY
@@ -208,6 +211,14 @@ class _Chooser:
         if isinstance(value, torch.Tensor) and not value.dtype.is_floating_point:
             return Cost.FREE  # indices and masks: cheap, few, and wider than what they come from
         return Cost.MEMORY if self._is_read_from_memory(node) else Cost.FREE
+
+    def _leaves_its_region(self, node: fx.Node) -> bool:
+        """Whether the forward half reads `node` outside of its checkpointed region. It is not
+        computed again, so that backward computes one region at a time.
+        """
+        region = node.meta["checkpoint"]
+        readers = (user for user in node.users if user in self.halves.forward)
+        return any(user.meta.get("checkpoint") != region for user in readers)
 
     def _is_read_from_memory(self, node: fx.Node) -> bool:
         """Whether a library call of the backward half reads `node`, or a view of it."""

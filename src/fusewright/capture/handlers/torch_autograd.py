@@ -61,15 +61,15 @@ def checkpoint(
     context_fn: Value | None = None,
     **keywords: Value,
 ) -> Value:
-    """`checkpoint(function, …)`: the function itself. What is saved for backward and what is
-    computed again, is for the backend to choose.
+    """`checkpoint(function, …)`: the function itself, as a region of the graph that a backend may
+    compute again in backward.
     """
     reentrant = use_reentrant is None or interpreter.truth(use_reentrant)
     if reentrant or context_fn is not None:
         what = "checkpoint(use_reentrant=True)" if reentrant else "checkpoint(context_fn=…)"
         raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation=what)
     passed = {name: kw for name, kw in keywords.items() if name not in _CHECKPOINT_OPTIONS}
-    return interpreter.call(function, list(arguments), passed)
+    return interpreter.call_checkpointed(function, list(arguments), passed)
 
 
 _CHECKPOINT_OPTIONS = ("preserve_rng_state", "determinism_check", "debug", "early_stop")
