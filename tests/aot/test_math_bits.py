@@ -116,3 +116,24 @@ def test_gradients(program: Callable[..., Any], make: Callable[[], torch.Tensor]
     wanted.backward(tangent)
     given.backward(tangent)
     torch.testing.assert_close(ours.grad, eager_input.grad)
+
+
+@pytest.mark.parametrize(
+    ("program", "loss"),
+    [
+        (lambda z: z * z, lambda y: y.conj().imag.sum()),
+        (
+            lambda z: torch.view_as_complex(torch.view_as_real(z) * 3),
+            lambda y: y.conj().sum().abs(),
+        ),
+        (lambda z: z.real * 2, lambda y: torch.complex(y, y).conj().imag.sum()),
+    ],
+)
+def test_a_gradient_that_comes_with_its_bit_set(
+    program: Callable[..., Any], loss: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    compiled = aot_function(program, fw_compiler=eager)
+    eager_input, ours = grid().requires_grad_(), grid().requires_grad_()
+    loss(program(eager_input)).backward()
+    loss(compiled(ours)).backward()
+    torch.testing.assert_close(ours.grad, eager_input.grad)

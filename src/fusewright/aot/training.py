@@ -212,6 +212,7 @@ def _tangent(gradient: torch.Tensor | None, layout: Layout) -> torch.Tensor:
         return layout.empty().zero_()
     if type(gradient) not in (torch.Tensor, torch.nn.Parameter):
         raise FusewrightError(f"a gradient of type {type(gradient).__name__} reached compiled code")
+    gradient = gradient.resolve_conj().resolve_neg()
     if gradient.stride() == layout.stride:
         return gradient
     return layout.empty().copy_(gradient)
