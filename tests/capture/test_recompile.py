@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import collections
 import collections.abc
 import concurrent.futures
 import copy
@@ -13,7 +14,7 @@ import types
 import typing
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -421,3 +422,57 @@ def test_variables_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(compiled(X), X + 1)
     monkeypatch.setenv("FUSEWRIGHT_OTHER_TEST", "")
     assert_same(compiled(X), X + 3)
+
+
+class Called:
+    """A key that counts how often the program asks for its hash."""
+
+    counts: ClassVar[collections.Counter[str]] = collections.Counter()
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __hash__(self) -> int:
+        Called.counts["hash"] += 1
+        return hash(self.number)
+
+    def __eq__(self, other: object) -> bool:
+        Called.counts["eq"] += 1
+        return isinstance(other, Called) and self.number == other.number
+
+
+def _length(x, table):
+    return x + len(table), table
+
+
+def _sum(x, table):
+    for key, item in table.items():
+        x = x + item * key.number
+    return x
+
+
+def _under_another_key(x, table):
+    return x + table.get("scale", 5)
+
+
+def _looked_up(x, table):
+    return x + table[Called(2)]
+
+
+def _emptied(x, table):
+    table.clear()
+    table["scale"] = x
+    return x
+
+
+@pytest.mark.parametrize("program", [_length, _sum, _under_another_key, _looked_up, _emptied])
+def test_hashes_of_keys_are_asked_for_as_often_as_in_eager(program: Callable[..., Any]) -> None:
+    compiled = api.compile(program, backend="eager", fullgraph=program is not _looked_up)
+    for numbers in ((1, 2), (1, 2), (2, 3), (2, 1)):
+        first, second = ({Called(n): n * X for n in numbers} for _ in range(2))
+        Called.counts.clear()
+        expected, asked = program(X, first), dict(Called.counts)
+        Called.counts.clear()
+        found = compiled(X, second)
+        assert dict(Called.counts) == asked
+        assert_same([found, list(second.values())], [expected, list(first.values())])

@@ -86,6 +86,12 @@ OVERLAPPING_STORAGES: Final = Reason(
     why="which writes which reads see cannot be told, nor guarded",
     remedy="make the tensors views of one tensor, or give the graph copies",
 )
+OWN_HASH: Final = Reason(
+    name="own-hash",
+    what="{key} as a key of an existing dict",
+    why="its class says itself what its hash is and what equals it, which no guard may ask",
+    remedy="use keys that are strings, numbers, enums or frozen dataclasses",
+)
 NOT_KNOWN: Final = Reason(
     name="not-known",
     what="the value of {object} is needed",

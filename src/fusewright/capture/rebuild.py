@@ -42,7 +42,7 @@ from fusewright.capture.values.classes import ClassNamespace
 from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
 from fusewright.capture.values.iterators import GeneratorValue
-from fusewright.capture.values.mappings import DictValue, keys_in_order
+from fusewright.capture.values.mappings import DictValue, keys_in_order, values_in_order
 from fusewright.capture.values.numbers import SYMBOLIC, SymbolicValue
 from fusewright.capture.values.objects import ObjectValue, instance_dictionary
 from fusewright.capture.values.sequences import ListValue, sequence_base
@@ -627,11 +627,6 @@ def own_item(container: Any, key: Any) -> Any:
 def key_at(mapping: dict[Any, Any], index: int) -> Any:
     """The key of a dict at a position of its order."""
     return keys_in_order(mapping)[index]
-
-
-def values_in_order(mapping: dict[Any, Any]) -> list[Any]:
-    """The values of a dict in its order."""
-    return [dict.__getitem__(mapping, key) for key in keys_in_order(mapping)]
 
 
 _STEP_READERS: Final[dict[str, Callable[..., Any]]] = {

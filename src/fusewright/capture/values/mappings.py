@@ -2,17 +2,17 @@
 object's `__dict__`.
 
 The five primitives `lookup`, `put`, `remove`, `keys` and `entries` are all that the handlers of
-dict methods use.
-Of an existing dict only the keys that are asked for are read and guarded; the order and the whole
-set of keys are
-guarded when the dict is iterated.
+dict methods use. Of an existing dict only the keys that are asked for are read and guarded; the
+order and the whole set of keys are guarded when the dict is iterated.
 """
 
 from __future__ import annotations
 
 import collections
+import sys
+import types
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import torch
 
@@ -38,11 +38,51 @@ def keys_in_order(mapping: dict[Any, Any]) -> tuple[Any, ...]:
     return tuple(dict.keys(mapping))
 
 
+def values_in_order(mapping: dict[Any, Any]) -> list[Any]:
+    """The values of a dict in its order, past overridden methods."""
+    if isinstance(mapping, collections.OrderedDict):
+        return list(collections.OrderedDict.values(mapping))
+    return list(dict.values(mapping))
+
+
+class OwnKey:
+    """Stands for a key of an existing dict whose hash would run the program's code."""
+
+    __slots__ = ("object",)
+
+    def __init__(self, object: Any) -> None:
+        self.object = object
+
+
+_BY_POSITION: Final = (torch.Tensor, OwnKey)
+"""The stand-ins of keys that are told by their positions."""
+
+
+_LIBRARIES: Final = sys.stdlib_module_names | {"torch"}
+
+
+def has_own_hash(cls: type) -> bool:
+    """Whether the program itself says, in code that somebody wrote, which instances of a class are
+    equal, or what their hash is.
+    """
+    return any(
+        isinstance(method, types.FunctionType)
+        and method.__code__.co_filename != "<string>"  # what `dataclass` generates
+        and (method.__module__ or "").partition(".")[0] not in _LIBRARIES
+        for method in (cls.__hash__, cls.__eq__)
+    )
+
+
+def _stand_in(key: Any) -> Hashable:
+    return OwnKey(key) if has_own_hash(type(key)) else key
+
+
 class DictValue(ObjectValue):
     """A dict, or an instance of a subclass of dict.
 
-    Tensors as keys of an existing dict are told by their positions, so that compiled code neither
-    keeps them alive nor holds for these tensors alone.
+    Some keys of an existing dict are told by their positions: tensors, so that compiled code
+    neither keeps them alive nor holds for these alone, and those of which the program itself says
+    what equals them.
     """
 
     __slots__ = ("_entries", "_keys_guarded", "_positions", "changed", "default_factory")
@@ -57,7 +97,7 @@ class DictValue(ObjectValue):
         self.changed = False
         self.default_factory: Value | None = None
         if object is not MISSING:
-            self._entries = {key: [None, None] for key in keys_in_order(object)}
+            self._entries = {_stand_in(key): [None, None] for key in keys_in_order(object)}
         self._positions = {key: position for position, key in enumerate(self._entries)}
         """Of the keys of the existing dict."""
 
@@ -76,6 +116,8 @@ class DictValue(ObjectValue):
 
     def _hashed(self, interpreter: Interpreter, key: Value) -> Hashable:
         """What stands for a key. In a dict that exists it matters which object that is."""
+        if self.object is not MISSING and has_own_hash(key.python_type()):
+            raise interpreter.unsupported(reasons.OWN_HASH, key=key.describe())
         hashed = interpreter.hash_key(key)
         if self.object is MISSING or key.source is None or isinstance(key, ConstantValue):
             return hashed
@@ -127,8 +169,11 @@ class DictValue(ObjectValue):
     def _read(self, interpreter: Interpreter, hashed: Hashable, entry: list[Any]) -> Value:
         if entry[1] is None:
             self.required_source(interpreter)
-            source = self._item_source(hashed)
-            entry[1] = interpreter.wrap(dict.__getitem__(self.object, hashed), source)
+            if isinstance(hashed, OwnKey):
+                item = values_in_order(self.object)[self._positions[hashed]]
+            else:
+                item = dict.__getitem__(self.object, hashed)
+            entry[1] = interpreter.wrap(item, self._item_source(hashed))
         found: Value = entry[1]
         return found
 
@@ -176,7 +221,7 @@ class DictValue(ObjectValue):
             return
         self._keys_guarded = True
         source, keys = self.required_source(interpreter), tuple(self._positions)
-        if not any(isinstance(key, torch.Tensor) for key in keys):
+        if not any(isinstance(key, _BY_POSITION) for key in keys):
             interpreter.guard(GuardKind.DICT_KEYS, source, keys)
             return
         interpreter.guard(GuardKind.LENGTH, source, len(keys))
@@ -184,8 +229,9 @@ class DictValue(ObjectValue):
             if isinstance(key, torch.Tensor):
                 self._key_value(interpreter, key)
             else:
-                kind = GuardKind.EQUALS if is_constant(key) else GuardKind.IDENTITY
-                interpreter.guard(kind, self._key_source(interpreter, key), key)
+                real = key.object if isinstance(key, OwnKey) else key
+                kind = GuardKind.EQUALS if is_constant(real) else GuardKind.IDENTITY
+                interpreter.guard(kind, self._key_source(interpreter, key), real)
 
     def size(self, interpreter: Interpreter) -> int:
         """How many items there are."""
@@ -204,7 +250,8 @@ class DictValue(ObjectValue):
         """The value of a key of the existing dict."""
         if is_constant(key) or isinstance(key, type):
             return interpreter.new(key)
-        return interpreter.wrap(key, self._key_source(interpreter, key))
+        real = key.object if isinstance(key, OwnKey) else key
+        return interpreter.wrap(real, self._key_source(interpreter, key))
 
     def _key_source(self, interpreter: Interpreter, key: Any) -> DictKeySource:
         return DictKeySource(self.required_source(interpreter), self._positions[key])
@@ -230,7 +277,7 @@ class DictValue(ObjectValue):
         """Whether an existing dict is to be emptied and filled again: its keys come in another
         order now, or after new ones, or one is gone that compiled code cannot name.
         """
-        if any(isinstance(key, torch.Tensor) for key in self.removed_keys()):
+        if any(isinstance(key, _BY_POSITION) for key in self.removed_keys()):
             return True
         positions = [self._positions.get(key, len(self._positions)) for key in self._entries]
         return positions != sorted(positions)
@@ -250,7 +297,7 @@ class DictValue(ObjectValue):
     def _item_source(self, hashed: Hashable) -> Source:
         """Where the item of an existing dict is read from."""
         assert self.source is not None, "the dict exists"
-        if isinstance(hashed, torch.Tensor):
+        if isinstance(hashed, _BY_POSITION):
             return DictValueSource(DictValuesSource(self.source), self._positions[hashed])
         return DictItemSource(self.source, hashed, overrides_items(self.cls, dict))
 
