@@ -60,9 +60,9 @@ def opgen(
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(generator.summary(made))
-    typer.echo(f"{len(written)} of {len(files)} files changed in {out}:")
-    for name in files:
-        typer.echo(f"  {name}")
+    typer.echo(f"{len(written)} of {len(files)} files changed in {out}")
+    for path in written:
+        typer.echo(f"  {path.name}")
 
 
 def _read(file: Path) -> str:

@@ -52,6 +52,25 @@ def test_variants_against_the_cpu_on_torchs_samples(kind: str) -> None:
     assert "'differ'" not in output
 
 
+def test_wrappers_without_checks_are_found_out() -> None:
+    output = run(
+        """
+        from torch.testing._internal.common_methods_invocations import op_db
+        from fusewright.opgen import support
+        from fusewright.opgen.conformance import differences
+        register(Kind.FUNCTIONAL)
+        support.check_overlap = lambda *tensors: None
+        support._check_dtype = lambda *arguments: None
+        support.resize_outs = lambda outs, results, castable: outs.resize_(results.size())
+        (info,) = (info for info in op_db if info.name == "add" and not info.variant_test_name)
+        for line in differences(info, "hosted", torch.float32, samples=2):
+            print(line)
+        """
+    )
+    for form in ("overlapping the input in part", "too large", "in-place, of integers"):
+        assert f"{form}: " in output
+
+
 def test_autograd_is_torchs_own() -> None:
     run(
         """

@@ -18,7 +18,7 @@ from torchgen.gen import parse_native_yaml
 
 from fusewright.context import COLLECTOR_PAUSE
 
-_OPTIONS = ("dtype", "layout", "device", "pin_memory")
+FACTORY_OPTIONS = ("dtype", "layout", "device", "pin_memory")
 """Arguments that say what tensor a factory makes; an out variant reads them off its `out`."""
 
 
@@ -244,7 +244,7 @@ def group_operators(operators: Iterable[Operator]) -> list[Group]:
         arguments = frozenset(
             (parameter.name, parameter.type)
             for parameter in operator.inputs
-            if parameter.name not in _OPTIONS
+            if parameter.name not in FACTORY_OPTIONS
         )
         key: tuple[object, ...] = (name, arguments)
         while operator.kind in found.setdefault(key, {}):  # a second one of its kind stands alone

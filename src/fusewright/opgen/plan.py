@@ -9,7 +9,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from fusewright.opgen.declarations import Declarations, Group, Kind, Operator, Parameter
+from fusewright.opgen.declarations import (
+    FACTORY_OPTIONS,
+    Declarations,
+    Group,
+    Kind,
+    Operator,
+    Parameter,
+)
 from fusewright.opgen.description import Description, Entry
 
 
@@ -177,30 +184,16 @@ def why_not(target: Operator, source: Operator) -> str | None:
         return f"no value for argument {missing[0]}"
     if not all(result.type.is_tensor for result in (*target.results, *source.results)):
         return "it returns values that are not tensors"
-    functional, other = (target, source) if target.kind is Kind.FUNCTIONAL else (source, target)
-    if functional.kind is not Kind.FUNCTIONAL:  # in-place from out
-        return _why_not_rewrite(target, source)
-    if len(functional.results) != len(_values(other)):
+    if _count_values(target) != _count_values(source):
         return "the variants return different results"
-    if target is functional and "dynamic_output_shape" in target.tags:
+    if target.kind is Kind.FUNCTIONAL and "dynamic_output_shape" in target.tags:
         return "the size of its result depends on data"
     return None
 
 
-def _why_not_rewrite(target: Operator, source: Operator) -> str | None:
-    if len(target.outputs) != len(source.outputs):
-        return "the variants return different results"
-    return None
-
-
-def _values(operator: Operator) -> list[object]:
-    """What an operator computes: new results, then what it writes to."""
-    fresh = [result for result in operator.results if not result.written]
-    return [*fresh, *operator.outputs]
-
-
-FACTORY_OPTIONS = ("dtype", "layout", "device", "pin_memory")
-"""Arguments of a factory that its out variant reads off `out`."""
+def _count_values(operator: Operator) -> int:
+    """How many tensors an operator computes: new results, and what it writes to."""
+    return sum(not result.written for result in operator.results) + len(operator.outputs)
 
 
 def computes_in_dtype_of_out(operator: Operator, parameter: Parameter) -> bool:
