@@ -10,6 +10,7 @@ from torch import fx
 
 from fusewright.aot import (
     AtenGraph,
+    ControlFlowCall,
     by_relatives,
     interpreter,
     min_cut_rematerialization_partition,
@@ -142,11 +143,27 @@ def compile_aten(
         log_text("wrapper", lambda: text)
 
     with context.stage("load"):  # Machine code, and the module that calls it.
-        module = load_module(text, graph.constants)
+        constants = {**graph.constants, **_subprograms(graph, context, language)}
+        module = load_module(text, constants)
 
     call = calling_order(graph.placeholders, program).around(module.call)
     record = _record(schedule, kernels, lines, context)
     return CompiledGraph(run=call, path=module.path, record=record)
+
+
+def _subprograms(
+    graph: AtenGraph, context: CompileContext, language: KernelLanguage | None
+) -> dict[str, Callable[..., Any]]:
+    """By node: what runs a condition or loop, its functions compiled as programs of their own."""
+    found: dict[str, Callable[..., Any]] = {}
+    for node in graph.graph.nodes:
+        if isinstance(node.target, ControlFlowCall):
+            runs = []
+            for inner in node.target.graphs:
+                compiled = compile_aten(inner, CompileContext(options=context.options), language)
+                runs.append(with_results(inner, compiled.run))
+            found[node.name] = node.target.running(runs)
+    return found
 
 
 def stage_failure(

@@ -16,9 +16,12 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch._higher_order_ops import scan as scan
+from torch._higher_order_ops import while_loop as while_loop
 from torch.optim import asgd, optimizer, radam  # type: ignore[attr-defined]
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 OLDEST, NEWEST = (2, 11), (2, 13)
 """Versions of torch that all names here were seen in."""
@@ -691,6 +694,11 @@ def without_saved_tensor_hooks() -> Iterator[None]:
         yield
     finally:
         torch._C._autograd._saved_tensors_hooks_set_tracing(before)  # type: ignore[attr-defined]
+
+
+def without_modes() -> AbstractContextManager[Any]:
+    """Context in which no dispatch mode is on."""
+    return _disable_current_modes()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ for training `joint`, `partition`, `training`, and `autograd`, the public pieces
 from __future__ import annotations
 
 from fusewright.aot.autograd import aot_autograd, aot_function, aot_module
+from fusewright.aot.control_flow import ControlFlowCall
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.interpret import interpreter
 from fusewright.aot.joint import JointGraph
@@ -28,6 +29,7 @@ from fusewright.aot.training import with_gradients
 __all__ = [
     "COMPILER_DECOMPOSITIONS",
     "AtenGraph",
+    "ControlFlowCall",
     "JointGraph",
     "Partition",
     "PartitionFunction",

@@ -57,6 +57,11 @@ WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
 
 PLAIN_GEOMETRY = frozenset({aten.size.default, aten.stride.default})
 
+RECORDED_WHOLE: dict[type, Callable[[Recorder, Any, Sequence[Any]], Any]] = {}
+"""By class of the target of a captured call: what records it, given the target and the arguments,
+in place of running it.
+"""
+
 LIFTED = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default})
 
 
@@ -85,7 +90,7 @@ class Recorder(TorchDispatchMode):
         self._origins: dict[int, dict[str, Any]] = {}
         """By sequence number of an autograd node: the origin of the operator that made it."""
 
-        self._decompositions = {**MULTIPLE_VIEWS, **decompositions}
+        self.decompositions = {**MULTIPLE_VIEWS, **decompositions}
         self._decomposing: set[Any] = set()
         """Operators whose decompositions are running: those call the operator as it is."""
 
@@ -141,17 +146,17 @@ class Recorder(TorchDispatchMode):
         if not isinstance(result, (torch.Tensor, tuple, list)):
             reads = any(isinstance(value, torch.Tensor) for value in args)
             if reads and torch_compat.has_effect(op):
-                self._record_call(op, args, kwargs, result)
+                self.record_call(op, args, kwargs, result)
             return result
         if isinstance(result, torch.Tensor) and is_same_view(op, args, result):
             self.bind(result, self.argument(args[0]))
             return result
-        self._record_call(op, args, kwargs, result)
+        self.record_call(op, args, kwargs, result)
         return result
 
     def _decomposed(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result by an operator's decomposition; NotImplemented where none applies."""
-        decomposition = self._decompositions.get(op)
+        decomposition = self.decompositions.get(op)
         if decomposition is None or op in self._decomposing:
             return NotImplemented
         self._decomposing.add(op)
@@ -171,7 +176,8 @@ class Recorder(TorchDispatchMode):
                 return apply_to_each(op, args, kwargs)
         return NotImplemented
 
-    def _record_call(self, op: Any, args: Any, kwargs: Any, result: Any) -> fx.Node:
+    def record_call(self, op: Any, args: Any, kwargs: Any, result: Any) -> fx.Node:
+        """Note a call with fakes as arguments, and that it gave the fakes `result`."""
         if self.fakes.facts is not None and op not in TAKES_REALS:
             args, kwargs = with_known_reals(args), with_known_reals(kwargs)
         node = self.graph.create_node(
@@ -179,7 +185,7 @@ class Recorder(TorchDispatchMode):
             op,
             self.argument(args),
             self.argument(kwargs),
-            name=op.overloadpacket.__name__,
+            name=getattr(op, "overloadpacket", op).__name__,
         )
         node.meta.update(self.origin, val=result)
         match result:
@@ -204,7 +210,7 @@ class Recorder(TorchDispatchMode):
         elif value.numel() == 1 and not value.dtype.is_complex and value.device.type != "meta":
             number = value.item()
             options = {"dtype": value.dtype, "device": value.device}
-            self._record_call(aten.full.default, (list(value.shape), number), options, fake)
+            self.record_call(aten.full.default, (list(value.shape), number), options, fake)
         else:
             self.bind(fake, self._constant_node(value, fake))
         return fake
@@ -472,6 +478,9 @@ def _run_node(
         match node.op:
             case "call_function":
                 target: Any = node.target
+                whole = RECORDED_WHOLE.get(type(target))
+                if whole is not None:
+                    return whole(recorder, target, args)
                 if recorder.follows_autograd:
                     target = WRITTEN_OUT.get(target, target)
                 return recorder.fakes.call(target, args, kwargs)

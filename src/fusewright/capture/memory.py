@@ -99,9 +99,9 @@ _PURE_OPERATORS: Final = frozenset(
 ) - {operator.setitem, operator.delitem}
 """All but the in-place operators (`operator.iadd` stands beside `operator.add`)."""
 
-OWN_FUNCTIONS: Final = "fusewright.capture."
-"""Where functions stand that capture itself puts in a graph, to run graphs inside of it: they
-write to nothing outside.
+OWN_FUNCTIONS: Final = "fusewright."
+"""Where functions stand that capture puts in a graph to run graphs inside of it: they write to
+nothing outside.
 """
 
 _WRITING_FUNCTIONS: Final = frozenset(

@@ -171,6 +171,12 @@ class ComputedBuffer:
     body: Body
 
 
+SUBPROGRAM = "subprogram."
+"""What the operator of an extern call begins with that is a program compiled apart: the callable of
+the name that follows.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternKernel:
     """A call of an eager ATen operator."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import fx
 from fusewright.errors import Unsupported
 from fusewright.ir.index import Index
 from fusewright.ir.program import (
+    SUBPROGRAM,
     Buffer,
     BufferReference,
     Enumerated,
@@ -66,6 +67,8 @@ def call_extern(
     expresses.
     """
     target = node.target
+    if hasattr(target, "graphs"):
+        return _call_subprogram(call, node, arguments)
     if not isinstance(target, OpOverload):
         raise Unsupported(f"{target} has no lowering", node.meta.get("location"))
     builder = call.builder
@@ -75,6 +78,38 @@ def call_extern(
     written = tuple(_buffers(target, written_arguments(target), operands, named))
     for name in written:
         builder.realise_readers(name)
+    is_list = isinstance(node.meta["val"], (tuple, list))
+    outputs, results = _outputs(call, node)
+    kernel = ExternKernel(
+        outputs=tuple(outputs),
+        operator=call.operator,
+        arguments=operands,
+        keywords=named,
+        results=tuple(results) if is_list else (),
+        mutates=written,
+        aliases=tuple(_aliases(target, outputs, operands, named)),
+        out_operator="" if is_list or not outputs else out_variant(target),
+        has_effect=has_effect(target),
+    )
+    boxes = _added(call, kernel, results)
+    return boxes if is_list else boxes[0]
+
+
+def _call_subprogram(call: Call, node: fx.Node, arguments: tuple[Any, ...]) -> Any:
+    """A call of what was compiled for the graphs of a condition or loop, under the node's name."""
+    outputs, results = _outputs(call, node)
+    kernel = ExternKernel(
+        outputs=tuple(outputs),
+        operator=f"{SUBPROGRAM}{node.name}",
+        arguments=tuple(operand(call.builder, argument) for argument in arguments),
+        results=tuple(results),
+        has_effect=True,
+    )
+    return _added(call, kernel, results)
+
+
+def _outputs(call: Call, node: fx.Node) -> tuple[list[Buffer], list[int | None]]:
+    """Buffers for the results that are used, and for each result its position among them."""
     meta = node.meta["val"]
     is_list = isinstance(meta, (tuple, list))
     used = _used_results(node) if is_list else None
@@ -87,23 +122,19 @@ def call_extern(
             results.append(None)
         else:
             results.append(len(outputs))
-            outputs.append(builder.buffer(layout))
-    kernel = ExternKernel(
-        outputs=tuple(outputs),
-        operator=call.operator,
-        arguments=operands,
-        keywords=named,
-        results=tuple(results) if is_list else (),
-        mutates=written,
-        aliases=tuple(_aliases(target, outputs, operands, named)),
-        out_operator="" if is_list or not outputs else out_variant(target),
-        has_effect=has_effect(target),
-    )
+            outputs.append(call.builder.buffer(layout))
+    return outputs, results
+
+
+def _added(
+    call: Call, kernel: ExternKernel, results: Sequence[int | None]
+) -> tuple[Box | None, ...]:
+    """Add a statement; gives the boxes of its results, None for unused."""
+    builder, outputs = call.builder, kernel.outputs
     builder.statements.append(kernel)
     if outputs:
         builder.origins[outputs[0].name] = call.all_origins
-    boxes = [None if place is None else builder.input(outputs[place]) for place in results]
-    return tuple(boxes) if is_list else boxes[0]
+    return tuple([None if place is None else builder.input(outputs[place]) for place in results])
 
 
 def operand(builder: Builder, argument: Any) -> Operand:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 
-import torch
-
 from fusewright.runtime.generated import CONSTANTS
 
 
@@ -27,7 +25,7 @@ class LoadedModule:
     """The file that holds its text."""
 
 
-def load_module(text: str, constants: Mapping[str, torch.Tensor]) -> LoadedModule:
+def load_module(text: str, constants: Mapping[str, object]) -> LoadedModule:
     """Write `text` to a file named by its hash, and execute it."""
     name = f"fusewright_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     path = generated_folder() / f"{name}.py"

@@ -13,17 +13,18 @@ become further inputs of that graph, and of the call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
 from fusewright.capture import reasons
-from fusewright.capture.graph import FAKE_FAILURES, SubgraphBuilder
+from fusewright.capture.graph import FAKE_FAILURES, NeedsConstants, SubgraphBuilder, symbols_in
 from fusewright.capture.interpreter import tensor_calls
 from fusewright.capture.values.base import NotConstant, TracedError, Value
 from fusewright.capture.values.tensors import ErrorTextValue, TensorValue
+from fusewright.control_flow import FUNCTIONS, ControlFlow, called
 from fusewright.errors import FusewrightError
 
 if TYPE_CHECKING:
@@ -48,8 +49,11 @@ def call_with_subprograms(
     traced = [_Tracing(machine, function) for function in functions]
     try:
         result = _run(machine, name, use, traced, arguments, keywords)
+        symbols = symbols_in([node.meta["val"] for each in traced for node in each.lifted])
+        if symbols and use is FUNCTIONS.get(name):
+            raise NeedsConstants(symbols)
         node = machine.builder.add_call(
-            _applied(name, use, [each.module for each in traced]),
+            _applied(name, use, [each.required_module() for each in traced]),
             [
                 tuple([tuple(each.lifted) for each in traced]),
                 *[tensor_calls.node_argument(machine, each) for each in arguments],
@@ -74,6 +78,9 @@ def _run(
     """The call on fakes, which traces the functions."""
     fakes = [tensor_calls.fake_argument(machine, argument) for argument in arguments]
     named = {key: tensor_calls.fake_argument(machine, value) for key, value in keywords.items()}
+    symbols = symbols_in([*fakes, *named.values()])
+    if symbols and use is FUNCTIONS.get(name):
+        raise NeedsConstants(symbols)
     try:
         with machine.builder.mode:
             return use(*[each.call for each in traced], *fakes, **named)
@@ -82,6 +89,8 @@ def _run(
     except (NotConstant, TracedError, FusewrightError):
         raise
     except Exception as error:
+        if symbols:
+            raise NeedsConstants(symbols) from error
         why = f"it raises {type(error).__name__}, and the program looks at its text"
         text = ErrorTextValue(lambda: tensor_calls.cannot_run(machine, name, why))
         machine.raise_error(type(error), text)
@@ -121,6 +130,14 @@ class _Tracing:
             raise machine.unsupported(reasons.SUBPROGRAM_VARIES, function=self.function.describe())
         return returned
 
+    def required_module(self) -> fx.GraphModule:
+        """The function's graph. Raises Unsupported where nobody called it."""
+        if self.module is None:
+            raise self.machine.unsupported(
+                reasons.NOT_KNOWN, object="a function that was not called"
+            )
+        return self.module
+
     def _value(self, builder: SubgraphBuilder, given: Any) -> Value:
         """The value of an argument: tensors are inputs of the function's graph."""
         match given:
@@ -144,36 +161,16 @@ class _Tracing:
 # -- when the graph runs --------------------------------------------------------------------------
 
 
-def _applied(name: str, use: Use, modules: Sequence[fx.GraphModule | None]) -> Callable[..., Any]:
+def _applied(name: str, use: Use, modules: Sequence[fx.GraphModule]) -> Callable[..., Any]:
     """The target of the call in the graph; its first argument are the tensors that each function
     reads from outside.
     """
+    if use is FUNCTIONS.get(name):
+        return ControlFlow(name, modules)
 
-    def apply(lifted: Sequence[Sequence[Any]], *arguments: Any, **keywords: Any) -> Any:
-        functions = [bound(module, each) for module, each in zip(modules, lifted, strict=True)]
+    def apply(outside: Sequence[Sequence[Any]], *arguments: Any, **keywords: Any) -> Any:
+        functions = [called(module, each) for module, each in zip(modules, outside, strict=True)]
         return use(*functions, *arguments, **keywords)
 
     apply.__name__ = apply.__qualname__ = name
     return apply
-
-
-def bound(module: fx.GraphModule | None, lifted: Sequence[Any]) -> Callable[..., Any]:
-    """A function's graph as the function: called with its arguments."""
-
-    def call(*arguments: Any, **keywords: Any) -> Any:
-        assert module is not None, "called for the first time when it was traced"
-        return module(*_tensors([*arguments, *keywords.values()]), *lifted)
-
-    return call
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    match value:
-        case torch.Tensor():
-            yield value
-        case tuple() | list():
-            for item in value:
-                yield from _tensors(item)
-        case dict():
-            for item in value.values():
-                yield from _tensors(item)

@@ -1,0 +1,137 @@
+"""Conditions and loops of the program that stand in its graph as calls: what each does with its
+functions, on tensors and on fakes.
+
+    torch.cond(x.sum() > 0, f, g, (x,))   ->   cond(f, g, x.sum() > 0, (x,))
+
+On fakes, nobody knows which side runs: both are called, and must give alike results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright.errors import UnsupportedOperator
+from fusewright.fake import FakeTensor
+
+Function = Callable[..., Any]
+
+
+def cond(true: Function, false: Function, predicate: torch.Tensor, operands: Sequence[Any]) -> Any:
+    """`torch.cond` with a tensor as predicate. The results are tensors of their own."""
+    if not isinstance(predicate, FakeTensor):
+        return copied((true if predicate else false)(*operands))
+    results = true(*operands)
+    require_alike("the sides of a condition", results, false(*operands))
+    return copied(results)
+
+
+def while_loop(condition: Function, body: Function, carried: Sequence[torch.Tensor]) -> Any:
+    """`torch.while_loop`: the last values of `carried`, tensors of their own."""
+    if any(isinstance(value, FakeTensor) for value in carried):
+        condition(*carried)
+        require_alike("what a loop carries", tuple(carried), tuple(body(*carried)))
+        return tuple(copied(carried))
+    values = tuple(copied(carried))
+    while condition(*values):
+        values = tuple(body(*values))
+    return values
+
+
+def scan(combine: Function, init: Any, xs: Any, dim: int = 0, reverse: bool = False) -> Any:
+    """`scan`: the last carry, and the results of all steps stacked along `dim`."""
+    count = next(tensors(xs)).shape[dim]
+    steps = range(count)[::-1] if reverse else range(count)
+    if any(isinstance(value, FakeTensor) for value in tensors([init, xs])):
+        carry, result = combine(init, sliced(xs, dim, 0))
+        require_alike("what a scan carries", init, carry)
+        return copied(carry), stacked([result] * count, dim)
+    carry, results = copied(init), []
+    for step in steps:
+        carry, result = combine(carry, sliced(xs, dim, step))
+        results.append(result)
+    return carry, stacked(results[::-1] if reverse else results, dim)
+
+
+FUNCTIONS: dict[str, Function] = {"cond": cond, "while_loop": while_loop, "scan": scan}
+"""By name."""
+
+
+class ControlFlow:
+    """The target of such a call in a captured graph. Its first argument are the tensors that each
+    function reads from outside, the others those of the function in `FUNCTIONS`.
+    """
+
+    def __init__(self, name: str, modules: Sequence[fx.GraphModule]) -> None:
+        self.name = name
+        self.modules = modules
+        """Graphs of the functions: from the tensors in their arguments, and those from outside."""
+
+        self.__name__ = self.__qualname__ = name  # as fx asks them of the target of a call
+        self.__module__ = __name__
+
+    def __call__(self, outside: Sequence[Sequence[Any]], *arguments: Any, **keywords: Any) -> Any:
+        functions = [called(*each) for each in zip(self.modules, outside, strict=True)]
+        return FUNCTIONS[self.name](*functions, *arguments, **keywords)
+
+
+def called(module: fx.GraphModule, outside: Sequence[Any]) -> Function:
+    """A function's graph as the function: called with its arguments."""
+    return lambda *arguments: module(*tensors(arguments), *outside)
+
+
+# -- containers of tensors ------------------------------------------------------------------------
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in lists, tuples and dicts, in order."""
+    match value:
+        case torch.Tensor():
+            yield value
+        case tuple() | list():
+            for item in value:
+                yield from tensors(item)
+        case dict():
+            for item in value.values():
+                yield from tensors(item)
+
+
+def mapped(function: Function, value: Any) -> Any:
+    """The same containers with the results of a function for tensors."""
+    match value:
+        case torch.Tensor():
+            return function(value)
+        case tuple() | list():
+            return type(value)([mapped(function, item) for item in value])
+        case dict():
+            return {key: mapped(function, item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def copied(value: Any) -> Any:
+    return mapped(torch.clone, value)
+
+
+def sliced(xs: Any, dim: int, step: int) -> Any:
+    return mapped(lambda one: one.select(dim, step), xs)
+
+
+def stacked(results: Sequence[Any], dim: int) -> Any:
+    columns = zip(*map(tensors, results), strict=True)
+    stacks = iter([torch.stack(column).movedim(0, dim) for column in columns])
+    return mapped(lambda one: next(stacks), results[0])
+
+
+def require_alike(what: str, one: Any, other: Any) -> None:
+    """Raises UnsupportedOperator unless two results have tensors of the same sizes and types in the
+    same places, and the same other objects.
+    """
+    shapes = [
+        mapped(lambda t: (tuple(t.shape), t.dtype, t.device), value) for value in (one, other)
+    ]
+    if shapes[0] != shapes[1]:
+        raise UnsupportedOperator(f"{what} differ: {shapes[0]} and {shapes[1]}")

@@ -1,0 +1,160 @@
+"""Conditions and loops over tensors: one graph, each function a program of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._higher_order_ops import scan, while_loop
+
+import fusewright
+from fusewright.errors import Unsupported
+
+torch.manual_seed(0)
+X, W, LINEAR = torch.randn(5, 4), torch.randn(4, 4), torch.nn.Linear(4, 4).requires_grad_(False)
+KEPT = torch.randn(3, 4, 4)
+
+
+def condition(x: Any) -> Any:
+    return torch.cond(x.sum() > 0, lambda a: a.sin() @ W, lambda a: a.cos() + 1, (x,))
+
+
+def containers(x: Any) -> Any:
+    def yes(a: Any, b: Any) -> Any:
+        return {"sum": (a + b, [b * 2])}
+
+    def no(a: Any, b: Any) -> Any:
+        return {"sum": (a - b, [a * 3])}
+
+    return torch.cond(x.sum() > 0, yes, no, (x, x * 2))
+
+
+def captured_tensors(x: Any) -> Any:
+    doubled = x * 2
+    return torch.cond(x.sum() > 0, lambda: doubled @ W, lambda: x - KEPT[0, 0])
+
+
+def nested(x: Any) -> Any:
+    def inner(a: Any) -> Any:
+        return torch.cond(a.max() > 1, lambda b: b * 2, lambda b: b @ W, (a,))
+
+    return torch.cond(x.sum() > 0, inner, lambda a: a.relu(), (x,)) + 1
+
+
+def modules(x: Any) -> Any:
+    return torch.cond(x.sum() > 0, LINEAR, lambda a: a.clone(), (x,))
+
+
+def known_condition(x: Any) -> Any:
+    return torch.cond(x.shape[0] > 3, lambda a: a * 2, lambda a: a @ a, (x,))
+
+
+def in_a_loop(x: Any) -> Any:
+    for _ in range(2):
+        x = torch.cond(x.sum() > 0, lambda a: a - 1, lambda a: a + 1, (x,))
+    return x
+
+
+def count_to(x: Any) -> Any:
+    step = lambda i, a: (i + 1, a @ W * 0.5)  # noqa: E731
+    return while_loop(lambda i, a: i < 5, step, (torch.tensor(0), x))
+
+
+def until_small(x: Any) -> Any:
+    return while_loop(lambda a: a.abs().max() > 0.1, lambda a: (a * 0.5,), (x,))
+
+
+def no_rounds(x: Any) -> Any:
+    return while_loop(lambda a: a.sum() > 1e9, lambda a: (a * 2,), (x,))
+
+
+def running_sum(x: Any) -> Any:
+    return scan(lambda c, row: (c + row, c * row), torch.zeros(4), x)
+
+
+def backwards(x: Any) -> Any:
+    combine = lambda c, row: (c + row @ W, {"product": (c * row).sum()})  # noqa: E731
+    return scan(combine, torch.zeros(4), x, reverse=True)
+
+
+def along_columns(x: Any) -> Any:
+    return scan(lambda c, column: (c + column, c.clone()), torch.zeros(5), x, dim=1)
+
+
+def matrices(x: Any) -> Any:
+    combine = lambda c, a: ((c @ W).sin() + a, c.sum(0))  # noqa: E731
+    return scan(combine, W.t().contiguous(), (KEPT + x.sum()).mT)
+
+
+PROGRAMS: list[Callable[..., Any]] = [
+    condition,
+    containers,
+    captured_tensors,
+    nested,
+    modules,
+    known_condition,
+    in_a_loop,
+    count_to,
+    until_small,
+    no_rounds,
+    running_sum,
+    backwards,
+    along_columns,
+    matrices,
+]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "fusewright"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_programs(program: Callable[..., Any], backend: str) -> None:
+    options = {"strict": True} if backend == "fusewright" else {}
+    compiled = fusewright.compile(program, fullgraph=True, backend=backend, options=options)
+    for x in (X, -X, X * 10):
+        torch.testing.assert_close(compiled(x), program(x), check_stride=True)
+    assert len(fusewright.compilations(compiled)) == 1
+
+
+def test_each_side_has_kernels_of_its_own() -> None:
+    compiled = fusewright.compile(condition, fullgraph=True, options={"strict": True})
+    compiled(X)
+    record = fusewright.compilations(compiled)[0].record
+    assert record is not None and record.extern_calls == ("subprogram.cond",)
+
+
+def test_random_draws_are_eager_s() -> None:
+    def program(x: Any) -> Any:
+        y = x + torch.rand(4)
+        return torch.cond(x.sum() > 0, lambda a: a + torch.rand(4), lambda a: a - 1, (y,))
+
+    compiled = fusewright.compile(program, fullgraph=True, options={"strict": True})
+    for x in (X.abs(), -X.abs()):
+        torch.manual_seed(1)
+        expected = program(x), torch.rand(2)
+        torch.manual_seed(1)
+        torch.testing.assert_close((compiled(x), torch.rand(2)), expected)
+
+
+@pytest.mark.parametrize("program", [condition, running_sum])
+def test_sizes_that_vary(program: Callable[..., Any]) -> None:
+    compiled = fusewright.compile(program, fullgraph=True, options={"strict": True})
+    for count in (3, 5, 7, 9):
+        x = torch.randn(count, 4)
+        torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_sides_that_differ_break() -> None:
+    def program(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda a: a.sum(), lambda a: a * 2, (x,))
+
+    with pytest.raises(Unsupported, match="the sides of a condition differ"):
+        fusewright.compile(program, fullgraph=True, backend="eager")(X)
+
+
+def test_sides_that_write_break() -> None:
+    def program(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda a: a.add_(1), lambda a: a * 2, (x,))
+
+    with pytest.raises(Unsupported, match="writes to a tensor that exists outside"):
+        fusewright.compile(program, fullgraph=True, backend="eager")(X)
