@@ -573,6 +573,34 @@ def test_arguments_die_without_the_collector(breaks: bool) -> None:
         gc.enable()
 
 
+def test_a_generator_that_is_closed_keeps_nothing() -> None:
+    """Closing it raises GeneratorExit through the interpreter's own frames."""
+
+    def inner(held):
+        yield held
+
+    def outer(held):
+        yield from inner(held)
+
+    def closes(x, held):
+        generator = outer(held)
+        next(generator)
+        generator.close()
+        return x + 1
+
+    compiled = api.compile(closes, backend="eager", fullgraph=True)
+    gc.collect()
+    gc.disable()
+    try:
+        held = Holder()
+        compiled(X, held)
+        gone = weakref.ref(held)
+        del held
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
 def _raises_and_handles(x: Any) -> Any:
     try:
         _raises(x)

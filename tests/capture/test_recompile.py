@@ -476,3 +476,12 @@ def test_hashes_of_keys_are_asked_for_as_often_as_in_eager(program: Callable[...
         found = compiled(X, second)
         assert dict(Called.counts) == asked
         assert_same([found, list(second.values())], [expected, list(first.values())])
+
+
+def test_a_tensor_that_is_only_passed_on_has_to_be_there() -> None:
+    def kept(x, table):
+        return table.get(1, x)
+
+    compiled = api.compile(kept, backend="eager", fullgraph=True)
+    for table in ({1: X + 1}, {}, {1: X + 2}, {0: X}):
+        assert compiled(X, table) is kept(X, table)

@@ -45,7 +45,7 @@ def iterate(interpreter: Interpreter, value: Value, *sentinel: Value) -> Value:
         try:
             item = interpreter.call(value, [])
         except TracedError as error:
-            if issubclass(error.value.python_type(), StopIteration):
+            if error.is_caught_as(StopIteration):
                 return None
             raise
         return None if interpreter.equal(item, last) else item

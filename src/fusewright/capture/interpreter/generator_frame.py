@@ -121,7 +121,7 @@ class GeneratorFrame(Frame):
         try:
             item = self.throw(TracedError(ExceptionValue(GeneratorExit, [])))
         except TracedError as error:
-            if issubclass(error.value.python_type(), GeneratorExit | StopIteration):
+            if error.is_caught_as(GeneratorExit | StopIteration):
                 return
             raise
         if item is not None:
@@ -142,7 +142,7 @@ class GeneratorFrame(Frame):
         except Yielded as yielded:
             return yielded.value
         except TracedError as raised:
-            if issubclass(raised.value.python_type(), StopIteration):
+            if raised.is_caught_as(StopIteration):
                 raise TracedError(stopped_generator(raised.value)) from None
             raise
         finally:
@@ -181,7 +181,7 @@ class GeneratorFrame(Frame):
 
     def _after_delegate(self, error: TracedError) -> Value | None:
         """Go on after the delegate raised: behind the `yield from` when it is at its end."""
-        if not issubclass(error.value.python_type(), StopIteration):
+        if not error.is_caught_as(StopIteration):
             return self._advance(error)
         steps = self.program.steps
         _, send = steps[self.position + 1]  # the jump back to SEND, which jumps where it ends

@@ -229,10 +229,12 @@ class Machine:
             if source is None or isinstance(source, ConstantSource):
                 continue
             if isinstance(value, TensorValue):
-                if value.is_observed and not value.is_used_input:
+                if not (value.is_observed or value.is_used_input):
+                    self.guard(GuardKind.PRESENT, source)
+                    continue
+                if not value.is_used_input:
                     self.guard(GuardKind.TYPE, source, value.cls)
-                if value.is_observed or value.is_used_input:
-                    groups.setdefault(torch.Tensor, []).append(source)
+                groups.setdefault(torch.Tensor, []).append(source)
             elif isinstance(value, ObjectValue) and value.cls in changed:
                 groups.setdefault(value.cls, []).append(source)
         for sources in groups.values():
@@ -406,7 +408,7 @@ class Machine:
         try:
             return value.get_attribute(self, name)
         except TracedError as error:
-            if issubclass(error.value.python_type(), AttributeError):
+            if error.is_caught_as(AttributeError):
                 return None
             raise
 

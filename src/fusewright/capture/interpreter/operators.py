@@ -396,7 +396,7 @@ def iterate(machine: Interpreter, value: Value) -> Value:
             try:
                 return get_item(machine, value, machine.new(position))
             except TracedError as error:
-                if issubclass(error.value.python_type(), IndexError | StopIteration):
+                if error.is_caught_as(IndexError | StopIteration):
                     return None
                 raise
 
@@ -416,7 +416,7 @@ def next_item(machine: Interpreter, iterator: Value) -> Value | None:
     try:
         return machine.call_special(iterator, "__next__", [])
     except TracedError as error:
-        if issubclass(error.value.python_type(), StopIteration):
+        if error.is_caught_as(StopIteration):
             return None
         raise
 

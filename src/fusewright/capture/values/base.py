@@ -10,6 +10,7 @@ and `capture.handlers` says what the ones written in C mean. Values so stay smal
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
@@ -161,6 +162,13 @@ class TracedError(Exception):
     def __init__(self, value: Value) -> None:
         self.value = value
         super().__init__(value)
+
+    def is_caught_as(self, kinds: type[BaseException] | types.UnionType) -> bool:
+        """Whether this is an exception of these classes, which the asker then catches."""
+        is_one = issubclass(self.value.python_type(), kinds)
+        if is_one:
+            self.forget_frames()
+        return is_one
 
     def forget_frames(self) -> None:
         """Let go of the interpreter's frames, once caught: one that was handed the exception and

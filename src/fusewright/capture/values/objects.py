@@ -184,7 +184,7 @@ class ObjectValue(Value):
 
     def _fallback(self, interpreter: Interpreter, error: TracedError) -> Value | None:
         """The class's `__getattr__`, bound, if it has one and `error` is an AttributeError."""
-        if not issubclass(error.value.python_type(), AttributeError):
+        if not error.is_caught_as(AttributeError):
             return None
         getter, source = interpreter.class_attribute(self.cls, "__getattr__")
         if getter is MISSING:

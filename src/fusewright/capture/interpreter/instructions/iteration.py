@@ -74,7 +74,7 @@ def send(frame: Frame, target: int) -> None:
             case _:
                 item = machine.call(machine.attribute(receiver, "send"), [sent])
     except TracedError as error:
-        if not issubclass(error.value.python_type(), StopIteration):
+        if not error.is_caught_as(StopIteration):
             raise
         item, result = None, stop_value(error.value)
     if item is not None:
