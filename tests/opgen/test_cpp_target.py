@@ -42,6 +42,12 @@ def test_files_and_what_they_declare() -> None:
     assert "at::Tensor& mm_outf(" in files["MyNpuOperators.h"]
 
 
+def test_operators_that_resize_take_a_constant_reference() -> None:
+    text = "backend: npu\ncpp_namespace: npu\nsupported: [resize_as_]\n"
+    header = generate(text, targets=["cpp"])["NpuKernels.h"]
+    assert "const at::Tensor& resize_as_(\n    const at::Tensor& self, const at" in header
+
+
 needs_compiler = pytest.mark.skipif(
     shutil.which("g++") is None, reason="compiles the example's device with g++"
 )

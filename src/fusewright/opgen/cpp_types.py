@@ -29,7 +29,7 @@ def parameter_type(parameter: Parameter, operator: Operator) -> str:
     kind = parameter.type
     match kind.base, kind.is_list:
         case "Tensor", False:
-            if parameter.written:
+            if parameter.written and not operator.writes_to_const:
                 return "at::Tensor&"
             return "const std::optional<at::Tensor>&" if kind.is_optional else "const at::Tensor&"
         case "Tensor", True:
@@ -54,7 +54,11 @@ def _value_type(kind: Type) -> str:
 
 def result_type(operator: Operator) -> str:
     """What a kernel returns: `at::Tensor`, `at::Tensor&` for what it wrote to, tuples of them."""
-    types = [_result_type(result.type, result.written) for result in operator.results]
+    written = "const at::Tensor&" if operator.writes_to_const else "at::Tensor&"
+    types = [
+        written if result.written and not result.type.is_list else _result_type(result.type)
+        for result in operator.results
+    ]
     match types:
         case []:
             return "void"
@@ -64,12 +68,12 @@ def result_type(operator: Operator) -> str:
             return f"std::tuple<{', '.join(types)}>"
 
 
-def _result_type(kind: Type, written: bool) -> str:
+def _result_type(kind: Type) -> str:
     match kind.base, kind.is_list:
         case "Tensor", True:
             return "std::vector<at::Tensor>"
         case "Tensor", False:
-            return "at::Tensor&" if written else "at::Tensor"
+            return "at::Tensor"
         case "Scalar", False:
             return "at::Scalar"
         case "SymInt", False:

@@ -129,6 +129,9 @@ class Operator:
     same_device: bool
     """All tensors must be on one device; false where the operator looks after this itself."""
 
+    writes_to_const: bool
+    """In C++, what it writes to is `const at::Tensor&`: so are operators declared that resize."""
+
     line: int
     """Where in `native_functions.yaml` it stands."""
 
@@ -285,6 +288,7 @@ def _operator(function: model.NativeFunction, iterators: set[str]) -> Operator:
         derived="generated" in function.tags,
         tags=frozenset(function.tags),
         same_device=function.device_check is model.DeviceCheckType.ExactSame,
+        writes_to_const=function.use_const_ref_for_mutable_tensors,
         line=function.loc.line,
     )
 
