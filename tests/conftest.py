@@ -38,8 +38,8 @@ def dynamic_by_default(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
         from fusewright.capture.sizes import SizeHistory
 
         made = SizeHistory.__init__
-        monkeypatch.setattr(
-            SizeHistory,
-            "__init__",
-            lambda self, dynamic=None: made(self, True if dynamic is None else dynamic),
-        )
+
+        def always(self: SizeHistory, dynamic: bool | None = None, of_data: bool = False) -> None:
+            made(self, True if dynamic is None else dynamic, of_data)
+
+        monkeypatch.setattr(SizeHistory, "__init__", always)
