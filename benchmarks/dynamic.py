@@ -1,0 +1,120 @@
+"""Code compiled once for many sizes beside code compiled for each:
+
+    python -m benchmarks.dynamic [--seconds N] [--threads N] [MODEL ...]
+
+A row is a model at one size of its inputs: the median call of both, the error of the dynamic code
+against eager, and how many times it was compiled so far. The last line is the geometric mean of
+static time over dynamic time; above 1, dynamic code is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import fusewright
+from benchmarks.measure import relative_error
+from benchmarks.models import MODELS, Inputs, build, tensors_of
+from benchmarks.sampling import take_turns
+
+SIZES = ((1, 2), (2, 1), (2, 3))
+"""By what batch and second dimension of the inputs, halved, are multiplied."""
+
+FIXED = ("ViTModel", "ConvNextModel")
+"""Models of images of one size: only the batch varies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    model: str
+    sizes: str
+    static: float
+    dynamic: float
+    error: float
+    compilations: int
+
+    @property
+    def ratio(self) -> float:
+        return self.static / self.dynamic
+
+
+def resized(name: str, inputs: Inputs, batch: int, length: int) -> Inputs:
+    """Inputs of another batch and length: batch and length are at least 2."""
+    made = {}
+    for key, tensor in inputs.items():
+        size = list(tensor.shape)
+        size[0] = size[0] * batch
+        if tensor.dim() == 4:
+            if name not in FIXED:
+                size[2:] = [extent // 4 * (length + 1) for extent in size[2:]]
+        elif tensor.dtype == torch.int64:
+            size[1] = size[1] * length // 2
+        if tensor.is_floating_point():
+            made[key] = torch.randn(size)
+        else:
+            made[key] = tensor.flatten()[torch.arange(math.prod(size)) % tensor.numel()].view(size)
+    return made
+
+
+def measure(name: str, seconds: float) -> Iterator[Row]:
+    """The rows of one model."""
+    module, inputs = build(name)
+    with torch.no_grad():
+        dynamic = fusewright.compile(module, dynamic=True, options={"strict": True})
+        for batch, length in SIZES:
+            given = resized(name, inputs, batch, length)
+            static = fusewright.compile(module, dynamic=False, options={"strict": True})
+            found, wanted = tensors_of(dynamic(**given)), tensors_of(module(**given))
+            calls: dict[str, Callable[[], Any]] = {
+                "static": lambda run=static, given=given: run(**given),  # type: ignore[misc]
+                "dynamic": lambda run=dynamic, given=given: run(**given),  # type: ignore[misc]
+            }
+            times = take_turns(calls, seconds)
+            yield Row(
+                model=name,
+                sizes=" ".join("x".join(map(str, one.shape)) for one in given.values()),
+                static=median(times["static"]),
+                dynamic=median(times["dynamic"]),
+                error=relative_error(found, wanted),
+                compilations=len(fusewright.api.compilations(dynamic)),
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--threads", type=int, default=0)
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    table = Table("model", "inputs", "static ms", "dynamic ms", "ratio", "error", "compilations")
+    ratios = []
+    for name in options.models:
+        for row in measure(name, options.seconds):
+            ratios.append(row.ratio)
+            table.add_row(
+                row.model,
+                row.sizes,
+                f"{row.static * 1e3:.2f}",
+                f"{row.dynamic * 1e3:.2f}",
+                f"{row.ratio:.3f}",
+                f"{row.error:.1e}",
+                str(row.compilations),
+            )
+    console = Console()
+    console.print(table)
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    console.print(f"geometric mean of static over dynamic: {mean:.3f}")
+
+
+if __name__ == "__main__":
+    main()

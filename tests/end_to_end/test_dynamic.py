@@ -1,0 +1,135 @@
+"""Code compiled once, run for sizes that it was not compiled for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fusewright
+
+STRICT = {"strict": True, "verify": True}
+
+
+def attention(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    batch, length, width = x.shape
+    heads = (x @ weight).view(batch, length, 4, width // 4).transpose(1, 2)
+    mask = torch.full((length, length), float("-inf")).triu(1)
+    scores = heads @ heads.transpose(-1, -2) / (width // 4) ** 0.5 + mask
+    return (scores.softmax(-1) @ heads).transpose(1, 2).reshape(batch, length, width)
+
+
+def slices(x: torch.Tensor, weight: torch.Tensor) -> Any:
+    rows = x.flatten(0, 1)
+    return rows[1:] * rows[:-1], rows[-1], rows[::2].sum(0), x.mT, torch.cat([rows, rows[1:]])
+
+
+def positions(x: torch.Tensor, weight: torch.Tensor) -> Any:
+    batch, length, width = x.shape
+    angles = torch.arange(length)[:, None] / torch.arange(1, width + 1)
+    return x * angles.cos() + x.flip(1) * angles.sin(), x.mean(1) / length**0.5, x.numel() - batch
+
+
+def normalised(x: torch.Tensor, weight: torch.Tensor) -> Any:
+    scaled = (x - x.mean((0, 1))) / x.std((0, 1), correction=0)
+    return F.layer_norm(scaled, (x.shape[-1],)), F.gelu(scaled @ weight).amax(1), scaled.cumsum(1)
+
+
+def padded(x: torch.Tensor, weight: torch.Tensor) -> Any:
+    return F.pad(x, (0, 0, 1, x.shape[0])), x.repeat(2, 1, 1), F.interpolate(x.mT, scale_factor=2)
+
+
+FUNCTIONS = (attention, slices, positions, normalised, padded)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_one_compiled_function_runs_for_many_sizes(function: Callable[..., Any]) -> None:
+    random.seed(0)
+    torch.manual_seed(0)
+    weight = torch.randn(16, 16)
+    compiled = fusewright.compile(function, dynamic=True, fullgraph=True, options=STRICT)
+    for _ in range(60):
+        x = torch.randn(random.randint(2, 20), random.randint(2, 40), 16)
+        torch.testing.assert_close(compiled(x, weight), function(x, weight), rtol=1e-4, atol=1e-5)
+    assert len(fusewright.api.compilations(compiled)) == 1
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_gradients_for_many_sizes(function: Callable[..., Any]) -> None:
+    random.seed(1)
+    torch.manual_seed(1)
+    weight = torch.randn(16, 16, requires_grad=True)
+    compiled = fusewright.compile(function, dynamic=True, fullgraph=True, options=STRICT)
+
+    def gradients(call: Callable[..., Any], x: torch.Tensor) -> Any:
+        results = call(x, weight)
+        tensors = results if isinstance(results, tuple) else (results,)
+        loss = sum(one.square().sum() for one in tensors if isinstance(one, torch.Tensor))
+        return torch.autograd.grad(loss, (x, weight), allow_unused=True)
+
+    for _ in range(8):
+        x = torch.randn(random.randint(2, 9), random.randint(2, 20), 16, requires_grad=True)
+        for found, wanted in zip(gradients(compiled, x), gradients(function, x), strict=True):
+            if wanted is not None:
+                torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
+            assert (found is None) == (wanted is None)
+    assert len(fusewright.api.compilations(compiled)) == 1
+
+
+def test_a_step_of_training_for_many_sizes() -> None:
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4))
+    compiled = fusewright.compile(model, dynamic=True, options=STRICT)
+    for batch, length in ((2, 5), (3, 9), (8, 2), (13, 21)):
+        x, target = torch.randn(batch, length, 8), torch.randint(0, 4, (batch * length,))
+        losses = []
+        for call in (compiled, model):
+            model.zero_grad()
+            loss = F.cross_entropy(call(x).flatten(0, 1), target)
+            loss.backward()
+            losses.append((loss, [parameter.grad.clone() for parameter in model.parameters()]))
+        torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-5)
+    assert len(fusewright.api.compilations(compiled)) == 1
+
+
+def test_layouts_other_than_rows_first() -> None:
+    compiled = fusewright.compile(
+        lambda x: (x * 2, x.sum(-1), F.relu(x).flatten(1)), dynamic=True, options=STRICT
+    )
+    for n, size in ((2, 4), (3, 6), (5, 9)):
+        x = torch.randn(n, 3, size, size).to(memory_format=torch.channels_last)
+        found, wanted = compiled(x), (x * 2, x.sum(-1), F.relu(x).flatten(1))
+        torch.testing.assert_close(found, wanted)
+        assert [one.stride() for one in found] == [one.stride() for one in wanted]
+    assert len(fusewright.api.compilations(compiled)) == 1
+
+
+def test_writes_through_views_of_symbolic_size() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        x[1:].mul_(2)
+        x[:, -1] = x.shape[0]
+        return x.t().clone().fill_diagonal_(0)
+
+    compiled = fusewright.compile(program, dynamic=True, options=STRICT)
+    for rows, columns in ((3, 5), (6, 4), (9, 9), (2, 7)):
+        x = torch.randn(rows, columns)
+        other = x.clone()
+        torch.testing.assert_close(compiled(x), program(other))
+        torch.testing.assert_close(x, other)
+
+
+@pytest.mark.parametrize("rows", [3, 2**16 + 1])
+def test_offsets_beyond_32_bits_are_computed_in_64(rows: int) -> None:
+    compiled = fusewright.compile(
+        lambda x: x[:, -1].float() + x[-1].sum(), dynamic=True, options=STRICT
+    )
+    small = torch.zeros(2, 5, dtype=torch.int8)
+    compiled(small)
+    row = torch.arange(2**15 + 2, dtype=torch.int32).to(torch.int8)
+    x = row.expand(rows, -1)  # more elements than 2**31, in little memory
+    torch.testing.assert_close(compiled(x), x[:, -1].float() + x[-1].sum())
