@@ -249,3 +249,23 @@ def test_writing_to_a_view_of_a_parameter_is_refused_as_in_eager() -> None:
     parameter = leaf(4)
     with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
         compiled(lambda x, w: x.mul_(w))(parameter[1:], leaf(3))
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("program", "sizes"),
+    [
+        (lambda x, y: x.view(6) + y, [(2, 3), (6,)]),
+        (lambda x, y: (x.view(6) + y) * 2, [(2, 3), (6,)]),
+        (lambda x, y: (x + y) * 2, [(2, 3), (2, 3)]),
+        (lambda x, y: (x.expand(2, 3) + y).exp(), [(1, 3), (2, 3)]),
+        (lambda x, y: torch.cat([x, y]) * 2, [(2, 3), (1, 3)]),
+    ],
+)
+def test_gradients_have_no_element_in_common(program: Program, sizes: Any, compile: Any) -> None:
+    """Scaling one, as clipping does, must not scale another."""
+    x, y = (leaf(*size) for size in sizes)
+    compile(program)(x, y).sum().backward()
+    before = y.grad.clone()  # type: ignore[union-attr]
+    x.grad.mul_(2)  # type: ignore[union-attr]
+    assert torch.equal(y.grad, before)  # type: ignore[arg-type]

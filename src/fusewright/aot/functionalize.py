@@ -51,6 +51,16 @@ def memory_owner(node: fx.Node) -> fx.Node:
     return node
 
 
+def shown_memory(node: fx.Node) -> fx.Node:
+    """`memory_owner`, seen through reshapes that are no views by their schema but may share memory
+    in compiled code.
+    """
+    node = memory_owner(node)
+    while node.target is aten._unsafe_view.default:
+        node = memory_owner(node.args[0])  # type: ignore[arg-type]
+    return node
+
+
 class Functionalizer:
     """Rewrites one graph in place; `current(root)` is then the last value of a storage."""
 

@@ -23,7 +23,7 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
-from fusewright.aot.functionalize import memory_owner, view_source
+from fusewright.aot.functionalize import memory_owner, shown_memory, view_source
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.joint import JointGraph
 from fusewright.aot.specs import FromGraph, FromInput
@@ -243,16 +243,6 @@ def _forward_graph(
         structure=joint.structure,
     )
     return forward, places
-
-
-def shown_memory(node: fx.Node) -> fx.Node:
-    """`memory_owner`, seen through reshapes that are no views by their schema but may share memory
-    in compiled code.
-    """
-    node = memory_owner(node)
-    while node.target is aten._unsafe_view.default:
-        node = memory_owner(node.args[0])  # type: ignore[arg-type]
-    return node
 
 
 def _has_effect(node: fx.Node) -> bool:

@@ -17,10 +17,10 @@ from torch import fx
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import get_gradient_edge
 
-from fusewright.aot.functionalize import Functionalizer, memory_owner
+from fusewright.aot.functionalize import Functionalizer, memory_owner, shown_memory
 from fusewright.aot.graph import AtenGraph, TracedProgram
 from fusewright.aot.math_bits import compute_math_bits
-from fusewright.aot.shared_memory import share_bases
+from fusewright.aot.shared_memory import may_overlap, share_bases
 from fusewright.aot.specs import (
     Detached,
     FromGraph,
@@ -96,22 +96,21 @@ def finish_outputs(
     if program.has_mutations:
         functional.run()
     outputs: list[fx.Node] = []
-    owners, known = set[fx.Node](), set[fx.Node]()
+    shown: dict[fx.Node, list[Any]] = defaultdict(list)
     for position, (node, like) in enumerate(zip(nodes, likes, strict=True)):
         if not isinstance(like, torch.Tensor):
             outputs.append(node)
             continue
         current = functional.current(node)
-        owner = memory_owner(current)
-        fresh = owner not in owners and owner not in known and current not in known
-        fresh &= owner.op not in ("placeholder", "get_attr")
-        if not fresh or not same_sizes(current.meta["val"].stride(), like.stride()):
+        value, owner = current.meta["val"], shown_memory(current)
+        is_gradient = position >= plan.output_count  # those may be parts of one tensor, as in eager
+        taken = any(not is_gradient or may_overlap(value, other) for other in shown[owner])
+        taken |= owner.op in ("placeholder", "get_attr")
+        if taken or not same_sizes(value.stride(), like.stride()):
             current = owner = program.graph.call_function(aten.clone.default, (current,))
             current.meta.update(node.meta, val=like)
         outputs.append(current)
-        known.add(current)
-        if position < plan.output_count:  # gradients may be parts of one tensor, as in eager
-            owners.add(owner)
+        shown[owner].append(current.meta["val"])
     return outputs, bases
 
 

@@ -79,6 +79,16 @@ def _span(members: Mapping[int, torch.Tensor], fakes: Fakes) -> tuple[Any, Stora
     return span, StorageBase(next(iter(members)), offset, end - start), start
 
 
+def may_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two fakes of one storage may have an element in common; certain only where not."""
+    if one.dtype != other.dtype:
+        return True
+    bounds = [(value.storage_offset(), _end(value)) for value in (one, other)]
+    if any(not isinstance(number, int) for pair in bounds for number in pair):
+        return True
+    return bounds[0][0] < bounds[1][1] and bounds[1][0] < bounds[0][1]
+
+
 def _end(value: torch.Tensor) -> Any:
     """One past the last element of `value`, counted from the beginning of its storage."""
     if value.numel() == 0:
