@@ -370,6 +370,25 @@ def test_an_operator_without_a_meta_kernel_is_tried_on_zeros() -> None:
     assert [geometry(one) for one in found] == [geometry(one) for one in wanted]
 
 
+def test_least_squares_without_residuals_and_lengths_given_as_numbers() -> None:
+    a, b = torch.randn(5, 3), torch.randn(5, 2)
+    mode, fakes = faked(a, b)
+    operator = torch.ops.aten.linalg_lstsq.default
+    for driver in (None, "gels"):
+        found = mode.dispatch(operator, tuple(fakes), {"driver": driver})
+        wanted = operator(a, b, driver=driver)
+        assert [geometry(one) for one in found] == [geometry(one) for one in wanted]
+    with pytest.raises(DataDependent):
+        mode.dispatch(operator, tuple(fakes), {"driver": "gelsd"})
+
+    given = (torch.randn(6, 2, 4).log_softmax(-1), torch.tensor([[1, 2, 3], [3, 1, 2]]))
+    mode, fakes = faked(*given)
+    operator = torch.ops.aten._ctc_loss.default
+    found = mode.dispatch(operator, (*fakes, [6, 6], [2, 3]), {})
+    wanted = operator(*given, [6, 6], [2, 3])
+    assert [geometry(one) for one in found] == [geometry(one) for one in wanted]
+
+
 def test_nothing_is_tried_that_could_be_seen() -> None:
     calls = []
     library = torch.library.Library("fusewright_tests", "FRAGMENT")
