@@ -214,6 +214,8 @@ class Sizes:
 
     def integer(self, number: int, source: Source) -> Number:
         """An integer that was looked at: a symbol where it varies."""
+        if _of_a_constant(source):
+            return number
         varies = self.history.varying(source.expression(), (number,), _of_call(source))
         if not varies or not 1 < number <= LARGEST:
             return number
@@ -223,7 +225,7 @@ class Sizes:
         """Whether `integer` may give a symbol."""
         if self.history.dynamic is False or not 1 < number <= LARGEST:
             return False
-        if source in self.history.constant:
+        if source in self.history.constant or _of_a_constant(source):
             return False
         return self.history.varies(source.expression(), number, _of_call(source))
 
@@ -268,6 +270,13 @@ class Sizes:
 
 def _free(relation: Relation) -> frozenset[Symbol]:
     return relation.difference.free()
+
+
+def _of_a_constant(source: Source) -> bool:
+    """Whether something is found in an object that compiled code would hold, so as to read it."""
+    while source.base is not None:
+        source = source.base
+    return source.step[0] == "constant"
 
 
 def _of_call(source: Source) -> bool:
