@@ -220,6 +220,24 @@ def test_transposed_read(rows: int, columns: int, dtype: str, width: str) -> Non
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_transposed_read_beside_one_that_follows_the_tile(width: str) -> None:
+    """Inside a tile the loop variable is another than around it."""
+    text = """group add [i0<64, i1<32]
+  read x: f32[32, 64]
+  read bias: f32[64]
+  write y: f32[64, 32]
+  stage
+    t0 = load x[64*i1 + i0]
+    t1 = load bias[i0]
+    t2 = add t0, t1
+    store y[32*i0 + i1] = t2
+"""
+    x, bias, y = torch.randn(32, 64), torch.randn(64), torch.zeros(64, 32)
+    build(text, cpu_target(width))({"x": x, "bias": bias, "y": y})
+    assert torch.equal(y, x.t() + bias[:, None])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 def test_masked_reads_stay_inside(width: str) -> None:
     """A padded copy whose reads outside of the mask would lie a terabyte away."""
     far = 2**38

@@ -30,25 +30,25 @@ def scalar(scope: Scope, index: Index) -> Register:
     inwards."""
     if index.is_constant:
         return scope.integer(index.constant)
-    key = ("index", index)
-    known = scope.recall(key)
-    if known is not None:
-        return known
     parts = sorted(
         ((_term_level(scope, atoms), number) for number, (_, atoms) in enumerate(index.terms))
     )
+    innermost = parts[-1][0]
+    key = ("index", index)
+    known = scope.recall(key, innermost)
+    if known is not None:
+        return known
     total: Register | None = None
-    level = 0
     for level, number in parts:
         coefficient, atoms = index.terms[number]
         with scope.at(level):
             term = _term(scope, coefficient, atoms, level)
             total = term if total is None else total + term
     assert total is not None
-    with scope.at(level):
+    with scope.at(innermost):
         if index.constant:
             total = total + index.constant
-    return scope.remember(key, level, total)
+    return scope.remember(key, innermost, total)
 
 
 def _term_level(scope: Scope, atoms: tuple[Atom, ...]) -> int:
@@ -105,7 +105,7 @@ def vector(scope: Scope, index: Index, element: str = "i64") -> Register:
     lanes = scope.lanes
     assert lanes is not None
     key = ("vector", index, element, lanes.count)
-    known = scope.recall(key)
+    known = scope.recall(key, scope.level_of_symbols(index.free()))
     if known is not None:
         return known
     step = lane_stride(scope, index)
@@ -185,7 +185,7 @@ def address_from(scope: Scope, base: Register, index: Index, element: str) -> Re
     for level in sorted(by_level):
         part = by_level[level]
         key = ("address", pointer.text, part, element)
-        known = scope.recall(key)
+        known = scope.recall(key, level)
         if known is None:
             with scope.at(level):
                 offset = scalar(scope, part)

@@ -121,9 +121,11 @@ class Scope:
                 return level
         return 0
 
-    def recall(self, key: object) -> Register | None:
-        """A register written under `key` at this level or further out."""
-        for level in reversed(self.levels):
+    def recall(self, key: object, outermost: int = 0) -> Register | None:
+        """A register written under `key` at this level or further out, as far as `outermost`:
+        further out, a loop variable of the same name may have another value.
+        """
+        for level in reversed(self.levels[outermost:]):
             found = level.known.get(key)
             if found is not None:
                 return found
