@@ -21,36 +21,46 @@ Function = Callable[..., Any]
 
 
 def cond(true: Function, false: Function, predicate: torch.Tensor, operands: Sequence[Any]) -> Any:
-    """`torch.cond` with a tensor as predicate. The results are tensors of their own."""
+    """`torch.cond` with a tensor as predicate."""
     if not isinstance(predicate, FakeTensor):
-        return copied((true if predicate else false)(*operands))
+        return (true if predicate else false)(*operands)
     results = true(*operands)
     require_alike("the sides of a condition", results, false(*operands))
     return copied(results)
 
 
 def while_loop(condition: Function, body: Function, carried: Sequence[torch.Tensor]) -> Any:
-    """`torch.while_loop`: the last values of `carried`, tensors of their own."""
+    """`torch.while_loop`: the last values of `carried`."""
     if any(isinstance(value, FakeTensor) for value in carried):
         condition(*carried)
         require_alike("what a loop carries", tuple(carried), tuple(body(*carried)))
         return tuple(copied(carried))
-    values = tuple(copied(carried))
-    while condition(*values):
+    values = tuple(carried)
+    if not condition(*values):
+        return tuple(copied(values))
+    while True:
         values = tuple(body(*values))
-    return values
+        if not condition(*values):
+            return values
 
 
 def scan(combine: Function, init: Any, xs: Any, dim: int = 0, reverse: bool = False) -> Any:
     """`scan`: the last carry, and the results of all steps stacked along `dim`."""
-    count = next(tensors(xs)).shape[dim]
-    steps = range(count)[::-1] if reverse else range(count)
     if any(isinstance(value, FakeTensor) for value in tensors([init, xs])):
+        count = next(tensors(xs)).shape[dim]
         carry, result = combine(init, sliced(xs, dim, 0))
         require_alike("what a scan carries", init, carry)
         return copied(carry), stacked([result] * count, dim)
-    carry, results = copied(init), []
-    for step in steps:
+    return scan_by_steps(combine, init, xs, dim, reverse)
+
+
+def scan_by_steps(
+    combine: Function, init: Any, xs: Any, dim: int = 0, reverse: bool = False
+) -> Any:
+    """`scan` with every step made, on fakes too."""
+    count = next(tensors(xs)).shape[dim]
+    carry, results = init, []
+    for step in range(count)[::-1] if reverse else range(count):
         carry, result = combine(carry, sliced(xs, dim, step))
         results.append(result)
     return carry, stacked(results[::-1] if reverse else results, dim)
@@ -75,7 +85,7 @@ class ControlFlow:
 
     def __call__(self, outside: Sequence[Sequence[Any]], *arguments: Any, **keywords: Any) -> Any:
         functions = [called(*each) for each in zip(self.modules, outside, strict=True)]
-        return FUNCTIONS[self.name](*functions, *arguments, **keywords)
+        return copied(FUNCTIONS[self.name](*functions, *arguments, **keywords))
 
 
 def called(module: fx.GraphModule, outside: Sequence[Any]) -> Function:

@@ -10,7 +10,7 @@ import torch
 from torch._higher_order_ops import scan, while_loop
 
 import fusewright
-from fusewright.errors import Unsupported
+from fusewright.errors import BackendCompilerFailed, Unsupported
 
 torch.manual_seed(0)
 X, W, LINEAR = torch.randn(5, 4), torch.randn(4, 4), torch.nn.Linear(4, 4).requires_grad_(False)
@@ -114,6 +114,76 @@ def test_programs(program: Callable[..., Any], backend: str) -> None:
     for x in (X, -X, X * 10):
         torch.testing.assert_close(compiled(x), program(x), check_stride=True)
     assert len(fusewright.compilations(compiled)) == 1
+
+
+def gradients(function: Callable[..., Any], *inputs: Any) -> Any:
+    inputs = tuple(one.detach().requires_grad_() for one in inputs)
+    return torch.autograd.grad(function(*inputs), inputs, allow_unused=True, materialize_grads=True)
+
+
+def two_results(x: Any, w: Any) -> Any:
+    y = x * 2
+    yes = lambda a, b: (a.sin() @ w, b.sum())  # noqa: E731
+    no = lambda a, b: (a * 3, a.sum() * 0.5)  # noqa: E731
+    first, second = torch.cond(x.sum() > 0, yes, no, (y, x))
+    return (first * first).sum() + second
+
+
+def two_results_by_python(x: Any, w: Any) -> Any:
+    y = x * 2
+    first, second = (y.sin() @ w, x.sum()) if x.sum() > 0 else (y * 3, y.sum() * 0.5)
+    return (first * first).sum() + second
+
+
+def condition_in_condition(x: Any, w: Any) -> Any:
+    def inner(a: Any) -> Any:
+        return torch.cond(a.max() > 1, lambda b: b @ w, lambda b: b.sin(), (a,))
+
+    return torch.cond(x.sum() > 0, inner, lambda a: a * 2, (x,)).square().sum()
+
+
+def condition_in_condition_by_python(x: Any, w: Any) -> Any:
+    return ((x @ w if x.max() > 1 else x.sin()) if x.sum() > 0 else x * 2).square().sum()
+
+
+def steps(x: Any, w: Any) -> Any:
+    carry, results = scan(lambda c, a: (c * a + a @ w, c * 2), torch.zeros(4), x)
+    return results.sum() + carry.prod()
+
+
+def steps_by_python(x: Any, w: Any) -> Any:
+    carry, results = torch.zeros(4), []
+    for row in x:
+        carry, result = carry * row + row @ w, carry * 2
+        results.append(result)
+    return torch.stack(results).sum() + carry.prod()
+
+
+@pytest.mark.parametrize("backend", ["eager", "fusewright"])
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (two_results, two_results_by_python),
+        (condition_in_condition, condition_in_condition_by_python),
+        (steps, steps_by_python),
+    ],
+    ids=["two results", "nested", "scan"],
+)
+def test_gradients(program: Any, expected: Any, backend: str) -> None:
+    options = {"strict": True} if backend == "fusewright" else {}
+    compiled = fusewright.compile(program, fullgraph=True, backend=backend, options=options)
+    for x in (X.abs(), -X.abs(), X.abs() * 0.1):
+        torch.testing.assert_close(gradients(compiled, x, W), gradients(expected, x, W))
+    assert len(fusewright.compilations(compiled)) == 1
+
+
+def test_gradients_where_a_side_draws_random_numbers_are_refused() -> None:
+    def program(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, torch.nn.functional.dropout, lambda a: a * 2, (x,)).sum()
+
+    compiled = fusewright.compile(program, fullgraph=True, options={"strict": True})
+    with pytest.raises(BackendCompilerFailed, match="draws random numbers"):
+        compiled(X.clone().requires_grad_())
 
 
 def test_each_side_has_kernels_of_its_own() -> None:

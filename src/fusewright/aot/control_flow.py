@@ -15,13 +15,15 @@ import torch
 from torch import fx
 
 from fusewright import control_flow, torch_compat
+from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.interpret import interpreter
+from fusewright.aot.joint import trace_joint
 from fusewright.aot.results import finish_graph
 from fusewright.aot.runtime import with_results
-from fusewright.aot.specs import FromGraph, Leaf
+from fusewright.aot.specs import FromGraph, FromInput, Leaf
 from fusewright.aot.tracer import RECORDED_WHOLE, Fakes, Recorder, trace
-from fusewright.control_flow import ControlFlow, Function
+from fusewright.control_flow import ControlFlow, Function, called
 from fusewright.errors import UnsupportedOperator
 
 aten = torch.ops.aten
@@ -97,25 +99,176 @@ def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[An
     outside, *arguments = args
     given: list[Any] = []
     shape = _with_leaves(arguments, given)
-    lifted = list(control_flow.tensors(outside))
-    if torch.is_grad_enabled() and any(one.requires_grad for one in [*given, *lifted]):
-        raise UnsupportedOperator(f"gradients through {flow.name}")
-    if any(torch_compat.unwrapped(one) is not one for one in [*given, *lifted]):
+    given += control_flow.tensors(outside)
+    if any(torch_compat.unwrapped(one) is not one for one in given):
         raise UnsupportedOperator(f"{flow.name} inside of a transform of torch.func")
+    if not torch.is_grad_enabled() or not any(one.requires_grad for one in given):
+        return _record(recorder, flow, outside, arguments, shape, given)
+    match flow.name:
+        case "cond":
+            return _record_with_gradients(recorder, flow, outside, arguments, shape, given)
+        case "scan":
+            (module,), (own,) = flow.modules, outside
+            return control_flow.scan_by_steps(called(module, own), *arguments)
+        case _:
+            raise UnsupportedOperator(f"gradients through {flow.name}")
 
+
+def _record(
+    recorder: Recorder,
+    flow: ControlFlow,
+    outside: Sequence[Sequence[Any]],
+    arguments: Sequence[Any],
+    shape: Any,
+    given: Sequence[Any],
+) -> Any:
+    """Record a call without gradients. `given`: the tensors in its arguments, whose `shape` has
+    leaves for them, and from outside.
+    """
+    lifted = list(control_flow.tensors(outside))
     functions, begin = [], 0
     for module, own in zip(flow.modules, outside, strict=True):
         functions.append(_Tracing(recorder, module, lifted, range(begin, begin + len(own))))
         begin += len(own)
-    with torch_compat.without_modes():
+    with torch_compat.without_modes(), torch.no_grad():
         result = control_flow.FUNCTIONS[flow.name](*functions, *arguments)
     graphs = [function.graph for function in functions]
     call = ControlFlowCall(flow.name, graphs, [each.structure for each in functions], shape)
-    recorder.record_call(call, (*given, *lifted), {}, tuple(control_flow.tensors(result)))
+    recorder.record_call(call, tuple(given), {}, tuple(control_flow.tensors(result)))
     return result
 
 
 RECORDED_WHOLE[ControlFlow] = record_control_flow
+
+
+# -- gradients of a condition ---------------------------------------------------------------------
+
+
+def _record_with_gradients(
+    recorder: Recorder,
+    flow: ControlFlow,
+    outside: Sequence[Sequence[Any]],
+    arguments: Sequence[Any],
+    shape: Any,
+    given: Sequence[Any],
+) -> Any:
+    """Record a condition; when the engine comes to it, another one, whose sides compute the
+    gradients of these sides, from the operands and the gradients of the results.
+    """
+    mode: Any = recorder.fakes
+    was_random, mode.is_random = mode.is_random, False
+    with torch.no_grad():
+        recorded = _record(recorder, flow, outside, arguments, shape, given)
+    if mode.is_random:
+        raise UnsupportedOperator("gradients through a condition that draws random numbers")
+    mode.is_random = was_random
+    fakes: list[Any] = []
+    structure = _with_leaves(recorded, fakes)
+
+    def backward(tangents: Sequence[Any]) -> tuple[Any, ...]:
+        return _record_backward(recorder, flow, outside, given, tangents)
+
+    results = torch_compat.apply_function(_Differentiable, fakes, backward, *given)
+    for fake, result in zip(fakes, results, strict=True):
+        recorder.bind(result, recorder.argument(fake))
+    return filled(structure, results)
+
+
+class _Differentiable(torch.autograd.Function):
+    """A recorded call with its results, and what records its gradient: the tensors that this works
+    on are told apart by identity, and so kept by it, not by autograd.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, results: Any, backward: Any, *given: Any) -> Any:
+        ctx.run_backward = backward
+        ctx.mark_non_differentiable(*[one for one in results if not one.is_floating_point()])
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Any) -> Any:
+        return None, None, *ctx.run_backward(tangents)
+
+
+def _record_backward(
+    recorder: Recorder,
+    flow: ControlFlow,
+    outside: Sequence[Sequence[Any]],
+    given: Sequence[Any],
+    tangents: Sequence[Any],
+) -> tuple[Any, ...]:
+    """Record the gradients of a condition; one for each tensor in `given`, None where there is
+    none.
+    """
+    predicate, *operands = given
+    wanted = [number for number, one in enumerate(operands) if one.requires_grad]
+    count = len(operands) - sum(map(len, outside))
+    graphs, begin = [], count
+    with torch_compat.without_modes():
+        for module, own in zip(flow.modules, outside, strict=True):
+            taken = [*range(count), *range(begin, begin + len(own))]
+            begin += len(own)
+            graphs.append(_gradient_graph(recorder, module, taken, operands, wanted, tangents))
+        likes = [_like(operands[number], recorder.fakes) for number in wanted]
+    everything = [Leaf(number) for number in range(1, 1 + len(operands) + len(tangents))]
+    results = [Leaf(number) for number in range(len(wanted))]
+    call = ControlFlowCall("cond", graphs, [results, results], [Leaf(0), everything])
+    recorder.record_call(call, (predicate, *operands, *tangents), {}, tuple(likes))
+    found = dict(zip(wanted, likes, strict=True))
+    return None, *(found.get(number) for number in range(len(operands)))
+
+
+def _gradient_graph(
+    recorder: Recorder,
+    module: fx.GraphModule,
+    taken: Sequence[int],
+    operands: Sequence[Any],
+    wanted: Sequence[int],
+    tangents: Sequence[Any],
+) -> AtenGraph:
+    """The graph of the gradients of a function that takes some of `operands`, from all of these and
+    the gradients of its results, to those of the operands `wanted`: zeros where it has none.
+    """
+    fakes = recorder.fakes
+    inputs = [_like(one, fakes) for one in operands]
+    for number in wanted:
+        inputs[number].requires_grad_()
+    function, _ = _from_all(module, len(operands), taken)
+    with torch.enable_grad():
+        joint = trace_joint(function, inputs, [False] * len(inputs), fakes, recorder.decompositions)
+    if joint.bases or joint.mutated_inputs:
+        raise UnsupportedOperator("the side of a condition writes to its operands")
+    graph = fx.Graph()
+    places = [graph.placeholder(f"input{number}") for number in range(len(inputs) + len(tangents))]
+    for place, value in zip(places, [*inputs, *tangents], strict=True):
+        place.meta["val"] = _like(value, fakes)
+    of_results = places[len(inputs) :]
+    own = joint.graph.find_nodes(op="placeholder")
+    sources = [*places[: len(inputs)], *(of_results[position] for position in joint.tangents)]
+    copied: Any = graph.graph_copy(joint.graph, dict(zip(own, sources, strict=True)))
+    outputs = []
+    for number in wanted:
+        like = _like(inputs[number], fakes)
+        match joint.gradients[number]:
+            case FromGraph(position):
+                node = graph.call_function(
+                    aten.clone.default, (copied[joint.output_count + position],)
+                )
+            case FromInput(index):
+                source = of_results[joint.tangents[index]]
+                node = graph.call_function(aten.clone.default, (source,))
+            case None:
+                options = {"dtype": like.dtype, "device": like.device}
+                node = graph.call_function(aten.full.default, (list(like.shape), 0), options)
+        node.meta["val"] = like
+        outputs.append(node)
+    graph.output(tuple(outputs))
+    remove_dead_code(graph)
+    results = tuple([FromGraph(number) for number in range(len(outputs))])
+    return AtenGraph(graph=graph, constants=joint.constants, results=results)
+
+
+# -- tracing of functions -------------------------------------------------------------------------
 
 
 class _Tracing:
