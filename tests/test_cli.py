@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import pytest
+import torch
 from typer.testing import CliRunner
 
 from fusewright.cli import app
 
+ROOT = Path(__file__).parents[1]
 YAML = "backend: npu\ncpp_namespace: npu\nsupported: [relu]\n"
 
 
@@ -37,3 +41,18 @@ def test_opgen_needs_a_file() -> None:
 def test_survey() -> None:
     result = CliRunner().invoke(app, ["opgen", "--survey"])
     assert "operators declared" in result.output
+
+
+def test_the_page_shows_what_commands_print(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "opgen.md").read_text()
+    shown = re.findall(r"```\n\$ fusewright (.*)\n((?:.*\n)*?)```", page)
+    assert len(shown) == 3
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "npu.yaml").write_text(YAML.replace("[relu]", "\n- add.Tensr"))
+    for command, expected in shown:
+        if command.endswith("--survey") and not torch.__version__.startswith("2.13."):
+            continue  # its totals are torch's
+        assert CliRunner().invoke(app, command.split()).output == expected
