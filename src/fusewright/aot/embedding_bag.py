@@ -1,4 +1,4 @@
-"""Sums and means of bags of embeddings, for graphs with gradients.
+"""Sums, means and maxima of bags of embeddings, for graphs with gradients.
 
 The library call keeps for its backward tensors whose sizes depend on data types, on the processor
 and on the path that it chose; written out, nothing but indices is kept.
@@ -28,12 +28,12 @@ def embedding_bag(
 ) -> Tensor:
     """`torch.nn.functional.embedding_bag`: the bags, of shape (bags, features).
 
-    Raises: `UnsupportedOperator`, for maxima, sparse gradients, a bound of the norm, gradients
-    scaled by frequency, and arguments that eager execution refuses.
+    Raises: `UnsupportedOperator`, for sparse gradients, a bound of the norm, gradients scaled by
+    frequency, and arguments that eager execution refuses.
     """
-    if mode not in ("sum", "mean") or sparse or max_norm is not None or scale_grad_by_freq:
+    if sparse or max_norm is not None or scale_grad_by_freq:
         raise UnsupportedOperator(
-            "embedding_bag with gradients and mode='max', sparse, max_norm or scale_grad_by_freq"
+            "embedding_bag with gradients and sparse, max_norm or scale_grad_by_freq"
         )
     if input.dim() == 2 and offsets is None:
         bags, each = input.shape
@@ -57,8 +57,34 @@ def embedding_bag(
         rows = rows.masked_fill(is_padding.unsqueeze(1), 0)
         counted = counted.masked_fill(is_padding, 0)
 
+    if mode == "max":
+        return _greatest(rows, bag, counted.bool(), count)
     sizes = counted.new_zeros(count).index_add(0, bag, counted)
     sums = rows.new_zeros(count, weight.shape[1]).index_add(0, bag, rows)
     if mode == "sum":
         return sums
     return sums / sizes.clamp(min=1).unsqueeze(1).to(sums.dtype)
+
+
+def _greatest(rows: Tensor, bag: Tensor, counts: Tensor, bags: int) -> Tensor:
+    """The greatest of the rows that count in each bag, the first of equal ones; 0 for none. As in
+    eager, the first row holds even where it is NaN, and no other does.
+    """
+    length, features = rows.shape
+    if length == 0:
+        return rows.sum(0).expand(bags, features).contiguous()
+    position = torch.arange(length, device=bag.device)
+    first = bag.new_full((bags,), length).scatter_reduce(
+        0, bag, torch.where(counts, position, length), "amin"
+    )
+    ignored = rows.isnan() & (position != first[bag]).unsqueeze(1) | ~counts.unsqueeze(1)
+    values = rows.detach().masked_fill(ignored, float("-inf"))
+    bag, position = (one.unsqueeze(1).expand(length, features) for one in (bag, position))
+    greatest = values.new_full((bags, features), float("-inf"))
+    greatest = greatest.scatter_reduce(0, bag, values, "amax").gather(0, bag)
+    chosen = (values == greatest) & counts.unsqueeze(1) | values.isnan()
+    where = bag.new_full((bags, features), length).scatter_reduce(
+        0, bag, torch.where(chosen, position, length), "amin"
+    )
+    taken = rows.gather(0, where.clamp(max=length - 1))
+    return taken.masked_fill(where == length, 0)
