@@ -148,10 +148,11 @@ def is_read_of_fake(error: Exception) -> bool:
 
 
 def is_transformed(tensor: torch.Tensor) -> bool:
-    """Whether a tensor belongs to a function transform (`torch.func`), current or left: it wraps
-    another and has no memory of its own. 2.11 to 2.13.
+    """Whether a tensor belongs to a function transform (`torch.func`, batches of gradients),
+    current or left: it wraps another and has no memory of its own. 2.11 to 2.13.
     """
-    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+    kinds = torch._C._functorch
+    return kinds.is_functorch_wrapped_tensor(tensor) or kinds.is_legacy_batchedtensor(tensor)
 
 
 def is_zero_tensor(tensor: torch.Tensor) -> bool:

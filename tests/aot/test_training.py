@@ -546,3 +546,10 @@ def test_a_gradient_of_a_subclass_is_refused() -> None:
     y = compiled(torch.sin)(leaf(3))
     with pytest.raises(FusewrightError, match="a gradient of type Marked"):
         y.backward(torch.ones(3, dtype=torch.float64).as_subclass(Marked))
+
+
+def test_batches_of_gradients_are_refused_in_words() -> None:
+    x = leaf(3)
+    y = compiled(torch.sin)(x)
+    with pytest.raises(FusewrightError, match="is_grads_batched"):
+        torch.autograd.grad(y, x, torch.eye(3, dtype=torch.float64), is_grads_batched=True)

@@ -26,6 +26,11 @@ NO_SECOND_DERIVATIVE = (
     "where you need that (a gradient penalty, say)"
 )
 
+BATCHED_GRADIENTS = (
+    "fusewright does not compile backward for batches of gradients (is_grads_batched=True, vmap "
+    "over a backward): run the model uncompiled where you need that, or go over the batch in a loop"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -212,6 +217,8 @@ def _tangent(gradient: torch.Tensor | None, layout: Layout) -> torch.Tensor:
         return layout.empty().zero_()
     if type(gradient) not in (torch.Tensor, torch.nn.Parameter):
         raise FusewrightError(f"a gradient of type {type(gradient).__name__} reached compiled code")
+    if torch_compat.is_transformed(gradient):
+        raise FusewrightError(BATCHED_GRADIENTS)
     gradient = gradient.resolve_conj().resolve_neg()
     if gradient.stride() == layout.stride:
         return gradient
