@@ -219,6 +219,23 @@ def test_transposed_read(rows: int, columns: int, dtype: str, width: str) -> Non
     assert torch.equal(y, x.t())
 
 
+def test_constants_that_read_alike_have_types_of_their_own() -> None:
+    text = """group small [i0<40]
+  read x: i64[40]
+  write y: bool[40]
+  stage
+    t0 = load x[i0]
+    t1 = cast t0: i32
+    t2 = lt t0, 5
+    t3 = lt t1, 5
+    t4 = bitwise_and t2, t3
+    store y[i0] = t4
+"""
+    x, y = torch.arange(40), torch.zeros(40, dtype=torch.bool)
+    build(text, cpu_target("auto"))({"x": x, "y": y})
+    assert torch.equal(y, x < 5)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_transposed_read_beside_one_that_follows_the_tile(width: str) -> None:
     """Inside a tile the loop variable is another than around it."""

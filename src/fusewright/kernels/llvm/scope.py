@@ -249,7 +249,7 @@ class Scope:
         lanes = self.lane_count
         if lanes == 1 or value.type.lanes == lanes:
             return value
-        key = ("spread", value.text, lanes)
+        key = ("spread", value.text, value.type, lanes)
         known = self.recall(key)
         if known is not None:
             return known
