@@ -38,7 +38,8 @@ def merge_common_subexpressions(graph: fx.Graph) -> int:
     replaced.
     """
     known: dict[Hashable, fx.Node] = {}
-    returned = {memory_owner(node) for node in graph.output_node().all_input_nodes}
+    results = graph.output_node().all_input_nodes
+    returned = {*results, *map(memory_owner, results)}
     merged = 0
     for node in list(graph.nodes):
         if node.op != "call_function" or not _is_repeatable(node.target):
