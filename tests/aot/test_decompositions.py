@@ -81,6 +81,20 @@ def _module_calling(function: Any, sample: Any) -> tuple[fx.GraphModule, list[to
     return fx.GraphModule({}, graph), tensors
 
 
+@pytest.mark.parametrize("parameters", [torch.float32, torch.float16], ids=str)
+def test_statistics_saved_by_batch_norm_have_the_type_of_eager(parameters: torch.dtype) -> None:
+    x = torch.randn(4, 3, 5).half()
+    weight, bias, mean = (torch.randn(3).to(parameters) for _ in range(3))
+    graph = fx.Graph()
+    inputs = [graph.placeholder(name) for name in ("x", "weight", "bias", "mean", "variance")]
+    graph.output(graph.call_function(torch.native_batch_norm, (*inputs, True, 0.1, 1e-5)))
+    module = fx.GraphModule({}, graph)
+    given = [x, weight, bias, mean, mean.abs() + 1]
+    traced = trace_inference(module, given, CompileContext())
+    found = with_results(traced, interpreter(traced))([one.clone() for one in given])
+    torch.testing.assert_close(found, module(*given), rtol=1e-2, atol=1e-2)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", SAMPLED)
 def test_equals_eager(name: str, dtype: torch.dtype) -> None:

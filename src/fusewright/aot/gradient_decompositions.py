@@ -186,6 +186,10 @@ def batch_norm_training(
             kept = aten.mul.Tensor(widened(running), 1 - momentum)
             moved = aten.add.Tensor(kept, aten.mul.Tensor(value, momentum))
             aten.copy_.default(running, rounded(moved, running))
+    parameters = (weight, bias, running_mean, running_var)
+    is_mixed = any(one is not None and one.dtype == torch.float32 for one in parameters)
+    if not is_mixed and x.device.type == "cpu":  # as eager saves them
+        mean, inverse = rounded(mean, x), rounded(inverse, x)
     return rounded(result, x), mean, inverse
 
 
