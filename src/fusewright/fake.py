@@ -265,6 +265,8 @@ class FakeMode(TorchDispatchMode):
         self, meta: torch.Tensor, device: torch.device, storage_bytes: int | None = None
     ) -> FakeTensor:
         """A fake on `device` around a meta tensor."""
+        if meta.layout is not torch.strided:
+            raise UnsupportedOperator(f"a tensor of layout {meta.layout} cannot be traced")
         return FakeTensor(meta, device, self, False, storage_bytes)
 
     def make(self, geometry: Geometry, device: torch.device) -> FakeTensor:
@@ -487,15 +489,19 @@ def _of_unknown_size(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dic
     """A result whose sizes, or whose value, are symbols of their own; None where that is not
     wanted, or not known.
     """
-    if mode.facts is None or not mode.allows_unknown_sizes:
+    if not mode.allows_unknown_sizes:
         return None
+    facts = mode.facts
+    if facts is None:
+        facts = ShapeFacts()
+        mode.use_facts(facts)
     args, kwargs = _faked(mode, args, kwargs)
     if op is aten._local_scalar_dense.default:
         whole = not (args[0].is_floating_point() or args[0].is_complex())
         known = args[0].dtype is torch.bool or not whole
-        return None if known else symbolic_int(mode.facts, mode.facts.unknown_size(None))
+        return None if known else symbolic_int(facts, facts.unknown_size(None))
     rule = UNKNOWN_RULES.get(op)
-    geometry = None if rule is None else rule(mode.facts, *args, **kwargs)
+    geometry = None if rule is None else rule(facts, *args, **kwargs)
     if geometry is None:
         return None
     device = result_device(op, args, kwargs)

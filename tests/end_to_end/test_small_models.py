@@ -115,6 +115,25 @@ def test_hessian() -> None:
     torch.testing.assert_close(found, program(*inputs))
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.RNN(4, 3, nonlinearity="relu"),
+        nn.RNN(4, 3, 2, bidirectional=True, batch_first=True),
+        nn.GRU(4, 3, bias=False),
+        nn.GRU(4, 3, 2, bidirectional=True),
+    ],
+    ids=str,
+)
+def test_recurrent_networks(model: nn.Module) -> None:
+    trains_as_eager(model, torch.randn(5, 2, 4))
+
+
+@pytest.mark.parametrize("model", [nn.RNNCell(4, 3), nn.GRUCell(4, 3), nn.LSTMCell(4, 3)], ids=str)
+def test_recurrent_cells(model: nn.Module) -> None:
+    trains_as_eager(model, torch.randn(2, 4))
+
+
 INDICES = torch.tensor([1, 2, 3, 4, 1, 3])
 
 
@@ -134,7 +153,10 @@ INDICES = torch.tensor([1, 2, 3, 4, 1, 3])
         ({"mode": "max", "padding_idx": 3}, (INDICES, torch.tensor([0, 2, 2, 5]))),
         ({"mode": "max"}, (INDICES[:0], torch.tensor([0, 0]))),
     ],
-    ids="sum padding last_offset rows weights empty max max_padding max_empty".split(),
+    ids=[
+        *("sum", "padding", "last_offset", "rows", "weights", "empty"),
+        *("max", "max_padding", "max_empty"),
+    ],
 )
 def test_embedding_bag(options: dict[str, Any], inputs: tuple[Any, ...]) -> None:
     torch.manual_seed(0)
