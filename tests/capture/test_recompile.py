@@ -197,7 +197,7 @@ def test_tensor_properties_are_noticed(change: Any) -> None:
     def f(x):
         return x * 2 + x.shape[0], x.requires_grad, type(x).__name__
 
-    compiled = api.compile(f, backend="eager", fullgraph=True)
+    compiled = api.compile(f, backend="eager", fullgraph=True, dynamic=False)
     compiled(X)
     compiled(change(X))
     assert compiled.compiler.capture_count == 2

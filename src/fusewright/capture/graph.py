@@ -87,6 +87,10 @@ class GraphBuilder:
         self.symbols[symbol.name] = node
         return node
 
+    def release(self) -> None:
+        """Let go of what would keep the graph in a reference cycle."""
+        self.numbers = NumberNodes(self.graph)
+
     def add_sizes(self, tensors: Iterable[torch.Tensor]) -> None:
         """Placeholders for all symbols in the sizes and strides of these fakes: what is compiled
         for them is told their values.

@@ -229,6 +229,10 @@ class Sizes:
             return False
         return self.history.varies(source.expression(), number, _of_call(source))
 
+    def release(self) -> None:
+        """Let go of whoever is asked for lines and told of symbols."""
+        self.on_first = self.facts.where = lambda: None
+
     def take_as_constants(self, symbols: Iterable[Symbol]) -> None:
         """Have the next captures take what these symbols stand for as it is, and what has turned
         out to be constant.
@@ -265,7 +269,9 @@ class Sizes:
             if symbol.upper is not None:
                 yield Assumption(at_least(integer(symbol.upper), symbol.index), None)
         yield from self._layout
-        yield from self.facts.assumptions
+        for assumption in self.facts.assumptions:
+            if all(symbol.name in self.readings for symbol in _free(assumption.relation)):
+                yield assumption  # and not what the program promises of sizes that depend on data
 
 
 def _free(relation: Relation) -> frozenset[Symbol]:

@@ -27,6 +27,7 @@ from fusewright.symbolic.relations import (
     at_least,
     below,
     equal,
+    free_in,
     negation,
     not_equal,
 )
@@ -574,9 +575,11 @@ def index_of(number: int | torch.SymInt) -> Index:
     return node.index
 
 
-def free_symbols(number: torch.SymInt | torch.SymFloat) -> frozenset[Symbol]:
-    """The symbols that a number depends on."""
+def free_symbols(number: torch.SymInt | torch.SymFloat | torch.SymBool) -> frozenset[Symbol]:
+    """The symbols that a number or condition depends on."""
     node = number.node
+    if isinstance(node, ConditionNode):
+        return free_in(node.condition)
     if isinstance(node, IntegerNode):
         return node.index.free()
     return frozenset() if isinstance(node.number, float) else node.number.free()

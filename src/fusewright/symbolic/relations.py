@@ -128,6 +128,16 @@ def negation(condition: Condition) -> Condition:
             return All(tuple(negation(term) for term in terms))
 
 
+def free_in(condition: Condition) -> frozenset[Symbol]:
+    """The symbols that occur in a condition."""
+    match condition:
+        case Relation(_, difference):
+            return difference.free()
+        case All(terms) | Any(terms):
+            return frozenset().union(*map(free_in, terms))
+    return frozenset()
+
+
 def rewrite(condition: Condition, function: Callable[[Index], Index]) -> Condition:
     """`condition` with each difference replaced by what `function` makes of it."""
     match condition:

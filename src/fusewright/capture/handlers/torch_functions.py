@@ -14,7 +14,7 @@ from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, PURE, handles, polyfill
 from fusewright.capture.values.base import MISSING, Interpreter, Value
 from fusewright.capture.values.classes import ClassValue
-from fusewright.capture.values.constant import FALSE, TRUE, boolean
+from fusewright.capture.values.constant import FALSE, NONE, TRUE, boolean
 from fusewright.capture.values.modules import ModuleValue
 from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.tensors import TensorValue
@@ -67,6 +67,17 @@ def is_tensor(interpreter: Interpreter, value: Value) -> Value:
     return interpreter.call_object(  # type: ignore[no-any-return]
         isinstance, None, [value, ClassValue(torch.Tensor)], {}
     )
+
+
+@handles(torch_compat.check_tensor_all)
+def check_tensor_all(interpreter: Interpreter, condition: Value, message: Value = NONE) -> Value:
+    """A check that runs with the graph. Where it fails the frame is run as it is written, and says
+    what it has to say.
+    """
+    if not isinstance(condition, TensorValue) or condition.fake.dtype is not torch.bool:
+        return DECLINED
+    held = interpreter.call_graph("all", [condition], {})
+    return interpreter.call_graph(torch_compat.assert_async, [held], {})  # type: ignore[no-any-return]
 
 
 @handles(torch.overrides.is_tensor_like)

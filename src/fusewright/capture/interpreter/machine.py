@@ -270,6 +270,8 @@ class Machine:
         for entries in (self._alive, self._constants, self.inputs, self.frames):
             entries.clear()
         self.root = None
+        self.builder.release()
+        self.sizes.release()
         self.classes.release()
 
     # -- objects and values ----------------------------------------------------------------------

@@ -35,7 +35,7 @@ from fusewright.capture.values.functions import (
 )
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.modules import ModuleValue, keeps_module_getattr
-from fusewright.capture.values.numbers import SYMBOLIC, SymbolicValue
+from fusewright.capture.values.numbers import SYMBOLIC, SymbolicValue, is_of_data
 from fusewright.capture.values.objects import ExceptionValue, ObjectValue
 from fusewright.capture.values.references import ReferenceValue
 from fusewright.capture.values.sequences import (
@@ -268,8 +268,7 @@ MAKERS: Final[dict[type, Maker]] = {
 def _symbolic(number: Any) -> Value:
     """The value of a symbolic number that was computed; a condition is decided."""
     if isinstance(number, torch.SymBool):
-        known_truth = number.node.condition
-        return ConstantValue(known_truth) if type(known_truth) is bool else SymbolicValue(number)
+        return SymbolicValue(number) if is_of_data(number) else ConstantValue(bool(number))
     known = number.node.maybe_as_int() if isinstance(number, torch.SymInt) else None
     return SymbolicValue(number) if known is None else ConstantValue(known)
 

@@ -87,8 +87,6 @@ class SymbolicValue(ConstantValue):
 
 def is_of_data(number: Any) -> bool:
     """Whether a symbolic number depends on the values of tensors."""
-    if isinstance(number, torch.SymBool):
-        return False
     hints = number.node.facts.hints
     return any(symbol.name not in hints for symbol in free_symbols(number))
 

@@ -266,9 +266,9 @@ class ForeignTensorValue(Value):
         self.get_attribute(interpreter, name)
 
 
-class ErrorTextValue(Value):
-    """The text of an error that an operator raised on fakes, which eager may word otherwise:
-    looking at it breaks the graph.
+class UnknownTextValue(Value):
+    """A text with a tensor's value in it, or that of an error that an operator raised on fakes,
+    which eager may word otherwise: looking at it breaks the graph.
     """
 
     __slots__ = ("refusal",)
