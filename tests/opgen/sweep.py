@@ -25,23 +25,15 @@ from tests.opgen import everything, host_device
 
 KNOWN = {
     "addbmm": "on the CPU, resizes `self` in place and its out without a warning",
-    "_chunk_cat": "cat",
-    "column_stack": "cat",
     "unbind_copy": "on the CPU, the kernel itself refuses outs that want a gradient",
-    "log_normal": "on the CPU, refuses integers as not implemented",
     "mode": "torch's kernel for every device takes some alone",
     "empty": "what it holds is anything",
     "nn.functional.avg_pool3d": "on the CPU, writes to the wrong places of an out with gaps",
-    "cat": "raises TypeError where others raise RuntimeError",
-    "dstack": "cat",
-    "hstack": "cat",
-    "stack": "cat",
-    "vstack": "cat",
     "nansum": "on the CPU, sums in the dtype of its out alone",
     "nanmean": "nansum",
-    "narrow_copy": "on the CPU, resizes its out without a warning",
     "native_batch_norm": "on the CPU, saves nothing when it does not train",
     "nn.functional.logsigmoid": "on the CPU, resizes its buffer without a warning",
+    "narrow_copy": "on the CPU, resizes its out without a warning, and where it has gaps",
     "normal": "on the CPU, draws in another order where there are gaps",
 }
 """Operators whose variants differ among themselves on the CPU, and how."""

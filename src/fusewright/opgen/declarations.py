@@ -173,10 +173,10 @@ def _names(text: str) -> frozenset[str]:
 
 _CONVERTING = _names(
     """
-    _fft_c2c.out _fft_c2r.out _fft_r2c.out addr.out cat.out cholesky.out cholesky_inverse.out
-    cholesky_solve.out floor_divide.out floor_divide_.Tensor geqrf.a
+    _chunk_cat.out _fft_c2c.out _fft_c2r.out _fft_r2c.out addr.out cat.out cholesky.out
+    cholesky_inverse.out cholesky_solve.out floor_divide.out floor_divide_.Tensor geqrf.a
     linalg_householder_product.out linalg_lstsq.out linalg_pinv.atol_rtol_tensor_out
-    logsumexp.out max.unary_out min.unary_out std.correction_out var.correction_out
+    logsumexp.out max.unary_out min.unary_out stack.out std.correction_out var.correction_out
     """
 )
 """Operators that convert their result though nothing in their declaration says so."""
