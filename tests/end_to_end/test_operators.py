@@ -36,3 +36,17 @@ def test_compiled_operator_equals_eager(info: object, dtype: torch.dtype) -> Non
     with torch.no_grad():
         outcome = try_operator(info, dtype, 2)
     assert not outcome.failures, outcome.failures[0]
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        pytest.param(info, id=info.name)
+        for info in database()
+        if info.name in NAMES and torch.float32 in info.dtypes
+    ],
+)
+def test_compiled_operator_of_symbolic_sizes_equals_eager(info: object) -> None:
+    with torch.no_grad():
+        outcome = try_operator(info, torch.float32, 2, dynamic=True)
+    assert not outcome.failures, outcome.failures[0]

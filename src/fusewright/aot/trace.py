@@ -135,9 +135,10 @@ def _fake_inputs(example_inputs: Sequence[Any]) -> tuple[Fakes, list[Any]]:
     """The mode to trace in and a fake for each example, no two the same."""
     for value in example_inputs:
         if isinstance(value, FakeTensor):
+            value.fake_mode.allows_unknown_sizes = True
             return value.fake_mode, list(example_inputs)
     symbolic = (value.node for value in example_inputs if isinstance(value, SYMBOLIC))
-    mode = FakeMode(next((node.facts for node in symbolic), None))
+    mode = FakeMode(next((node.facts for node in symbolic), None), allows_unknown_sizes=True)
     try:
         return mode, [
             _fake_input(mode, value) if isinstance(value, torch.Tensor) else value

@@ -36,6 +36,7 @@ from fusewright.aot.specs import Leaf
 from fusewright.aot.symbols import SYMBOLIC, TAKES_REALS, SymbolNodes, with_known_reals
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode
+from fusewright.fake_rules import UNKNOWN_RULES
 from fusewright.symbolic.nodes import index_of
 from fusewright.torch_compat import OpOverload, TorchDispatchMode
 
@@ -61,6 +62,9 @@ RECORDED_WHOLE: dict[type, Callable[[Recorder, Any, Sequence[Any]], Any]] = {}
 """By class of the target of a captured call: what records it, given the target and the arguments,
 in place of running it.
 """
+
+DATA_DEPENDENT = frozenset({aten._local_scalar_dense.default, *UNKNOWN_RULES})
+"""Operators whose results may have sizes, or be numbers, that depend on data."""
 
 LIFTED = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default})
 
@@ -143,6 +147,9 @@ class Recorder(TorchDispatchMode):
         if result is not NotImplemented:
             return result
         result = self.fakes.dispatch(op, args, kwargs)
+        if isinstance(result, torch.SymInt) and op is aten._local_scalar_dense.default:
+            self.record_call(op, args, kwargs, result)
+            return result
         if not isinstance(result, (torch.Tensor, tuple, list)):
             reads = any(isinstance(value, torch.Tensor) for value in args)
             if reads and torch_compat.has_effect(op):
@@ -188,6 +195,8 @@ class Recorder(TorchDispatchMode):
             name=getattr(op, "overloadpacket", op).__name__,
         )
         node.meta.update(self.origin, val=result)
+        if op in DATA_DEPENDENT:
+            self._define_sizes(result, node)
         match result:
             case torch.Tensor():
                 self.bind(result, node)
@@ -195,6 +204,16 @@ class Recorder(TorchDispatchMode):
                 for index, one in enumerate(result):
                     self.bind(one, (node, index))
         return node
+
+    def _define_sizes(self, result: Any, node: fx.Node) -> None:
+        """Note that sizes which depend on data are those of the results of `node`, or `node`."""
+        if not isinstance(result, (tuple, list)):
+            self.symbols.define(result, node)
+            return
+        for index, one in enumerate(result):
+            if any(isinstance(size, torch.SymInt) for size in one.shape):
+                self.bind(one, (node, index))
+                self.symbols.define(one, self._tensor_node(one))
 
     def _record_no_operation(self, op: Any, args: tuple[Any, ...]) -> Any:
         result = self.fakes.dispatch(op, args, {})

@@ -42,7 +42,7 @@ def loops_eager(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
 def _evaluated(graph: AtenGraph) -> Callable[[list[Any]], Any]:
     program = lower(graph, CompileContext())
     verify_program(program)
-    names = [fact.symbol.name for fact in program.sizes]
+    names = [fact.symbol.name for fact in program.input_sizes]
 
     def call(inputs: list[Any]) -> tuple[Any, ...]:
         sizes = dict(zip(names, inputs, strict=False))

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from fusewright.errors import DataDependent
 from fusewright.fake_rules.geometry import contiguous, named
+from fusewright.symbolic.nodes import index_of
+from fusewright.symbolic.relations import below
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +180,12 @@ def selected(x: Tensor, dim: int, index: int) -> View | None:
     """select.int: one position of a dimension."""
     size, stride, offset = _whole(x)
     axis = _axis(dim, x.dim())
-    if not size or axis is None or not -size[axis] <= index or not index < size[axis]:
+    if not size or axis is None:
         return None
-    start = index if index >= 0 else index + size[axis]
+    from_end = is_negative(index)
+    if not (-size[axis] <= index if from_end else index < size[axis]):
+        return None
+    start = index + size[axis] if from_end else index
     offset = offset + start * stride[axis]
     del size[axis], stride[axis]
     return _view(size, stride, offset)
@@ -208,13 +213,30 @@ def _bounded(place: int, extent: int) -> int:
     """`place`, counted from the end where negative, as a number from 0 to `extent`."""
     if isinstance(place, int) and place >= 2**62:
         return extent
-    if place < 0:
+    if is_negative(place):
         place = place + extent
         return place if place >= 0 else 0
-    try:
+    if has_hint(place) and has_hint(extent):
         return place if place <= extent else extent
-    except DataDependent:
-        return torch.sym_min(place, extent)  # type: ignore[no-any-return]
+    return torch.sym_min(place, extent)  # type: ignore[no-any-return]
+
+
+def has_hint(number: int) -> bool:
+    """Whether a number is known, or was seen when compiling."""
+    return isinstance(number, int) or number.node.hint is not None
+
+
+def is_negative(place: int) -> bool:
+    """Whether an index counts from the end. DataDependent: that depends on data."""
+    if has_hint(place):
+        return place < 0
+    negative: bool | None = place.node.facts.prove(below(index_of(place), 0))  # type: ignore[attr-defined]
+    if negative is None:
+        raise DataDependent(
+            f"whether the index {place} counts from the end depends on data; "
+            "torch._check(index >= 0) promises that it does not"
+        )
+    return negative
 
 
 def split(x: Tensor, length: int, dim: int = 0) -> tuple[View, ...] | None:

@@ -302,6 +302,7 @@ def _extern(cursor: Cursor, reader: Reader, outputs: tuple[Buffer, ...]) -> Exte
         aliases = between(cursor, "[", "]", lambda: _alias(cursor))
     out_operator = cursor.take("name") if cursor.accept("out") else ""
     has_effect = cursor.accept("effect")
+    number = cursor.take("name") if cursor.accept("number") else ""
     cursor.finish()
     return ExternKernel(
         outputs=outputs,
@@ -313,6 +314,7 @@ def _extern(cursor: Cursor, reader: Reader, outputs: tuple[Buffer, ...]) -> Exte
         aliases=aliases,
         out_operator=out_operator,
         has_effect=has_effect,
+        number=number,
     )
 
 

@@ -207,6 +207,9 @@ class ExternKernel:
     has_effect: bool = False
     """It draws random numbers or checks something: such calls are all kept, in their order."""
 
+    number: str = ""
+    """The size symbol that is the call's result, a number; what follows may depend on it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyBack:
@@ -230,7 +233,7 @@ class Program:
     """Tensor inputs in calling order: arguments, parameters and buffers alike."""
 
     sizes: tuple[SizeFact, ...] = ()
-    """Symbolic sizes, which precede the tensors in the calling order."""
+    """Symbolic sizes; those that no library call gives precede the tensors in the calling order."""
 
     constants: tuple[Buffer, ...] = ()
     """Tensors known at compile time; their data travels beside, by name."""
@@ -247,6 +250,12 @@ class Program:
 
     expressions: Expressions = field(default_factory=Expressions, compare=False, repr=False)
     """The table that made the values of the bodies; later stages make theirs in it."""
+
+    @property
+    def input_sizes(self) -> tuple[SizeFact, ...]:
+        """The sizes that the caller passes; the others are results of library calls."""
+        found = {s.number for s in self.statements if isinstance(s, ExternKernel)}
+        return tuple(fact for fact in self.sizes if fact.symbol.name not in found)
 
     def buffers(self) -> dict[str, Buffer]:
         """Every buffer by name."""

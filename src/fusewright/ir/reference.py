@@ -187,6 +187,9 @@ class _Evaluation:
             assert returned.data_ptr() == out.data_ptr(), f"{kernel.out_operator} left its out"
             return
         returned = _operator(kernel.operator)(*arguments, **keywords)
+        if kernel.number:
+            self.sizes[kernel.number] = int(returned)
+            return
         results = kernel.results or ((0,) if kernel.outputs else ())
         returned = returned if kernel.results else (returned,)
         for place, tensor in zip(results, returned, strict=True) if results else ():

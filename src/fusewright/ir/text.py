@@ -279,6 +279,8 @@ def _extern(call: ExternKernel) -> str:
         suffix += f" out {call.out_operator}"
     if call.has_effect:
         suffix += " effect"
+    if call.number:
+        suffix += f" number {call.number}"
     called = print_call(call.operator, call.arguments, call.keywords)
     return f"{outputs}{equals}extern {called}{suffix}"
 

@@ -76,6 +76,8 @@ def _line(line: wrapper.Line, state: _State) -> str | None:
         if name in state.alive:
             return f"{name} is defined twice"
         state.alive.add(name)
+    if isinstance(line, wrapper.CallExtern) and not line.is_tuple:
+        state.symbols.update(name for name in line.results if name)  # a number, perhaps
     return None
 
 

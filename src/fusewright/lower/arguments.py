@@ -21,15 +21,16 @@ def calling_order(placeholders: Sequence[fx.Node], program: Program) -> CallingO
     Raises: Unsupported, for a size that no argument gives, alone or as the size of a tensor.
     """
     values = [node.meta["val"] for node in placeholders]
-    known = _size_sources(values) if program.sizes else {}
-    missing = [fact.symbol.name for fact in program.sizes if fact.symbol.index not in known]
+    sizes = program.input_sizes
+    known = _size_sources(values) if sizes else {}
+    missing = [fact.symbol.name for fact in sizes if fact.symbol.index not in known]
     if missing:
         raise Unsupported(
             f"the size {missing[0]} is neither an argument nor the size of one",
             remedy="mark the dimension static",
         )
     return CallingOrder(
-        sizes=tuple(known[fact.symbol.index] for fact in program.sizes),
+        sizes=tuple(known[fact.symbol.index] for fact in sizes),
         tensors=tuple(p for p, value in enumerate(values) if isinstance(value, torch.Tensor)),
         arguments=len(values),
     )

@@ -29,6 +29,8 @@ from fusewright.ir.program import (
     Enumerated,
     ExternKernel,
     Layout,
+    Literal,
+    Operand,
     Pointwise,
     Reduction,
     Statement,
@@ -307,6 +309,19 @@ class Builder:
         self.statements.append(call)
         self.origins[made.name] = box.storage.origins
         return self.input(made)
+
+    def find_out(self, symbol: str, operator: str, *arguments: Operand) -> None:
+        """Let the number that a library call gives be the size `symbol`."""
+        self.sizes.unknown.pop(symbol, None)
+        call = ExternKernel(outputs=(), operator=operator, arguments=arguments, number=symbol)
+        self.statements.append(call)
+
+    def find_out_sizes(self, buffer: Buffer) -> None:
+        """Read the sizes of a library call's result that were not known before."""
+        for dim, size in enumerate(buffer.layout.size):
+            if size.text in self.sizes.unknown:
+                reference = BufferReference(buffer.name)
+                self.find_out(size.text, "aten.sym_size.int", reference, Literal(dim))
 
     # Statements ----------------------------------------------------------------------------------
 

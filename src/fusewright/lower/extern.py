@@ -132,6 +132,8 @@ def _added(
     """Add a statement; gives the boxes of its results, None for unused."""
     builder, outputs = call.builder, kernel.outputs
     builder.statements.append(kernel)
+    for buffer in outputs:
+        builder.find_out_sizes(buffer)
     if outputs:
         builder.origins[outputs[0].name] = call.all_origins
     return tuple([None if place is None else builder.input(outputs[place]) for place in results])

@@ -122,8 +122,11 @@ class _Lowering:
     def placeholder(self, node: fx.Node) -> Any:
         value = node.meta["val"]
         if not isinstance(value, torch.Tensor):
-            return self.number(value)
+            number = self.number(value)
+            self.builder.sizes.unknown.clear()
+            return number
         buffer = Buffer(name=self.context.fresh("arg"), layout=self.layout(value, node))
+        self.builder.sizes.unknown.clear()
         self.inputs.append(buffer)
         return self.builder.input(buffer)
 
@@ -174,7 +177,7 @@ class _Lowering:
     def call(self, node: fx.Node) -> Any:
         meta = node.meta["val"]
         if isinstance(meta, (torch.SymInt, torch.SymFloat, int, float, bool)):
-            return self.number(meta)
+            return self.computed_number(node, meta)
         arguments = tuple(self.argument(argument) for argument in node.args)
         if node.target is operator.getitem:
             return arguments[0][arguments[1]]
@@ -200,6 +203,14 @@ class _Lowering:
             return call_extern(call, node, arguments, keywords)
         self.settle(node, result)
         return result
+
+    def computed_number(self, node: fx.Node, meta: Any) -> Any:
+        """A number, which `item` reads from a tensor if it does not follow from sizes."""
+        number = self.number(meta)
+        if isinstance(number, Index) and str(number) in self.builder.sizes.unknown:
+            operands = [self.builder.operand(self.argument(one)) for one in node.args]
+            self.builder.find_out(str(number), str(node.target), *operands)
+        return number
 
     def apply_rule(self, call: Call, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """The rule's result, or NotImplemented where the eager operator is to run."""

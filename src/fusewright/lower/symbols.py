@@ -20,6 +20,8 @@ class SizeTable:
 
     def __init__(self) -> None:
         self.facts: dict[str, SizeFact] = {}
+        self.unknown: dict[str, None] = {}
+        """Names of sizes that depend on data and that no statement has found out yet."""
 
     def index(self, size: Size) -> Index:
         """`size` as an index expression."""
@@ -38,8 +40,11 @@ class SizeTable:
         )
 
     def _add(self, number: torch.SymInt | torch.SymFloat) -> None:
+        facts = number.node.facts
         for symbol in free_symbols(number):
-            for fact in number.node.facts.size_facts(symbol.index):
+            for fact in facts.size_facts(symbol.index):
+                if fact.symbol.name not in self.facts and fact.symbol.name not in facts.hints:
+                    self.unknown[fact.symbol.name] = None
                 self.facts.setdefault(fact.symbol.name, fact)
 
     def indices(self, sizes: Iterable[Size]) -> tuple[Index, ...]:

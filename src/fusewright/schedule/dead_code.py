@@ -62,7 +62,7 @@ def _has_effect(statement: Statement) -> bool:
     match statement:
         case CopyBack():
             return True
-        case ExternKernel(mutates=mutates, has_effect=has_effect):
-            return bool(mutates) or has_effect
+        case ExternKernel(mutates=mutates, has_effect=has_effect, number=number):
+            return bool(mutates or number) or has_effect
         case _:
             return False

@@ -3,7 +3,8 @@ reachability.
 
 Edges run from the writer of a buffer to its readers, from readers of memory to a later step that
 overwrites it, and from that step to whoever reads the memory after it (in the program's order). A
-scatter overwrites its base. Steps with effects outside of memory come in the program's order.
+scatter overwrites its base. Steps with effects outside of memory come in the program's order, and
+all steps behind the one that finds out a size, which they may depend on, stay behind it.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ class Dependencies:
         changed: dict[str, int] = {}
         readers: dict[str, list[int]] = {}
         ordered: set[int] = set()
+        barrier: set[int] = set()
         for number, effect in enumerate(steps):
-            direct: set[int] = set()
+            direct = set(barrier)
             for name in (*effect.reads, *effect.overwrites):
                 earlier = (made.get(name), changed.get(memory(name)))
                 direct.update(step for step in earlier if step is not None)
@@ -39,6 +41,8 @@ class Dependencies:
             if effect.is_ordered:
                 direct.update(ordered)
                 ordered = {number}
+            if effect.is_barrier:
+                barrier = {number}
             direct.discard(number)
             for name in (*effect.reads, *effect.overwrites):
                 readers.setdefault(memory(name), []).append(number)

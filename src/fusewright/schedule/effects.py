@@ -28,6 +28,9 @@ class Effects:
     is_ordered: bool = False
     """Whether it keeps its place among the steps of which this is true."""
 
+    is_barrier: bool = False
+    """Whether it finds out a size, so that the steps behind it stay there."""
+
 
 def operand_buffers(operand: Operand) -> Iterator[str]:
     """Names of the buffers in an operand, views and lists looked through."""
@@ -51,7 +54,13 @@ def statement_effects(statement: ExternKernel | CopyBack) -> Effects:
             operands = (*statement.arguments, *keywords)
             reads = dict.fromkeys(name for o in operands for name in operand_buffers(o))
             writes = tuple(buffer.name for buffer in statement.outputs)
-            return Effects(tuple(reads), writes, statement.mutates, statement.has_effect)
+            return Effects(
+                tuple(reads),
+                writes,
+                statement.mutates,
+                statement.has_effect,
+                is_barrier=bool(statement.number),
+            )
 
 
 def output_buffers(program: Program) -> frozenset[str]:

@@ -60,13 +60,19 @@ def generate_lines(
     owned = _owned_buffers(schedule)
     buffers = _buffers(schedule)
     constants = {buffer.name for buffer in program.constants}
+    unknown = {fact.symbol.name for fact in program.sizes}
+    unknown -= {fact.symbol.name for fact in program.input_sizes}
+    waiting: list[EnsureLayout] = []
     for position, (step, names) in enumerate(zip(schedule.steps, last_uses, strict=True)):
         dying = tuple(buffers[name] for name in names if name not in constants)
         match step:
             case Group():
                 made = _launch(step, launches[position], dying, owned, in_place)
             case ExternKernel():
-                made = _call(step)
+                made = _with_known_layouts(_call(step), unknown, waiting)
+                if step.number:
+                    unknown.discard(step.number)
+                    made += _with_known_layouts([], unknown, waiting)
             case CopyBack(target=target, source=source):
                 made = [CopyInto(target=target, source=source)]
         taken = {line.source for line in made if isinstance(line, Reuse)}
@@ -79,11 +85,11 @@ def generate_lines(
 def _take_inputs(program: Program) -> list[Line]:
     sizes: list[Line] = [
         DefineSymbol(name=fact.symbol.name, position=position)
-        for position, fact in enumerate(program.sizes)
+        for position, fact in enumerate(program.input_sizes)
     ]
     tensors: list[Line] = [
         TakeInput(buffer=buffer, position=position)
-        for position, buffer in enumerate(program.inputs, len(program.sizes))
+        for position, buffer in enumerate(program.inputs, len(program.input_sizes))
     ]
     return sizes + tensors + [Constant(buffer=buffer) for buffer in program.constants]
 
@@ -134,6 +140,8 @@ def _call(step: ExternKernel) -> list[Line]:
         ]
     positions = step.results or ((0,) if step.outputs else ())
     names = tuple(None if p is None else step.outputs[p].name for p in positions)
+    if step.number:
+        names = (step.number,)
     call = CallExtern(
         operator=step.operator,
         arguments=step.arguments,
@@ -142,6 +150,25 @@ def _call(step: ExternKernel) -> list[Line]:
         is_tuple=bool(step.results),
     )
     return [call, *(EnsureLayout(buffer=buffer) for buffer in step.outputs)]
+
+
+def _with_known_layouts(
+    lines: Sequence[Line], unknown: set[str], waiting: list[EnsureLayout]
+) -> list[Line]:
+    """`lines`, and those `waiting`, without those that see to a layout of sizes not found out yet:
+    these wait.
+    """
+    ready: list[Line] = []
+    found = [*waiting, *lines]
+    waiting.clear()
+    for line in found:
+        if isinstance(line, EnsureLayout):
+            sizes = (*line.buffer.layout.size, *line.buffer.layout.stride)
+            if any(symbol.name in unknown for size in sizes for symbol in size.free()):
+                waiting.append(line)
+                continue
+        ready.append(line)
+    return ready
 
 
 # Memory -------------------------------------------------------------------------------
