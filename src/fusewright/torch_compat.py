@@ -542,6 +542,12 @@ log_api_usage = torch._C._log_api_usage_once
 
 assert_true = torch._assert
 check = torch._check
+check_tensor_all = torch._check_tensor_all
+"""Raises if not all of a tensor of bool are true. Seen in 2.11 to 2.13."""
+
+assert_async = torch._assert_async
+"""The same of a tensor of one element, as an operator: on a GPU nobody waits for it."""
+
 
 TENSOR_CLASSES: tuple[type, ...] = (torch.Tensor, *torch._tensor_classes)  # type: ignore[attr-defined]
 """The classes whose calls make tensors: `torch.Tensor([1, 2])`, `torch.LongTensor(3)`."""

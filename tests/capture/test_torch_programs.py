@@ -36,6 +36,25 @@ def packed_sequences(m: Any, x: Any, lengths: Any) -> Any:
     return o, sizes
 
 
+@cases(X)
+def message_that_nobody_sees(x: Any) -> Any:
+    message = f"the sum is {x.sum()} of {x.shape}"
+    torch._check_tensor_all(x < 5, lambda: message)
+    return x + 1
+
+
+@cases(X, raises=True)
+def check_that_fails(x: Any) -> Any:
+    torch._check_tensor_all(x < 1, lambda: f"the largest is {x.max():.1f}")
+    return x + 1
+
+
+@cases(X, breaks="not-known")
+def length_of_a_message(x: Any) -> Any:
+    message = f"the sum is {x.sum()} of {x.shape}"
+    return x + len(message)
+
+
 @cases(X, types.SimpleNamespace(b=X + 1))
 def inputs_that_would_be_called_alike(a_b: Any, a: Any) -> Any:
     return a_b - 2 * a.b
@@ -167,8 +186,7 @@ def nested_functions(x: Any) -> Any:
         nn.Transformer(8, 2, 1, 1, 16, batch_first=True),
         torch.randn(2, 3, 8),
         torch.randn(2, 4, 8),
-    ),
-    breaks="branch-on-tensor",
+    )
 )
 def transformer(m: Any, a: Any, b: Any) -> Any:
     return m(
