@@ -406,6 +406,20 @@ def test_dropout_draws_as_eager_does_and_backward_uses_the_same_draw() -> None:
     check(lambda x: F.dropout(x * 2, 0.5).sin(), lambda: [leaf(32)])
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: F.dropout((x * 2).t(), 0.5),
+        lambda x: F.dropout(x.view(4, 2, 4).permute(2, 0, 1), 0.5),
+        lambda x: F.dropout(x[:, ::2], 0.5),
+        lambda x: F.alpha_dropout((x * 2).t(), 0.5, training=True),
+        lambda x: x * torch.empty_like(x.t()).bernoulli_(0.3).t(),
+    ],
+)
+def test_dropout_draws_in_the_order_of_memory_as_eager_does(program: Program) -> None:
+    check(program, lambda: [leaf(8, 4)])
+
+
 def test_autocast_inside() -> None:
     def program(x: torch.Tensor, w: torch.Tensor) -> Any:
         with torch.autocast("cpu", torch.bfloat16):

@@ -148,6 +148,17 @@ _REBINDING: dict[Any, Any] = {
 }
 
 
+def bernoulli(target: torch.Tensor, p: float = 0.5, generator: Any = None) -> torch.Tensor:
+    """What `bernoulli_` writes to `target`: its draws in the order of memory. `bernoulli` draws in
+    the order of elements; other random operators keep the layout that they are given.
+    """
+    if target.is_contiguous():
+        return aten.bernoulli.p(target, p, generator=generator)
+    order = sorted(range(target.dim()), key=target.stride, reverse=True)
+    drawn = aten.bernoulli.p(aten.permute.default(target, order), p, generator=generator)
+    return aten.permute.default(drawn, [order.index(dim) for dim in range(target.dim())])
+
+
 def rebinding_view(op: OpOverload) -> OpOverload | None:
     """The view that an operator such as `transpose_` turns its argument into; None for other
     operators.

@@ -29,7 +29,7 @@ from fusewright.aot.decompositions import MULTIPLE_VIEWS
 from fusewright.aot.embedding_bag import embedding_bag
 from fusewright.aot.foreach import apply_to_each, is_foreach
 from fusewright.aot.graph import TracedProgram
-from fusewright.aot.mutations import functional_form, rebinding_view
+from fusewright.aot.mutations import bernoulli, functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
 from fusewright.aot.recurrent import lstm
 from fusewright.aot.specs import Leaf
@@ -240,6 +240,10 @@ class Recorder(TorchDispatchMode):
         """
         if op is aten.copy_.default:
             return self._record_copy(args[0], args[1])
+        if op is aten.bernoulli_.float:
+            with self:
+                drawn = bernoulli(*args, **kwargs)
+            return self._record_copy(args[0], drawn)
         view = rebinding_view(op)
         if view is not None:
             return self._record_rebinding(op, view, args, kwargs)
