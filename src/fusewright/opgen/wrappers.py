@@ -82,21 +82,27 @@ class Wrapper(abc.ABC):
     # ── Pieces ────────────────────────────────────────────────────────────────────────────────
 
     def do(self, expression: str) -> str:
+        """A statement."""
         return self.language.statement.format(expression)
 
     def declare(self, name: str, value: str) -> str:
+        """A statement that names a value."""
         return self.do(self.language.declaration.format(name, value))
 
     def support(self, function: str, *arguments: str) -> str:
+        """A call of a function that all wrappers share."""
         return self.language.support.format(function, ", ".join(arguments))
 
     def option(self, name: str, value: bool) -> str:
+        """An argument of such a call."""
         return self.language.option.format(name, self.language.truths[value])
 
     def references(self, names: Sequence[str]) -> str:
+        """One tensor that is written to, or several."""
         return names[0] if len(names) == 1 else self.language.references.format(", ".join(names))
 
     def values(self, names: Sequence[str]) -> str:
+        """One result, or several."""
         return names[0] if len(names) == 1 else self.language.values.format(", ".join(names))
 
     def elements(self, values: str, count: int) -> list[str]:
@@ -106,6 +112,7 @@ class Wrapper(abc.ABC):
         return [self.language.element.format(values, index) for index in range(count)]
 
     def default(self, parameter: Parameter) -> str:
+        """The value that a parameter has unless it is given; None where there is none."""
         declared = parameter.default or "None"
         return self.language.defaults.get(declared, declared)
 
