@@ -772,9 +772,12 @@ def _geometry_of(real: torch.Tensor) -> Geometry:
 
 
 def _wrap_results(mode: FakeMode, metas: Any, device: torch.device) -> Any:
-    if isinstance(metas, torch.Tensor):
-        return mode.wrap(metas, device)
-    return _map(metas, lambda meta: mode.wrap(meta, device))
+    def wrap(meta: torch.Tensor) -> FakeTensor:
+        if meta.layout is not torch.strided:
+            raise UnsupportedOperator(f"a result of layout {meta.layout} cannot be traced")
+        return mode.wrap(meta, device)
+
+    return _map(metas, wrap)
 
 
 def _written_tensors(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

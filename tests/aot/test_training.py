@@ -567,3 +567,9 @@ def test_batches_of_gradients_are_refused_in_words() -> None:
     y = compiled(torch.sin)(x)
     with pytest.raises(FusewrightError, match="is_grads_batched"):
         torch.autograd.grad(y, x, torch.eye(3, dtype=torch.float64), is_grads_batched=True)
+
+
+def test_sparse_gradients_are_refused_in_words() -> None:
+    table, rows = leaf(5, 3), torch.tensor([1, 2, 2])
+    with pytest.raises(Unsupported, match="layout torch.sparse_coo cannot be traced"):
+        compiled(lambda t, i: F.embedding(i, t, sparse=True).sin())(table, rows)
