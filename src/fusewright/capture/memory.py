@@ -124,11 +124,11 @@ def may_write_inputs(graph: fx.Graph) -> bool:
     """Whether running the graph may write to a tensor that existed before: certain only where it
     is False.
     """
+    writing = [node for node in graph.nodes if _node_may_write(node)]
+    if not writing:
+        return False
     given = _storages(node for node in graph.nodes if node.op == "placeholder")
-    return any(
-        _node_may_write(node) and not given.isdisjoint(_storages(_written(node)))
-        for node in graph.nodes
-    )
+    return any(not given.isdisjoint(_storages(_written(node))) for node in writing)
 
 
 def _written(node: fx.Node) -> Sequence[fx.Node]:

@@ -74,7 +74,7 @@ def has_own_hash(cls: type) -> bool:
 
 
 def _stand_in(key: Any) -> Hashable:
-    return OwnKey(key) if has_own_hash(type(key)) else key
+    return OwnKey(key) if type(key) is not str and has_own_hash(type(key)) else key
 
 
 class DictValue(ObjectValue):
@@ -116,10 +116,11 @@ class DictValue(ObjectValue):
 
     def _hashed(self, interpreter: Interpreter, key: Value) -> Hashable:
         """What stands for a key. In a dict that exists it matters which object that is."""
-        if self.object is not MISSING and has_own_hash(key.python_type()):
+        is_constant_key = isinstance(key, ConstantValue)
+        if not (self.object is MISSING or is_constant_key) and has_own_hash(key.python_type()):
             raise interpreter.unsupported(reasons.OWN_HASH, key=key.describe())
         hashed = interpreter.hash_key(key)
-        if self.object is MISSING or key.source is None or isinstance(key, ConstantValue):
+        if self.object is MISSING or key.source is None or is_constant_key:
             return hashed
         if isinstance(hashed, torch.Tensor):
             self._guard_tensor(interpreter, key.source, hashed)
