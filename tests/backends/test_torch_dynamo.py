@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops import scan, while_loop
 
 from fusewright.backends.aot_eager import aot_eager
 from fusewright.backends.torch_dynamo import fusewright
@@ -66,3 +67,22 @@ def test_no_warning_when_all_is_well() -> None:
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(Exception, match="unknown option 'colour'"):
         torch.compile(perceptron(), backend=fusewright, options={"colour": 1})(torch.randn(5, 8))
+
+
+WEIGHT = torch.eye(4)
+
+CONTROL_FLOW: dict[str, Callable[[torch.Tensor], Any]] = {
+    "cond": lambda x: torch.cond(x.sum() > 0, lambda a: a @ WEIGHT, lambda a: a.cos(), (x,)) * 2,
+    "while_loop": lambda x: while_loop(
+        lambda i, a: i < 5, lambda i, a: (i + 1, a @ WEIGHT * 0.5), (torch.tensor(0), x)
+    ),
+    "scan": lambda x: scan(lambda c, row: (c + row @ WEIGHT, c * row), torch.zeros(4), x),
+}
+
+
+@pytest.mark.parametrize("name", CONTROL_FLOW)
+def test_conditions_and_loops(name: str) -> None:
+    program = CONTROL_FLOW[name]
+    compiled = torch.compile(program, backend=fusewright, fullgraph=True, options=STRICT)
+    for x in (torch.ones(3, 4), -torch.ones(3, 4)):
+        torch.testing.assert_close(compiled(x), program(x))

@@ -100,6 +100,8 @@ def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[An
     given: list[Any] = []
     shape = _with_leaves(arguments, given)
     given += control_flow.tensors(outside)
+    if any(isinstance(size, torch.SymInt) for one in given for size in one.shape):
+        raise UnsupportedOperator(f"{flow.name} with sizes that vary")
     if any(torch_compat.unwrapped(one) is not one for one in given):
         raise UnsupportedOperator(f"{flow.name} inside of a transform of torch.func")
     if not torch.is_grad_enabled() or not any(one.requires_grad for one in given):
@@ -139,6 +141,43 @@ def _record(
 
 
 RECORDED_WHOLE[ControlFlow] = record_control_flow
+
+
+# -- the same in graphs that torch.compile captured -----------------------------------------------
+
+
+def _record_cond(recorder: Recorder, op: Any, args: Sequence[Any]) -> Any:
+    predicate, true, false, operands = args
+    flow = ControlFlow("cond", (true, false))
+    return record_control_flow(recorder, flow, [((), ()), predicate, operands])
+
+
+def _record_while_loop(recorder: Recorder, op: Any, args: Sequence[Any]) -> Any:
+    condition, body, carried, outside = args
+    flow = ControlFlow("while_loop", (condition, body))
+    return record_control_flow(recorder, flow, [(outside, outside), carried])
+
+
+def _record_scan(recorder: Recorder, op: Any, args: Sequence[Any]) -> Any:
+    combine, init, xs, outside = args
+    flow = ControlFlow("scan", (_returning_two(combine, len(init)),))
+    carry, results = record_control_flow(recorder, flow, [(outside,), init, xs])
+    return (*carry, *results)
+
+
+def _returning_two(module: fx.GraphModule, count: int) -> fx.GraphModule:
+    """A graph that returns its first `count` results as one list, and the others as another."""
+    graph = fx.Graph()
+    results: Any = graph.graph_copy(module.graph, {}) or ()
+    graph.output(([*results[:count]], [*results[count:]]))
+    return fx.GraphModule(module, graph)
+
+
+RECORDED_WHOLE |= {
+    type(torch.ops.higher_order.cond): _record_cond,
+    type(torch.ops.higher_order.while_loop): _record_while_loop,
+    type(torch.ops.higher_order.scan): _record_scan,
+}
 
 
 # -- gradients of a condition ---------------------------------------------------------------------
