@@ -133,3 +133,51 @@ def test_offsets_beyond_32_bits_are_computed_in_64(rows: int) -> None:
     row = torch.arange(2**15 + 2, dtype=torch.int32).to(torch.int8)
     x = row.expand(rows, -1)  # more elements than 2**31, in little memory
     torch.testing.assert_close(compiled(x), x[:, -1].float() + x[-1].sum())
+
+
+# Sizes and numbers that depend on data ------------------------------------------------------------
+
+OF_DATA = {**STRICT, "capture_data_dependent_sizes": True}
+
+
+def first_rows(x: torch.Tensor, count: torch.Tensor) -> Any:
+    number = count.item()
+    torch._check(number >= 0)
+    torch._check(number <= x.shape[0])
+    return x[:number] * number, torch.zeros(number + 1, 2) + 1
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: (x.nonzero().float() + 1).sum(0),
+        lambda x: x[x > 0] * 2,
+        lambda x: (x[x > 0].shape[0] + 1, torch.arange(x[x > 0].shape[0]).sum()),
+        lambda x: torch.masked_select(x, x > 0).sum() + x.sum(),
+        lambda x: torch.zeros(x.argmax().item() + 2) + x.mean(),
+        lambda x: x[x[:, 0] > 0] @ x.t(),
+        lambda x: torch.unique((x * 2).round()) + 1,
+        lambda x: [one + 1 for one in torch.where(x > 0)],
+        lambda x: torch.repeat_interleave(x, (x[:, 0] > 0).long() + 1, 0).cos(),
+    ],
+)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_sizes_that_depend_on_data(program: Callable[..., Any], dynamic: bool) -> None:
+    torch.manual_seed(0)
+    compiled = fusewright.compile(program, fullgraph=True, dynamic=dynamic, options=OF_DATA)
+    for x in (torch.randn(5, 3), torch.randn(5, 3), -torch.ones(5, 3), torch.ones(5, 3)):
+        torch.testing.assert_close(compiled(x), program(x))
+    assert len(fusewright.api.compilations(compiled)) == 1
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_promises_about_such_numbers_are_used_and_checked(dynamic: bool) -> None:
+    compiled = fusewright.compile(first_rows, fullgraph=True, dynamic=dynamic, options=OF_DATA)
+    x = torch.randn(6, 3)
+    for number in (2, 0, 6, 1):
+        count = torch.tensor(number)
+        torch.testing.assert_close(compiled(x, count), first_rows(x, count))
+    assert len(fusewright.api.compilations(compiled)) == 1
+    for number in (-1, 7):
+        with pytest.raises(RuntimeError, match="Expected cond to be True"):
+            compiled(x, torch.tensor(number))

@@ -37,7 +37,9 @@ from fusewright.aot.symbols import SYMBOLIC, TAKES_REALS, SymbolNodes, with_know
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode
 from fusewright.fake_rules import UNKNOWN_RULES
-from fusewright.symbolic.nodes import index_of
+from fusewright.ir.index import Index, Symbol
+from fusewright.symbolic.nodes import index_of, symbolic_int
+from fusewright.symbolic.relations import Kind, Relation
 from fusewright.torch_compat import OpOverload, TorchDispatchMode
 
 aten = torch.ops.aten
@@ -501,6 +503,8 @@ def _run_node(
         match node.op:
             case "call_function":
                 target: Any = node.target
+                if target is torch_compat.check and isinstance(args[0], torch.SymBool):
+                    return promise(recorder, args[0])
                 whole = RECORDED_WHOLE.get(type(target))
                 if whole is not None:
                     return whole(recorder, target, args)
@@ -514,6 +518,24 @@ def _run_node(
                 submodule = module.get_submodule(str(node.target))
                 return recorder.fakes.call(submodule, args, kwargs)
     raise FusewrightError(f"a captured graph cannot contain a node of kind {node.op!r}")
+
+
+def promise(recorder: Recorder, condition: torch.SymBool) -> None:
+    """Make use of `torch._check` where it bounds a single number that depends on data: such bounds
+    are checked where the number is found out. Other relations are checked in their place.
+    """
+    node = condition.node
+    match node.condition:
+        case Relation(Kind.NOT_NEGATIVE, Index(terms=((1 | -1, (Symbol() as symbol,)),))) if (
+            symbol.name not in node.facts.hints
+        ):
+            node.facts.assume(node.condition)
+        case Relation() as relation:
+            holds = symbolic_int(node.facts, relation.indicator())
+            message = f"{relation} does not hold"
+            recorder.record_call(aten._assert_scalar.default, (holds, message), {}, None)
+        case _:
+            node.expect_true()
 
 
 @contextmanager

@@ -315,6 +315,17 @@ class Builder:
         self.sizes.unknown.pop(symbol, None)
         call = ExternKernel(outputs=(), operator=operator, arguments=arguments, number=symbol)
         self.statements.append(call)
+        known = self.sizes.facts[symbol].symbol
+        if known.lower or known.upper is not None:  # by its kind, or promised by the program
+            self.statements.append(
+                ExternKernel(
+                    outputs=(),
+                    operator="aten.sym_constrain_range.default",
+                    arguments=(known.index,),
+                    keywords=(("min", Literal(known.lower)), ("max", Literal(known.upper))),
+                    has_effect=True,
+                )
+            )
 
     def find_out_sizes(self, buffer: Buffer) -> None:
         """Read the sizes of a library call's result that were not known before."""

@@ -25,13 +25,16 @@ from fusewright.ir.program import (
 )
 from fusewright.lower.boxes import Box, must_realise, same_strides
 from fusewright.lower.builder import Builder, Call
-from fusewright.lower.extern import call_extern
+from fusewright.lower.extern import call_extern, operand
 from fusewright.lower.factories import constant
 from fusewright.lower.families import RULES, VIEWS
 from fusewright.lower.promotion import from_torch
 
 COPY_BACK = "aten.copy_.default"
 """The one operator that may write to a graph input: its mutation, made visible."""
+
+OVERWRITING = frozenset({"aten.index_put.default"})
+"""Operators whose loops take over the memory of their first argument."""
 
 
 Readers = tuple[int, bool]
@@ -185,6 +188,8 @@ class _Lowering:
         name = str(node.target)
         if name == COPY_BACK:
             return self.copy_back(*arguments[:2])
+        if name in OVERWRITING and not self.is_only_reader(node):
+            arguments = (self.builder.copy(arguments[0]), *arguments[1:])
         call = Call(
             builder=self.builder,
             operator=name,
@@ -205,12 +210,21 @@ class _Lowering:
         return result
 
     def computed_number(self, node: fx.Node, meta: Any) -> Any:
-        """A number, which `item` reads from a tensor if it does not follow from sizes."""
+        """A number, which the operator reads from a tensor if it does not follow from sizes."""
         number = self.number(meta)
         if isinstance(number, Index) and str(number) in self.builder.sizes.unknown:
-            operands = [self.builder.operand(self.argument(one)) for one in node.args]
+            operands = [operand(self.builder, self.argument(one)) for one in node.args]
             self.builder.find_out(str(number), str(node.target), *operands)
         return number
+
+    def is_only_reader(self, node: fx.Node) -> bool:
+        """Whether nobody else reads the memory of the first argument of `node`."""
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        while source.target is operator.getitem or str(source.target) in VIEWS:
+            assert isinstance(source.args[0], fx.Node)
+            source = source.args[0]
+        return self.readers[source][0] == 1
 
     def apply_rule(self, call: Call, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """The rule's result, or NotImplemented where the eager operator is to run."""
@@ -294,6 +308,9 @@ def is_nothing(call: Call, meta: Any) -> bool:
     Views of something without elements share memory all the same.
     """
     results = len(meta) if isinstance(meta, (tuple, list)) else 1
+    unknown = call.builder.sizes.unknown
+    if unknown and any(str(size) in unknown for layout in call.results for size in layout.size):
+        return False
     return (
         call.operator not in VIEWS
         and 0 < len(call.results) == results

@@ -29,7 +29,7 @@ class Effects:
     """Whether it keeps its place among the steps of which this is true."""
 
     is_barrier: bool = False
-    """Whether it finds out a size, so that the steps behind it stay there."""
+    """Whether it finds out a size, or checks something: the steps behind it stay there."""
 
 
 def operand_buffers(operand: Operand) -> Iterator[str]:
@@ -59,7 +59,7 @@ def statement_effects(statement: ExternKernel | CopyBack) -> Effects:
                 writes,
                 statement.mutates,
                 statement.has_effect,
-                is_barrier=bool(statement.number),
+                is_barrier=bool(statement.number or (statement.has_effect and not writes)),
             )
 
 

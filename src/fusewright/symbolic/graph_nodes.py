@@ -19,6 +19,7 @@ from fusewright.ir.index import Atom, Compound, Index, Symbol
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import ConditionNode, IntegerNode, RealNode, symbolic_int
 from fusewright.symbolic.real import Real
+from fusewright.symbolic.relations import Kind, Relation
 
 COMPOUNDS: dict[str, Callable[..., Any]] = {
     "//": operator.floordiv,
@@ -41,6 +42,14 @@ REALS: dict[str, Callable[..., Any]] = {
     "max": torch.sym_max,
 }
 """By operator of a `Real`, the function that computes it when the graph runs."""
+
+
+RELATIONS: dict[Kind, Callable[..., Any]] = {
+    Kind.ZERO: operator.eq,
+    Kind.NOT_ZERO: operator.ne,
+    Kind.NOT_NEGATIVE: operator.ge,
+}
+"""By kind of a relation, how its difference compares with 0."""
 
 
 class NumberNodes:
@@ -74,6 +83,10 @@ class NumberNodes:
                 return self._index(node.index, node.facts)
             case RealNode() as node:
                 return self._real(node.number, node.facts)
+            case ConditionNode(condition=Relation(kind, difference)) as node:
+                if all(symbol.name in node.facts.hints for symbol in difference.free()):
+                    return node.bool_()
+                return self._call(RELATIONS[kind], self._index(difference, node.facts), 0)
             case ConditionNode() as node:
                 return node.bool_()
         raise UnsupportedOperator(f"{number} is no size of this program's")

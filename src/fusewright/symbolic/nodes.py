@@ -24,6 +24,7 @@ from fusewright.symbolic.relations import (
     All,
     Any,
     Condition,
+    Relation,
     at_least,
     below,
     equal,
@@ -390,6 +391,15 @@ class ConditionNode(Node):
 
     def statically_known_true(self, file: object = None, line: object = None) -> bool:
         return self.facts.prove(self.condition) is True
+
+    def depends_on_data(self) -> bool:
+        """Whether this is one relation, not decided yet, of a number that depends on data."""
+        match self.condition:
+            case Relation(_, difference):
+                hints = self.facts.hints
+                known = self.facts.prove(self.condition) is not None
+                return not known and any(s.name not in hints for s in difference.free())
+        return False
 
     def expect_true(self, file: object = None, line: object = None) -> bool:
         """`torch._check`: where the data decides, the program promises that it holds."""

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from functools import reduce
 from math import gcd
 
-from fusewright.ir.index import Bound, Index, IndexLike, Symbol, as_index, integer
+from fusewright.ir.index import (
+    Bound,
+    Index,
+    IndexLike,
+    Symbol,
+    as_index,
+    integer,
+    maximum,
+    minimum,
+)
 
 
 class Kind(enum.Enum):
@@ -42,6 +51,17 @@ class Relation:
             case Kind.NOT_ZERO:
                 return Relation(Kind.ZERO, self.difference)
         return _not_negative(-self.difference - 1)
+
+    def indicator(self) -> Index:
+        """1 where it is true, else 0."""
+        match self.kind:
+            case Kind.NOT_NEGATIVE:
+                return maximum(minimum(self.difference + 1, 1), 0)
+            case Kind.NOT_ZERO:
+                return 1 - self.negation().indicator()
+        sides = (self.difference, -self.difference)
+        above, below = (Relation(Kind.NOT_NEGATIVE, side).indicator() for side in sides)
+        return above * below
 
     def holds(self, values: Mapping[str, int]) -> bool:
         """Whether it is true for these values of the symbols, by name."""

@@ -70,14 +70,14 @@ def is_tensor(interpreter: Interpreter, value: Value) -> Value:
 
 
 @handles(torch_compat.check_tensor_all)
-def check_tensor_all(interpreter: Interpreter, condition: Value, message: Value = NONE) -> Value:
+def check_tensor_all(interpreter: Interpreter, condition: Value, message: Value = NONE) -> Any:
     """A check that runs with the graph. Where it fails the frame is run as it is written, and says
     what it has to say.
     """
     if not isinstance(condition, TensorValue) or condition.fake.dtype is not torch.bool:
         return DECLINED
     held = interpreter.call_graph("all", [condition], {})
-    return interpreter.call_graph(torch_compat.assert_async, [held], {})  # type: ignore[no-any-return]
+    return interpreter.call_graph(torch_compat.assert_async, [held], {})
 
 
 @handles(torch.overrides.is_tensor_like)
@@ -180,7 +180,12 @@ def check(interpreter: Interpreter, condition: Value, message: Value | None = No
     if not isinstance(condition, SymbolicValue) or condition.python_type() is not bool:
         return DECLINED
     number = condition.number
-    return None if isinstance(number, torch.SymBool) and number.node.expect_true() else DECLINED
+    if not isinstance(number, torch.SymBool):
+        return DECLINED
+    if number.node.depends_on_data():  # checked when the graph runs
+        interpreter.call_graph(torch_compat.check, [condition], {})
+        return None
+    return None if number.node.expect_true() else DECLINED
 
 
 @handles(torch._check_is_size)
