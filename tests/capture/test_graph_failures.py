@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import signal
 import warnings
 import weakref
 from collections.abc import Callable
@@ -246,6 +247,27 @@ def test_what_is_no_error_passes(kind: type[BaseException]) -> None:
     compiled = fusewright.compile(plain, backend=failing(kind))
     with pytest.raises(kind):
         compiled(X, INSIDE)
+
+
+@pytest.mark.parametrize("kind", ["function", "method"])
+def test_what_a_signal_raises_passes(kind: str) -> None:
+    class Late(Exception):
+        def handle(self, number: int, frame: Any) -> None:
+            raise self
+
+    def handle(number: int, frame: Any) -> None:
+        raise Late
+
+    def while_it_runs() -> BaseException:
+        signal.raise_signal(signal.SIGUSR1)
+        raise AssertionError("the handler raises")
+
+    before = signal.signal(signal.SIGUSR1, handle if kind == "function" else Late().handle)
+    try:
+        with pytest.raises(Late):
+            fusewright.compile(plain, backend=failing(while_it_runs))(X, INSIDE)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_compiled_function_in_another() -> None:

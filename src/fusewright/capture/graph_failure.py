@@ -14,6 +14,8 @@ a note.
 
 from __future__ import annotations
 
+import signal
+import traceback
 from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any
@@ -40,7 +42,16 @@ def run_as_written(
     """
     if not isinstance(error, Exception) or isinstance(error, FusewrightError):
         return None
+    if _is_of_a_signal(error):
+        return None
     return Continuation(function, arguments, Entry(function, None, on_return=failed(error)))
+
+
+def _is_of_a_signal(error: Exception) -> bool:
+    """Whether a signal's handler raised it: it came while the graph ran, and not because of it."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {getattr(handler, "__code__", None) for handler in handlers}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def tell_why_not(error: BaseException, function: FunctionType, arguments: tuple[Any, ...]) -> None:
