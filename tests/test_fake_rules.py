@@ -96,6 +96,7 @@ CHECKED = [
     "hypot",
     "xlogy",
     "linalg.eig",
+    "nn.functional.max_unpool2d",
     "fft.rfftn",
     "fft.hfftn",
     "fft.fft2",
@@ -110,7 +111,6 @@ FACTORS = "torch's meta kernel lays out the factors otherwise than its CPU kerne
 KNOWN_TO_DIFFER: dict[str, str] = {
     "_native_batch_norm_legit": "torch's meta kernel gives saved statistics in inference",
     **dict.fromkeys(("linalg.svd", "svd_lowrank", "pca_lowrank"), FACTORS),
-    "nn.functional.max_unpool2d": "torch's meta kernel forgets the layout of channels",
     "tensor_split": "torch reads the values of the indices behind the dispatcher",
     **dict.fromkeys(("sparse.mm", "sparse.sampled_addmm"), "sparse tensors are not traced"),
 }

@@ -97,6 +97,16 @@ def max_pool(
     return contiguous(x.dtype, size), contiguous(torch.int64, size)
 
 
+def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Geometry | None:
+    """max_unpool2d of a batch of images: on the CPU, laid out as they are."""
+    if x.device.type != "cpu" or x.dim() != 4 or len(output_size) != 2 or x.shape != indices.shape:
+        return None
+    if is_channels_last(x) and x.is_contiguous():
+        return None  # the strides of dimensions of size 1 decide
+    layout = channels_last if is_channels_last(x) else contiguous
+    return layout(x.dtype, (*x.shape[:2], *output_size))
+
+
 def convolution(
     x: Tensor,
     weight: Tensor,
@@ -180,6 +190,7 @@ RULES: dict[Any, Rule] = {
     **named(addmm, "addmm"),
     **named(attention, "_scaled_dot_product_flash_attention_for_cpu"),
     **named(max_pool, "max_pool2d_with_indices"),
+    **named(max_unpool, "max_unpool2d"),
     **named(convolution, "convolution"),
     **named(eigenvectors, "linalg_eig"),
 }
