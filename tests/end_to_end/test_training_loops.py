@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
@@ -267,6 +267,29 @@ def test_validation_between_steps() -> None:
                 yield [compute(*batch) for batch in batches(2)]
 
     check(loop, Predictor(0.3))
+
+
+def test_data_parallel_hooks_fire() -> None:
+    """As gradients become ready, a bucket at a time."""
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+
+    def doubled(buckets, bucket):  # type: ignore[no-untyped-def]  # torch reads annotations
+        buckets.append(bucket.buffer().numel())
+        future: Any = torch.futures.Future()
+        future.set_result(bucket.buffer() * 2)
+        return future
+
+    def loop(model: nn.Module, compute: nn.Module) -> Iterator[Any]:
+        buckets: list[int] = []
+        parallel = nn.parallel.DistributedDataParallel(compute)
+        parallel.register_comm_hook(buckets, doubled)
+        yield from train(model, parallel, 2)
+        yield buckets
+
+    try:
+        check(loop, Predictor())
+    finally:
+        distributed.destroy_process_group()
 
 
 # -- threads --------------------------------------------------------------------------------------

@@ -189,13 +189,18 @@ def _run_backward(ctx: Any, saved: list[Any], gradients: Sequence[Any]) -> tuple
     for position, number in zip(plan.number_positions, ctx.numbers, strict=True):
         saved.insert(position, number)
     defined = [index for index, out in enumerate(plan.tangents) if gradients[out] is not None]
-    tangents = [
-        _tangent(gradients[out], layout)
-        for out, layout in zip(plan.tangents, ctx.layouts, strict=True)
-    ]
-    saved += tangents
-    with torch_compat.without_autocast():
-        computed = list(plan.backward(saved))
+    try:
+        tangents = [
+            _tangent(gradients[out], layout)
+            for out, layout in zip(plan.tangents, ctx.layouts, strict=True)
+        ]
+        saved += tangents
+        with torch_compat.without_autocast():
+            computed = list(plan.backward(saved))
+    except RuntimeError as error:
+        if any(torch_compat.is_transformed(one) for one in gradients if one is not None):
+            raise FusewrightError(BATCHED_GRADIENTS) from error
+        raise
     if len(defined) < len(tangents):
         _forget_undefined(plan, computed, frozenset(defined), tangents)
     return (
@@ -217,9 +222,8 @@ def _tangent(gradient: torch.Tensor | None, layout: Layout) -> torch.Tensor:
         return layout.empty().zero_()
     if type(gradient) not in (torch.Tensor, torch.nn.Parameter):
         raise FusewrightError(f"a gradient of type {type(gradient).__name__} reached compiled code")
-    if torch_compat.is_transformed(gradient):
-        raise FusewrightError(BATCHED_GRADIENTS)
-    gradient = gradient.resolve_conj().resolve_neg()
+    if gradient.is_conj() or gradient.is_neg():
+        gradient = gradient.resolve_conj().resolve_neg()
     if gradient.stride() == layout.stride:
         return gradient
     return layout.empty().copy_(gradient)
