@@ -56,6 +56,11 @@ class Architecture:
     left_out: str
     """What of the architecture does not run here, beside its size and a cache; and why."""
 
+    train_mode: bool = False
+    """Whether the training step is in train mode, because the model refuses another. Nowhere is
+    there dropout.
+    """
+
 
 def build(name: str) -> tuple[nn.Module, Inputs]:
     """The model `name` in eval mode and its inputs, the same in every process.
@@ -164,6 +169,7 @@ def section(
         model: str,
         call_with: Callable[[], Inputs] = usual_inputs,
         left_out: str = "",
+        train_mode: bool = False,
         **settings: Any,
     ) -> Architecture:
         return Architecture(
@@ -172,6 +178,7 @@ def section(
             settings=shared | settings,
             inputs=call_with,
             left_out=left_out,
+            train_mode=train_mode,
         )
 
     return row
@@ -242,6 +249,10 @@ _ROWS: tuple[Architecture, ...] = (
         lsh_attn_chunk_length=16,
         local_attn_chunk_length=16,
         is_decoder=False,
+        hidden_dropout_prob=0.0,
+        lsh_attention_probs_dropout_prob=0.0,
+        local_attention_probs_dropout_prob=0.0,
+        train_mode=True,
     ),
     decoder("GPT2LMHeadModel"),
     decoder(

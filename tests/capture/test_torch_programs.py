@@ -49,7 +49,7 @@ def check_that_fails(x: Any) -> Any:
     return x + 1
 
 
-@cases(X, breaks="not-known")
+@cases(X, breaks="tensor-to-unknown")
 def length_of_a_message(x: Any) -> Any:
     message = f"the sum is {x.sum()} of {x.shape}"
     return x + len(message)

@@ -23,7 +23,7 @@ from fusewright.capture import reasons
 from fusewright.capture.graph import FAKE_FAILURES, NeedsConstants, SubgraphBuilder, symbols_in
 from fusewright.capture.interpreter import tensor_calls
 from fusewright.capture.values.base import NotConstant, TracedError, Value
-from fusewright.capture.values.tensors import UnknownTextValue, TensorValue
+from fusewright.capture.values.tensors import TensorValue, UnknownTextValue
 from fusewright.control_flow import FUNCTIONS, ControlFlow, called
 from fusewright.errors import FusewrightError
 

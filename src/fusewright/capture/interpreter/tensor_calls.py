@@ -24,7 +24,7 @@ from fusewright.capture.values.functions import BuiltinValue, function_name
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.numbers import SYMBOLIC, SymbolicValue, is_of_data
 from fusewright.capture.values.sequences import ListValue, TupleValue
-from fusewright.capture.values.tensors import UnknownTextValue, GraphObjectValue, TensorValue
+from fusewright.capture.values.tensors import GraphObjectValue, TensorValue, UnknownTextValue
 from fusewright.errors import FusewrightError, Unsupported
 
 if TYPE_CHECKING:
