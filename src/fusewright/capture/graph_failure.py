@@ -50,8 +50,8 @@ def run_as_written(
 def _is_of_a_signal(error: Exception) -> bool:
     """Whether a signal's handler raised it: it came while the graph ran, and not because of it."""
     handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    codes = {getattr(handler, "__code__", None) for handler in handlers}
-    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+    codes = {id(getattr(handler, "__code__", None)) for handler in handlers}  # hashes ask constants
+    return any(id(frame.f_code) in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def tell_why_not(error: BaseException, function: FunctionType, arguments: tuple[Any, ...]) -> None:
