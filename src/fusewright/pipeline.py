@@ -175,8 +175,8 @@ def stage_failure(
     stage = list(context.timings)[-1] if context.timings else "start"
     location = getattr(error, "location", None)
     if location is None:
-        found = (node.meta.get("location") for node in graph.nodes)
-        location = next((Location(*place) for place in found if place), None)
+        found = next(filter(None, (node.meta.get("location") for node in graph.nodes)), None)
+        location = Location(*found) if isinstance(found, tuple) else found
     detail = f"{type(error).__name__}: {getattr(error, 'what', error)}"
     return BackendCompilerFailed("fusewright", stage, location, detail)
 

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from fusewright.aot import trace_inference
+from fusewright.aot.accumulation import accumulate_in_place
 from fusewright.aot.common_subexpressions import merge_common_subexpressions
 from fusewright.aot.constant_folding import fold_constants
 from fusewright.aot.dead_code import remove_dead_code
@@ -161,6 +162,50 @@ def test_filled_tensors_are_computed_while_compiling() -> None:
         add = add.Tensor(x, full_default_3)
         return (add, bernoulli)
         """.replace("OPTIONS", f"('dtype', torch.float32), ('device', {torch.device('cpu')!r})"),
+    )
+
+
+def test_rows_are_added_to_a_sum_and_not_to_zeros() -> None:
+    def program(x: torch.Tensor, words: torch.Tensor, rows: torch.Tensor) -> Any:
+        product = aten.mm.default(x, x)
+        zeros = aten.full.default([4, 4], 0, dtype=torch.float32)
+        ones = aten.full.default([4, 4], 1, dtype=torch.float32)
+        one = aten.index_put.default(zeros, [words], rows, True)
+        first = aten.add.Tensor(product, one)
+        two = aten.index_put.default(zeros, [words], rows, True)
+        second = aten.add.Tensor(two, first)
+        read_twice = aten.index_put.default(zeros, [words], rows, True)
+        stored = aten.index_put.default(zeros, [words], rows)
+        not_zero = aten.index_put.default(ones, [words], rows, True)
+        third = aten.add.Tensor(aten.add.Tensor(aten.add.Tensor(x, read_twice), stored), not_zero)
+        wider = aten.index_put.default(zeros, [words], rows, True)
+        return second, third, read_twice, aten.add.Tensor(wider, x[0])
+
+    graph = traced(program, torch.randn(4, 4), torch.tensor([1, 2]), torch.randn(2, 4))
+    assert accumulate_in_place(graph) == 2
+    remove_dead_code(graph)
+    expect(
+        graph,
+        """
+        x: placeholder
+        y: placeholder
+        z: placeholder
+        mm = mm.default(x, x)
+        full = full.default([4, 4], 0, ('dtype', torch.float32))
+        full_1 = full.default([4, 4], 1, ('dtype', torch.float32))
+        add = index_put.default(mm, [y], z, True)
+        add_1 = index_put.default(add, [y], z, True)
+        index_put_2 = index_put.default(full, [y], z, True)
+        index_put_3 = index_put.default(full, [y], z)
+        index_put_4 = index_put.default(full_1, [y], z, True)
+        add_2 = add.Tensor(x, index_put_2)
+        add_3 = add.Tensor(add_2, index_put_3)
+        add_4 = add.Tensor(add_3, index_put_4)
+        index_put_5 = index_put.default(full, [y], z, True)
+        select = select.int(x, 0, 0)
+        add_5 = add.Tensor(index_put_5, select)
+        return (add_1, add_4, index_put_2, add_5)
+        """,
     )
 
 

@@ -15,6 +15,7 @@ from fusewright.ir.program import (
     ComputedBuffer,
     ExternKernel,
     Reduction,
+    Scatter,
     ViewReference,
 )
 from fusewright.ir.text import print_program
@@ -287,6 +288,30 @@ def test_negative_indices_count_from_the_end() -> None:
 )
 def test_where_the_indexed_dimensions_go(function: object) -> None:
     check(function, torch.randn(4, 5, 6), torch.tensor([1, 3, 0]))
+
+
+def _put(x: torch.Tensor, indices: list[torch.Tensor | None], v: torch.Tensor) -> torch.Tensor:
+    return torch.ops.aten.index_put(x, indices, v, True)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, i, v: _put(x * 2, [i], v),
+        lambda x, i, v: _put(x, [None, i], v[0, 0].sin()),
+        lambda x, i, v: _put(x.t(), [i[:, None], i], v[:1, :1]),
+        lambda x, i, v: _put(x.exp(), [i], x.exp()[:4]),
+        lambda x, i, v: (_put(x + 1, [i], x[:4] + 1), x + 1),
+        lambda x, i, v: _put(x[:, :2], [i, None], v[:, :2]),
+        lambda x, i, v: _put(x.new_zeros(6), [i], v[0, :4]),
+        lambda x, i, v: (lambda y: (_put(y, [i], v), _put(y.t(), [i], v), y[0]))(x @ x),
+    ],
+)
+def test_rows_are_added_in_place(function: object) -> None:
+    indices = torch.tensor([0, 3, 3, -1])
+    result = check(function, torch.randn(6, 6), indices, torch.randn(4, 6), externs=1)
+    scatters = [one for one in result.program.statements if isinstance(one, ComputedBuffer)]
+    assert any(isinstance(one.body, Scatter) for one in scatters)
 
 
 @pytest.mark.parametrize("scale", [2, 3.0, (1, 2)])

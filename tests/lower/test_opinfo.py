@@ -33,7 +33,7 @@ LOOPS = words(
 LIBRARY = words(
     """
     addmm bmm cumsum linalg.inv matmul nn.functional.avg_pool2d nn.functional.conv2d
-    nn.functional.max_pool2d nn.functional.scaled_dot_product_attention sort topk index_put scatter
+    nn.functional.max_pool2d nn.functional.scaled_dot_product_attention sort topk scatter
     """
 )
 

@@ -448,6 +448,23 @@ def _column(x: Tensor) -> Tensor:
     return aten.unsqueeze.default(x, -1)
 
 
+# -- picked rows ----------------------------------------------------------------------------------
+
+
+def embedding_dense_backward(
+    gradient: Tensor, indices: Tensor, count: int, padding_index: int, scale_by_frequency: bool
+) -> Any:
+    """Each row added to zeros at its index, but for those of the padding."""
+    if scale_by_frequency or not _is_computed(gradient) or indices.numel() == 0:
+        return NotImplemented
+    if padding_index >= 0:
+        is_padding = _column(aten.eq.Scalar(indices, padding_index))
+        zero = aten.full.default([], 0, dtype=gradient.dtype, device=gradient.device)
+        gradient = aten.where.self(is_padding, zero, gradient)
+    table = _zeros(gradient, [count, gradient.shape[-1]])
+    return aten.index_put.default(table, [indices], gradient, True)
+
+
 # -- pointwise ------------------------------------------------------------------------------------
 
 
@@ -521,6 +538,7 @@ GRADIENT_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.max_pool2d_with_indices_backward.default: max_pool2d_with_indices_backward,
     aten.mm.default: outer_product,
     aten.bmm.default: outer_product,
+    aten.embedding_dense_backward.default: embedding_dense_backward,
     aten.slice_backward.default: slice_backward,
     aten.select_backward.default: select_backward,
     aten.diagonal_backward.default: diagonal_backward,

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
+from fusewright.aot.accumulation import accumulate_in_place
 from fusewright.aot.common_subexpressions import merge_common_subexpressions
 from fusewright.aot.constant_folding import fold_constants
 from fusewright.aot.dead_code import remove_dead_code
@@ -101,12 +102,13 @@ def _written_relatives(graph: JointGraph, example_inputs: Sequence[Any]) -> Rela
 
 
 def _clean_up(graph: AtenGraph | JointGraph) -> dict[str, torch.Tensor]:
-    """Fold what is constant, merge what is equal, drop what is nothing or dead; gives the constants
-    that are still read.
+    """Fold what is constant, merge what is equal, add rows in place, drop what is nothing or dead;
+    gives the constants that are still read.
     """
     remove_no_operations(graph.graph)
     fold_constants(graph.graph)
     merge_common_subexpressions(graph.graph)
+    accumulate_in_place(graph.graph)
     remove_dead_code(graph.graph)
     used = {str(node.target) for node in graph.graph.find_nodes(op="get_attr")}
     return {name: value for name, value in graph.constants.items() if name in used}

@@ -218,6 +218,11 @@ def strided_layout(
     return Layout(dtype=dtype, size=size, stride=_fill(size, strides), offset=offset, device=device)
 
 
+def has_gaps(layout: Layout) -> bool:
+    """Whether elements of `layout` share memory, or leave some unused."""
+    return memory_strides(layout.size, layout.stride) != layout.stride
+
+
 def same_strides(size: Iterable[Index], left: Iterable[Index], right: Iterable[Index]) -> bool:
     """True when both strides lay out `size` alike; dimensions of one element do not count."""
     triples = list(zip(size, left, right, strict=True))

@@ -5,11 +5,13 @@ a constant.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, IndexLike, as_index, integer
-from fusewright.lower.boxes import Box, Position
+from fusewright.ir.program import Scatter
+from fusewright.lower.boxes import Box, Position, has_gaps
 from fusewright.lower.builder import Call
 from fusewright.lower.rules import rule
 from fusewright.lower.scalar import Scalar
@@ -367,40 +369,98 @@ def gather(call: Call, x: Box, dim: int, indices: Box, *, sparse_grad: bool = Fa
 def index(call: Call, x: Box, indices: Sequence[Box | None]) -> Any:
     """Advanced indexing by integer tensors, which broadcast; masks are left to eager, whose sizes
     depend on data.
+    """
+    picks = Picks.of(x, indices)
+    if picks is None:
+        return NotImplemented
+    settle_source(call, x)
+    return call.elementwise(lambda at: call.raw(x, picks.position(call, at)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picks:
+    """Elements of `x` that integer tensors pick.
 
     The broadcast dimensions stand where the first index tensor stood, or first when None separates
     index tensors.
     """
-    given = [d for d, tensor in enumerate(indices) if tensor is not None]
-    tensors = {d: indices[d] for d in given}
-    if not given or any(t.dtype in (DType.BOOL, DType.U8) for t in tensors.values()):  # type: ignore[union-attr]
-        return NotImplemented
-    if any(extent == 0 for extent in x.size):
-        return NotImplemented
-    settle_source(call, x)
-    spread = max(t.rank for t in tensors.values())  # type: ignore[union-attr]
-    adjacent = given == list(range(given[0], given[-1] + 1))
-    start = given[0] if adjacent else 0
 
-    def element(at: Position) -> Scalar:
-        shared = at[start : start + spread]
-        rest = iter((*at[:start], *at[start + spread :]))
+    x: Box
+    tensors: dict[int, Box]
+    """By dimension of `x`."""
+
+    @staticmethod
+    def of(x: Box, indices: Sequence[Box | None]) -> Picks | None:
+        """None where eager is to pick: by masks, by bytes, from nothing."""
+        tensors = {d: tensor for d, tensor in enumerate(indices) if tensor is not None}
+        if not tensors or any(t.dtype in (DType.BOOL, DType.U8) for t in tensors.values()):
+            return None
+        return None if any(extent == 0 for extent in x.size) else Picks(x, tensors)
+
+    @property
+    def spread(self) -> tuple[Index, ...]:
+        """The size of the index tensors together."""
+        ranks = range(max(tensor.rank for tensor in self.tensors.values()), 0, -1)
+        extents = [
+            [t.size[-k] for t in self.tensors.values() if t.rank >= k and t.size[-k] != 1]
+            for k in ranks
+        ]
+        return tuple(given[0] if given else integer(1) for given in extents)
+
+    @property
+    def start(self) -> int:
+        """Where the dimensions of `spread` stand among those of what is picked."""
+        first, *_, last = *self.tensors, *self.tensors
+        return first if list(self.tensors) == list(range(first, last + 1)) else 0
+
+    @property
+    def size(self) -> tuple[Index, ...]:
+        """The size of what is picked."""
+        rest = [extent for d, extent in enumerate(self.x.size) if d not in self.tensors]
+        return (*rest[: self.start], *self.spread, *rest[self.start :])
+
+    def position(self, call: Call, at: Position) -> Position:
+        """Where in `x` the element picked at `at` lies; checked at run time."""
+        end = self.start + len(self.spread)
+        shared, rest = at[self.start : end], iter((*at[: self.start], *at[end:]))
         position = []
-        for d in range(x.rank):
-            tensor = tensors.get(d)
+        for d, extent in enumerate(self.x.size):
+            tensor = self.tensors.get(d)
             if tensor is None:
                 position.append(next(rest))
             else:
-                at_own = broadcast_position(tensor, shared)
-                position.append(picked(call, tensor, at_own, x.size[d], wrap=True))
-        return call.raw(x, tuple(position))
-
-    return call.elementwise(element)
+                own = shared[len(shared) - tensor.rank :]
+                position.append(picked(call, tensor, own, extent, wrap=True))
+        return tuple(position)
 
 
-def broadcast_position(box: Box, at: Position) -> Position:
-    """`at` for a box of fewer dimensions."""
-    return at[len(at) - box.rank :]
+@rule("aten.index_put.default")
+def index_put(
+    call: Call, x: Box, indices: Sequence[Box | None], values: Box, accumulate: bool = False
+) -> Any:
+    """`values` added, in order, to the elements picked by integer tensors. Eager overwrites them
+    where that is asked for, in parallel.
+    """
+    picks = Picks.of(x, indices)
+    if picks is None or not accumulate or x.dtype is DType.BOOL:
+        return NotImplemented
+    builder = call.builder
+    base = builder.realise(x)
+    is_read = any(box.storage is x.storage for box in (values, *picks.tensors.values()))
+    if is_read or builder.layout(x) != base.layout or has_gaps(base.layout):
+        base = builder.realise(builder.copy(x))
+    builder.realise_readers(base.name)
+    at = builder.position(picks.size)
+    place = base.layout.index(picks.position(call, at))
+    body = Scatter(
+        loops=builder.loops(picks.size),
+        base=base.name,
+        index=place,
+        indirect=builder.expressions.behind(place),
+        mode="add",
+        value=call.read(values, at, x.dtype).value,
+    )
+    return builder.input(builder.compute(base.layout, body, call.all_origins))
 
 
 @rule("aten.one_hot.default")
