@@ -155,6 +155,18 @@ def is_transformed(tensor: torch.Tensor) -> bool:
     return kinds.is_functorch_wrapped_tensor(tensor) or kinds.is_legacy_batchedtensor(tensor)
 
 
+def forward_level() -> int:
+    """How many levels of forward differentiation this process is in, less one."""
+    return torch.autograd.forward_ad._current_level
+
+
+def has_forward_tangent(tensor: torch.Tensor) -> bool:
+    """Whether forward differentiation goes through `tensor`."""
+    if forward_level() < 0:
+        return False
+    return torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None
+
+
 def is_zero_tensor(tensor: torch.Tensor) -> bool:
     """Whether `tensor` is the kind of zeros without memory that autograd makes."""
     return tensor._is_zerotensor()

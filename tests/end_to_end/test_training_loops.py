@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import distributed, nn
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
@@ -389,3 +390,22 @@ def test_a_hundred_steps_of_a_small_gpt_on_real_text() -> None:
     expected, found = curves
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
     assert expected[-10:].mean() < expected[:10].mean() - 1
+
+
+def test_forward_differentiation_runs_as_written() -> None:
+    """Before, within and after: a graph would lose the tangents."""
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (x * w).sin()
+
+    ours = fusewright.compile(program)
+    x, w = torch.ones(3), torch.full((3,), 2.0)
+    torch.testing.assert_close(ours(x, w), program(x, w))
+    for tracked in (False, True):
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, torch.arange(3.0))
+            result = ours(dual, w.clone().requires_grad_(tracked))
+            wanted = forward_ad.unpack_dual(program(dual, w)).tangent
+            torch.testing.assert_close(forward_ad.unpack_dual(result).tangent, wanted)
+    torch.testing.assert_close(ours(x, w), program(x, w))
+    assert fusewright.compilations(ours)[0].record is not None

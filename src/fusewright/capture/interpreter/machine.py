@@ -45,6 +45,7 @@ from fusewright.capture.sizes import SizeHistory, Sizes, SymbolicShape
 from fusewright.capture.sources import (
     ConstantSource,
     DictItemSource,
+    GlobalSource,
     ModuleSource,
     Source,
 )
@@ -100,6 +101,12 @@ CACHING: Final = type(functools.lru_cache(lambda: None))
 """The class of what `functools.lru_cache` makes."""
 
 
+_FORWARD_LEVEL: Final = GlobalSource("_current_level", "torch.autograd.forward_ad")
+"""Where torch keeps `torch_compat.forward_level()`. Graphs lose the tangents of forward
+differentiation, so tensors that have one are no inputs.
+"""
+
+
 class Machine:
     """One capture of one frame."""
 
@@ -139,6 +146,7 @@ class Machine:
         """Constants that have a source, and no guard until they are looked at."""
         self._locations: dict[tuple[str, int], Location] = {}
         self.guard(GuardKind.GLOBAL_STATE, None)
+        self.guard(GuardKind.EQUALS, _FORWARD_LEVEL, torch_compat.forward_level())
 
     # -- where we are ----------------------------------------------------------------------------
 

@@ -92,6 +92,7 @@ def is_plain_tensor(tensor: torch.Tensor) -> bool:
         and tensor.layout is torch.strided
         and not (tensor.is_quantized or tensor.is_nested)
         and not (torch_compat.is_zero_tensor(tensor) or torch_compat.is_transformed(tensor))
+        and not torch_compat.has_forward_tangent(tensor)
     )
 
 
