@@ -67,6 +67,13 @@ def conjugate_numbers(x: Tensor) -> Tensor:
     return torch.view_as_real(y * 2)
 
 
+def exchanged_rows(x: Tensor) -> Tensor:
+    """What is written has strides of which the whole cannot be a view."""
+    y = torch.zeros(4, 4)
+    y.view(2, 2, 4).transpose(0, 1).copy_(x.view(2, 2, 4))
+    return y * x
+
+
 PROGRAMS = [
     chunks,
     rows,
@@ -76,6 +83,7 @@ PROGRAMS = [
     pairs,
     transposed_numbers,
     conjugate_numbers,
+    exchanged_rows,
 ]
 
 

@@ -154,9 +154,16 @@ class Functionalizer:
     def _emit(
         self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
     ) -> fx.Node:
-        node = self._graph.call_function(op, args, kwargs or {})
         values = fx.node.map_arg((args, kwargs or {}), lambda one: one.meta["val"])
-        node.meta.update(self._origin, val=self._fakes.dispatch(op, *values))
+        try:
+            result = self._fakes.dispatch(op, *values)
+        except RuntimeError:  # The strides of the new value allow no view: it is copied.
+            if op is not aten._unsafe_view.default or args[0].target is aten.clone.default:
+                raise
+            dense = {"memory_format": torch.contiguous_format}
+            return self._emit(op, (self._emit(aten.clone.default, args[:1], dense), *args[1:]))
+        node = self._graph.call_function(op, args, kwargs or {})
+        node.meta.update(self._origin, val=result)
         return node
 
 
@@ -174,8 +181,9 @@ def replay(view: fx.Node, source: fx.Node) -> Call:
     """The view `view`, of `source`. Strides may differ from the first time, so `view` becomes
     `reshape`.
     """
-    target = aten._unsafe_view.default if view.target in RESHAPES else view.target
-    return target, (source, *view.args[1:]), dict(view.kwargs)
+    if view.target in RESHAPES:
+        return aten._unsafe_view.default, (source, view.args[1]), {}
+    return view.target, (source, *view.args[1:]), dict(view.kwargs)
 
 
 def _reshape_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
