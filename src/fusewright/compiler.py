@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
+import torch
 from torch import fx
 
 from fusewright.backends.registry import Backend
@@ -279,7 +280,7 @@ class Compiler:
             finish_seconds=time.perf_counter() - ready,
             operators=operators,
             node_count=node_count,
-            input_count=len(capture.inputs),
+            input_count=sum(isinstance(one, torch.Tensor) for one in capture.inputs),
             guards=guards,
             guard_seconds=_guard_seconds(guards, frame) if self.measures_guards else None,
             compiled=compiled,

@@ -162,21 +162,26 @@ class GuardSet:
         )
         return FailedGuard(check.expression + read, expected, given, check.location)
 
+    def facts(self) -> Iterator[tuple[Check, str, str, Location | None]]:
+        """What is tested, in words: the check, what is read, what is expected, the user's line.
+        Relations between sizes, which several checks read for, are told one by one.
+        """
+        related = False
+        for check in self.checks:
+            if not isinstance(check.value, SizesExpected):
+                expected = expected_in_words(check.test, check.value)
+                yield check, check.expression, expected, check.location
+            elif not related:
+                related = True
+                for relation, location in check.value.guard.in_words():
+                    yield check, relation, "true", location
+
     def table(self) -> str:
         """All guards, one a line: kind, expression, expected, the user's line."""
         rows = [
-            (
-                check.kind.value,
-                check.expression,
-                expected_in_words(check.test, check.value),
-                str(check.location or ""),
-            )
-            for check in self.checks
-            if check.test != "sizes"
+            (check.kind.value, expression, expected, str(location or ""))
+            for check, expression, expected, location in self.facts()
         ]
-        sized = next((check.value for check in self.checks if check.test == "sizes"), None)
-        for relation, location in sized.guard.in_words() if sized else ():
-            rows.append((GuardKind.SHAPES.value, relation, "holds", str(location or "")))
         rows.insert(0, ("kind", "expression", "expected", "because of"))
         widths = [min(max(len(row[i]) for row in rows), 60) for i in range(3)]
         return "\n".join(_table_line(row, widths) for row in rows)
@@ -191,7 +196,7 @@ def _relation_failure(guard: ShapeGuard, numbers: tuple[int, ...]) -> FailedGuar
     names = sorted(symbol.name for symbol in failed.relation.difference.free())
     found = ", ".join(f"{places[name]} == {read[name]}" for name in names)
     words = guard.words(failed.relation)
-    return FailedGuard(words, "it holds", found, failed.location)
+    return FailedGuard(words, "true", f"false: {found}", failed.location)
 
 
 def _table_line(row: tuple[str, ...], widths: list[int]) -> str:

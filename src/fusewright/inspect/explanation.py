@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from fusewright.capture.guard_set import Check, GuardSet
-from fusewright.capture.guard_words import expected_in_words
 from fusewright.capture.guards import GuardKind
 from fusewright.compiler import Compilation, Compiler
 from fusewright.errors import Location
@@ -283,11 +282,11 @@ def _guard_reports(guards: GuardSet) -> tuple[GuardReport, ...]:
         GuardReport(
             kind=check.kind.value,
             group=_group(check),
-            expression=check.expression,
-            expected=expected_in_words(check.test, check.value),
-            location=check.location,
+            expression=expression,
+            expected=expected,
+            location=location,
         )
-        for check in guards.checks
+        for check, expression, expected, location in guards.facts()
         if check.kind is not GuardKind.TENSOR or check.test == "tensor"
     )
 
@@ -297,7 +296,7 @@ _GROUP_OF_ROOT: Final = {"local": "objects", "cell": "objects", "constant": "cla
 
 
 def _group(check: Check) -> str:
-    if check.kind is GuardKind.TENSOR:
+    if check.kind in (GuardKind.TENSOR, GuardKind.SHAPES):
         return "tensors"
     if isinstance(check.subject, str):
         return "modes" if check.kind is GuardKind.GLOBAL_STATE else "classes"
