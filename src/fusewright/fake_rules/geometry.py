@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from fusewright.symbolic.nodes import index_of
+from fusewright.ir.index import Index, contiguous_strides
+from fusewright.symbolic.facts import ShapeFacts
+from fusewright.symbolic.nodes import index_of, symbolic_int
 
 aten = torch.ops.aten
 
@@ -38,12 +40,29 @@ Rule = Callable[..., "Geometry | tuple[Geometry, ...] | None"]
 
 def contiguous(dtype: torch.dtype, size: Sequence[int]) -> Geometry:
     """Row-major geometry; a dimension of size 0 counts as 1 in the strides, as in torch."""
+    facts = facts_of(size)
+    if facts is not None:
+        indices = contiguous_strides([index_of(extent) for extent in size])
+        return Geometry(dtype, tuple(size), numbers(facts, indices))
     strides = []
     step = 1
     for extent in reversed(size):
         strides.append(step)
-        step = step * at_least_one(extent)
+        step *= max(extent, 1)
     return Geometry(dtype, tuple(size), tuple(reversed(strides)))
+
+
+def facts_of(sizes: Iterable[Any]) -> ShapeFacts | None:
+    """What is known of the symbols in `sizes`; None where all are plain numbers."""
+    for size in sizes:
+        if not isinstance(size, int):
+            return size.node.facts  # type: ignore[no-any-return]
+    return None
+
+
+def numbers(facts: ShapeFacts, indices: Iterable[Index]) -> tuple[Any, ...]:
+    """Index expressions as sizes."""
+    return tuple([symbolic_int(facts, index) for index in indices])
 
 
 def at_least_one(size: int) -> int:
@@ -55,12 +74,16 @@ def at_least_one(size: int) -> int:
 
 def extent(size: Sequence[int], stride: Sequence[int], offset: Any = 0) -> int:
     """How many elements a storage must have to hold a tensor of this geometry."""
-    reach = offset + 1
+    facts = facts_of((*size, *stride, offset))
+    reach: Any = (offset if facts is None else index_of(offset)) + 1
     for count, step in zip(size, stride, strict=True):
         if isinstance(count, int) and count == 0:
             return offset  # type: ignore[no-any-return]
-        reach = reach + (count - 1) * step
-    return reach  # type: ignore[no-any-return]
+        if facts is None:
+            reach += (count - 1) * step
+        else:
+            reach = reach + (index_of(count) - 1) * index_of(step)
+    return reach if facts is None else symbolic_int(facts, reach)  # type: ignore[return-value]
 
 
 def channels_last(dtype: torch.dtype, size: Sequence[int]) -> Geometry:

@@ -5,6 +5,7 @@ Used where sizes may be symbolic: many of torch's own kernels in C++ do not take
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,9 @@ import torch
 from torch import Tensor
 
 from fusewright.errors import DataDependent
-from fusewright.fake_rules.geometry import contiguous, named
-from fusewright.symbolic.nodes import index_of
+from fusewright.fake_rules.geometry import contiguous, facts_of, known_equal, named
+from fusewright.ir.index import product
+from fusewright.symbolic.nodes import index_of, symbolic_int
 from fusewright.symbolic.relations import below
 
 
@@ -71,12 +73,13 @@ def complete_size(size: list[int], count: int) -> list[int] | None:
     unknown = [dim for dim, extent in enumerate(size) if isinstance(extent, int) and extent == -1]
     if len(unknown) > 1:
         return None
-    known = 1
-    for dim, extent in enumerate(size):
-        if dim not in unknown:
-            known = known * extent
+    rest = [extent for dim, extent in enumerate(size) if dim not in unknown]
+    facts = facts_of(rest)
+    known: Any = (
+        math.prod(rest) if facts is None else symbolic_int(facts, product(map(index_of, rest)))
+    )
     if not unknown:
-        return size if known == count else None
+        return size if known_equal(known, count) or known == count else None
     if known == 0 or count % known != 0:
         return None
     size[unknown[0]] = count // known

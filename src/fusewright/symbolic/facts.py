@@ -61,6 +61,9 @@ class ShapeFacts:
         matter: one that depends on data counts as larger then.
         """
 
+        self.version = 0
+        """Counts the replacements of symbols: what was resolved since the last is so still."""
+
         self._replacements: dict[Symbol, Index] = {}
         self._least: dict[tuple[object, ...], int] = {}
         """By the terms of a sum: a number that their sum is never below."""
@@ -312,6 +315,7 @@ class ShapeFacts:
 
     def _replace(self, symbol: Symbol, index: Index) -> None:
         known = {symbol: index}
+        self.version += 1
         self._replacements = {
             old: new.substitute(known) for old, new in self._replacements.items()
         } | known

@@ -98,16 +98,20 @@ class Node:
 class IntegerNode(Node):
     """An index expression."""
 
-    __slots__ = ("_index",)
+    __slots__ = ("_index", "_version")
 
     def __init__(self, facts: ShapeFacts, index: Index) -> None:
         super().__init__(facts)
         self._index = index
+        self._version = -1
 
     @property
     def index(self) -> Index:
         """The expression, with all that has been assumed meanwhile made use of."""
-        return self.facts.resolve(self._index)
+        if self._version != self.facts.version:
+            self._index = self.facts.resolve(self._index)
+            self._version = self.facts.version
+        return self._index
 
     def is_int(self) -> bool:
         return True

@@ -69,7 +69,12 @@ class Relation:
 
     def known(self) -> bool | None:
         """Whether it holds by the ranges and factors of the symbols alone; None: that depends."""
-        lower, upper = tight_bounds(self.difference)
+        known = self._within(self.difference.bounds())
+        return self._within(tight_bounds(self.difference)) if known is None else known
+
+    def _within(self, bounds: tuple[Bound, Bound]) -> bool | None:
+        """Whether it holds for all values of the difference within these bounds."""
+        lower, upper = bounds
         if lower is not None and lower == upper:
             return self.holds_at(lower)
         if self.kind is Kind.NOT_NEGATIVE:
