@@ -269,3 +269,18 @@ def test_gradients_have_no_element_in_common(program: Program, sizes: Any, compi
     before = y.grad.clone()  # type: ignore[union-attr]
     x.grad.mul_(2)  # type: ignore[union-attr]
     assert torch.equal(y.grad, before)  # type: ignore[arg-type]
+
+
+def test_histories_and_sizes_may_change_at_once() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor, rows: torch.Tensor) -> Any:
+        return x.mul_(w), y * w, rows.sin() * rows.shape[0]
+
+    ours = captured(program)
+    for size in (4, 7, 5):
+        for is_view in (True, False):
+
+            def make(size: int = size, is_view: bool = is_view) -> list[torch.Tensor]:
+                x, y, w = overlapping(inside(4))
+                return [x, y if is_view else y.detach(), w, leaf(size, 3)]
+
+            check(program, make, lambda _: ours)

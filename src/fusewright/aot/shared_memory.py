@@ -49,15 +49,21 @@ def by_relatives(
     compile_for: Callable[[list[Any]], Callable[[list[Any]], Any]],
 ) -> Callable[[list[Any]], Any]:
     """`run`, compiled for inputs that share histories as `examples` do, as a function of any
-    inputs; `compile_for` gives what takes its place for inputs that share them otherwise.
+    inputs; `compile_for` gives what takes its place for inputs that share them otherwise, of the
+    sizes that those have.
     """
-    known = {relatives(examples): run}
+    expected = relatives(examples)
+    others: dict[Any, Callable[[list[Any]], Any]] = {}
 
     def call(inputs: list[Any]) -> Any:
-        key = relatives(inputs)
-        if key not in known:
-            known[key] = compile_for(inputs)
-        return known[key](inputs)
+        found = relatives(inputs)
+        if found == expected:
+            return run(inputs)
+        sizes = [one.shape if isinstance(one, torch.Tensor) else one for one in inputs]
+        key = (found, *sizes)
+        if key not in others:
+            others[key] = compile_for(inputs)
+        return others[key](inputs)
 
     return call
 
