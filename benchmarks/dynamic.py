@@ -3,8 +3,8 @@
     python -m benchmarks.dynamic [--seconds N] [--threads N] [MODEL ...]
 
 A row is a model at one size of its inputs: the median call of both, the error of the dynamic code
-against eager, and how many times it was compiled so far. The last line is the geometric mean of
-static time over dynamic time; above 1, dynamic code is faster.
+against eager, and how many times it was compiled so far. The geometric mean is of static time over
+dynamic time; above 1, dynamic code is faster. The last lines compare what guards cost a call.
 """
 
 from __future__ import annotations
@@ -88,6 +88,28 @@ def measure(name: str, seconds: float) -> Iterator[Row]:
             )
 
 
+def guard_seconds(
+    target: Callable[..., Any], dynamic: bool, *arguments: Any, **keywords: Any
+) -> float:
+    """What the guards of a program cost a call: the least of several compiles."""
+    explained = (fusewright.explain(target, backend="eager", dynamic=dynamic) for _ in range(3))
+    found = [each(*arguments, **keywords).guard_seconds for each in explained]
+    return min(seconds for seconds in found if seconds is not None)
+
+
+def guard_rows(names: list[str]) -> Iterator[str]:
+    """Guards with symbolic sizes beside those without, for a function of two tensors and models."""
+    programs: list[tuple[str, Any, dict[str, Any]]] = [
+        ("two tensors", lambda x, y: x + y * 2, {"x": torch.randn(4, 5), "y": torch.randn(4, 5)})
+    ]
+    programs += [(name, *build(name)) for name in names]
+    for name, target, inputs in programs:
+        with torch.no_grad():
+            symbolic, plain = (guard_seconds(target, each, **inputs) for each in (True, False))
+        words = f"{symbolic * 1e6:.2f} us symbolic, {plain * 1e6:.2f} us static"
+        yield f"guards of {name}: {words}, {symbolic / plain:.2f} times"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=list(MODELS))
@@ -114,6 +136,8 @@ def main() -> None:
     console.print(table)
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     console.print(f"geometric mean of static over dynamic: {mean:.3f}")
+    for text in guard_rows(options.models):
+        console.print(text)
 
 
 if __name__ == "__main__":
