@@ -312,7 +312,11 @@ class Machine:
         """
         if type(object) is int:
             if self.sizes.may_vary(object, source):
-                make = functools.partial(self.sizes.integer, object, source)
+
+                def make() -> Any:
+                    self.guard(GuardKind.TYPE, source, int)
+                    return self.sizes.integer(object, source)
+
                 return SymbolicValue(source=source, make=make)
 
             def look() -> None:
