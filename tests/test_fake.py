@@ -389,6 +389,17 @@ def test_least_squares_without_residuals_and_lengths_given_as_numbers() -> None:
     assert [geometry(one) for one in found] == [geometry(one) for one in wanted]
 
 
+@pytest.mark.parametrize("mode_number", [0, 1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_bags_of_embeddings_keep(mode_number: int, dtype: torch.dtype) -> None:
+    given = (torch.randn(7, 4, dtype=dtype), torch.tensor([1, 6, 2, 2, 5]), torch.tensor([0, 2]))
+    mode, fakes = faked(*given)
+    operator = torch.ops.aten._embedding_bag.default
+    found = mode.dispatch(operator, (*fakes, False, mode_number), {})
+    wanted = operator(*given, False, mode_number)
+    assert [geometry(one) for one in found] == [geometry(one) for one in wanted]
+
+
 def test_nothing_is_tried_that_could_be_seen() -> None:
     calls = []
     library = torch.library.Library("fusewright_tests", "FRAGMENT")

@@ -14,8 +14,8 @@ path. Sizes are plain integers; in a mode with `ShapeFacts` they may be expressi
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -23,7 +23,10 @@ import torch
 from fusewright import torch_compat
 from fusewright.errors import DataDependent, UnsupportedOperator
 from fusewright.fake_rules import RULES, UNKNOWN_RULES, VIEW_RULES, Geometry, View
+from fusewright.fake_rules.arguments import flat, mapped
+from fusewright.fake_rules.factories import FILLS
 from fusewright.fake_rules.geometry import extent
+from fusewright.fake_rules.trial import geometry_of, is_small, result_for_zeros, zeros_for
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import index_of, symbolic_int
 from fusewright.torch_compat import OpOverload, TorchDispatchMode
@@ -32,9 +35,6 @@ META = torch.device("meta")
 CPU = torch.device("cpu")
 CONSTANT_LIMIT = 1024
 """Elements up to which the value of a constant tensor is kept."""
-
-TRIAL_LIMIT = 1 << 26
-"""Bytes of arguments up to which an operator without a meta kernel is tried on zeros."""
 
 aten = torch.ops.aten
 
@@ -78,7 +78,7 @@ class FakeTensor(torch.Tensor):
         cls, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        for value in _flat((*args, *kwargs.values())):
+        for value in flat((*args, *kwargs.values())):
             if isinstance(value, FakeTensor):
                 return value.fake_mode.dispatch(op, args, kwargs)
         return NotImplemented
@@ -249,11 +249,23 @@ class FakeMode(TorchDispatchMode):
             self._handlers[op] = handler
         if not self.allows_unknown_sizes or self.facts is None:
             return self._run(handler, op, args, kwargs)
-        before, self.facts.of_layout = self.facts.of_layout, True
-        try:
+        with self.asking_for_layout():
             return self._run(handler, op, args, kwargs)
+
+    @contextmanager
+    def asking_for_layout(self) -> Iterator[None]:
+        """Context in which questions about sizes that depend on data are answered as for large
+        ones: by rules and decompositions, which look for special layouts.
+        """
+        facts = self.facts
+        if facts is None or not self.allows_unknown_sizes:
+            yield
+            return
+        before, facts.of_layout = facts.of_layout, True
+        try:
+            yield
         finally:
-            self.facts.of_layout = before
+            facts.of_layout = before
 
     def _run(self, handler: Handler, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not torch.is_inference_mode_enabled():
@@ -291,12 +303,12 @@ class FakeMode(TorchDispatchMode):
         """
         if not self._constants:
             return
-        tensors = [v for v in _flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
+        tensors = [v for v in flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
         known = tensors and all(map(_is_known, tensors))
         if known and torch.Tag.nondeterministic_seeded not in op.tags:
             kwargs = {name: value for name, value in kwargs.items() if name != "device"}
-            values = op(*_map(args, _constant_of), **_map(kwargs, _constant_of))
-            for fake, value in zip(_flat((result,)), _flat((values,)), strict=True):
+            values = op(*mapped(args, _constant_of), **mapped(kwargs, _constant_of))
+            for fake, value in zip(flat((result,)), flat((values,)), strict=True):
                 if isinstance(fake, FakeTensor) and fake.constant is None:
                     self.make_constant(fake, value)
             return
@@ -447,7 +459,7 @@ def run_on_meta(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
     itself. Of numbers alone, as in `torch.div(7, 2)`, the result is known.
     """
     args, kwargs = _faked(mode, args, kwargs)
-    if not any(isinstance(value, torch.Tensor) for value in _flat((*args, *kwargs.values()))):
+    if not any(isinstance(value, torch.Tensor) for value in flat((*args, *kwargs.values()))):
         value = op(*args, **kwargs)
         return constant(mode, value, value.device)
     device = common_device(op, args, kwargs)
@@ -475,14 +487,14 @@ def run_composite(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[s
 
 def run_on_values(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Operators whose result depends on values: possible on known constants alone."""
-    tensors = [v for v in _flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
+    tensors = [v for v in flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
     if not all(map(_is_known, tensors)):
         result = _of_unknown_size(mode, op, args, kwargs)
         if result is not None:
             return result
         raise DataDependent(f"{op} gives a result that depends on the values of a tensor")
-    values = op(*_map(args, _constant_of), **_map(kwargs, _constant_of))
-    return _map(values, lambda value: constant(mode, value, value.device))
+    values = op(*mapped(args, _constant_of), **mapped(kwargs, _constant_of))
+    return mapped(values, lambda value: constant(mode, value, value.device))
 
 
 def _of_unknown_size(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -523,10 +535,22 @@ def by_trial(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, A
     given as numbers, or the driver asks for no rank to give residuals.
     """
     args, kwargs = _faked(mode, args, kwargs)
-    drivers = (None, "gelsy", "gels")
-    if kwargs.get("driver") not in drivers or common_device(op, args, kwargs) != CPU:
+    needs_rank = kwargs.get("driver") not in (None, "gelsy", "gels")
+    if needs_rank or common_device(op, args, kwargs) != CPU:
         return run_on_values(mode, op, args, kwargs)
     return _run_on_zeros(mode, op, args, kwargs, DataDependent("sizes depend on values"))
+
+
+def embedding_bag(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """On the CPU, which of the tensors kept for backward are empty depends on types, layouts and
+    the processor: it is tried, on one row of weights.
+    """
+    args, kwargs = _faked(mode, args, kwargs)
+    if common_device(op, args, kwargs) != CPU or mode.facts:
+        return run_on_meta(mode, op, args, kwargs)
+    row = mode.dispatch(aten.slice.Tensor, (args[0], 0, 0, 1), {})
+    unknown = UnsupportedOperator("this bag of embeddings")
+    return _run_on_zeros(mode, op, (row, *args[1:]), kwargs, unknown)
 
 
 def masked_select(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -539,12 +563,11 @@ def run_on_masks(
 ) -> Any:
     """Operators whose result's size depends on `masks`: possible where those are known."""
     args, kwargs = _faked(mode, args, kwargs)
-    others = [v for v in _flat(args) if isinstance(v, torch.Tensor) and not _is_known(v)]
-    small = sum(one.numel() * one.itemsize for one in others) <= TRIAL_LIMIT
-    if not others or mode.facts or not small or not all(map(_is_known, masks)):
+    others = [v for v in flat(args) if isinstance(v, torch.Tensor) and not _is_known(v)]
+    if not others or mode.facts or not is_small(others) or not all(map(_is_known, masks)):
         return run_on_values(mode, op, args, kwargs)
-    trial = op(*_map(args, lambda one: one.constant if _is_known(one) else _zeros(one)), **kwargs)
-    return mode.make(_geometry_of(trial), args[0].device)
+    values = mapped(args, lambda one: one.constant if _is_known(one) else zeros_for(one))
+    return mode.make(geometry_of(op(*values, **kwargs)), args[0].device)
 
 
 def _is_known(value: Any) -> bool:
@@ -570,7 +593,7 @@ def change_geometry(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict
     if isinstance(view, View):
         tensor.meta_tensor = tensor.meta_tensor.as_strided(view.size, view.stride, view.offset)
     else:
-        op(*_map(args, _meta_of), **_map(kwargs, _meta_of))
+        op(*mapped(args, _meta_of), **mapped(kwargs, _meta_of))
     inside = tensor.meta_tensor
     with torch_compat.without_torch_dispatch(), torch.no_grad():
         aten.as_strided_.default(tensor, inside.size(), inside.stride(), inside.storage_offset())
@@ -612,6 +635,7 @@ SPECIAL: dict[Any, Handler] = {
     aten.equal.default: run_on_values,
     aten.index.Tensor: index,
     aten.masked_select.default: masked_select,
+    aten._embedding_bag.default: embedding_bag,
     aten._ctc_loss.default: by_trial,
     aten.linalg_lstsq.default: by_trial,
     aten.size.default: plain_sizes,
@@ -644,27 +668,6 @@ SPECIAL: dict[Any, Handler] = {
 }
 
 
-FILLS: dict[Any, Callable[[Any, tuple[Any, ...]], torch.Tensor]] = {
-    aten.scalar_tensor.default: lambda like, args: torch.tensor(args[0], dtype=like.dtype),
-    aten.full.default: lambda like, args: torch.full(like.shape, args[1], dtype=like.dtype),
-    aten.new_full.default: lambda like, args: torch.full(like.shape, args[2], dtype=like.dtype),
-    aten.arange.default: lambda like, args: torch.arange(*args, dtype=like.dtype),
-    aten.arange.start: lambda like, args: torch.arange(*args, dtype=like.dtype),
-    aten.arange.start_step: lambda like, args: torch.arange(*args, dtype=like.dtype),
-    **dict.fromkeys(
-        (aten.ones.default, aten.new_ones.default, aten.ones_like.default),
-        lambda like, args: torch.ones(like.shape, dtype=like.dtype),
-    ),
-    **dict.fromkeys(
-        (aten.zeros.default, aten.new_zeros.default, aten.zeros_like.default),
-        lambda like, args: torch.zeros(like.shape, dtype=like.dtype),
-    ),
-}
-"""By operator that fills memory with numbers: the values, from a tensor like the result and the
-arguments.
-"""
-
-
 def constant(mode: FakeMode, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
     """A fake with the known value `tensor`."""
     value = tensor.clone()
@@ -694,7 +697,7 @@ def common_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tor
     """
     found: torch.device | None = None
     scalar = False
-    for value in _flat((*args, *kwargs.values())):
+    for value in flat((*args, *kwargs.values())):
         if not isinstance(value, torch.Tensor):
             continue
         device = value.device
@@ -717,7 +720,7 @@ def _run_meta_kernel(
     kernels = torch_compat.python_kernels() if mode.facts else nullcontext()
     try:
         with kernels:
-            metas = op(*_map(args, _meta_of), **_map(kwargs, _meta_of))
+            metas = op(*mapped(args, _meta_of), **mapped(kwargs, _meta_of))
     except NotImplementedError as error:
         return _run_on_zeros(mode, op, args, kwargs, error)
     written = _written_tensors(op, args, kwargs)
@@ -725,7 +728,7 @@ def _run_meta_kernel(
         result = _wrap_results(mode, metas, device)
     else:
         by_meta = {id(tensor.meta_tensor): tensor for tensor in written}
-        result = _map(
+        result = mapped(
             metas,
             lambda meta: by_meta.get(id(meta)) if id(meta) in by_meta else mode.wrap(meta, device),
         )
@@ -737,38 +740,14 @@ def _run_on_zeros(
     mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failure: Exception
 ) -> Any:
     """Where torch has no meta kernel for an operator of its own, run that on zeros, to see what it
-    gives.
-
-    Raises: `UnsupportedOperator`, from `failure`, for operators that write, draw random numbers or
-    give views, for arguments that are large or of symbolic sizes, and where zeros are refused.
+    gives. Raises: `UnsupportedOperator`, from `failure`, where it is not tried.
     """
-    tensors = [v for v in _flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
-    is_random = torch.Tag.nondeterministic_seeded in op.tags
-    acts = is_random or torch_compat.written_arguments(op) or torch_compat.is_view_operator(op)
-    fixed = all(isinstance(n, int) for x in tensors for n in (*x.shape, *x.stride()))
-    is_plain = op.namespace == "aten" and not acts
-    if is_plain and fixed and sum(x.numel() * x.itemsize for x in tensors) <= TRIAL_LIMIT:
-        try:
-            with torch.no_grad():
-                found = op(*_map(args, _zeros), **_map(kwargs, _zeros))
-            return _map(found, lambda real: mode.make(_geometry_of(real), real.device))
-        except (RuntimeError, ValueError, IndexError):
-            pass
-    raise UnsupportedOperator(
-        f"torch cannot tell the result's sizes of {op}: {failure}"
-    ) from failure
-
-
-def _zeros(like: Any) -> torch.Tensor:
-    length = extent(like.shape, like.stride())
-    zeros = torch.zeros(length, dtype=like.dtype, device=like.device)
-    return zeros.as_strided(like.shape, like.stride())
-
-
-def _geometry_of(real: torch.Tensor) -> Geometry:
-    if real.layout is not torch.strided:
-        raise ValueError(f"a result of layout {real.layout}")
-    return Geometry(real.dtype, tuple(real.shape), real.stride())
+    found = result_for_zeros(op, args, kwargs)
+    if found is None:
+        what = f"torch cannot tell the result's sizes of {op}: {failure}"
+        raise UnsupportedOperator(what) from failure
+    device = common_device(op, args, kwargs)
+    return mapped(found, lambda real: mode.make(geometry_of(real), device))
 
 
 def _wrap_results(mode: FakeMode, metas: Any, device: torch.device) -> Any:
@@ -777,7 +756,7 @@ def _wrap_results(mode: FakeMode, metas: Any, device: torch.device) -> Any:
             raise UnsupportedOperator(f"a result of layout {meta.layout} cannot be traced")
         return mode.wrap(meta, device)
 
-    return _map(metas, wrap)
+    return mapped(metas, wrap)
 
 
 def _written_tensors(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -791,7 +770,7 @@ def _written_tensors(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         for position, argument in enumerate(arguments)
         if argument.name in names
     ]
-    return [value for value in _flat(values) if isinstance(value, torch.Tensor)]
+    return [value for value in flat(values) if isinstance(value, torch.Tensor)]
 
 
 def _faked(
@@ -800,9 +779,9 @@ def _faked(
     """The arguments with real tensors replaced by their fakes; unchanged in the common case of
     none.
     """
-    for value in _flat((*args, *kwargs.values())):
+    for value in flat((*args, *kwargs.values())):
         if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
-            return _map(args, mode.fake), _map(kwargs, mode.fake)
+            return mapped(args, mode.fake), mapped(kwargs, mode.fake)
     return args, kwargs
 
 
@@ -818,27 +797,3 @@ def _meta_of(tensor: Any) -> torch.Tensor:
 
 def _constant_of(tensor: Any) -> torch.Tensor:
     return tensor.constant  # type: ignore[no-any-return]
-
-
-def _flat(values: Iterable[Any]) -> Iterable[Any]:
-    """Operator arguments are values and lists of values, no deeper."""
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            yield from value
-        else:
-            yield value
-
-
-def _map(value: Any, function: Callable[[Any], Any]) -> Any:
-    """`value` (a tensor, or tuples, lists and dicts of such) with `function` applied to each
-    tensor.
-    """
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    if isinstance(value, tuple):
-        return tuple([_map(one, function) for one in value])
-    if isinstance(value, list):
-        return [_map(one, function) for one in value]
-    if isinstance(value, dict):
-        return {name: _map(one, function) for name, one in value.items()}
-    return value

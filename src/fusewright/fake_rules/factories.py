@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -90,3 +90,20 @@ RULES: dict[Any, Rule] = {
     **named(evenly_spaced, "linspace"),
     **named(preserved, "zeros_like ones_like full_like empty_like rand_like randn_like"),
 }
+
+FILLS: dict[Any, Callable[[Tensor, tuple[Any, ...]], Tensor]] = {
+    **named(
+        lambda like, args: torch.arange(*args, dtype=like.dtype),
+        "arange arange.start arange.start_step",
+    ),
+    **named(lambda like, args: torch.tensor(args[0], dtype=like.dtype), "scalar_tensor"),
+    **named(lambda like, args: torch.full(like.shape, args[1], dtype=like.dtype), "full"),
+    **named(lambda like, args: torch.full(like.shape, args[2], dtype=like.dtype), "new_full"),
+    **named(lambda like, args: torch.ones(like.shape, dtype=like.dtype), "ones new_ones ones_like"),
+    **named(
+        lambda like, args: torch.zeros(like.shape, dtype=like.dtype), "zeros new_zeros zeros_like"
+    ),
+}
+"""By operator that fills memory with numbers: the values, from a tensor like the result and the
+arguments.
+"""

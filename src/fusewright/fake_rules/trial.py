@@ -1,0 +1,54 @@
+"""What operators give for zeros: for those that torch has no meta kernel for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusewright import torch_compat
+from fusewright.fake_rules.arguments import flat, mapped
+from fusewright.fake_rules.geometry import Geometry, extent
+from fusewright.torch_compat import OpOverload
+
+TRIAL_LIMIT = 1 << 26
+"""Bytes of arguments up to which an operator is tried."""
+
+
+def result_for_zeros(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What `op` gives for real zeros of its arguments' geometry.
+
+    None for operators that are not torch's own, write, draw random numbers or give views, for
+    arguments that are large or of symbolic sizes, and where zeros are refused.
+    """
+    tensors = [value for value in flat((*args, *kwargs.values())) if isinstance(value, Tensor)]
+    is_random = torch.Tag.nondeterministic_seeded in op.tags
+    acts = is_random or torch_compat.written_arguments(op) or torch_compat.is_view_operator(op)
+    fixed = all(isinstance(n, int) for x in tensors for n in (*x.shape, *x.stride()))
+    if acts or op.namespace != "aten" or not fixed or not is_small(tensors):
+        return None
+    try:
+        with torch.no_grad():
+            result = op(*mapped(args, zeros_for), **mapped(kwargs, zeros_for))
+    except (RuntimeError, ValueError, IndexError):
+        return None
+    layouts = {one.layout for one in flat((result,)) if isinstance(one, Tensor)}
+    return result if layouts <= {torch.strided} else None
+
+
+def is_small(tensors: list[Any]) -> bool:
+    """Whether a trial with memory for all of them is worth it."""
+    return sum(one.numel() * one.itemsize for one in tensors) <= TRIAL_LIMIT
+
+
+def zeros_for(like: Any) -> Tensor:
+    """Real zeros laid out as a fake."""
+    length = extent(like.shape, like.stride())
+    zeros = torch.zeros(length, dtype=like.dtype, device=like.device)
+    return zeros.as_strided(like.shape, like.stride())
+
+
+def geometry_of(real: Tensor) -> Geometry:
+    """The geometry of a real tensor with strides."""
+    return Geometry(real.dtype, tuple(real.shape), real.stride())
