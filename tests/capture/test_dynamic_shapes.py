@@ -130,6 +130,16 @@ def test_sizes_that_vary_compile_once_more(name: str) -> None:
     assert run(function, calls) <= most
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_kernels_for_sizes_that_vary(name: str) -> None:
+    function, calls, most = PROGRAMS[name]
+    compiled = fusewright.compile(function, fullgraph=True, options={"strict": True})
+    for arguments in calls:
+        found, expected = compiled(*arguments), function(*arguments)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert len(compilations(compiled)) <= most
+
+
 @pytest.mark.parametrize("name", ["attention", "numbers", "slices", "containers", "two inputs"])
 def test_dynamic_from_the_start(name: str) -> None:
     function, calls, _ = PROGRAMS[name]

@@ -38,10 +38,12 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.parametrize("backend", ["eager", "fusewright"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_is_one_graph_for_all_data(name: str) -> None:
+def test_is_one_graph_for_all_data(name: str, backend: str) -> None:
     program = PROGRAMS[name]
-    compiled = fusewright.compile(program, backend="eager", fullgraph=True, options=OPTIONS)
+    options = OPTIONS | ({"strict": True} if backend == "fusewright" else {})
+    compiled = fusewright.compile(program, backend=backend, fullgraph=True, options=options)
     for seed in range(4):
         x = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
         torch.testing.assert_close(compiled(x), program(x))
