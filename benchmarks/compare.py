@@ -143,22 +143,21 @@ def _front_end(model: str, wanted: str) -> str:
 def _measure(row: Row, columns: Sequence[str]) -> Iterator[str]:
     """Fill in `row`, naming each step when it begins."""
     row.columns = {column: {} for column in columns}
-    for column in columns:
-        if column == EAGER:
-            continue
-        if column == PEER and not peer_is_available():
-            row.columns[PEER] = {"failure": "not available: there is no C++ compiler"}
-            continue
-        yield f"first call of {column}"
-        with fresh_caches() as caches:
+    with fresh_caches() as caches:  # each compiler has its own; the second process may find them
+        for column in columns:
+            if column == EAGER:
+                continue
+            if column == PEER and not peer_is_available():
+                row.columns[PEER] = {"failure": "not available: there is no C++ compiler"}
+                continue
+            yield f"first call of {column}"
             row.columns[column] |= run(row.measurement("cold", column), caches)
 
-    yield "calls in turns"
-    working = [column for column in columns if "failure" not in row.columns[column]]
-    with fresh_caches() as caches:
+        yield "calls in turns"
+        working = [column for column in columns if "failure" not in row.columns[column]]
         steady = run(row.measurement("steady", ",".join(working)), caches)
-    for column in working:
-        row.columns[column] |= steady if "failure" in steady else steady[column]
+        for column in working:
+            row.columns[column] |= steady if "failure" in steady else steady[column]
 
 
 @contextmanager
