@@ -540,6 +540,9 @@ optimizer_number = optimizer._get_value
 optimizer_stack = optimizer._stack_if_compiling
 """What optimizers make of a list of numbers computed from counters."""
 
+foreach_addcmul_ = torch._foreach_addcmul_
+foreach_addcdiv_ = torch._foreach_addcdiv_
+
 BRANCHING_OPTIMIZERS = (
     radam._single_tensor_radam,
     radam._multi_tensor_radam,

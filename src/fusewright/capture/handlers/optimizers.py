@@ -110,8 +110,8 @@ handles(torch.Tensor.add)(_scaled(add, "alpha"))
 handles(torch.Tensor.add_)(_scaled(add_, "alpha"))
 handles(torch.Tensor.addcmul_)(_scaled(addcmul_, "value"))
 handles(torch.Tensor.addcdiv_)(_scaled(addcdiv_, "value"))
-handles(torch._foreach_addcmul_)(_scaled(foreach_addcmul_, "value", "scalars"))
-handles(torch._foreach_addcdiv_)(_scaled(foreach_addcdiv_, "value", "scalars"))
+handles(torch_compat.foreach_addcmul_)(_scaled(foreach_addcmul_, "value", "scalars"))
+handles(torch_compat.foreach_addcdiv_)(_scaled(foreach_addcdiv_, "value", "scalars"))
 
 
 # -- optimizers that branch on a counter ----------------------------------------------------------
