@@ -271,7 +271,7 @@ void copy(const Selfs& selfs, const Results& results) {
 template <class Selfs, class Results>
 void write_self(const Selfs& selfs, const Results& results, bool castable) {
   check_self(selfs, results, castable);
-  copy(selfs, results);
+  opgen::copy(selfs, results);  // not at::copy, which an unqualified name would find
 }
 // Optional arguments that an operator updates, such as running statistics.
 inline void write_self(const std::optional<at::Tensor>& self, const at::Tensor& result, bool castable) {
@@ -288,7 +288,7 @@ void write_out(const Outs& outs, const Results& results, bool castable) {
   visit_pairs(outs, results, [](const at::Tensor& out, const at::Tensor& result) {
     at::native::resize_output(out, result.sizes());
   });
-  copy(outs, results);
+  opgen::copy(outs, results);
 }
 
 // ── Structured operators: ATen's meta function checks, and asks for outputs ───────────────────
