@@ -181,3 +181,17 @@ def test_promises_about_such_numbers_are_used_and_checked(dynamic: bool) -> None
     for number in (-1, 7):
         with pytest.raises(RuntimeError, match="Expected cond to be True"):
             compiled(x, torch.tensor(number))
+
+
+def test_gradients_through_sizes_that_depend_on_data() -> None:
+    def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return (x[x[:, 0] > 0] @ weight).square().sum()
+
+    torch.manual_seed(0)
+    compiled = fusewright.compile(program, fullgraph=True, dynamic=True, options=OF_DATA)
+    weight = torch.randn(4, 3, requires_grad=True)
+    for rows in (5, 9, 3):
+        x = torch.randn(rows, 4, requires_grad=True)
+        found = torch.autograd.grad(compiled(x, weight), (x, weight))
+        torch.testing.assert_close(found, torch.autograd.grad(program(x, weight), (x, weight)))
+    assert len(fusewright.api.compilations(compiled)) == 1

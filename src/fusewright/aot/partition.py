@@ -140,11 +140,17 @@ def saved_in_place_of(node: fx.Node) -> fx.Node:
     return node
 
 
+ROUGH_SIZE = 64
+
+
 def byte_count(value: Any) -> int:
-    """Bytes of a fake; of a tensor of symbolic sizes, for the sizes seen when compiling."""
+    """Bytes of a fake; of a tensor of symbolic sizes, for the sizes seen when compiling, or for
+    `ROUGH_SIZE` where they depend on data.
+    """
     if not isinstance(value, torch.Tensor):
         return 0
-    sizes = (size.node.hint if isinstance(size, torch.SymInt) else size for size in value.shape)
+    hints = (size.node.hint if isinstance(size, torch.SymInt) else size for size in value.shape)
+    sizes = (ROUGH_SIZE if hint is None else hint for hint in hints)
     return math.prod(sizes) * value.itemsize
 
 

@@ -170,7 +170,7 @@ class Recorder(TorchDispatchMode):
             return NotImplemented
         self._decomposing.add(op)
         try:
-            with self:
+            with self, self.fakes.asking_for_layout():
                 return decomposition(*args, **kwargs)
         finally:
             self._decomposing.discard(op)

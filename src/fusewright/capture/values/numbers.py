@@ -129,7 +129,7 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
         )
     },
     divmod: _divmod,
-    operator.index: lambda number: number,
+    **dict.fromkeys((operator.index, int.__index__, int.__int__), lambda number: number),
     int: torch.sym_int,
     float: torch.sym_float,
     math.trunc: torch.sym_int,
