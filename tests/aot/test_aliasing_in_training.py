@@ -245,6 +245,19 @@ def test_results_may_be_written_to(program: Program, compile: Any) -> None:
     torch.testing.assert_close(use(compile(program)), use(program))
 
 
+def test_symbolic_sizes_become_constants_where_memory_is_shared() -> None:
+    program = SHARED["views of a tensor with a history"][0]
+    ours = fusewright.compile(program, dynamic=True, options={"strict": True, "verify": True})
+    for size in (4, 7, 4):
+
+        def make(size: int = size) -> list[torch.Tensor]:
+            base = inside(size + 1)
+            return [base[1:], base[:-1], leaf(size)]
+
+        check(program, make, lambda _: ours)
+    assert len(fusewright.compilations(ours)) == 2
+
+
 def test_writing_to_a_view_of_a_parameter_is_refused_as_in_eager() -> None:
     parameter = leaf(4)
     with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):

@@ -342,9 +342,9 @@ def test_a_sequence_of_writes_to_unrelated_tensors_keeps_values_apart() -> None:
 
 
 def test_what_cannot_be_traced_names_the_line() -> None:
-    module = fx.symbolic_trace(lambda x: x.nonzero())
+    module = fx.symbolic_trace(lambda x: x.clone().resize_(2))
     for node in module.graph.nodes:
-        node.meta["location"] = Location("model.py", 12, "x.nonzero()")
+        node.meta["location"] = Location("model.py", 12, "x.clone().resize_(2)")
     with pytest.raises(Unsupported, match=r"model\.py:12"):
         trace_inference(module, [torch.randn(3)], CompileContext())
 

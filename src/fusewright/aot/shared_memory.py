@@ -75,14 +75,18 @@ def _span(members: Mapping[int, torch.Tensor], fakes: Fakes) -> tuple[Any, Stora
     values = tuple(members.values())
     if len({value.dtype for value in values}) > 1:
         raise Unsupported("inputs of different types that share memory, one of which is written to")
-    start = min(value.storage_offset() for value in values)
-    end = max(_end(value) for value in values)
-    if not (isinstance(start, int) and isinstance(end, int)):
-        raise Unsupported("inputs of symbolic sizes that share memory, one of which is written to")
+    start = min(int(value.storage_offset()) for value in values)  # symbolic sizes become constants
+    end = max(int(_end(value)) for value in values)
     options = {"dtype": values[0].dtype, "device": values[0].device}
     span = fakes.dispatch(aten.empty.memory_format, ([end - start],), options)
     offset = start - int(values[0].storage_offset())
     return span, StorageBase(next(iter(members)), offset, end - start), start
+
+
+def _within(value: torch.Tensor, start: int) -> tuple[list[int], list[int], int]:
+    """Sizes, strides and offset of `value` in memory that begins at `start` of its storage."""
+    offset = int(value.storage_offset()) - start
+    return [*map(int, value.shape)], [*map(int, value.stride())], offset
 
 
 def may_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -121,9 +125,8 @@ def join_histories(
     recorder.bind(span, node)
     base = with_history(recorder, span)
     for index, value in values.items():
-        offset = value.storage_offset() - start
         with torch.enable_grad():
-            view = base.as_strided(value.shape, value.stride(), offset)
+            view = base.as_strided(*_within(value, start))
             view = torch_compat.conjugate_view(view) if value.is_conj() else view
             given[index] = torch_compat.negative_view(view) if value.is_neg() else view
         recorder.bind(given[index], recorder.argument(value))
@@ -200,9 +203,8 @@ def _share_base(
         base = graph.placeholder(f"base{spec.index}")
     base.meta["val"] = span
     for index, value in reversed(values.items()):
-        geometry = (list(value.shape), list(value.stride()), value.storage_offset() - start)
         with graph.inserting_after(base):
-            view = graph.call_function(aten.as_strided.default, (base, *geometry))
+            view = graph.call_function(aten.as_strided.default, (base, *_within(value, start)))
         view.meta.update(sharing[index].meta)
         sharing[index].replace_all_uses_with(view)
         views[sharing[index]] = view
