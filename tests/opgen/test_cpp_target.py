@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fusewright.opgen import generate
+from fusewright.opgen import generate, read_declarations
+from fusewright.opgen.emit_cpp import SUPPORT
 from tests.golden import golden
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +48,14 @@ def test_operators_that_resize_take_a_constant_reference() -> None:
     text = "backend: npu\ncpp_namespace: npu\nsupported: [resize_as_]\n"
     header = generate(text, targets=["cpp"])["NpuKernels.h"]
     assert "const at::Tensor& resize_as_(\n    const at::Tensor& self, const at" in header
+
+
+def test_calls_cannot_mean_an_operator() -> None:
+    """An unqualified call with tensors finds ATen's functions too, wherever a header has them."""
+    bases = {operator.base for operator in read_declarations().operators.values()}
+    lines = [line.partition("//")[0] for line in SUPPORT.read_text().splitlines()]
+    inside = "\n".join(line for line in lines if line.startswith(" "))
+    assert not bases & set(re.findall(r"(?<![\w.:>])(\w+)\(", inside))
 
 
 needs_compiler = pytest.mark.skipif(
