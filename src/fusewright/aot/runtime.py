@@ -7,7 +7,7 @@ gives a flat tuple.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -64,10 +64,9 @@ def arranged(
         inputs.extend([_storage_base(base, inputs) for base in bases])
         kept = {index: inputs[index] for index in kept_indices}
         outputs = compiled(inputs)
-        history = tracked if torch.is_grad_enabled() else ()
-        with torch.no_grad():
-            for index, value in zip(mutated, outputs, strict=False):
-                _write(kept[index], value, index in history)
+        if mutated:
+            history = tracked if torch.is_grad_enabled() else frozenset()
+            _write(kept, zip(mutated, outputs, strict=False), history)
         leaves: list[Any] = []
         for spec in results:
             leaves.append(_result(spec, kept, outputs, leaves))
@@ -76,17 +75,28 @@ def arranged(
     return run
 
 
-def _write(target: torch.Tensor, value: torch.Tensor, is_tracked: bool) -> None:
-    """Give an input its new value, which kernels may have written to its memory already; in
-    autograd's history where that is to know.
+def _write(
+    inputs: Mapping[int, torch.Tensor],
+    values: Iterable[tuple[int, torch.Tensor]],
+    history: frozenset[int],
+) -> None:
+    """Give inputs their new values, those in `history` as autograd is to know. What kernels have
+    written to an input's own memory is the input itself.
     """
-    if is_tracked:
-        with torch.enable_grad():
-            target.copy_(value)
-    elif value is not target:
-        target.copy_(value)
-    elif not target.is_inference():
-        torch.autograd.graph.increment_version(target)
+    in_place: list[torch.Tensor] = []
+    with torch.no_grad():
+        for index, value in values:
+            target = inputs[index]
+            if value is target:
+                in_place.append(target)
+            elif index in history:
+                with torch.enable_grad():
+                    target.copy_(value)
+            else:
+                target.copy_(value)
+    if in_place:
+        tensors = [target for target in in_place if not target.is_inference()]
+        torch.autograd.graph.increment_version(tensors)
 
 
 def _inputs_needed_afterwards(graph: AtenGraph) -> tuple[int, ...]:
