@@ -213,7 +213,7 @@ def scaled(x: Any, factor: Any) -> Any:
 
 
 def test_past_the_limit_it_runs_eagerly_and_says_so_once() -> None:
-    compiled = eager(scaled, recompile_limit=3)
+    compiled = eager(scaled, dynamic=False, recompile_limit=3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for factor in range(3):
@@ -228,7 +228,7 @@ def test_past_the_limit_it_runs_eagerly_and_says_so_once() -> None:
 
 @pytest.mark.parametrize("keywords", [{"fullgraph": True}, {"options": {"strict": True}}])
 def test_past_the_limit_it_is_an_error_where_eager_is(keywords: dict[str, Any]) -> None:
-    compiled = eager(scaled, recompile_limit=2, **keywords)
+    compiled = eager(scaled, dynamic=False, recompile_limit=2, **keywords)
     for factor in (1, 2):
         compiled(X, factor)
     for factor in (3, 4):
@@ -242,7 +242,7 @@ def test_past_the_limit_it_is_an_error_where_eager_is(keywords: dict[str, Any]) 
 
 def test_the_smaller_limit_is_the_error() -> None:
     options = {"strict": True, "recompile_limit": 5, "accumulated_recompile_limit": 1}
-    compiled = eager(scaled, options=options)
+    compiled = eager(scaled, dynamic=False, options=options)
     compiled(X, 1)
     for _ in range(2):
         with pytest.raises(RecompileLimitExceeded, match="accumulated_recompile_limit"):
@@ -250,14 +250,16 @@ def test_the_smaller_limit_is_the_error() -> None:
 
 
 def test_the_limit_is_an_option_of_the_compile() -> None:
-    compiled = eager(scaled, options={"recompile_limit": 20})
+    compiled = eager(scaled, dynamic=False, options={"recompile_limit": 20})
     for factor in range(15):
         compiled(X, factor)
     assert len(fusewright.compilations(compiled)) == 15
 
 
 def test_the_accumulated_limit() -> None:
-    compiled = eager(scaled, options={"recompile_limit": 5, "accumulated_recompile_limit": 2})
+    compiled = eager(
+        scaled, dynamic=False, options={"recompile_limit": 5, "accumulated_recompile_limit": 2}
+    )
     with pytest.warns(RuntimeWarning, match="accumulated_recompile_limit of 2"):
         for factor in range(5):
             assert torch.equal(compiled(X, factor), X * factor)
@@ -265,7 +267,7 @@ def test_the_accumulated_limit() -> None:
 
 
 def test_reset_forgets_limits_too() -> None:
-    compiled = eager(scaled, recompile_limit=1, fullgraph=True)
+    compiled = eager(scaled, dynamic=False, recompile_limit=1, fullgraph=True)
     compiled(X, 1)
     fusewright.reset()
     assert fusewright.compilations(compiled) == ()

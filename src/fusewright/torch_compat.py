@@ -344,6 +344,12 @@ def run_references_without_dynamo() -> None:
             plain.__dynamo_disable = _plain_until_dynamo(wrapper, plain)
 
 
+promise = torch._check
+"""Tells what holds of a size that depends on data, or raises."""
+
+promise_size = torch._check_is_size
+"""Tells that a number which depends on data is a size."""
+
 set_grad_enabled = torch._C._set_grad_enabled  # type: ignore[attr-defined]
 """What captured graphs call to switch gradients on and off."""
 

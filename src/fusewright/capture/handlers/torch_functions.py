@@ -174,7 +174,7 @@ def group_tensors(tensor_lists: Any, with_indices: bool = False) -> Any:
     return groups
 
 
-@handles(torch._check)
+@handles(torch_compat.promise)
 def check(interpreter: Interpreter, condition: Value, message: Value | None = None) -> Any:
     """A condition on sizes that depend on data is taken to hold; any other is decided."""
     if not isinstance(condition, SymbolicValue) or condition.python_type() is not bool:
@@ -188,7 +188,7 @@ def check(interpreter: Interpreter, condition: Value, message: Value | None = No
     return None if number.node.expect_true() else DECLINED
 
 
-@handles(torch._check_is_size)
+@handles(torch_compat.promise_size)
 def check_is_size(interpreter: Interpreter, number: Value, **keywords: Value) -> Any:
     """That an integer which depends on data is a size."""
     if not isinstance(number, SymbolicValue):
