@@ -257,7 +257,8 @@ def test_the_limit_is_an_option_of_the_compile() -> None:
 
 
 def test_the_accumulated_limit() -> None:
-    compiled = eager(
+    options = {"recompile_limit": 5, "accumulated_recompile_limit": 2}
+    compiled = eager(scaled, dynamic=False, options=options)
         scaled, dynamic=False, options={"recompile_limit": 5, "accumulated_recompile_limit": 2}
     )
     with pytest.warns(RuntimeWarning, match="accumulated_recompile_limit of 2"):
