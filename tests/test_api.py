@@ -259,8 +259,6 @@ def test_the_limit_is_an_option_of_the_compile() -> None:
 def test_the_accumulated_limit() -> None:
     options = {"recompile_limit": 5, "accumulated_recompile_limit": 2}
     compiled = eager(scaled, dynamic=False, options=options)
-        scaled, dynamic=False, options={"recompile_limit": 5, "accumulated_recompile_limit": 2}
-    )
     with pytest.warns(RuntimeWarning, match="accumulated_recompile_limit of 2"):
         for factor in range(5):
             assert torch.equal(compiled(X, factor), X * factor)
