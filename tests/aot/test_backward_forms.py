@@ -11,7 +11,6 @@ from fusewright.aot import aot_function
 from fusewright.backends.eager import eager
 from fusewright.config import Options
 from fusewright.context import CompileContext
-from fusewright.errors import Unsupported
 from fusewright.pipeline import compile_graph
 from tests.lower.support import graph_of
 
@@ -63,6 +62,22 @@ def test_gradients(program: Any, size: tuple[int, ...], whole: bool) -> None:
     torch.testing.assert_close(found, wanted)
 
 
+@pytest.mark.parametrize("dim", [0, -1])
+@pytest.mark.parametrize("whole", [False, True], ids=["traced", "compiled"])
+def test_the_gradient_of_a_number_that_fills_rows(dim: int, whole: bool) -> None:
+    def fill(x: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return x.index_fill(dim, torch.tensor([1, 0, 1]), value) * 2
+
+    inputs = [torch.randn(4, 3, requires_grad=True), torch.randn((), requires_grad=True)]
+    tangent = torch.randn(4, 3)
+    ours: Any = aot_function(fill, fw_compiler=eager)
+    if whole:
+        module, _ = graph_of(fill, tuple(inputs), {})
+        ours = compile_graph(module, inputs, CompileContext(Options(strict=True, verify=True)))
+    found = torch.autograd.grad(ours(*inputs), inputs, tangent)
+    torch.testing.assert_close(found, torch.autograd.grad(fill(*inputs), inputs, tangent))
+
+
 def test_no_values_at_all() -> None:
     x, values = torch.randn(3, requires_grad=True), torch.randn(0, requires_grad=True)
     nowhere = torch.zeros(3, dtype=torch.bool)
@@ -72,10 +87,14 @@ def test_no_values_at_all() -> None:
     assert x.grad.tolist() == [1, 1, 1] and values.grad.shape == (0,)
 
 
-def test_reading_where_a_mask_holds_is_refused() -> None:
-    ours = aot_function(lambda x: x[x > 0].sum(), fw_compiler=eager)
-    with pytest.raises(Unsupported, match="depends on the values"):
-        ours(torch.randn(3, requires_grad=True))
+def test_reading_where_a_mask_holds() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0].square().sum()
+
+    ours = aot_function(program, fw_compiler=eager)
+    x = torch.randn(7, requires_grad=True)
+    found, wanted = (torch.autograd.grad(call(x), x) for call in (ours, program))
+    torch.testing.assert_close(found, wanted)
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["traced", "compiled"])

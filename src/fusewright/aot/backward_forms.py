@@ -56,8 +56,29 @@ def required_closeness(a: Tensor, b: Tensor, *tolerance: Any, **options: Any) ->
     return True
 
 
+def rows_filled(index: Tensor, *options: Any, **named_options: Any) -> tuple[Tensor, Tensor]:
+    """The rows that `index_fill` filled, which its formula hands on to `index_select`: in what
+    that gives here, it does not matter that some are named twice.
+    """
+    return (index, index) if torch_compat.runs_backward_of(("IndexFill",)) else NotImplemented
+
+
+def gradient_where_filled(gradient: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Of the rows `index` that `index_fill` filled, all of which the formula sums up, each once:
+    `gradient` with zeros in all others.
+    """
+    if not torch_compat.runs_backward_of(("IndexFill",)) or gradient.dim() == 0:
+        return NotImplemented
+    filled = torch.zeros(gradient.shape[dim], dtype=torch.bool, device=gradient.device)
+    filled = filled.index_fill(0, index, True)
+    after = gradient.dim() - 1 - dim % gradient.dim()
+    return aten.where.ScalarOther(filled.reshape(-1, *[1] * after), gradient, 0)
+
+
 BACKWARD_FORMS: dict[Any, Callable[..., Any]] = {
     aten.index.Tensor: gradient_of_put_values,
     aten.allclose.default: required_closeness,
+    aten._unique.default: rows_filled,
+    aten.index_select.default: gradient_where_filled,
 }
 """By operator."""
