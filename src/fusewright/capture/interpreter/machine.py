@@ -9,8 +9,6 @@ instruction does in `instructions`.
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 import inspect
 import linecache
 import os
@@ -25,19 +23,15 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.capture import reasons
-from fusewright.capture.directives import disabled_error, torch_original, why_disabled
-from fusewright.capture.graph import GraphBuilder, is_graph_function, is_tensor_method
+from fusewright.capture.graph import GraphBuilder
 from fusewright.capture.guards import Guard, GuardKind
-from fusewright.capture.handlers.registry import DECLINED, HANDLERS, POLYFILLS, PURE, find
-from fusewright.capture.interpreter import operators, stand_ins, subprograms, tensor_calls
-from fusewright.capture.interpreter.arguments import bind_arguments
+from fusewright.capture.interpreter import calls, operators, stand_ins, subprograms, tensor_calls
 from fusewright.capture.interpreter.attributes import (
     bind,
 )
 from fusewright.capture.interpreter.class_lookup import ClassLookup
 from fusewright.capture.interpreter.frame import Frame, Program, load_program
 from fusewright.capture.interpreter.generator_frame import GeneratorFrame
-from fusewright.capture.interpreter.handler_calls import call_handler
 from fusewright.capture.interpreter.instructions import OPCODES, unknown_opcode
 from fusewright.capture.interpreter.wrapping import IDENTITY_TYPES, new_value, wrap_object
 from fusewright.capture.reasons import Reason
@@ -46,14 +40,12 @@ from fusewright.capture.sources import (
     ConstantSource,
     DictItemSource,
     GlobalSource,
-    ModuleSource,
     Source,
 )
 from fusewright.capture.tensor_pattern import TensorPattern
 from fusewright.capture.values.base import MISSING, NotConstant, TracedError, Value
-from fusewright.capture.values.classes import ClassNamespace, ClassValue
+from fusewright.capture.values.classes import ClassNamespace
 from fusewright.capture.values.constant import (
-    CONSTANT_TYPES,
     NONE,
     SCALAR_TYPES,
     ConstantValue,
@@ -63,16 +55,15 @@ from fusewright.capture.values.functions import (
     CellValue,
     FunctionValue,
     Namespace,
-    function_name,
 )
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.modules import ModuleValue
-from fusewright.capture.values.numbers import FUNCTIONS, SymbolicValue, has_symbols, number_of
+from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.objects import ExceptionValue, ObjectValue
 from fusewright.capture.values.regions import InferenceRegionValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
-from fusewright.errors import DataDependent, FusewrightError, Location, Unsupported
+from fusewright.errors import DataDependent, Location, Unsupported
 from fusewright.symbolic.facts import ShapeFacts
 
 DEPTH_LIMIT: Final = 200
@@ -83,23 +74,6 @@ _LIBRARY_DIRECTORIES: Final = (
     os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
 )
 """Where torch's own Python and ours stand: never the place that a user wants to hear of."""
-
-PURE_OWNERS: Final = (*CONSTANT_TYPES, tuple, frozenset, slice)
-"""Classes whose methods written in C have no side effects."""
-
-METHODS_IN_C: Final = (
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.ClassMethodDescriptorType,
-)
-
-PURE_MODULES: Final = frozenset({"math", "cmath", "_operator"})
-"""Modules whose functions written in C have no side effects."""
-
-
-CACHING: Final = type(functools.lru_cache(lambda: None))
-"""The class of what `functools.lru_cache` makes."""
-
 
 _FORWARD_LEVEL: Final = GlobalSource("_current_level", "torch.autograd.forward_ad")
 """Where torch keeps `torch_compat.forward_level()`. Graphs lose the tangents of forward
@@ -122,6 +96,7 @@ class Machine:
         self.shapes: list[SymbolicShape | None] = []
         """Of each input, its shape where that is symbolic."""
         self.mutated: dict[int, Any] = {}
+        self.draws: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         """Existing objects that the program changed, in order of first change."""
         self.frames: list[Frame] = []
         self.generators: list[GeneratorFrame] = []
@@ -466,75 +441,20 @@ class Machine:
         arguments: list[Value],
         keywords: dict[str, Value],
     ) -> Value:
-        handler = find(HANDLERS, function)
-        if handler is not None:
-            result = call_handler(self, handler, function, arguments, keywords)
-            if result is not DECLINED:
-                return result  # type: ignore[no-any-return]
-        if is_pure(function):
-            result = self._fold(function, arguments, keywords)
-            if result is not None:
-                return result
-        replacement = find(POLYFILLS, function)
-        if replacement is not None:
-            return self.inline(self._function(replacement), arguments, keywords)
-        if is_pure(function) and not is_graph_function(function):
-            return stand_ins.run_for_real(self, function, arguments, keywords)
-        if isinstance(function, type):
-            return self.instantiate(function, arguments, keywords)
-        if isinstance(function, types.FunctionType):
-            return self.inline(self._function(function), arguments, keywords)
-        if is_graph_function(function):
-            return self.call_graph(function, arguments, keywords)
-        if arguments and isinstance(arguments[0], TensorValue) and is_tensor_method(function):
-            return self.call_tensor_method(arguments[0], function.__name__, arguments[1:], keywords)
-        if isinstance(function, CACHING):
-            return self._call_caching(function, arguments, keywords)
-        raise self.unsupported(reasons.UNKNOWN_CALLABLE, function=function_name(function))
+        return calls.call_object(self, function, source, arguments, keywords)
 
-    def _call_caching(
-        self, function: Any, arguments: list[Value], keywords: dict[str, Value]
+    def inline(
+        self, function: FunctionValue, arguments: list[Value], keywords: dict[str, Value]
     ) -> Value:
-        """A call of what `functools.lru_cache` made: for real where the arguments are known, as the
-        cache is the program's own; else the function itself, whose result is the same.
-        """
-        self.read_all([*arguments, *keywords.values()])
-        try:
-            known = [argument.to_python() for argument in arguments]
-            named = {name: argument.to_python() for name, argument in keywords.items()}
-        except NotConstant:
-            return self.call(self.new(function.__wrapped__), arguments, keywords)
-        try:
-            result = function(*known, **named)
-        except Exception as error:
-            self.raise_error(type(error), *error.args)
-        return self.wrap(result, ConstantSource(result))
+        return calls.inline(self, function, arguments, keywords)
 
-    def _function(self, function: Callable[..., Any]) -> FunctionValue:
-        found = self.wrap(function, ConstantSource(function))
-        assert isinstance(found, FunctionValue)
-        return found
+    def construct(self, cls: type, arguments: list[Value], keywords: dict[str, Value]) -> Value:
+        return calls.construct(self, cls, arguments, keywords)
 
-    def _fold(
-        self, function: Any, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value | None:
-        """Run a pure function for real; None when an argument is not wholly known."""
-        self.read_all(arguments)
-        try:
-            if function in FUNCTIONS and not keywords and has_symbols(arguments):
-                function, known = FUNCTIONS[function], [number_of(each) for each in arguments]
-            else:
-                known = [argument.to_python() for argument in arguments]
-            named = {name: argument.to_python() for name, argument in keywords.items()}
-        except NotConstant:
-            return None
-        try:
-            result = function(*known, **named)
-        except FusewrightError:
-            raise
-        except Exception as error:
-            stand_ins.raise_real(self, error)
-        return stand_ins.value_of(self, result)
+    def import_module(
+        self, namespace: Namespace, name: str, names: tuple[str, ...] | None, level: int
+    ) -> Value:
+        return calls.import_module(self, namespace, name, names, level)
 
     def read_all(self, values: Iterable[Value]) -> None:
         """Read the items of existing containers, so that the containers are wholly known."""
@@ -544,41 +464,6 @@ class Machine:
                     self.read_all(value.items(self))
                 case DictValue():
                     self.read_all([item for _, item in value.entries(self)])
-
-    def inline(
-        self, function: FunctionValue, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
-        if function.object is not MISSING:
-            if why_disabled(function.object) is not None:
-                raise disabled_error(self, function.object)
-            if torch_compat.is_module_bookkeeping(function.object):
-                return NONE
-            handler = HANDLERS.get(function.object)
-            if handler is not None:
-                result = call_handler(self, handler, function.object, arguments, keywords)
-                if result is not DECLINED:
-                    return result  # type: ignore[no-any-return]
-            original = torch_original(self, function.object, function.source)
-            if original is not None:
-                return self.call(original, arguments, keywords)
-            replacement = POLYFILLS.get(function.object)
-            if replacement is not None:
-                return self.inline(self._function(replacement), arguments, keywords)
-            if function.object in PURE:
-                result = self._fold(function.object, arguments, keywords)
-                if result is not None:
-                    return result
-            if is_graph_function(function.object):
-                try:
-                    return tensor_calls.call_graph(self, function.object, arguments, keywords)
-                except NotConstant:
-                    pass
-            if arguments and isinstance(arguments[0], TensorValue):
-                name = function.code.co_name
-                if is_tensor_method(function.object) and hasattr(torch.Tensor, name):
-                    return self.call_tensor_method(arguments[0], name, arguments[1:], keywords)
-        variables = bind_arguments(self, function, arguments, keywords)
-        return self.execute(function, variables)
 
     def execute(self, function: FunctionValue, variables: dict[str, Value]) -> Value:
         """Run a function with its parameters bound."""
@@ -624,55 +509,6 @@ class Machine:
         finally:
             self.frames.pop()
             self.handled = handled
-
-    def instantiate(self, cls: type, arguments: list[Value], keywords: dict[str, Value]) -> Value:
-        """What `type.__call__` does: `__new__`, then `__init__` on an instance of the class."""
-        metaclass_call, source = self.class_attribute(type(cls), "__call__")
-        if isinstance(metaclass_call, types.FunctionType):
-            bound = bind(
-                self, metaclass_call, source, ClassValue(cls, ConstantSource(cls)), type(cls)
-            )
-            return self.call(bound, arguments, keywords)
-        return self.construct(cls, arguments, keywords)
-
-    def construct(self, cls: type, arguments: list[Value], keywords: dict[str, Value]) -> Value:
-        new, source = self.class_attribute(cls, "__new__")
-        new_function = bind(self, new, source, None, cls)
-        instance = self.call(
-            new_function, [ClassValue(cls, ConstantSource(cls)), *arguments], keywords
-        )
-        if issubclass(instance.python_type(), cls):
-            init, source = self.class_attribute(instance.python_type(), "__init__")
-            if init is not object.__init__:
-                self.call(bind(self, init, source, instance, cls), arguments, keywords)
-        return instance
-
-    def import_module(
-        self, namespace: Namespace, name: str, names: tuple[str, ...] | None, level: int
-    ) -> Value:
-        """`import name` or `from name import names` of a module; imported for real if it was not
-        yet.
-        """
-        if level:
-            package = namespace.dictionary.get("__package__") or namespace.dictionary["__name__"]
-            name = importlib.util.resolve_name("." * level + name, package)
-        try:
-            module = importlib.import_module(name)
-            for part in names or ():
-                if part != "*" and not hasattr(module, part) and hasattr(module, "__path__"):
-                    importlib.import_module(f"{name}.{part}")
-        except ImportError as error:
-            if (
-                isinstance(error, ModuleNotFoundError)
-                and names
-                and str(error.name or "").startswith(name + ".")
-            ):
-                pass
-            else:
-                stand_ins.raise_real(self, error)
-        if not names and "." in name and not level:
-            module = sys.modules[name.partition(".")[0]]
-        return self.wrap(module, ModuleSource(module.__name__))
 
     # -- the graph -------------------------------------------------------------------------------
 
@@ -798,20 +634,6 @@ class Machine:
             return value.entries(self)
         keys = self.items(self.call(self.attribute(value, "keys"), []))
         return [(key, self.get_item(value, key)) for key in keys]
-
-
-def is_pure(function: Any) -> bool:
-    """Whether a callable has no side effects and its result depends on its arguments alone."""
-    try:
-        if function in PURE:
-            return True
-    except TypeError:
-        return False
-    if isinstance(function, METHODS_IN_C):
-        return function.__objclass__ in PURE_OWNERS
-    if isinstance(function, types.BuiltinFunctionType):
-        return function.__module__ in PURE_MODULES
-    return isinstance(function, type) and function in PURE_OWNERS
 
 
 def _module_of(dictionary: dict[str, Any]) -> str | None:

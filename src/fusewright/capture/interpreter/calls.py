@@ -1,0 +1,243 @@
+"""What calling something means: a handler, a fold, a polyfill, an inlined function, a new instance,
+or a call in the graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import sys
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.capture import reasons
+from fusewright.capture.directives import disabled_error, torch_original, why_disabled
+from fusewright.capture.graph import is_graph_function, is_tensor_method
+from fusewright.capture.handlers.registry import DECLINED, HANDLERS, POLYFILLS, PURE, find
+from fusewright.capture.interpreter import stand_ins, tensor_calls
+from fusewright.capture.interpreter.arguments import bind_arguments
+from fusewright.capture.interpreter.attributes import bind
+from fusewright.capture.interpreter.handler_calls import call_handler
+from fusewright.capture.sources import ConstantSource, ModuleSource, Source
+from fusewright.capture.values.base import MISSING, NotConstant, Value
+from fusewright.capture.values.classes import ClassValue
+from fusewright.capture.values.constant import CONSTANT_TYPES, NONE
+from fusewright.capture.values.functions import FunctionValue, Namespace, function_name
+from fusewright.capture.values.numbers import FUNCTIONS, has_symbols, number_of
+from fusewright.capture.values.tensors import TensorValue
+from fusewright.errors import FusewrightError
+
+if TYPE_CHECKING:
+    from fusewright.capture.interpreter.machine import Machine
+
+PURE_OWNERS: Final = (*CONSTANT_TYPES, tuple, frozenset, slice)
+"""Classes whose methods written in C have no side effects."""
+
+METHODS_IN_C: Final = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+)
+
+PURE_MODULES: Final = frozenset({"math", "cmath", "_operator"})
+"""Modules whose functions written in C have no side effects."""
+
+
+CACHING: Final = type(functools.lru_cache(lambda: None))
+"""The class of what `functools.lru_cache` makes."""
+
+
+def call_object(
+    machine: Machine,
+    function: Any,
+    source: Source | None,
+    arguments: list[Value],
+    keywords: dict[str, Value],
+) -> Value:
+    """Call what is known by identity: a Python function, a C function, a torch function, a class."""
+    handler = find(HANDLERS, function)
+    if handler is not None:
+        result = call_handler(machine, handler, function, arguments, keywords)
+        if result is not DECLINED:
+            return result  # type: ignore[no-any-return]
+    if is_pure(function):
+        result = _fold(machine, function, arguments, keywords)
+        if result is not None:
+            return result
+    replacement = find(POLYFILLS, function)
+    if replacement is not None:
+        return inline(machine, _function(machine, replacement), arguments, keywords)
+    if is_pure(function) and not is_graph_function(function):
+        return stand_ins.run_for_real(machine, function, arguments, keywords)
+    if isinstance(function, type):
+        return instantiate(machine, function, arguments, keywords)
+    if isinstance(function, types.FunctionType):
+        return inline(machine, _function(machine, function), arguments, keywords)
+    if is_graph_function(function):
+        return machine.call_graph(function, arguments, keywords)
+    if arguments and isinstance(arguments[0], TensorValue) and is_tensor_method(function):
+        return machine.call_tensor_method(arguments[0], function.__name__, arguments[1:], keywords)
+    if isinstance(function, CACHING):
+        return _call_caching(machine, function, arguments, keywords)
+    raise machine.unsupported(reasons.UNKNOWN_CALLABLE, function=function_name(function))
+
+
+def _call_caching(
+    machine: Machine, function: Any, arguments: list[Value], keywords: dict[str, Value]
+) -> Value:
+    """A call of what `functools.lru_cache` made: for real where the arguments are known, as the
+    cache is the program's own; else the function itself, whose result is the same.
+    """
+    machine.read_all([*arguments, *keywords.values()])
+    try:
+        known = [argument.to_python() for argument in arguments]
+        named = {name: argument.to_python() for name, argument in keywords.items()}
+    except NotConstant:
+        return machine.call(machine.new(function.__wrapped__), arguments, keywords)
+    try:
+        result = function(*known, **named)
+    except Exception as error:
+        machine.raise_error(type(error), *error.args)
+    return machine.wrap(result, ConstantSource(result))
+
+
+def _function(machine: Machine, function: Callable[..., Any]) -> FunctionValue:
+    """The value of a function of ours, or of one known by identity."""
+    found = machine.wrap(function, ConstantSource(function))
+    assert isinstance(found, FunctionValue)
+    return found
+
+
+def _fold(
+    machine: Machine, function: Any, arguments: list[Value], keywords: dict[str, Value]
+) -> Value | None:
+    """Run a pure function for real; None when an argument is not wholly known."""
+    machine.read_all(arguments)
+    try:
+        if function in FUNCTIONS and not keywords and has_symbols(arguments):
+            function, known = FUNCTIONS[function], [number_of(each) for each in arguments]
+        else:
+            known = [argument.to_python() for argument in arguments]
+        named = {name: argument.to_python() for name, argument in keywords.items()}
+    except NotConstant:
+        return None
+    try:
+        result = function(*known, **named)
+    except FusewrightError:
+        raise
+    except Exception as error:
+        stand_ins.raise_real(machine, error)
+    return stand_ins.value_of(machine, result)
+
+
+def inline(
+    machine: Machine, function: FunctionValue, arguments: list[Value], keywords: dict[str, Value]
+) -> Value:
+    """Interpret a call of a Python function, unless its meaning is known."""
+    if function.object is not MISSING:
+        if why_disabled(function.object) is not None:
+            raise disabled_error(machine, function.object)
+        if torch_compat.is_module_bookkeeping(function.object):
+            return NONE
+        handler = HANDLERS.get(function.object)
+        if handler is not None:
+            result = call_handler(machine, handler, function.object, arguments, keywords)
+            if result is not DECLINED:
+                return result  # type: ignore[no-any-return]
+        original = torch_original(machine, function.object, function.source)
+        if original is not None:
+            return machine.call(original, arguments, keywords)
+        replacement = POLYFILLS.get(function.object)
+        if replacement is not None:
+            return inline(machine, _function(machine, replacement), arguments, keywords)
+        if function.object in PURE:
+            result = _fold(machine, function.object, arguments, keywords)
+            if result is not None:
+                return result
+        if is_graph_function(function.object):
+            try:
+                return tensor_calls.call_graph(machine, function.object, arguments, keywords)
+            except NotConstant:
+                pass
+        if arguments and isinstance(arguments[0], TensorValue):
+            name = function.code.co_name
+            if is_tensor_method(function.object) and hasattr(torch.Tensor, name):
+                return machine.call_tensor_method(arguments[0], name, arguments[1:], keywords)
+    variables = bind_arguments(machine, function, arguments, keywords)
+    return machine.execute(function, variables)
+
+
+def instantiate(
+    machine: Machine, cls: type, arguments: list[Value], keywords: dict[str, Value]
+) -> Value:
+    """What `type.__call__` does: `__new__`, then `__init__` on an instance of the class."""
+    metaclass_call, source = machine.class_attribute(type(cls), "__call__")
+    if isinstance(metaclass_call, types.FunctionType):
+        bound = bind(
+            machine, metaclass_call, source, ClassValue(cls, ConstantSource(cls)), type(cls)
+        )
+        return machine.call(bound, arguments, keywords)
+    return machine.construct(cls, arguments, keywords)
+
+
+def construct(
+    machine: Machine, cls: type, arguments: list[Value], keywords: dict[str, Value]
+) -> Value:
+    """What `type.__call__` does, past a metaclass's own `__call__`."""
+    new, source = machine.class_attribute(cls, "__new__")
+    new_function = bind(machine, new, source, None, cls)
+    instance = machine.call(
+        new_function, [ClassValue(cls, ConstantSource(cls)), *arguments], keywords
+    )
+    if issubclass(instance.python_type(), cls):
+        init, source = machine.class_attribute(instance.python_type(), "__init__")
+        if init is not object.__init__:
+            machine.call(bind(machine, init, source, instance, cls), arguments, keywords)
+    return instance
+
+
+def import_module(
+    machine: Machine, namespace: Namespace, name: str, names: tuple[str, ...] | None, level: int
+) -> Value:
+    """`import name` or `from name import names` of a module; imported for real if it was not
+    yet.
+    """
+    if level:
+        package = namespace.dictionary.get("__package__") or namespace.dictionary["__name__"]
+        name = importlib.util.resolve_name("." * level + name, package)
+    try:
+        module = importlib.import_module(name)
+        for part in names or ():
+            if part != "*" and not hasattr(module, part) and hasattr(module, "__path__"):
+                importlib.import_module(f"{name}.{part}")
+    except ImportError as error:
+        if (
+            isinstance(error, ModuleNotFoundError)
+            and names
+            and str(error.name or "").startswith(name + ".")
+        ):
+            pass
+        else:
+            stand_ins.raise_real(machine, error)
+    if not names and "." in name and not level:
+        module = sys.modules[name.partition(".")[0]]
+    return machine.wrap(module, ModuleSource(module.__name__))
+
+
+def is_pure(function: Any) -> bool:
+    """Whether a callable has no side effects and its result depends on its arguments alone."""
+    try:
+        if function in PURE:
+            return True
+    except TypeError:
+        return False
+    if isinstance(function, METHODS_IN_C):
+        return function.__objclass__ in PURE_OWNERS
+    if isinstance(function, types.BuiltinFunctionType):
+        return function.__module__ in PURE_MODULES
+    return isinstance(function, type) and function in PURE_OWNERS
