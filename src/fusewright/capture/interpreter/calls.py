@@ -59,7 +59,7 @@ def call_object(
     arguments: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
-    """Call what is known by identity: a Python function, a C function, a torch function, a class."""
+    """Call what is known by identity: a class, or a function of Python, C or torch."""
     handler = find(HANDLERS, function)
     if handler is not None:
         result = call_handler(machine, handler, function, arguments, keywords)
