@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import io
 import os
+import random
 import types
 from typing import Any
 
@@ -34,6 +35,33 @@ def packed_sequences(m: Any, x: Any, lengths: Any) -> Any:
     o, _ = m(p)
     o, sizes = nn.utils.rnn.pad_packed_sequence(o, batch_first=True)
     return o, sizes
+
+
+@cases(X)
+def chance_that_nobody_asks(x: Any) -> Any:
+    """As models leave out layers in training."""
+    for _ in range(2):
+        chance = random.uniform(0, 1)
+        if x.requires_grad and chance < 0.1:
+            continue
+        x = x * 2
+    return x
+
+
+@cases(X, breaks="outside-world")
+def chance_that_decides(x: Any) -> Any:
+    return x * 2 if random.random() < 0.5 else x + 1
+
+
+@cases(X, breaks="no-rebuild")
+def chance_returned(x: Any) -> Any:
+    return x + 1, random.randint(0, 5)
+
+
+@cases(lambda: (X, random.Random(3)), breaks="outside-world")
+def chance_of_a_generator(x: Any, generator: Any) -> Any:
+    generator.random()
+    return x + 1
 
 
 @cases(X)

@@ -108,8 +108,8 @@ class Capture:
     """What the function returns, or where the graph breaks."""
 
     writes: tuple[Write, ...]
-    modes: tuple[ModeChange, ...]
-    """What the program did to the thread's modes."""
+    calls: tuple[ModeChange, ...]
+    """What the program did to Python's random numbers, and to the thread's modes."""
 
     may_handle: bool
     """Whether the program may handle an exception that the graph raises."""
@@ -183,7 +183,7 @@ class Capture:
             elif self.machine.builder.mode.is_random:
                 devices = {tensor.fake.device for tensor in self.machine.tensors.values()}
                 graph = keeping_random_state(graph, devices)
-        effects = Effects(graph, self.outputs, self.writes, self.modes, recover)
+        effects = Effects(graph, self.outputs, self.writes, self.calls, recover)
         match self.result:
             case GraphBreak(interruption=interruption):
                 breaking = BreakWriter(self.machine, self.root, interruption, self.resumes)
@@ -359,7 +359,7 @@ def _run(
         outputs=tuple(outputs),
         result=result,
         writes=tuple(writes),
-        modes=tuple(changed_modes(modes, Modes.now())),
+        calls=(*machine.draws, *changed_modes(modes, Modes.now())),
         may_handle=machine.may_handle,
         machine=machine,
         function=function,

@@ -78,8 +78,10 @@ class Effects:
     """What the graph returns."""
 
     writes: Sequence[Write]
-    modes: Sequence[ModeChange]
-    """Calls that bring the thread's modes to what the program made them."""
+    calls: Sequence[ModeChange]
+    """Calls that draw from Python's random numbers, and that bring the thread's modes to what the
+    program made them.
+    """
 
     recover: Recover
     """How the call goes on when the graph raises."""
@@ -252,7 +254,7 @@ class FunctionWriter:
             self._replay(write)
         for value in kept:
             self._prepare(value)
-        for function, arguments in effects.modes:
+        for function, arguments in effects.calls:
             self.call(function, [functools.partial(self.constant, item) for item in arguments])
             self.code.pop()
 

@@ -23,7 +23,7 @@ from fusewright.capture import reasons
 from fusewright.capture.graph import FAKE_FAILURES, NeedsConstants, SubgraphBuilder, symbols_in
 from fusewright.capture.interpreter import tensor_calls
 from fusewright.capture.values.base import NotConstant, TracedError, Value
-from fusewright.capture.values.tensors import TensorValue, UnknownTextValue
+from fusewright.capture.values.tensors import TensorValue, UnknownValue
 from fusewright.control_flow import FUNCTIONS, ControlFlow, called
 from fusewright.errors import FusewrightError
 
@@ -92,7 +92,7 @@ def _run(
         if symbols:
             raise NeedsConstants(symbols) from error
         why = f"it raises {type(error).__name__}, and the program looks at its text"
-        text = UnknownTextValue(lambda: tensor_calls.cannot_run(machine, name, why))
+        text = UnknownValue(str, lambda: tensor_calls.cannot_run(machine, name, why))
         machine.raise_error(type(error), text)
 
 

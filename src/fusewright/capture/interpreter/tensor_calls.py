@@ -24,7 +24,7 @@ from fusewright.capture.values.functions import BuiltinValue, function_name
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.numbers import SYMBOLIC, SymbolicValue, is_of_data
 from fusewright.capture.values.sequences import ListValue, TupleValue
-from fusewright.capture.values.tensors import GraphObjectValue, TensorValue, UnknownTextValue
+from fusewright.capture.values.tensors import GraphObjectValue, TensorValue, UnknownValue
 from fusewright.errors import FusewrightError, Unsupported
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def call_graph(
     except Exception as error:
         why = "it raises an error, and the program looks at its text"
         refusal = functools.partial(cannot_run, machine, function, why)
-        machine.raise_error(type(error), UnknownTextValue(refusal))
+        machine.raise_error(type(error), UnknownValue(str, refusal))
     of_data = isinstance(result, torch.SymInt) and is_of_data(result)
     if result is not None and not contains_tensor(result) and not of_data:
         return machine.new(result)
@@ -270,7 +270,7 @@ def call_method(
         why = reasons.TENSOR_VALUE
         refusal = functools.partial(machine.unsupported, why, operation=f"tensor.{name}()")
         if name == "__format__":  # Most often for a message that nobody will see.
-            return UnknownTextValue(refusal)
+            return UnknownValue(str, refusal)
         raise refusal()
     return machine.call_graph(name, [tensor, *arguments], keywords)
 

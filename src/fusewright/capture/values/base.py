@@ -183,6 +183,9 @@ class Interpreter(Protocol):
     frames: list[Any]
     """The calls being executed, the innermost last."""
 
+    draws: list[tuple[Callable[..., Any], tuple[Any, ...]]]
+    """Calls that draw from Python's own random numbers, to be made when the program has run."""
+
     regions: list[Any]
     """The regions in inference mode that the program is in, the innermost last."""
 

@@ -266,20 +266,22 @@ class ForeignTensorValue(Value):
         self.get_attribute(interpreter, name)
 
 
-class UnknownTextValue(Value):
-    """A text with a tensor's value in it, or that of an error that an operator raised on fakes,
-    which eager may word otherwise: looking at it breaks the graph.
+class UnknownValue(Value):
+    """A number that is drawn when the call has run, a text with a tensor's value in it, or that of
+    an error that an operator raised on fakes, which eager may word otherwise: looking at it breaks
+    the graph.
     """
 
-    __slots__ = ("refusal",)
+    __slots__ = ("cls", "refusal")
 
-    def __init__(self, refusal: Callable[[], Unsupported]) -> None:
+    def __init__(self, cls: type, refusal: Callable[[], Unsupported]) -> None:
         super().__init__(None)
+        self.cls = cls
         self.refusal = refusal
         """Makes the error for the graph break."""
 
     def python_type(self) -> type:
-        return str
+        return self.cls
 
     def constant(self) -> Any:
         raise self.refusal()

@@ -12,7 +12,7 @@ from fusewright.capture.values.constant import NONE, ConstantValue
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, SliceValue, TupleValue
 from fusewright.capture.values.sets import SetValue
-from fusewright.capture.values.tensors import UnknownTextValue
+from fusewright.capture.values.tensors import UnknownValue
 
 # -- new containers -------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ CONVERSIONS: Final = {1: str, 2: repr, 3: ascii}
 @opcode("BUILD_STRING")
 def build_string(frame: Frame, count: int) -> None:
     parts = take(frame, count)
-    unknown = next((part for part in parts if isinstance(part, UnknownTextValue)), None)
+    unknown = next((part for part in parts if isinstance(part, UnknownValue)), None)
     text = unknown or ConstantValue("".join([part.constant() for part in parts]))
     frame.stack.append(text)
 
