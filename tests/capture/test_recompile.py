@@ -485,3 +485,14 @@ def test_a_tensor_that_is_only_passed_on_has_to_be_there() -> None:
     compiled = api.compile(kept, backend="eager", fullgraph=True)
     for table in ({1: X + 1}, {}, {1: X + 2}, {0: X}):
         assert compiled(X, table) is kept(X, table)
+
+
+def test_lists_are_sliced_by_an_argument() -> None:
+    def program(x, place):
+        items = [1, 2, 3]
+        items[place] = [7]
+        return x, items, [4, 5, 6][place], (4, 5, 6)[place], "abc"[place], range(3)[place]
+
+    compiled = api.compile(program, backend="eager", fullgraph=True)
+    for place in (slice(0, 2), slice(1), slice(None), slice(-1, None), slice(0, 2)):
+        assert_same(compiled(X, place), program(X, place))

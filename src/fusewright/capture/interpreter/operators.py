@@ -473,7 +473,7 @@ def get_item(machine: Interpreter, value: Value, key: Value) -> Value:
 
 def sequence_item(machine: Interpreter, value: SequenceValue, key: Value) -> Value:
     """An item or a slice of a list or tuple."""
-    if isinstance(key, ConstantValue):
+    if isinstance(key, ConstantValue) and key.python_type() is not slice:
         index = key.value
         if not hasattr(type(index), "__index__"):
             machine.raise_error(
