@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch._higher_order_ops import scan as scan
 from torch._higher_order_ops import while_loop as while_loop
-from torch.optim import asgd, optimizer, radam  # type: ignore[attr-defined]
+from torch.optim import adagrad, adam, asgd, optimizer, radam, sgd  # type: ignore[attr-defined]
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes
@@ -548,6 +548,9 @@ optimizer_stack = optimizer._stack_if_compiling
 
 foreach_addcmul_ = torch._foreach_addcmul_
 foreach_addcdiv_ = torch._foreach_addcdiv_
+
+FUSED_OPTIMIZERS = (adam.adam, sgd.sgd, adagrad.adagrad)
+"""Steps that have a form in one operator, where `fused`, beside the one on lists of tensors."""
 
 BRANCHING_OPTIMIZERS = (
     radam._single_tensor_radam,

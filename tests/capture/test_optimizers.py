@@ -196,3 +196,20 @@ def test_tensors_as_keys() -> None:
         table = {one: 1, "all": 5, two: 2}
         assert compiled(table, one, two, one) == (2, True)
     assert len(fusewright.compilations(compiled)) == 3
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad"])
+def test_steps_in_one_operator(name: str) -> None:
+    """`fused=True`: taken apart, so that nothing but loops is left for the compiler."""
+    ours, theirs = parameters()[:2], parameters()[:2]
+    make = getattr(torch.optim, name)
+    optimizer, expected = make(ours, lr=0.01, fused=True), make(theirs, lr=0.01, fused=True)
+    step = fusewright.compile(optimizer.step, fullgraph=True, options={"strict": True})
+    for _ in range(4):
+        give_gradients(ours, theirs)
+        step()
+        expected.step()
+    torch.testing.assert_close(ours, theirs)
+    same_state(optimizer, expected)
+    record = fusewright.compilations(step)[-1].record
+    assert record is not None and not record.extern_calls

@@ -22,7 +22,7 @@ import torch
 from fusewright import torch_compat
 from fusewright.capture.handlers.registry import DECLINED, handles, polyfill
 from fusewright.capture.values.base import Interpreter, Value
-from fusewright.capture.values.constant import TRUE
+from fusewright.capture.values.constant import FALSE, NONE, TRUE, ConstantValue
 from fusewright.capture.values.tensors import TensorValue
 
 
@@ -112,6 +112,32 @@ handles(torch.Tensor.addcmul_)(_scaled(addcmul_, "value"))
 handles(torch.Tensor.addcdiv_)(_scaled(addcdiv_, "value"))
 handles(torch_compat.foreach_addcmul_)(_scaled(foreach_addcmul_, "value", "scalars"))
 handles(torch_compat.foreach_addcdiv_)(_scaled(foreach_addcdiv_, "value", "scalars"))
+
+
+# -- optimizers in one operator -------------------------------------------------------------------
+
+
+def _on_lists(step: Callable[..., None]) -> Callable[..., Any]:
+    """What one operator does to all parameters is taken apart into operators on lists: compiled,
+    those are few kernels too.
+    """
+
+    def call(
+        interpreter: Interpreter, *arguments: Value, fused: Value = FALSE, **keywords: Value
+    ) -> Any:
+        scaled = [keywords.get(name, NONE) for name in ("grad_scale", "found_inf")]
+        if not interpreter.truth(fused) or any(
+            not isinstance(each, ConstantValue) or each.value is not None for each in scaled
+        ):
+            return DECLINED
+        keywords |= {"fused": FALSE, "foreach": TRUE}
+        return interpreter.call_object(step, None, [*arguments], keywords)
+
+    return call
+
+
+for _step in torch_compat.FUSED_OPTIMIZERS:
+    handles(_step)(_on_lists(_step))
 
 
 # -- optimizers that branch on a counter ----------------------------------------------------------
