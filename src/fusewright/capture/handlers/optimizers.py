@@ -136,8 +136,8 @@ def _on_lists(step: Callable[..., None]) -> Callable[..., Any]:
     return call
 
 
-for _step in torch_compat.FUSED_OPTIMIZERS:
-    handles(_step)(_on_lists(_step))
+for _fused in torch_compat.FUSED_OPTIMIZERS:
+    handles(_fused)(_on_lists(_fused))
 
 
 # -- optimizers that branch on a counter ----------------------------------------------------------
