@@ -285,7 +285,7 @@ def main() -> None:
     parser.add_argument("sweep", choices=list(SWEEPS))
     parser.add_argument("names", nargs="*")
     parser.add_argument("--samples", type=int, default=4)
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     sweep(results_file(given.sweep), given.names, given.samples, SWEEPS[given.sweep])
 
 
