@@ -17,8 +17,6 @@ from statistics import median
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 import fusewright
 from benchmarks.measure import relative_error
@@ -44,6 +42,13 @@ class Row:
     @property
     def ratio(self) -> float:
         return self.static / self.dynamic
+
+    def __str__(self) -> str:
+        return (
+            f"{self.model:28} {self.sizes:24} static {self.static * 1e3:9.2f} ms  "
+            f"dynamic {self.dynamic * 1e3:9.2f} ms  ratio {self.ratio:.3f}  "
+            f"error {self.error:.1e}  compiled {self.compilations}x"
+        )
 
 
 def resized(name: str, inputs: Inputs, batch: int, length: int) -> Inputs:
@@ -118,26 +123,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
-    table = Table("model", "inputs", "static ms", "dynamic ms", "ratio", "error", "compilations")
     ratios = []
     for name in options.models:
         for row in measure(name, options.seconds):
             ratios.append(row.ratio)
-            table.add_row(
-                row.model,
-                row.sizes,
-                f"{row.static * 1e3:.2f}",
-                f"{row.dynamic * 1e3:.2f}",
-                f"{row.ratio:.3f}",
-                f"{row.error:.1e}",
-                str(row.compilations),
-            )
-    console = Console()
-    console.print(table)
+            print(row, flush=True)
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    console.print(f"geometric mean of static over dynamic: {mean:.3f}")
-    for text in guard_rows(options.models):
-        console.print(text)
+    print(f"geometric mean of static over dynamic: {mean:.3f}")
 
 
 if __name__ == "__main__":
