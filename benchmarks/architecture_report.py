@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -67,7 +69,7 @@ def document(record: Mapping[str, Any], about: Mapping[str, tuple[str, str]]) ->
         yield ""
         yield "## What breaks or fails"
         yield ""
-        yield from (f"- {' '.join(text.split())}" for text in broken)
+        yield from (f"- {text}" for text in broken)
     yield ""
 
 
@@ -144,11 +146,17 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def problems(rows: Rows) -> Iterator[str]:
-    """Every failure, wrong result, fall-back and break, with its place."""
+    """Every failure, wrong result, fall-back and break, with its place and how often."""
     for name, row in rows.items():
         for half in HALVES:
             figures = row.get(half, {})
             if figures and verdict(figures) != "passes":
                 yield f"{name}, {half}: {figures.get('failure', verdict(figures))}"
-            for text in (*figures.get("fallbacks", ()), *figures.get("breaks", ())):
-                yield f"{name}, {half}: {text}"
+            told = (*figures.get("fallbacks", ()), *figures.get("breaks", ()))
+            for text, times in Counter(map(_short, told)).items():
+                yield f"{name}, {half}, {times} times: {text}"
+
+
+def _short(text: str) -> str:
+    """On one line, paths from the installed package on."""
+    return " ".join(re.sub(r"\S*/site-packages/", "", text).split())
