@@ -198,8 +198,13 @@ class _Evaluation:
                 self.adopt(buffer, self._with_layout(kernel.operator, buffer, tensor))
 
     def _with_layout(self, operator: str, buffer: Buffer, tensor: Tensor) -> Tensor:
-        """What `operator` returned, laid out as planned for `buffer`."""
+        """What `operator` returned, laid out as planned for `buffer`; sizes that are not known yet
+        are as found.
+        """
         layout = buffer.layout
+        for extent, found in zip(layout.size, tensor.shape, strict=True):
+            if extent.terms:
+                self.sizes.setdefault(str(extent), found)
         size, stride = self.numbers(layout.size), self.numbers(layout.stride)
         assert list(tensor.shape) == size, f"{operator} gave {tuple(tensor.shape)}, not {size}"
         assert tensor.dtype == self.torch_type(layout.dtype), f"{operator} gave {tensor.dtype}"
