@@ -154,6 +154,7 @@ def first_rows(x: torch.Tensor, count: torch.Tensor) -> Any:
         lambda x: x[x > 0] * 2,
         lambda x: (x[x > 0].shape[0] + 1, torch.arange(x[x > 0].shape[0]).sum()),
         lambda x: torch.masked_select(x, x > 0).sum() + x.sum(),
+        lambda x: (x[x > 0][:, None] + x[x > 0][None]).flatten() * 2,
         lambda x: torch.zeros(x.argmax().item() + 2) + x.mean(),
         lambda x: x[x[:, 0] > 0] @ x.t(),
         lambda x: torch.unique((x * 2).round()) + 1,

@@ -17,6 +17,8 @@ import torch
 from torch import fx
 
 from fusewright.aot.functionalize import memory_owner
+from fusewright.symbolic.nodes import index_of
+from fusewright.symbolic.relations import equal
 from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
@@ -51,10 +53,22 @@ def merge_common_subexpressions(graph: fx.Graph) -> int:
             continue
         if node in returned:
             returned.add(earlier)
+        identify(earlier.meta["val"], node.meta["val"])
         node.replace_all_uses_with(earlier)
         graph.erase_node(node)
         merged += 1
     return merged
+
+
+def identify(kept: Any, gone: Any) -> None:
+    """Let sizes that depend on data be equal where one operator gave them twice."""
+    if isinstance(kept, (tuple, list)):
+        for one, other in zip(kept, gone, strict=True):
+            identify(one, other)
+    elif isinstance(kept, torch.Tensor):
+        identify(tuple(kept.shape), tuple(gone.shape))
+    elif isinstance(kept, torch.SymInt) and isinstance(gone, torch.SymInt):
+        kept.node.facts.assume(equal(index_of(kept), index_of(gone)))
 
 
 def _layout(node: fx.Node) -> Hashable:
