@@ -53,7 +53,7 @@ def merge_common_subexpressions(graph: fx.Graph) -> int:
             continue
         if node in returned:
             returned.add(earlier)
-        identify(earlier.meta["val"], node.meta["val"])
+        identify(earlier.meta.get("val"), node.meta.get("val"))
         node.replace_all_uses_with(earlier)
         graph.erase_node(node)
         merged += 1
