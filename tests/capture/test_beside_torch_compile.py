@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+import fusewright
 from fusewright.capture import trace
 
 
@@ -27,3 +28,17 @@ def test_modules_made_inside_after_torch_compile() -> None:
         graph = trace(model, x)
         calls = [node for node in graph.graph.nodes if node.op == "call_function"]
     assert len(calls) == 2
+
+
+def test_optimizers_that_torch_keeps_from_its_own_compiler() -> None:
+    """Importing that compiler disables what sets up the state of an optimizer."""
+    import torch._dynamo
+
+    weight = torch.ones(3, requires_grad=True)
+    optimizer = torch.optim.Adam([weight])
+    weight.grad = torch.ones(3)
+    assert hasattr(torch.optim.Adam._init_group, "_torchdynamo_orig_callable")
+    step = fusewright.compile(optimizer.step, fullgraph=True, backend="eager")
+    step()
+    step()
+    torch.testing.assert_close(weight, torch.full((3,), 1 - 2e-3))

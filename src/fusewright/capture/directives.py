@@ -125,7 +125,17 @@ def why_disabled(function: Any) -> str | None:
 
 def torch_disabled(function: Any) -> bool:
     """Whether torch's own `disable` made a function."""
-    return bool(getattr(function, TORCH_DISABLED, False))
+    return bool(getattr(function, TORCH_DISABLED, False)) and not _sets_up_state(function)
+
+
+def _sets_up_state(function: Any) -> bool:
+    """Whether a function sets up an optimizer's state: where torch's compiler is imported, it keeps
+    itself from that, by `disable`, and nobody else.
+    """
+    original = getattr(function, TORCH_ORIGINAL, None)
+    if getattr(original, "__name__", None) != "_init_group":
+        return False
+    return str(original.__module__).startswith("torch.optim.")
 
 
 def disabled_alone(function: Any) -> types.CodeType | None:
@@ -150,7 +160,7 @@ def compiled_by_torch(function: Any) -> bool:
 
 def torch_original(interpreter: Interpreter, function: Any, source: Source | None) -> Value | None:
     """What torch.compile was given to make `function`; None for other functions."""
-    if not compiled_by_torch(function):
+    if not compiled_by_torch(function) and not _sets_up_state(function):
         return None
     original = getattr(function, TORCH_ORIGINAL)
     if source is None:
