@@ -120,6 +120,20 @@ def test_the_examples_variants_are_those_of_the_cpu() -> None:
 
 
 @needs_compiler
+def test_conjugates_are_copied() -> None:
+    run(
+        """
+        torch.ops.ember.set_fallback("quiet")
+        x = torch.complex(torch.ones(2), torch.tensor([2.0, -3.0]))
+        there = x.to("ember")
+        assert torch.equal(there.conj().clone().cpu(), x.conj())
+        assert torch.equal(there.conj().imag.clone().cpu(), -x.imag)
+        assert torch.equal(there.conj().cpu(), x.conj())
+        """
+    )
+
+
+@needs_compiler
 def test_memory_is_the_devices_own() -> None:
     run(
         """

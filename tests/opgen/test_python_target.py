@@ -134,6 +134,18 @@ def test_falling_back_is_counted_and_named_once() -> None:
     assert refusal.endswith("has no kernel on this device, and falling back to the CPU is off")
 
 
+def test_conjugates_are_copied() -> None:
+    run(
+        """
+        register(Kind.MUTABLE)
+        x = torch.complex(torch.ones(2), torch.tensor([2.0, -3.0]))
+        there = x.to("hosted")
+        assert torch.equal(there.conj().clone().cpu(), x.conj())
+        assert torch.equal(there.conj().imag.clone().cpu(), -x.imag)
+        """
+    )
+
+
 def test_convolutions_fall_back_with_their_gradients() -> None:
     run(
         """

@@ -149,6 +149,14 @@ TORCH_LIBRARY_IMPL(_, {key}, m) {{
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&opgen::fall_back>());
 }}
 
+// To resolve a conjugate takes a copy; hence copies get tensors as they are.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) {{
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}}
+TORCH_LIBRARY_IMPL(aten, Negative, m) {{
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}}
+
 TORCH_LIBRARY_FRAGMENT({backend}, m) {{
   m.def("fallback_counts() -> Dict(str, int)", TORCH_FN(opgen::fallback_counts));
   m.def("reset_fallback_counts() -> ()", TORCH_FN(opgen::reset_fallback_counts));
