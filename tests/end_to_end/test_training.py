@@ -258,3 +258,22 @@ def test_what_batch_norm_and_relu_leave_of_float32() -> None:
         given = {name: value.to(dtype) for name, value in inputs.items()}
         found = gradients_of(trained, fusewright.compile(trained, options={"strict": True}), given)
         assert gradient_error(found, exact_gradients(one, inputs)) <= tolerance
+
+
+def test_gradients_turned_on_inside_of_a_call_without_them() -> None:
+    weight = torch.randn(3, 3, requires_grad=True)
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        before = x @ weight
+        with torch.enable_grad():
+            inside = (x @ weight + before).sin()
+        return before, inside
+
+    x = torch.randn(3, 3)
+    compiled = fusewright.compile(program, fullgraph=True, options={"strict": True})
+    with torch.no_grad():
+        found, expected = compiled(x), program(x)
+    assert [one.requires_grad for one in found] == [one.requires_grad for one in expected]
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(one[1].sum(), weight)[0] for one in (found, expected)]
+    torch.testing.assert_close(*gradients)

@@ -71,6 +71,9 @@ class JointGraph:
     """Those of them that were written to with gradients on: the copy back is part of the history.
     """
 
+    begins_with_gradients: bool = True
+    """Whether gradients are on where the program begins; it may turn them on itself."""
+
     bases: tuple[StorageBase, ...] = ()
     inputs_with_bits: tuple[int, ...] = ()
     results: tuple[ResultSpec, ...] = ()
@@ -127,8 +130,7 @@ def trace_joint(
         bases.append(spec)
     with recorder, torch.enable_grad():  # reading the edge of a leaf calls `view_as`
         edges = [get_gradient_edge(value) if _is_tracked(value) else None for value in given]
-    with torch.enable_grad():
-        result = run_module(recorder, module, given[: len(inputs)])
+    result = run_module(recorder, module, given[: len(inputs)])
     _refuse_tracked_constants(recorder)
     program = traced_program(recorder, result, with_bits)
     with recorder, torch.enable_grad():
@@ -267,6 +269,7 @@ def _finished(
     program.graph.output(tuple(outputs))
     compute_math_bits(program.graph, fakes)
     return JointGraph(
+        begins_with_gradients=torch.is_grad_enabled(),
         graph=program.graph,
         constants=program.constants,
         output_count=plan.output_count,

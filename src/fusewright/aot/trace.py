@@ -119,12 +119,12 @@ def needs_gradients(module: fx.GraphModule, example_inputs: Sequence[Any]) -> bo
     tracked = any(
         isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
     )
-    return torch.is_grad_enabled() and tracked and _runs_with_gradients(module.graph)
+    return tracked and _runs_with_gradients(module.graph)
 
 
 def _runs_with_gradients(graph: fx.Graph) -> bool:
-    """Whether an operator of a captured graph, which is called with gradients on, runs so."""
-    enabled = True
+    """Whether an operator of a captured graph, called in the grad mode of now, runs with gradients."""
+    enabled = torch.is_grad_enabled()
     for node in graph.nodes:
         if node.target is torch_compat.set_grad_enabled:
             enabled = bool(node.args[0])

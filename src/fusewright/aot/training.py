@@ -268,6 +268,9 @@ def with_gradients(
     plan = TrainingPlan(partition, forward, compile_backward, measured)
 
     def call(inputs: list[Any]) -> Any:
+        if not partition.joint.begins_with_gradients:
+            with torch.enable_grad():
+                return torch_compat.apply_function(CompiledFunction, plan, *inputs)
         if not torch.is_grad_enabled():  # the same graph, without a history
             arguments = list(inputs)
             inputs.clear()
