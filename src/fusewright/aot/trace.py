@@ -123,7 +123,7 @@ def needs_gradients(module: fx.GraphModule, example_inputs: Sequence[Any]) -> bo
 
 
 def _runs_with_gradients(graph: fx.Graph) -> bool:
-    """Whether an operator of a captured graph, called in the grad mode of now, runs with gradients."""
+    """Whether an operator of a captured graph, called in the present grad mode, has gradients."""
     enabled = torch.is_grad_enabled()
     for node in graph.nodes:
         if node.target is torch_compat.set_grad_enabled:
