@@ -4,6 +4,7 @@
 #include "EmberKernels.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/Allocator.h>
@@ -116,6 +117,8 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
 }
 
 at::Tensor _copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  at::assert_no_internal_overlap(dst);
+  at::assert_no_partial_overlap(dst, self);  // as host tensors, the two would not share a storage
   const at::Tensor source = self.is_cpu() ? self : as_host(self);
   const at::Tensor destination = dst.is_cpu() ? dst : as_host(dst);
   destination.copy_(source, non_blocking);
