@@ -46,6 +46,7 @@ def operators_of(kind: Kind) -> list[Operator]:
         and "inplace_view" not in operator.tags
         # The way to the CPU is made of these.
         and not (kind is Kind.INPLACE and operator.base in ("copy", "set"))
+        and not operator.base.startswith("_copy_from")
         and not operator.writes_to_const
         # The rest moves tensors, or makes them of nothing.
         and not any(p.name == "device" for member in group for p in member.parameters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,6 @@ def test_all_declarations_are_emitted(kind: Kind) -> None:
     compile(files["everything_operators.py"], "everything_operators.py", "exec")
     units = [text for name, text in files.items() if name.startswith("RegisterEverything")]
     assert sum(text.count("TORCH_FN(wrappers::") for text in units) == len(made.made)
+    function = r"(?:TORCH_FN|torch::CppFunction::makeFromBoxed)"
+    names = re.findall(rf'm\.impl\(\s*"([^"]+)",\s*{function}', "".join(units))
+    assert len(names) == len(set(names)), "one function an operator"

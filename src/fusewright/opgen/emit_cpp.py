@@ -198,7 +198,8 @@ _CONVOLUTIONS = {
 
 
 def _common_registrations(plan: Plan) -> list[str]:
-    """What every backend gets, apart from operators that it has kernels for."""
+    """What every backend gets, apart from operators that are registered anyway."""
+    registered = {row.operator.name for row in plan.registered}
     functions = {name: f"TORCH_FN({function})" for name, function in _GEOMETRY.items()} | {
         name: f"torch::CppFunction::makeFromBoxedFunction<&{function}>()"
         for name, function in _CONVOLUTIONS.items()
@@ -210,7 +211,7 @@ def _common_registrations(plan: Plan) -> list[str]:
         *(
             fitted(f'  m.impl("{name}", {function});')
             for name, function in functions.items()
-            if name not in plan.given_operators
+            if name not in registered
         ),
     ]
 
