@@ -66,10 +66,12 @@ class GeneratorFrame(Frame):
         return False
 
     def _passes_on_exit(self, position: int) -> int | None:
-        """The RERAISE to which a handler of nothing but `except` clauses comes with GeneratorExit,
-        since each is of a class that it is no instance of; None for every other handler.
+        """Where a handler raises GeneratorExit again, since it is nothing but `except` clauses of
+        classes that this is no instance of; None for every other handler.
         """
         names, steps = self.program.names, self.program.steps
+        if names[position] == "CLEANUP_THROW":  # around `yield from`, from 3.12 on
+            return position
         if names[position : position + 3] == ["COPY", "POP_EXCEPT", "RERAISE"]:
             return position + 2
         if names[position] != "PUSH_EXC_INFO":
