@@ -69,7 +69,7 @@ def document(record: Mapping[str, Any], about: Mapping[str, tuple[str, str]]) ->
         yield ""
         yield "## What breaks or fails"
         yield ""
-        yield from (f"- {text}" for text in broken)
+        yield from (f"- {text.replace('](', '] (')}" for text in broken)  # code, and no link
     yield ""
 
 
