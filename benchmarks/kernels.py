@@ -49,6 +49,7 @@ from fusewright.lower import calling_order, lower
 from fusewright.lower.families import VIEWS
 from fusewright.runtime.loader import LoadedModule, load_module
 from fusewright.schedule import schedule as fuse
+from fusewright.schedule.in_place import written_in_place
 from fusewright.schedule.lifetimes import last_uses
 from fusewright.wrapper import emit_python, generate_lines, plan_memory
 
@@ -131,9 +132,9 @@ def compile_captured(captured: fx.GraphModule, arguments: Sequence[Any]) -> Comp
     program = lower(graph, context)
     schedule = fuse(program, context)
     kernels = define_kernels(schedule, context)
-    lines = plan_memory(
-        generate_lines(schedule, last_uses(schedule), kernels.definitions, kernels.launches)
-    )
+    dying, in_place = last_uses(schedule), written_in_place(schedule)
+    lines = generate_lines(schedule, dying, in_place, kernels.definitions, kernels.launches)
+    lines = plan_memory(lines)
     module = load_module(emit_python(program.name, lines), graph.constants)
     call = calling_order(graph.placeholders, program).around(module.call)
 

@@ -387,7 +387,6 @@ def encoder_layer(m: Any, x: Any) -> Any:
         nn.TransformerDecoder(nn.TransformerDecoderLayer(4, 2, 8, batch_first=True), 2).eval(),
         X[None],
     ),
-    breaks="branch-on-tensor",
 )
 def decoder(m: Any, x: Any) -> Any:
     mask = nn.Transformer.generate_square_subsequent_mask(3)

@@ -53,7 +53,7 @@ from fusewright.capture.values.base import TracedError, Value
 from fusewright.capture.values.functions import FunctionValue
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.numbers import SymbolicValue
-from fusewright.capture.values.tensors import TensorValue
+from fusewright.capture.values.tensors import TensorValue, UnknownValue
 from fusewright.context import WhileUsed
 from fusewright.errors import Unsupported
 from fusewright.modes import ModeChange, Modes, changed_modes, guarding_modes, restore
@@ -344,6 +344,8 @@ def _run(
     missing = first_unmakeable(machine, needed)
     if missing is not None and isinstance(result, GraphBreak):
         raise _TooLate(None)
+    if isinstance(missing, UnknownValue):
+        raise missing.refusal()
     if missing is not None:
         raise machine.unsupported(reasons.NO_REBUILD, object=missing.describe())
     _look_for_dropped(machine, needed, error)
