@@ -53,7 +53,7 @@ def chance_that_decides(x: Any) -> Any:
     return x * 2 if random.random() < 0.5 else x + 1
 
 
-@cases(X, breaks="no-rebuild")
+@cases(X, breaks="outside-world")
 def chance_returned(x: Any) -> Any:
     return x + 1, random.randint(0, 5)
 
