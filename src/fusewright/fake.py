@@ -170,19 +170,8 @@ class FakeMode(TorchDispatchMode):
         if known is not None and known[0]() is tensor:
             return known[1]
         fake = self.fake_distinct(tensor)
-        self._know(tensor, fake)
-        return fake
-
-    def _know(self, tensor: torch.Tensor, fake: FakeTensor) -> None:
         key = id(tensor)
         self._fakes[key] = (weakref.ref(tensor, lambda _: self._fakes.pop(key, None)), fake)
-
-    def fake_sized(
-        self, tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]
-    ) -> FakeTensor:
-        """The fake that stands for `tensor`, with sizes and strides that may be symbolic."""
-        fake = self.fake_distinct(tensor, size, stride)
-        self._know(tensor, fake)
         return fake
 
     def fake_distinct(
@@ -216,12 +205,22 @@ class FakeMode(TorchDispatchMode):
                 meta = torch_compat.negative_view(meta)
             return FakeTensor(meta, tensor.device, self, tensor.requires_grad, storage_bytes)
 
-    def give_history(self, fake: FakeTensor) -> None:
-        """Make a fake the result of a differentiable operation: a leaf must not be written to."""
-        with torch.enable_grad(), self:
-            step = torch.zeros((), dtype=fake.dtype, device=fake.device, requires_grad=True)
-            fake.requires_grad_(False)
-            fake.add_(step)
+    def fake_input(
+        self,
+        tensor: torch.Tensor,
+        size: Sequence[int] | None = None,
+        stride: Sequence[int] = (),
+    ) -> FakeTensor:
+        """`fake_distinct`, for the input of a program. The fake of a tensor with a history has one
+        too: it is the result of a differentiable operation, since a leaf must not be written to.
+        """
+        fake = self.fake_distinct(tensor, size, stride)
+        if fake.requires_grad and not tensor.is_leaf:
+            with torch.enable_grad(), self:
+                step = torch.zeros((), dtype=fake.dtype, device=fake.device, requires_grad=True)
+                fake.requires_grad_(False)
+                fake.add_(step)
+        return fake
 
     def _meta_storage(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
         key = torch_compat.storage_object_key(storage)

@@ -21,9 +21,6 @@ from fusewright.symbolic.nodes import index_of
 
 aten = torch.ops.aten
 
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-
-
 TAKES_REALS = frozenset(
     {
         *(

@@ -23,11 +23,11 @@ from fusewright.aot.joint import JointGraph, trace_joint
 from fusewright.aot.no_operations import remove_no_operations
 from fusewright.aot.results import finish_graph
 from fusewright.aot.shared_memory import Relatives, relatives
-from fusewright.aot.symbols import SYMBOLIC
 from fusewright.aot.tracer import Decomposition, Fakes, trace
 from fusewright.context import CompileContext
 from fusewright.errors import Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
+from fusewright.symbolic.nodes import SYMBOLIC
 
 COMPILER_DECOMPOSITIONS: Mapping[Any, Decomposition] = {
     **DECOMPOSITIONS,

@@ -33,12 +33,12 @@ from fusewright.aot.mutations import bernoulli, functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
 from fusewright.aot.recurrent import lstm
 from fusewright.aot.specs import Leaf
-from fusewright.aot.symbols import SYMBOLIC, TAKES_REALS, SymbolNodes, with_known_reals
+from fusewright.aot.symbols import TAKES_REALS, SymbolNodes, with_known_reals
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode
 from fusewright.fake_rules import UNKNOWN_RULES
 from fusewright.ir.index import Index, Symbol
-from fusewright.symbolic.nodes import index_of, symbolic_int
+from fusewright.symbolic.nodes import SYMBOLIC, index_of, symbolic_int
 from fusewright.symbolic.relations import Kind, Relation
 from fusewright.torch_compat import OpOverload, TorchDispatchMode
 
@@ -527,7 +527,7 @@ def promise(recorder: Recorder, condition: torch.SymBool) -> None:
     node = condition.node
     match node.condition:
         case Relation(Kind.NOT_NEGATIVE, Index(terms=((1 | -1, (Symbol() as symbol,)),))) if (
-            symbol.name not in node.facts.hints
+            node.facts.is_of_data(symbol)
         ):
             node.facts.assume(node.condition)
         case Relation() as relation:

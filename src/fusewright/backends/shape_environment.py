@@ -67,10 +67,7 @@ class EnvironmentSizes:
     def _fake(self, tensor: torch.Tensor) -> FakeTensor:
         size = [self._number(number) for number in tensor.shape]
         stride = [self._number(number) for number in tensor.stride()]
-        fake = self.mode.fake_distinct(tensor, size, stride)
-        if fake.requires_grad and not tensor.is_leaf:
-            self.mode.give_history(fake)
-        return fake
+        return self.mode.fake_input(tensor, size, stride)
 
     def _number(self, size: int | torch.SymInt) -> Any:
         if isinstance(size, int):

@@ -190,7 +190,7 @@ class GraphBuilder:
             self.numbers.define(index_of(value), node)
         for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
             for symbol in index_of(size).free():
-                if symbol.name not in self.facts.hints and index_of(size) == symbol.index:
+                if self.facts.is_of_data(symbol) and index_of(size) == symbol.index:
                     self._unknown.setdefault(symbol.name, (node, dim))
 
     def can_use(self, node: fx.Node) -> bool:
@@ -281,22 +281,13 @@ def symbols_in(value: Any) -> frozenset[Symbol]:
 
 
 def fake_input(mode: FakeMode, tensor: torch.Tensor, shape: SymbolicShape | None) -> FakeTensor:
-    """The fake of a graph's input. One of a tensor with a history has one too: unlike a leaf, it
-    may be written to.
-    """
+    """The fake of a graph's input, with what is known of its symbolic sizes by now."""
     if shape is None:
-        fake = mode.fake_distinct(tensor)
-    else:
-        sizes: Any
-        strides: Any
-        sizes, strides = (known_numbers(numbers) for numbers in (shape.sizes, shape.strides))
-        fake = mode.fake_distinct(tensor, sizes, strides)
-    if fake.requires_grad and not tensor.is_leaf:
-        with torch.enable_grad(), mode:
-            step = torch.zeros((), dtype=fake.dtype, device=fake.device, requires_grad=True)
-            fake.requires_grad_(False)
-            fake.add_(step)
-    return fake
+        return mode.fake_input(tensor)
+    sizes: Any
+    strides: Any
+    sizes, strides = (known_numbers(numbers) for numbers in (shape.sizes, shape.strides))
+    return mode.fake_input(tensor, sizes, strides)
 
 
 def contains_tensor(result: Any) -> bool:

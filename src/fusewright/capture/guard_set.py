@@ -96,10 +96,13 @@ class SizesExpected:
     objects: int
     """How many objects are read in all."""
 
+    code: tuple[tuple[int, int], ...]
+    """The relations, as the native floor runs them."""
+
     @property
     def metadata(self) -> tuple[int, int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
         """The test's operand."""
-        return len(self.guard.readings), self.objects, self.reads, self.guard.code()
+        return len(self.guard.readings), self.objects, self.reads, self.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ class GuardSet:
         check = self.checks[index]
         value = check.value
         if isinstance(value, SizesExpected) and found and isinstance(found[0], tuple):
-            return _relation_failure(value.guard, found[0])
+            return value.guard.failure(found[0])
         difference = value.difference(found[0]) if check.test == "tensor" and found else None
         read, expected, given = difference or (
             "",
@@ -185,18 +188,6 @@ class GuardSet:
         rows.insert(0, ("kind", "expression", "expected", "because of"))
         widths = [min(max(len(row[i]) for row in rows), 60) for i in range(3)]
         return "\n".join(_table_line(row, widths) for row in rows)
-
-
-def _relation_failure(guard: ShapeGuard, numbers: tuple[int, ...]) -> FailedGuard:
-    """The first relation that does not hold for the numbers read."""
-    failed = guard.failure(numbers)
-    assert failed is not None, "the native floor found one"
-    read = {reading.symbol.name: n for reading, n in zip(guard.readings, numbers, strict=True)}
-    places = {reading.symbol.name: reading.source.expression() for reading in guard.readings}
-    names = sorted(symbol.name for symbol in failed.relation.difference.free())
-    found = ", ".join(f"{places[name]} == {read[name]}" for name in names)
-    words = guard.words(failed.relation)
-    return FailedGuard(words, "true", f"false: {found}", failed.location)
 
 
 def _table_line(row: tuple[str, ...], widths: list[int]) -> str:
@@ -358,9 +349,9 @@ def _place_without_source(tree: _TreeBuilder, guard: Guard) -> None:
             for each, placement in guard.expected:
                 tree.add(tree.node(each), guard, "storage", placement, each)
         case GuardKind.SHAPES:
-            objects = guard.expected.objects()
+            objects, code = guard.expected.objects(), guard.expected.code()
             for each, reads in objects.items():
-                expected = SizesExpected(guard.expected, tuple(reads), len(objects))
+                expected = SizesExpected(guard.expected, tuple(reads), len(objects), code)
                 tree.add(tree.node(each), guard, "sizes", expected, each)
         case GuardKind.GLOBAL_STATE:
             state = guard.expected if guard.expected is not None else GlobalState.now()

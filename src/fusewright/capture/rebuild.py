@@ -43,7 +43,7 @@ from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
 from fusewright.capture.values.iterators import GeneratorValue
 from fusewright.capture.values.mappings import DictValue, keys_in_order, values_in_order
-from fusewright.capture.values.numbers import SYMBOLIC, SymbolicValue
+from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.objects import ObjectValue, instance_dictionary
 from fusewright.capture.values.sequences import ListValue, sequence_base
 from fusewright.capture.values.sets import SetValue
@@ -51,6 +51,7 @@ from fusewright.capture.values.tensors import TensorValue
 from fusewright.errors import Unsupported
 from fusewright.modes import ModeChange
 from fusewright.symbolic.graph_nodes import numeric_function
+from fusewright.symbolic.nodes import SYMBOLIC
 
 
 @dataclass(frozen=True, slots=True)

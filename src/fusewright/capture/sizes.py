@@ -17,17 +17,16 @@ from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.sources import ExtentSource, Source
 from fusewright.capture.tensor_pattern import Extents
 from fusewright.errors import Location, MarkedDimension
+from fusewright.events import FailedGuard
 from fusewright.ir.index import Compound, Index, Symbol, integer
 from fusewright.symbolic.facts import Assumption, ShapeFacts
-from fusewright.symbolic.nodes import index_of, symbolic_int
+from fusewright.symbolic.nodes import Number, index_of, symbolic_int
 from fusewright.symbolic.relations import Kind, Relation, at_least, equal
 
 LARGEST: Final = 2**63 - 1
 
 MARKS: Final = "_fusewright_dynamic"
 """The attribute of a tensor in which `mark_dynamic` leaves its `Mark`s, by dimension."""
-
-Number = int | torch.SymInt
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,22 +349,26 @@ class ShapeGuard:
             code.append((_OPERATIONS[assumption.relation.kind], 0))
         return tuple(code)
 
-    def failure(self, numbers: Sequence[int]) -> Assumption | None:
-        """The first relation that does not hold for the numbers read."""
-        values = {
-            reading.symbol.name: number
-            for reading, number in zip(self.readings, numbers, strict=True)
-        }
-        return next((a for a in self.relations if not a.relation.holds(values)), None)
+    def failure(self, numbers: Sequence[int]) -> FailedGuard:
+        """The first relation that does not hold for the numbers read, one of which does not."""
+        names = [reading.symbol.name for reading in self.readings]
+        values = dict(zip(names, numbers, strict=True))
+        failed = next(each for each in self.relations if not each.relation.holds(values))
+        concerned = sorted(symbol.name for symbol in _free(failed.relation))
+        found = ", ".join(f"{self._places()[name]} == {values[name]}" for name in concerned)
+        return FailedGuard(self._words(failed.relation), "true", f"false: {found}", failed.location)
 
     def in_words(self) -> Iterator[tuple[str, Location | None]]:
         """Each relation as the user would write it, and the line that made it matter."""
         for assumption in self.relations:
-            yield self.words(assumption.relation), assumption.location
+            yield self._words(assumption.relation), assumption.location
 
-    def words(self, relation: Relation) -> str:
-        """A relation as the user would write it."""
-        places = {reading.symbol.name: reading.source.expression() for reading in self.readings}
+    def _places(self) -> dict[str, str]:
+        """By symbol: where its number is read, as the user would write it."""
+        return {reading.symbol.name: reading.source.expression() for reading in self.readings}
+
+    def _words(self, relation: Relation) -> str:
+        places = self._places()
         difference = relation.difference
         names = {symbol: Symbol(places[symbol.name]).index for symbol in difference.free()}
         return str(Relation(relation.kind, difference.substitute(names)))

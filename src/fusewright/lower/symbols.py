@@ -43,7 +43,7 @@ class SizeTable:
         facts = number.node.facts
         for symbol in free_symbols(number):
             for fact in facts.size_facts(symbol.index):
-                if fact.symbol.name not in self.facts and fact.symbol.name not in facts.hints:
+                if fact.symbol.name not in self.facts and facts.is_of_data(fact.symbol):
                     self.unknown[fact.symbol.name] = None
                 self.facts.setdefault(fact.symbol.name, fact)
 

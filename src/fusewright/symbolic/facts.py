@@ -79,6 +79,10 @@ class ShapeFacts:
         self.hints[symbol.name] = hint
         return symbol.index
 
+    def is_of_data(self, symbol: Symbol) -> bool:
+        """Whether a symbol depends on data, so that nothing was seen for it when compiling."""
+        return symbol.name not in self.hints
+
     def unknown_size(self, lower: Bound = 0, upper: Bound = None) -> Index:
         """A new size that depends on data."""
         return Symbol(self._name("u"), lower, upper).index
@@ -162,7 +166,7 @@ class ShapeFacts:
             return proved
         answer = self._as_seen(condition)
         if answer is None and self.of_layout:
-            answer = self.prove(rewrite(condition, _with_large_unknown))
+            answer = self.prove(rewrite(condition, self._with_large_unknown))
             if answer is not None:
                 return answer
         if answer is None:
@@ -176,6 +180,16 @@ class ShapeFacts:
             return self.decide(condition)
         except DataDependent:
             return default
+
+    def _with_large_unknown(self, index: Index) -> Index:
+        """`index` with each size that depends on data at least 2."""
+        return index.substitute(
+            {
+                symbol: Symbol(symbol.name, 2, symbol.upper, symbol.multiple).index
+                for symbol in index.free()
+                if self.is_of_data(symbol) and (symbol.lower or 0) < 2
+            }
+        )
 
     def _as_seen(self, condition: Condition) -> bool | None:
         match condition:
@@ -279,7 +293,7 @@ class ShapeFacts:
 
     def _youth(self, symbol: Symbol) -> tuple[bool, int]:
         """Sizes that depend on data go before others, late ones before early ones."""
-        return symbol.name not in self.hints, int(symbol.name[1:])
+        return self.is_of_data(symbol), int(symbol.name[1:])
 
     def _bound(self, symbol: Symbol, rest: Index) -> None:
         """Hand the bounds of a symbol that is replaced on to the symbol that it equals."""
@@ -326,17 +340,6 @@ class ShapeFacts:
             if terms
         }
         self._unequal = {each.substitute(known) for each in self._unequal}
-
-
-def _with_large_unknown(index: Index) -> Index:
-    """`index` with each size that depends on data at least 2."""
-    return index.substitute(
-        {
-            symbol: Symbol(symbol.name, 2, symbol.upper, symbol.multiple).index
-            for symbol in index.free()
-            if symbol.name.startswith("u") and (symbol.lower or 0) < 2
-        }
-    )
 
 
 def _moved(

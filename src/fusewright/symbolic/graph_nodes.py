@@ -84,7 +84,7 @@ class NumberNodes:
             case RealNode() as node:
                 return self._real(node.number, node.facts)
             case ConditionNode(condition=Relation(kind, difference)) as node:
-                if all(symbol.name in node.facts.hints for symbol in difference.free()):
+                if not any(map(node.facts.is_of_data, difference.free())):
                     return node.bool_()
                 return self._call(RELATIONS[kind], self._index(difference, node.facts), 0)
             case ConditionNode() as node:

@@ -35,6 +35,9 @@ from fusewright.symbolic.relations import (
 
 Number = int | torch.SymInt
 
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+"""Classes of symbolic numbers."""
+
 
 class Node:
     """What the three kinds have in common: the questions that torch asks of each."""
@@ -400,9 +403,8 @@ class ConditionNode(Node):
         """Whether this is one relation, not decided yet, of a number that depends on data."""
         match self.condition:
             case Relation(_, difference):
-                hints = self.facts.hints
                 known = self.facts.prove(self.condition) is not None
-                return not known and any(s.name not in hints for s in difference.free())
+                return not known and any(map(self.facts.is_of_data, difference.free()))
         return False
 
     def expect_true(self, file: object = None, line: object = None) -> bool:

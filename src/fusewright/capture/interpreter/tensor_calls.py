@@ -22,10 +22,11 @@ from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import NONE, NUMPY_SCALARS, ConstantValue
 from fusewright.capture.values.functions import BuiltinValue, function_name
 from fusewright.capture.values.mappings import DictValue
-from fusewright.capture.values.numbers import SYMBOLIC, SymbolicValue, is_of_data
+from fusewright.capture.values.numbers import SymbolicValue, is_of_data
 from fusewright.capture.values.sequences import ListValue, TupleValue
 from fusewright.capture.values.tensors import GraphObjectValue, TensorValue, UnknownValue
 from fusewright.errors import FusewrightError, Unsupported
+from fusewright.symbolic.nodes import SYMBOLIC
 
 if TYPE_CHECKING:
     from fusewright.capture.interpreter.machine import Machine

@@ -35,7 +35,7 @@ from fusewright.capture.values.functions import (
 )
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.modules import ModuleValue, keeps_module_getattr
-from fusewright.capture.values.numbers import SYMBOLIC, SymbolicValue, is_of_data
+from fusewright.capture.values.numbers import SymbolicValue, is_of_data
 from fusewright.capture.values.objects import ExceptionValue, ObjectValue
 from fusewright.capture.values.references import ReferenceValue
 from fusewright.capture.values.sequences import (
@@ -47,6 +47,7 @@ from fusewright.capture.values.sequences import (
 )
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
+from fusewright.symbolic.nodes import SYMBOLIC
 
 Maker = Callable[[MachineState, Any, Source], Value]
 

@@ -18,9 +18,7 @@ from fusewright.capture.sources import Source
 from fusewright.capture.values.base import Rebuilder, Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.sequences import SequenceValue
-from fusewright.symbolic.nodes import free_symbols
-
-SYMBOLIC: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
+from fusewright.symbolic.nodes import SYMBOLIC, free_symbols
 
 Number = Any
 """`torch.SymInt` or `torch.SymFloat`, or a plain number where it turned out to be known."""
@@ -87,8 +85,7 @@ class SymbolicValue(ConstantValue):
 
 def is_of_data(number: Any) -> bool:
     """Whether a symbolic number depends on the values of tensors."""
-    hints = number.node.facts.hints
-    return any(symbol.name not in hints for symbol in free_symbols(number))
+    return any(map(number.node.facts.is_of_data, free_symbols(number)))
 
 
 def is_number(value: Value) -> bool:
