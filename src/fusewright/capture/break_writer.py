@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fusewright.capture.bytecode import ExceptionRegion, Instruction
@@ -38,6 +37,7 @@ from fusewright.capture.resume import (
 from fusewright.capture.values.base import Value
 from fusewright.capture.values.functions import FunctionValue
 from fusewright.native import Continuation, disable
+from fusewright.records import record, replace
 
 FRAME_READERS: Final = frozenset(
     {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "breakpoint"}
@@ -53,7 +53,7 @@ _WITHOUT_NULL: Final = {
 """Instructions that push a callable and its companion -> those that push the callable alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Interruption:
     """A frame that stopped before an instruction that cannot be captured."""
 
@@ -211,6 +211,7 @@ class BreakWriter(FunctionWriter):
         names = self.stop.live_names.intersection(frame.locals)
         values = [_passed_value(entry) for entry in kept]
         values += [*[frame.locals[name] for name in names], *frame.cells.values()]
+        values += self.machine.classes.recipes()  # which no other is to be made by
         needed = {id(value) for value in values}
         tables: tuple[dict[Any, str], ...] = (self._outputs, self._sources, self._locals)
         for table in tables:

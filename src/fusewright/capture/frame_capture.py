@@ -15,7 +15,6 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -57,6 +56,7 @@ from fusewright.capture.values.tensors import TensorValue, UnknownValue
 from fusewright.context import WhileUsed
 from fusewright.errors import Unsupported
 from fusewright.modes import ModeChange, Modes, changed_modes, guarding_modes, restore
+from fusewright.records import record
 
 assert handlers, "importing the handlers fills their table"
 
@@ -80,7 +80,7 @@ class NotCaptured(Exception):
         super().__init__(str(error) if error else f"the program raises {raised}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class GraphBreak:
     """Where and why capture stopped before the end of the function."""
 
@@ -90,7 +90,7 @@ class GraphBreak:
     interruption: Interruption
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Capture:
     """One captured call, up to its end or to a graph break."""
 
@@ -115,7 +115,9 @@ class Capture:
     """Whether the program may handle an exception that the graph raises."""
 
     machine: Machine
-    function: types.FunctionType
+    function: Any
+    """The function of Python that was called."""
+
     root: FunctionValue
     resumes: ResumeTable
 
@@ -229,7 +231,7 @@ def capture_call(
             plan = result
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Plan:
     """How far to trace a call."""
 
@@ -349,7 +351,7 @@ def _run(
     if missing is not None:
         raise machine.unsupported(reasons.NO_REBUILD, object=missing.describe())
     _look_for_dropped(machine, needed, error)
-    outputs = reachable_outputs(needed)
+    outputs = reachable_outputs(machine, needed)
     machine.builder.add_sizes(tensor.fake for tensor in machine.inputs)
     graph_module = _finish_graph(machine, outputs)
     machine.guard_distinct()
@@ -388,7 +390,7 @@ def _look_for_dropped(
     """Break where a generator is made that is dropped while it waits, with code to run then: only a
     real one does. `broken`: why there is a break already, which is later.
     """
-    kept = kept_generators(needed)
+    kept = kept_generators(machine, needed)
     for generator in machine.generators:
         if not generator.cleans_up or generator in kept or machine.root is None:
             continue

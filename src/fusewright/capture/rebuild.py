@@ -25,7 +25,6 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -38,7 +37,7 @@ from fusewright.capture.interpreter.attributes import find_class_attribute
 from fusewright.capture.interpreter.machine import Machine
 from fusewright.capture.sources import InstanceSource, Source
 from fusewright.capture.values.base import MISSING, NotConstant, Value
-from fusewright.capture.values.classes import ClassNamespace
+from fusewright.capture.values.classes import ClassNamespace, MadeValue
 from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
 from fusewright.capture.values.iterators import GeneratorValue
@@ -50,11 +49,12 @@ from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.errors import Unsupported
 from fusewright.modes import ModeChange
+from fusewright.records import record
 from fusewright.symbolic.graph_nodes import numeric_function
 from fusewright.symbolic.nodes import SYMBOLIC
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Write:
     """One change to an existing object, to be made after the graph has run."""
 
@@ -68,7 +68,7 @@ class Write:
     """The new value, MISSING to delete; None for a container, whose content stands in `owner`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Effects:
     """What a captured call does besides returning."""
 
@@ -132,26 +132,29 @@ def _is_unchanged(machine: Machine, owner: ObjectValue, name: str, value: Any) -
     return value.source == source
 
 
-def reachable_outputs(roots: Iterable[Value]) -> list[TensorValue | SymbolicValue]:
+def reachable_outputs(
+    machine: Machine, roots: Iterable[Value]
+) -> list[TensorValue | SymbolicValue]:
     """The tensors, and the numbers that depend on data, which the graph must return so that `roots`
     can be built, in order.
     """
     return [
         value
-        for value in _reachable(roots)
+        for value in _reachable(machine, roots)
         if (isinstance(value, TensorValue) and value.object is MISSING)
         or (isinstance(value, SymbolicValue) and value.is_of_data)
     ]
 
 
-def kept_generators(roots: Iterable[Value]) -> set[Any]:
+def kept_generators(machine: Machine, roots: Iterable[Value]) -> set[Any]:
     """The frames of the generators that generated code makes for `roots`."""
-    return {value.frame for value in _reachable(roots) if isinstance(value, GeneratorValue)}
+    reached = _reachable(machine, roots)
+    return {value.frame for value in reached if isinstance(value, GeneratorValue)}
 
 
 def first_unmakeable(machine: Machine, roots: Iterable[Value]) -> Value | None:
     """A value without which `roots` cannot be built, and that generated code cannot make."""
-    for value in _reachable(roots):
+    for value in _reachable(machine, roots):
         if isinstance(value, TensorValue) and value.object is MISSING:
             if not machine.builder.can_use(value.node):
                 return value
@@ -174,7 +177,7 @@ class _Probe:
 _PROBE: Any = _Probe()
 
 
-def _reachable(roots: Iterable[Value]) -> Iterator[Value]:
+def _reachable(machine: Machine, roots: Iterable[Value]) -> Iterator[Value]:
     """The values that are built when `roots` are, each once, in order."""
     seen: set[int] = set()
     pending = list(roots)[::-1]
@@ -186,6 +189,7 @@ def _reachable(roots: Iterable[Value]) -> Iterator[Value]:
         yield value
         if isinstance(value, TensorValue) or value.source is None or _is_changed(value):
             pending.extend(reversed(value.parts()))
+        pending += machine.classes.recipes_behind(value)
 
 
 def written_values(writes: Sequence[Write]) -> Iterator[Value]:
@@ -214,6 +218,8 @@ class FunctionWriter:
         self._sources: dict[Source, str] = {}
         self._uses: dict[Source, int] = {}
         self._unfilled: list[Value] = []
+        self._empty_cells: list[CellValue] = []
+        """Filled last: what they hold may need what is made of the functions that share them."""
         self._completing: set[int] = set()
         """The containers that are being made for an iterator over them."""
         self._outputs: dict[int, str] = {}
@@ -239,7 +245,7 @@ class FunctionWriter:
             self._recover = effects.recover
             self._call_graph(effects.compiled, effects.outputs)
         changed = [write.owner for write in effects.writes if isinstance(write.owner, Value)]
-        for value in _reachable([*kept, *changed, *written_values(effects.writes)]):
+        for value in _reachable(self.machine, [*kept, *changed, *written_values(effects.writes)]):
             if value.source is not None or isinstance(value, SymbolicValue):
                 self.value(value)
                 self.code.pop()
@@ -327,24 +333,33 @@ class FunctionWriter:
 
     def _prepare(self, value: Value) -> None:
         """Make an object and all that it holds, kept in a local variable."""
-        self.value(value)
-        self.code.pop()
-        while self._unfilled:
-            self._fill(self._unfilled.pop())
+        self.complete(value)
+        while self._empty_cells:
+            cell = self._empty_cells.pop()
+            self._set_cell(cell, cell.contents)
+            self._fill_all()
 
     def complete(self, value: Value) -> None:
         if id(value) in self._completing:
             raise NotConstant(value)
         self._completing.add(id(value))
-        self._prepare(value)
+        self.value(value)
+        self.code.pop()
+        self._fill_all()
         self._completing.discard(id(value))
+
+    def _fill_all(self) -> None:
+        while self._unfilled:
+            self._fill(self._unfilled.pop())
 
     # -- Rebuilder -------------------------------------------------------------------------------
 
     def constant(self, value: Any) -> None:
-        if self.machine.is_made(value):
-            raise NotConstant(value)
-        self.code.load_constant(value)
+        recipe = self.machine.made(value)
+        if recipe is None:
+            self.code.load_constant(value)
+        else:
+            self.value(recipe)
 
     def tensor(self, value: Value) -> None:
         self.code.load_local(self._outputs[id(value)])
@@ -376,7 +391,7 @@ class FunctionWriter:
     def call(
         self, function: Callable[..., Any], arguments: Sequence[Value | Callable[[], None]]
     ) -> None:
-        self.code.load_constant(function)
+        self.constant(function)
         self.code.prepare_call()
         for argument in arguments:
             if isinstance(argument, Value):
@@ -407,7 +422,9 @@ class FunctionWriter:
             value.rebuild(self)
         except NotConstant:
             raise self.machine.unsupported(reasons.NO_REBUILD, object=value.describe()) from None
-        if isinstance(value, ObjectValue | CellValue):
+        if isinstance(value, CellValue):
+            self._empty_cells.append(value)
+        elif isinstance(value, ObjectValue | MadeValue):
             self._unfilled.append(value)
 
     # -- contents --------------------------------------------------------------------------------
@@ -424,8 +441,9 @@ class FunctionWriter:
                 members = list(value.members.values())
                 self.call(set.update, [value, lambda: self.build("list", members)])
                 self.code.pop()
-            case CellValue():
-                self._set_cell(value, value.contents)
+            case MadeValue(attributes=attributes):
+                for name, item in attributes.items():
+                    self._write_class(value, name, item)
         if isinstance(value, ObjectValue):
             for name, attribute in value.changes().items():
                 if attribute is not MISSING:
@@ -486,8 +504,9 @@ class FunctionWriter:
                 self.call(replace_set, [owner, lambda: self.build("list", members)])
                 self.code.pop()
 
-    def _write_class(self, cls: type, name: str, value: Any) -> None:
-        place = [lambda: self.constant(cls), lambda: self.constant(name)]
+    def _write_class(self, cls: Value | type, name: str, value: Any) -> None:
+        push = cls if isinstance(cls, Value) else functools.partial(self.constant, cls)
+        place = [push, functools.partial(self.constant, name)]
         if value is MISSING:
             self.call(type.__delattr__, place)
         else:
@@ -553,7 +572,7 @@ class FunctionWriter:
             case ("module", name):
                 code.load_constant(sys.modules[name])
             case ("constant", value):
-                code.load_constant(value)
+                self.constant(value)
             case ("referent", reference):
                 self.call(reference, [])
             case ("cell", name):

@@ -10,7 +10,6 @@ import types
 import typing
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from fusewright.capture import reasons
@@ -32,6 +31,7 @@ from fusewright.capture.values.objects import (
 )
 from fusewright.capture.values.sequences import SliceValue, TupleValue
 from fusewright.capture.values.tensors import TensorMethodValue, TensorValue
+from fusewright.records import record
 
 PURE.update({
     type.__or__, type.__ror__, str.maketrans, bytes.maketrans, bytearray.maketrans,
@@ -276,7 +276,7 @@ def _guard_registered(interpreter: Interpreter, cls: type, wanted: Any) -> None:
     abstract = typing.get_origin(wanted) or wanted
     if not isinstance(abstract, abc.ABCMeta) or abstract in cls.__mro__:
         return
-    if interpreter.is_made(cls) or interpreter.is_made(abstract):
+    if interpreter.made(cls) is not None or interpreter.made(abstract) is not None:
         return
     ask = _Registration(weakref.ref(cls), weakref.ref(abstract))
     try:
@@ -287,7 +287,7 @@ def _guard_registered(interpreter: Interpreter, cls: type, wanted: Any) -> None:
     interpreter.guard(GuardKind.EQUALS, source, answer)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class _Registration:
     """Asks whether a class counts as a subclass of an abstract one. Keeps neither alive."""
 

@@ -4,7 +4,8 @@ classes, and subclasses' `property`, `classmethod` and `staticmethod`.
 The body runs in the interpreter. The class itself is then made for real, so that Python says what
 its order of bases, slots and descriptors are; a function in it that was made while tracing is
 represented by a real one that never runs, and that the interpreter knows as its own. No guard names
-such a class, and a program that lets one escape breaks the graph.
+such a class. Where one leaves the function, itself or behind an instance, generated code makes
+another in each call, from the same parts by the same steps (`MadeValue`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import dataclasses
 import enum
 import functools
 import types
+import typing
+from collections.abc import Callable
 from typing import Any, Final
 
 from fusewright.capture import reasons
@@ -22,10 +25,16 @@ from fusewright.capture.handlers.registry import DECLINED, PURE, handles
 from fusewright.capture.interpreter.stand_ins import raise_real
 from fusewright.capture.sources import ConstantSource
 from fusewright.capture.values.base import Interpreter, NotConstant, Value
-from fusewright.capture.values.classes import ClassValue
-from fusewright.capture.values.functions import CellValue, FunctionValue
+from fusewright.capture.values.classes import ClassValue, MadeValue
+from fusewright.capture.values.constant import ConstantValue
+from fusewright.capture.values.functions import CellValue, FunctionValue, PartialValue
 
-METACLASSES: Final = (type, abc.ABCMeta, enum.EnumMeta)
+METACLASSES: Final = (
+    type,
+    abc.ABCMeta,
+    enum.EnumMeta,
+    *(type(types.resolve_bases((base,))[0]) for base in (typing.NamedTuple, typing.Protocol)),
+)
 """Metaclasses that run no code of the user's when they make a class."""
 
 PURE.update({enum.auto, dataclasses.field})
@@ -64,39 +73,70 @@ def _make_class(
     keywords: dict[str, Value],
 ) -> Value:
     try:
-        real_bases = tuple(base.constant() for base in bases)
+        real_bases = tuple(interpreter.real_object(base) for base in bases)
         named = {key: value.constant() for key, value in keywords.items()}
         content = {key: interpreter.real_object(value) for key, value in namespace.items()}
     except NotConstant as error:
         what = error.args[0].describe()
         raise interpreter.unsupported(reasons.CLASS_MADE, name=name.constant(), what=what) from None
-    metaclass = named.get("metaclass", type)
-    for base in real_bases:
-        hook = getattr(base, "__init_subclass__", None)
-        if (
-            isinstance(getattr(hook, "__func__", None), types.FunctionType)
-            and type(base) is not enum.EnumMeta
-        ):
-            raise interpreter.unsupported(
-                reasons.CLASS_MADE, name=name.constant(), what="`__init_subclass__` of a base"
-            )
-    if not all(type(base) in METACLASSES for base in real_bases) or metaclass not in METACLASSES:
-        raise interpreter.unsupported(
-            reasons.CLASS_MADE, name=name.constant(), what="a metaclass written in Python"
-        )
+    refused = _runs_code_of_the_program(real_bases, named, content)
+    if refused is not None:
+        raise interpreter.unsupported(reasons.CLASS_MADE, name=name.constant(), what=refused)
     try:
-        made = types.new_class(
-            name.constant(), real_bases, named, functools.partial(_fill, content)
-        )
+        made = make_class(name.constant(), real_bases, named, content)
     except Exception as error:
         raise_real(interpreter, error)
-    interpreter.note_made(made)
+    parts = (name, tuple(bases), keywords, namespace)
+    recipe = MadeValue(type(made), make_class, parts)
+    interpreter.note_made(made, recipe)
+    if isinstance(made, enum.EnumMeta):
+        members: dict[str, enum.Enum] = dict(made.__members__)
+        for key, member in members.items():
+            found = MadeValue(made, enum.EnumMeta.__getitem__, (recipe, ConstantValue(key)))
+            interpreter.note_made(member, found)
     return ClassValue(made, ConstantSource(made))
 
 
-def _fill(content: dict[str, Any], space: dict[str, Any]) -> None:
-    for name, item in content.items():  # one by one: the namespace of an enum looks at each
-        space[name] = item
+def _runs_code_of_the_program(
+    bases: tuple[Any, ...], keywords: dict[str, Any], content: dict[str, Any]
+) -> str | None:
+    """What of the program's own would run for real if its class was made now; None for nothing."""
+    resolved = types.resolve_bases(bases)
+    metaclasses = [keywords.get("metaclass", type), *map(type, resolved)]
+    if not all(metaclass in METACLASSES for metaclass in metaclasses):
+        return "a metaclass written in Python"
+    for base in resolved:
+        hook = getattr(getattr(base, "__init_subclass__", None), "__func__", None)
+        if isinstance(hook, types.FunctionType) and hook.__module__ not in _LIBRARIES:
+            return "`__init_subclass__` of a base"
+    for item in content.values():
+        hook = getattr(type(item), "__set_name__", None)
+        if isinstance(hook, types.FunctionType) and hook.__module__ not in _LIBRARIES:
+            return "`__set_name__` of a descriptor"
+    return None
+
+
+_LIBRARIES: Final = frozenset({"dataclasses", "enum", "functools", "typing"})
+"""Modules whose hooks only look at the class."""
+
+
+def make_class(
+    name: str, bases: tuple[Any, ...], keywords: dict[str, Any], content: dict[str, Any]
+) -> type:
+    """The class of a `class` statement whose body left `content`."""
+
+    def fill(space: dict[str, Any]) -> None:
+        for key, item in content.items():  # one by one: the namespace of an enum looks at each
+            space[key] = item
+
+    return types.new_class(name, bases, keywords, fill)
+
+
+def call_with_names(
+    function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    """`function(*arguments, **named)`, in generated code."""
+    return function(*arguments, **named)
 
 
 # -- descriptors ----------------------------------------------------------------------------------
@@ -110,7 +150,8 @@ def _descriptor(cls: type) -> Any:
         except NotConstant:
             return DECLINED
         made = cls(*known, **named)
-        interpreter.note_made(made)
+        recipe = MadeValue(cls, call_with_names, (ConstantValue(cls), arguments, keywords))
+        interpreter.note_made(made, recipe)
         return interpreter.wrap(made, ConstantSource(made))
 
     return make
@@ -123,7 +164,8 @@ for _class in (property, classmethod, staticmethod, functools.cached_property):
 def _property_change(name: str) -> Any:
     def change(interpreter: Interpreter, old: Value, function: Value) -> Value:
         made = getattr(old.real(), name)(interpreter.real_object(function))
-        interpreter.note_made(made)
+        recipe = MadeValue(property, getattr(property, name), (old, function))
+        interpreter.note_made(made, recipe)
         return interpreter.wrap(made, ConstantSource(made))
 
     return change
@@ -138,12 +180,20 @@ for _name in ("getter", "setter", "deleter"):
 
 @handles(dataclasses.dataclass)
 def make_dataclass(interpreter: Interpreter, cls: Value | None = None, **options: Value) -> Any:
-    if not isinstance(cls, ClassValue) or not interpreter.is_made(cls.cls):
+    if cls is None:
+        function = interpreter.wrap(dataclasses.dataclass, ConstantSource(dataclasses.dataclass))
+        return PartialValue(function, (), options)
+    before = interpreter.made(cls.cls) if isinstance(cls, ClassValue) else None
+    if not isinstance(cls, ClassValue) or not isinstance(before, MadeValue):
         return DECLINED
     known = {name: option.constant() for name, option in options.items()}
+    decorate = dataclasses.dataclass(**known)
     try:
-        made: type = dataclasses.dataclass(**known)(cls.cls)
+        made: type = decorate(cls.cls)
     except Exception as error:
         raise_real(interpreter, error)
-    interpreter.note_made(made)
+    if made is cls.cls:
+        before.steps.append(decorate)
+    else:  # with slots
+        interpreter.note_made(made, MadeValue(type(made), decorate, (before,)))
     return ClassValue(made, ConstantSource(made))

@@ -181,7 +181,7 @@ def make_named_tuple(interpreter: Interpreter, *arguments: Value, **keywords: Va
         cls = collections.namedtuple(*known, **{"module": module, **named})  # type: ignore[misc]
     except (TypeError, ValueError) as error:
         raise_real(interpreter, error)
-    interpreter.note_made(cls, lasts=True)
+    interpreter.note_made(cls, None)
     return interpreter.new(cls)
 
 

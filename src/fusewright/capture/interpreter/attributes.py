@@ -5,7 +5,6 @@ instance gives.
 from __future__ import annotations
 
 import types
-from dataclasses import dataclass
 from typing import Any
 
 from fusewright.capture.interpreter.state import MachineState
@@ -15,9 +14,10 @@ from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.functions import BuiltinValue, FunctionValue, MethodValue
 from fusewright.capture.values.mappings import InstanceDictValue
 from fusewright.capture.values.objects import IMMUTABLE_TYPE, ObjectValue
+from fusewright.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WrittenAttribute:
     """What the traced program set on a class that exists."""
 
@@ -121,4 +121,7 @@ def _read_slot(machine: MachineState, raw: Any, instance: Value, cls: type) -> V
 
 
 def _wrap(machine: MachineState, raw: Any, source: Source | None) -> Value:
-    return machine.new(raw) if source is None else machine.wrap(raw, source)
+    if source is not None:
+        return machine.wrap(raw, source)
+    known = machine.known_value(raw)
+    return machine.new(raw) if known is None else known

@@ -16,8 +16,8 @@ from fusewright.capture.interpreter.attributes import (
 )
 from fusewright.capture.sources import AttributeSource, ConstantSource, ItemSource, Source
 from fusewright.capture.values.base import MISSING, NotConstant, Value
-from fusewright.capture.values.classes import ClassNamespace
-from fusewright.capture.values.constant import is_constant
+from fusewright.capture.values.classes import ClassNamespace, MadeValue
+from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import FunctionValue
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.objects import IMMUTABLE_TYPE, is_data_descriptor
@@ -34,9 +34,9 @@ class ClassLookup:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._found: dict[tuple[type, str], Found] = {}
-        self._made: dict[int, tuple[Any, bool]] = {}
-        """Classes, and functions in them, that the traced program made, by identity: each with
-        whether compiled code may hold on to it."""
+        self._made: dict[int, tuple[Any, Value | None]] = {}
+        """Classes, and what is in them, that the traced program made, by identity: each with how
+        generated code makes another, None where it may hold on to this one."""
         self._written: dict[type, ClassNamespace] = {}
 
     # -- reading ---------------------------------------------------------------------------------
@@ -94,11 +94,10 @@ class ClassLookup:
     def write(self, cls: type, name: str, value: Any) -> None:
         """Set an attribute of a class; MISSING deletes it."""
         machine = self._machine
-        if id(cls) in self._made:
-            if value is MISSING:
-                delattr(cls, name)
-            else:
-                setattr(cls, name, self.real_object(value))
+        recipe = self.made(cls)
+        if isinstance(recipe, MadeValue):
+            self._write_made(cls, name, value)
+            recipe.attributes[name] = value
             return
         if value is not MISSING and is_data_descriptor(value.real()):
             raise machine.unsupported(reasons.UNSUPPORTED_ATTRIBUTE, name=name, object=str(cls))
@@ -107,15 +106,50 @@ class ClassLookup:
         namespace.known[name] = value
         machine.record_mutation(namespace)
 
+    def _write_made(self, cls: type, name: str, value: Any) -> None:
+        """Set an attribute of a class that the program made, of its stand-in where that can be."""
+        written = self._written.setdefault(cls, ClassNamespace(cls)).known
+        written.pop(name, None)
+        if value is MISSING:
+            if name in vars(cls):
+                delattr(cls, name)
+            return
+        try:
+            setattr(cls, name, self.real_object(value))
+        except NotConstant:
+            written[name] = value
+
     # -- what the program made -------------------------------------------------------------------
 
-    def note_made(self, object: Any, *, lasts: bool) -> None:
+    def note_made(self, object: Any, recipe: Value | None) -> None:
         """No guard is to name an object that the program made."""
-        self._made[id(object)] = (object, lasts)
+        self._made[id(object)] = (object, recipe)
 
-    def is_made(self, object: Any) -> bool:
-        """Whether an object was made while tracing and is another in each call."""
-        return not self._made.get(id(object), (None, True))[1]
+    def made(self, object: Any) -> Value | None:
+        """How an object is made that is another in each call; None for any other object."""
+        found = self._made.get(id(object)) if self._made else None
+        return None if found is None else found[1]
+
+    def recipes(self) -> list[Value]:
+        """How all those are made that are others in each call."""
+        return [recipe for _, recipe in self._made.values() if recipe is not None]
+
+    def recipes_behind(self, value: Value) -> list[Value]:
+        """How those are made that a value's object needs: itself, its class, or what it is read
+        from.
+        """
+        if not self._made:
+            return []
+        objects = [value.python_type()]
+        if isinstance(value, ConstantValue) and not value.is_unread:
+            objects.append(value.value)
+        source = value.source
+        while source is not None and source.base is not None:
+            source = source.base
+        if isinstance(source, ConstantSource):
+            objects.append(source.value)
+        found = [self.made(each) for each in objects]
+        return [recipe for recipe in found if recipe is not None and recipe is not value]
 
     def is_of_made(self, source: Source | None) -> bool:
         """Whether a source leads through an object that the program made."""
@@ -127,14 +161,20 @@ class ClassLookup:
 
     def real_object(self, value: Value) -> Any:
         """A real object for something that a class made while tracing holds. Raises NotConstant."""
+        known = value.real()
+        if known is not MISSING:
+            return known
         match value:
-            case FunctionValue() if value.object is MISSING:
+            case FunctionValue():
                 return self._real_function(value)
             case DictValue() | InstanceDictValue():
                 entries = self._machine.mapping_entries(value)
-                return {self.real_object(key): self.real_object(item) for key, item in entries}
-        known = value.real()
-        return value.to_python() if known is MISSING else known
+                made = {self.real_object(key): self.real_object(item) for key, item in entries}
+            case _:
+                made = value.to_python()
+        if not is_constant(made):
+            self._machine.note_made(made, value)
+        return made
 
     def _real_function(self, value: FunctionValue) -> types.FunctionType:
         """A function that stands for one made while tracing, and never runs."""

@@ -44,7 +44,7 @@ from fusewright.capture.sources import (
 )
 from fusewright.capture.tensor_pattern import TensorPattern
 from fusewright.capture.values.base import MISSING, NotConstant, TracedError, Value
-from fusewright.capture.values.classes import ClassNamespace
+from fusewright.capture.values.classes import ClassNamespace, MadeValue
 from fusewright.capture.values.constant import (
     NONE,
     SCALAR_TYPES,
@@ -282,20 +282,20 @@ class Machine:
         return found
 
     def _constant(self, object: Any, source: Source) -> ConstantValue:
-        """An immutable object that was read, guarded when it is looked at; an integer that varies
+        """An immutable object that was read, guarded when it is looked at; a number that varies
         becomes a symbol then.
         """
-        if type(object) is int:
+        if type(object) in (int, float):
             if self.sizes.may_vary(object, source):
 
                 def make() -> Any:
-                    self.guard(GuardKind.TYPE, source, int)
-                    return self.sizes.integer(object, source)
+                    self.guard(GuardKind.TYPE, source, type(object))
+                    return self.sizes.number(object, source)
 
                 return SymbolicValue(source=source, make=make)
 
             def look() -> None:
-                self.sizes.integer(object, source)
+                self.sizes.number(object, source)
                 self.guard(GuardKind.EQUALS, source, object)
 
             return ConstantValue(object, source, look)
@@ -376,13 +376,13 @@ class Machine:
     def write_class_attribute(self, cls: type, name: str, value: Any) -> None:
         self.classes.write(cls, name, value)
 
-    def note_made(self, object: Any, value: Value | None = None, *, lasts: bool = False) -> None:
-        self.classes.note_made(object, lasts=lasts)
-        if value is not None:
-            self._values[id(object)] = value
+    def note_made(self, object: Any, recipe: Value | None) -> None:
+        self.classes.note_made(object, recipe)
+        if recipe is not None and not isinstance(recipe, MadeValue):
+            self._values[id(object)] = recipe
 
-    def is_made(self, object: Any) -> bool:
-        return self.classes.is_made(object)
+    def made(self, object: Any) -> Value | None:
+        return self.classes.made(object)
 
     def real_object(self, value: Value) -> Any:
         return self.classes.real_object(value)

@@ -230,9 +230,9 @@ class Interpreter(Protocol):
     def construct(self, cls: type, arguments: list[Value], keywords: dict[str, Value]) -> Value:
         """What `type.__call__` does, past a metaclass's own `__call__`."""
 
-    def note_made(self, object: Any, value: Value | None = None, *, lasts: bool = False) -> None:
-        """Say that a class, or a function in one, was made while tracing: no guard names it.
-        `value` is what it stands for; `lasts` says that all calls may use this one.
+    def note_made(self, object: Any, recipe: Value | None) -> None:
+        """Say that a class, or something in one, was made while tracing: no guard names it.
+        `recipe` is what generated code makes in its place; None where all calls may use this one.
         """
 
     def real_object(self, value: Value) -> Any:
@@ -241,8 +241,10 @@ class Interpreter(Protocol):
     def write_class_attribute(self, cls: type, name: str, value: Any) -> None:
         """Set an attribute of a class; MISSING deletes it."""
 
-    def is_made(self, object: Any) -> bool:
-        """Whether an object was made while tracing and is another in each call."""
+    def made(self, object: Any) -> Value | None:
+        """How an object is made that stands for one which is another in each call; None for any
+        other object.
+        """
 
     def record_mutation(self, value: Any) -> None:
         """Say that an object is about to change, so that the change is replayed after the graph."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import types
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from fusewright.capture import reasons
@@ -126,6 +127,73 @@ class ClassNamespace:
             for name, value in self.known.items()
             if value is not MISSING or name in self.cls.__dict__
         }
+
+
+Parts = Value | Sequence[Value] | dict[str, Value]
+"""An object, a tuple of objects, or a dict."""
+
+
+class MadeValue(Value):
+    """How a class, or a descriptor in one, is made that the traced program made: what stands for it
+    while tracing never leaves, and generated code makes another in each call.
+    """
+
+    __slots__ = ("arguments", "attributes", "cls", "function", "steps")
+
+    def __init__(self, cls: type, function: Callable[..., Any], arguments: Sequence[Parts]) -> None:
+        super().__init__(None)
+        self.cls = cls
+        self.function = function
+        self.arguments = arguments
+        self.steps: list[Callable[[Any], Any]] = []
+        """What was called with it at once, such as a decorator that changes a class."""
+        self.attributes: dict[str, Any] = {}
+        """The attributes that the program set afterwards; MISSING for one that it deleted."""
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def parts(self) -> Sequence[Value]:
+        attributes = [item for item in self.attributes.values() if item is not MISSING]
+        return [each for item in (*self.arguments, attributes) for each in _each_of(item)]
+
+    def rebuild(self, code: Rebuilder) -> None:
+        for item in self.arguments:
+            for each in _each_of(item):
+                code.complete(each)
+        arguments = [_pusher(code, item) for item in self.arguments]
+        push = functools.partial(code.call, self.function, arguments)
+        for step in self.steps:
+            push = functools.partial(
+                code.call, changed, [push, functools.partial(code.constant, step)]
+            )
+        push()
+
+
+def _each_of(parts: Parts) -> Sequence[Value]:
+    match parts:
+        case Value():
+            return (parts,)
+        case dict():
+            return list(parts.values())
+        case _:
+            return parts
+
+
+def _pusher(code: Rebuilder, parts: Parts) -> Value | Callable[[], None]:
+    match parts:
+        case Value():
+            return parts
+        case dict():
+            return functools.partial(code.mapping, parts)
+        case _:
+            return functools.partial(code.build, "tuple", parts)
+
+
+def changed(made: Any, step: Callable[[Any], Any]) -> Any:
+    """An object after a step that changes it, in generated code."""
+    step(made)
+    return made
 
 
 class SuperValue(Value):
