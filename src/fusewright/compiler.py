@@ -12,7 +12,6 @@ import types
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import torch
@@ -59,6 +58,7 @@ from fusewright.events import (
 )
 from fusewright.logs import log_text, warn
 from fusewright.native import Entry, Frame, FrameCompiler
+from fusewright.records import field, record
 
 if TYPE_CHECKING:  # Importing it takes the whole IR along.
     from fusewright.runtime.compiled import CompiledGraph, Record, Training
@@ -67,7 +67,7 @@ GUARD_ROUNDS: Final = 20
 """How often guards are run to measure what a call pays for them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Settings:
     """How one function or module is compiled."""
 
@@ -91,7 +91,7 @@ class Settings:
         return self.fullgraph or self.options.strict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Compilation:
     """What one capture and compilation made, for reports."""
 
@@ -493,7 +493,7 @@ class Compiler:
             warn(text)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _About:
     """The function that a frame belongs to, as users know it."""
 

@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final
 
 from fusewright.config import Options
+from fusewright.records import field, record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Note:
     """Something worth telling the user about a compile: a fall-back, an extern call, a refusal."""
 
@@ -22,7 +22,7 @@ class Note:
     location: str = ""
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class CompileContext:
     """One a compile, passed explicitly to every stage; threads share nothing through it."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import linecache
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from fusewright.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Location:
     """A place in the user's program."""
 

@@ -15,16 +15,16 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from fusewright.errors import Location
+from fusewright.records import record
 
 EVENT_LIMIT: Final = 1000
 """Events that a compiler keeps; older ones are dropped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Event:
     """Something that happened to one function; `str()` tells it in a sentence or two."""
 
@@ -46,7 +46,7 @@ class Event:
         return f"{self.function}  {self.place.file}:{self.place.line}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CaptureStarted(Event):
     """A frame is about to be traced."""
 
@@ -57,7 +57,7 @@ class CaptureStarted(Event):
         return f"capturing {self.title}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CaptureFinished(Event):
     """A frame was traced: to a graph, or in vain."""
 
@@ -71,7 +71,7 @@ class CaptureFinished(Event):
         return f"captured {self.title}: {self.operators} operators in {1e3 * self.seconds:.0f} ms"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class GraphCompiled(Event):
     """A backend compiled a captured graph."""
 
@@ -101,7 +101,7 @@ class GraphCompiled(Event):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class BackwardCompiled(Event):
     """The backward half of a graph was compiled, since it is run for the first time."""
 
@@ -118,7 +118,7 @@ class BackwardCompiled(Event):
         return f"compiled the backward of {self.title}: {self.saved_bytes} bytes are kept; {stages}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class GraphBreak(Event):
     """The program does something that cannot be captured: one graph ends before it."""
 
@@ -150,7 +150,7 @@ class GraphBreak(Event):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FailedGuard:
     """A guard that did not hold, in words."""
 
@@ -171,7 +171,7 @@ class FailedGuard:
         return f"{self.expression}: was {self.expected}, is {self.found}{because}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Recompiled(Event):
     """None of the compiled versions of a function could be used, so that it is compiled again."""
 
@@ -185,7 +185,7 @@ class Recompiled(Event):
         return f"compiling {self.title} again{lines}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class LimitReached(Event):
     """A function was compiled so often that other calls of it now run eagerly."""
 
@@ -204,7 +204,7 @@ class LimitReached(Event):
         return f"{self.title} reached the {self.option} of {self.limit}{failing}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class RanEagerly(Event):
     """A call, or a graph, that could not be captured or compiled runs eagerly."""
 
@@ -218,7 +218,7 @@ class RanEagerly(Event):
         return f"running eagerly from {self.location or self.title}\n  {self.what}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class BackendFailed(Event):
     """A backend raised while it compiled a graph."""
 

@@ -5,7 +5,6 @@ them to another, and how to put them back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -13,12 +12,13 @@ from torch import fx
 from torch.fx.node import has_side_effect
 
 from fusewright import torch_compat
+from fusewright.records import record, replace
 
 ModeChange = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function that sets a mode, and its arguments."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mode:
     """One mode: `write(*arguments, value)` sets what `read(*arguments)` gives."""
 
@@ -51,7 +51,7 @@ for _function in _IN_GRAPHS:
     has_side_effect(_function)  # so that fx's removal of dead code leaves them in a graph
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Modes:
     """The modes of a thread at one moment."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from torch import fx
@@ -32,6 +31,7 @@ from fusewright.ir.verify_lines import verify_lines
 from fusewright.kernels import KernelLanguage, KernelSet, define_kernels
 from fusewright.logs import log_text, warn
 from fusewright.lower import calling_order, lower
+from fusewright.records import replace
 from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record, Training
 from fusewright.runtime.loader import load_module
 from fusewright.schedule import schedule as fuse

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fusewright.context import CompileContext
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.parse import parse_program
 from fusewright.ir.program import ExternKernel
+from fusewright.records import replace
 from fusewright.schedule import schedule
 from fusewright.schedule.lifetimes import last_uses
 

@@ -4,7 +4,6 @@ user's program.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,9 +11,10 @@ from torch import fx
 
 from fusewright.aot.specs import ResultSpec, StorageBase
 from fusewright.aot.symbols import SymbolNodes
+from fusewright.records import field, record
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class AtenGraph:
     """A functional graph of ATen operators for inference.
 
@@ -76,7 +76,7 @@ class AtenGraph:
         return fx.GraphModule(dict(self.constants), self.graph)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class TracedProgram:
     """A graph under construction: as traced, before mutations are made functional."""
 

@@ -15,7 +15,6 @@ operators, custom autograd functions, hooks on tensors inside.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -38,11 +37,12 @@ from fusewright.aot.tracer import (
     traced_program,
 )
 from fusewright.errors import Unsupported
+from fusewright.records import field, record
 
 aten = torch.ops.aten
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True, slots=False)
 class JointGraph:
     """A functional graph of ATen operators that computes results and gradients.
 

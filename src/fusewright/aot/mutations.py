@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ import torch
 from fusewright import torch_compat
 from fusewright.aot.custom_operators import functional_operator
 from fusewright.errors import UnsupportedOperator
+from fusewright.records import record
 from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
@@ -50,7 +50,7 @@ OWN_NAMESPACES = ("aten", "prims", "quantized")
 """Of operators that are torch's own, not custom ones."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FunctionalForm:
     """The functional `operator`, and which arguments of the writing one it takes."""
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,12 +26,13 @@ from fusewright.aot.functionalize import memory_owner, shown_memory, view_source
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.joint import JointGraph
 from fusewright.aot.specs import FromGraph, FromInput
+from fusewright.records import record
 from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True, slots=False)
 class Partition:
     """A forward and a backward graph, and what goes from the one to the other."""
 
@@ -70,7 +70,7 @@ def default_partition(joint: JointGraph) -> Partition:
     return split(joint, halves, [saved_in_place_of(node) for node in (*saved, *returned)])
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Halves:
     """The nodes of a joint graph, by when they have to be computed; ordered as in the graph."""
 

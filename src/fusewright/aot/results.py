@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,11 +31,12 @@ from fusewright.aot.specs import (
     ViewOf,
 )
 from fusewright.aot.tracer import Fakes, same_sizes
+from fusewright.records import record
 
 aten = torch.ops.aten
 
 
-@dataclass(slots=True, kw_only=True)
+@record(frozen=False, kw_only=True)
 class ResultPlan:
     """Which values a graph is to return, decided on the traced graph, before writes are made
     functional.

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from fusewright.aot.specs import StorageBase
 from fusewright.aot.tracer import Fakes, Recorder
 from fusewright.errors import Unsupported
 from fusewright.fake import FakeTensor
+from fusewright.records import replace
 
 aten = torch.ops.aten
 

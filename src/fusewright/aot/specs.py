@@ -4,27 +4,28 @@ inputs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from fusewright.records import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class FromGraph:
     """The graph's own output at `position`."""
 
     position: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FromInput:
     """The input at `index` itself: the program returns a tensor that it was given."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ViewOf:
     """A view, made anew after each call, of an input or of a graph output; so that it aliases as in
     eager.
@@ -46,21 +47,21 @@ class ViewOf:
     """The view shows the negatives of the base's elements."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Literal:
     """A result that is known beforehand: a number, None, a dtype …"""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Detached:
     """What `base` is, without its autograd history: the program detached it."""
 
     base: FromGraph | FromInput | ViewOf
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Repeated:
     """The same tensor as result number `index`, an earlier one."""
 
@@ -70,7 +71,7 @@ class Repeated:
 ResultSpec = FromGraph | FromInput | ViewOf | Detached | Literal | Repeated
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StorageBase:
     """A further input: the memory shared by several inputs one of which is written to, as a
     one-dimensional tensor.
@@ -85,7 +86,7 @@ class StorageBase:
     """Whether it is a view of what the inputs are views of, and takes their gradients."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Leaf:
     """The place of result number `index` in a nested result."""
 

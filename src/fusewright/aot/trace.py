@@ -4,7 +4,6 @@ its gradient.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +26,7 @@ from fusewright.aot.tracer import Decomposition, Fakes, trace
 from fusewright.context import CompileContext
 from fusewright.errors import Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
+from fusewright.records import replace
 from fusewright.symbolic.nodes import SYMBOLIC
 
 COMPILER_DECOMPOSITIONS: Mapping[Any, Decomposition] = {
@@ -55,7 +55,7 @@ def trace_inference(
     with context.stage("functionalize"):
         graph = finish_graph(program, inputs, fakes)
     with context.stage("clean up"):
-        return dataclasses.replace(graph, constants=_clean_up(graph))
+        return replace(graph, constants=_clean_up(graph))
 
 
 def trace_training(
@@ -81,7 +81,7 @@ def trace_training(
         if written:  # they lie in one history; that is known only now, and rare
             graph = _trace_joint(module, example_inputs, interior, decompositions, written)
     with context.stage("clean up"):
-        return dataclasses.replace(graph, constants=_clean_up(graph))
+        return replace(graph, constants=_clean_up(graph))
 
 
 def _trace_joint(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from fusewright.aot.partition import Partition, ancestors
 from fusewright.aot.runtime import Compiled, arranged, returns_results
 from fusewright.aot.specs import FromGraph, FromInput
 from fusewright.errors import FusewrightError
+from fusewright.records import record
 
 NO_SECOND_DERIVATIVE = (
     "fusewright does not compile second derivatives: these gradients were computed by compiled "
@@ -32,7 +32,7 @@ BATCHED_GRADIENTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Layout:
     """What the backward graph was traced for: how a tangent lies in memory."""
 

@@ -22,7 +22,6 @@ import functools
 import importlib.metadata
 import inspect
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -30,6 +29,7 @@ from torch import fx
 
 from fusewright.config import FRONT_END_OPTIONS, Options
 from fusewright.errors import UnknownBackend
+from fusewright.records import record
 
 Backend = Callable[..., Callable[..., Any]]
 """`(graph_module, example_inputs) -> callable`; the callable takes the graph's inputs, one by one,
@@ -41,7 +41,7 @@ ENTRY_POINT_GROUP: Final = "torch_dynamo_backends"
 """The group that torch.compile reads, too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class RegisteredBackend:
     """One row of the registry."""
 

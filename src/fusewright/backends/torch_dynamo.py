@@ -5,7 +5,6 @@ behind it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from fusewright.context import CompileContext
 from fusewright.errors import BackendCompilerFailed
 from fusewright.kernels import KernelLanguage
 from fusewright.pipeline import compile_graph, stage_failure, warn_of_eager
+from fusewright.records import record
 from fusewright.runtime.targets import register_loader
 
 
@@ -88,7 +88,7 @@ def _compile(
         return EagerGraph(module.forward, failure)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EagerGraph:
     """A graph that could not be compiled, and runs as it is."""
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -33,11 +32,12 @@ from fusewright.capture.tensor_pattern import TensorPattern
 from fusewright.errors import Location
 from fusewright.events import FailedGuard
 from fusewright.native import GuardProgram, dispatch_state, torch_states
+from fusewright.records import field, record
 
 Test = tuple[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StateReading:
     """One state of torch as it was found."""
 
@@ -58,7 +58,7 @@ class StateReading:
         return self.name, self.number
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GlobalState:
     """State of torch and of the thread that every captured graph depends on."""
 
@@ -87,7 +87,7 @@ class GlobalState:
         return cls(torch.is_grad_enabled(), dispatch, states, readings)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SizesExpected:
     """What is read of one object for the relations between sizes of several."""
 
@@ -105,7 +105,7 @@ class SizesExpected:
         return len(self.guard.readings), self.objects, self.reads, self.code
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Check:
     """One test of a program, with what it takes to speak of it."""
 
@@ -133,7 +133,7 @@ class Check:
         return GONE if value is None else value
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GuardSet:
     """The guards of one compiled function."""
 
@@ -197,7 +197,7 @@ def _table_line(row: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join([*padded, last]).rstrip()
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Node:
     """An object that the program loads, with its tests and what is loaded from it."""
 

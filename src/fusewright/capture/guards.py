@@ -5,11 +5,11 @@ the user's line.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Any
 
 from fusewright.capture.sources import Source
 from fusewright.errors import Location
+from fusewright.records import record
 
 
 class GuardKind(enum.Enum):
@@ -83,7 +83,7 @@ class GuardKind(enum.Enum):
     """
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Guard:
     """One fact."""
 

@@ -15,7 +15,6 @@ import inspect
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -23,9 +22,10 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.fake import FakeTensor
+from fusewright.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Placement:
     """How a tensor lies in memory beside the other inputs of its graph."""
 

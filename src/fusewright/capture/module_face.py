@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
+from fusewright.records import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class Behind:
     """What stands behind a face, whose `__dict__` is the module's."""
 

@@ -7,11 +7,12 @@ reason fills in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from fusewright.records import record
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@record(kw_only=True)
 class Reason:
     """One way in which a program steps out of what capture understands."""
 

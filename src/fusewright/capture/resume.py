@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
@@ -38,6 +37,7 @@ from fusewright.capture.bytecode.instruction import (
     CO_VARKEYWORDS,
 )
 from fusewright.capture.bytecode.liveness import LOCAL_INSTRUCTIONS, live_locals, reachable
+from fusewright.records import field, record, replace
 
 
 class Slot(enum.Enum):
@@ -53,7 +53,7 @@ class Slot(enum.Enum):
     """The exception handled before the one that is passed, which is being handled from here on."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OffsetSlot:
     """The place of an instruction that raised, as some handlers find it on the stack."""
 
@@ -65,7 +65,7 @@ Shape = tuple[Slot | OffsetSlot, ...]
 """The value stack from the bottom."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResumePoint:
     """A place in a code object together with what is passed there."""
 
@@ -81,7 +81,7 @@ class ResumePoint:
     """The local variables that are bound and may be read again."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Origin:
     """What a resume function's code was made of; stands among its constants."""
 
@@ -89,7 +89,7 @@ class _Origin:
     prologue_length: int
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Original:
     """A code object that has resume functions."""
 

@@ -8,7 +8,6 @@ wanted (`dynamic=True`), or when the user has marked it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import torch
@@ -19,6 +18,7 @@ from fusewright.capture.tensor_pattern import Extents
 from fusewright.errors import Location, MarkedDimension
 from fusewright.events import FailedGuard
 from fusewright.ir.index import Compound, Index, Symbol, integer
+from fusewright.records import field, record
 from fusewright.symbolic.facts import Assumption, ShapeFacts
 from fusewright.symbolic.nodes import Number, index_of, symbolic_int
 from fusewright.symbolic.relations import Kind, Relation, at_least, equal
@@ -29,7 +29,7 @@ MARKS: Final = "_fusewright_dynamic"
 """The attribute of a tensor in which `mark_dynamic` leaves its `Mark`s, by dimension."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mark:
     """What the user says of a dimension: that it varies, between these inclusive bounds."""
 
@@ -100,7 +100,7 @@ class SizeHistory:
         return seen is not None and seen != (number,)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reading:
     """A symbol and where its number is read."""
 
@@ -109,7 +109,7 @@ class Reading:
     """What names the number: an integer, or an `ExtentSource`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SymbolicShape:
     """The sizes and strides of an input, some of them symbols."""
 
@@ -126,7 +126,7 @@ def _open(extents: tuple[Number, ...]) -> Extents:
     return tuple(extent if isinstance(extent, int) else None for extent in extents)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Sizes:
     """The symbols of one capture."""
 
@@ -315,7 +315,7 @@ _OPERATIONS: Final = {
 """What the native floor computes; see native/guard_sizes.c."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShapeGuard:
     """Relations between numbers that are read at several sources."""
 

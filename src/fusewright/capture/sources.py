@@ -34,13 +34,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+from fusewright.records import field, record
 
 Step = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Source:
     """A place that an object was read from. Subclasses add what names the place in `base`."""
 
@@ -48,7 +49,7 @@ class Source:
     """Computed once from the step and the base's own hash: paths are long, and much looked up."""
 
     def __init_subclass__(cls) -> None:
-        cls.__hash__ = Source.__hash__  # type: ignore[method-assign]  # else dataclass would write its own
+        cls.__hash__ = Source.__hash__  # type: ignore[method-assign]  # else a record gets its own
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.step, self.base)))
@@ -83,7 +84,7 @@ class Source:
         return self.expression()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LocalSource(Source):
     """An argument of the frame."""
 
@@ -97,7 +98,7 @@ class LocalSource(Source):
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GlobalSource(Source):
     """A global variable of a module, or of the frame itself when `module` is None."""
 
@@ -112,7 +113,7 @@ class GlobalSource(Source):
         return self.name if self.module is None else f"{self.module}.{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BuiltinSource(Source):
     """A name of the builtins module."""
 
@@ -126,7 +127,7 @@ class BuiltinSource(Source):
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModuleSource(Source):
     """An imported module, by its name in `sys.modules`."""
 
@@ -140,7 +141,7 @@ class ModuleSource(Source):
         return f"sys.modules[{self.name!r}]"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CellSource(Source):
     """A closure cell of the frame: the cell, not what it holds."""
 
@@ -154,7 +155,7 @@ class CellSource(Source):
         return f"<cell {self.name}>"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConstantSource(Source):
     """An object known when the code is compiled, held by the code: a class or a function of a
     module.
@@ -179,7 +180,7 @@ class ConstantSource(Source):
         return getattr(self.value, "__qualname__", None) or repr(self.value)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReferentSource(Source):
     """What a weak reference, known when the code is compiled, refers to."""
 
@@ -202,7 +203,7 @@ class ReferentSource(Source):
         return f"<a {type(self.reference()).__name__}>"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StateSource(Source):
     """A state of the process that a function reads. Guards call it; compiled code does not."""
 
@@ -217,7 +218,7 @@ class StateSource(Source):
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _DerivedSource(Source):
     """A source read from another."""
 
@@ -228,7 +229,7 @@ class _DerivedSource(Source):
         return self.origin
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CellContentsSource(_DerivedSource):
     """What a closure cell holds."""
 
@@ -242,7 +243,7 @@ class CellContentsSource(_DerivedSource):
         return f"{self.origin.expression()}.cell_contents"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AttributeSource(_DerivedSource):
     """An attribute, read as `getattr` reads it. Only where that runs no user code."""
 
@@ -256,7 +257,7 @@ class AttributeSource(_DerivedSource):
         return f"{self.origin.expression()}.{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InstanceSource(_DerivedSource):
     """An entry of an object's `__dict__`, read past descriptors and `__getattr__`."""
 
@@ -270,7 +271,7 @@ class InstanceSource(_DerivedSource):
         return f"{self.origin.expression()}.{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TypeAttributeSource(_DerivedSource):
     """What the method resolution order of a class holds for a name, before descriptors bind it."""
 
@@ -284,7 +285,7 @@ class TypeAttributeSource(_DerivedSource):
         return f"{self.origin.expression()}.{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ItemSource(_DerivedSource):
     """An item of a list or tuple (or of an instance of a subclass), by position."""
 
@@ -303,7 +304,7 @@ class ItemSource(_DerivedSource):
 _MODULE_TABLES = ("_modules", "_parameters", "_buffers")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DictItemSource(_DerivedSource):
     """The value of a dict (or of an instance of a subclass) under a key."""
 
@@ -327,7 +328,7 @@ class DictItemSource(_DerivedSource):
                 return f"{self.origin.expression()}[{self.key!r}]"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DictKeySource(_DerivedSource):
     """The key of a dict at a position of its order."""
 
@@ -341,7 +342,7 @@ class DictKeySource(_DerivedSource):
         return f"list({self.origin.expression()})[{self.index}]"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DictValuesSource(_DerivedSource):
     """The values of a dict in order, as a list that generated code makes once."""
 
@@ -353,7 +354,7 @@ class DictValuesSource(_DerivedSource):
         return f"list({self.origin.expression()}.values())"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DictValueSource(_DerivedSource):
     """The value at a position of a dict's order, read from its `DictValuesSource`: for a key that
     must not be held, such as a tensor.
@@ -369,7 +370,7 @@ class DictValueSource(_DerivedSource):
         return f"{self.origin.expression()}[{self.index}]"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExtentSource(_DerivedSource):
     """A size or a stride of a tensor."""
 
@@ -384,7 +385,7 @@ class ExtentSource(_DerivedSource):
         return f"{self.origin.expression()}.{self.step[0]}({self.dim})"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TypeSource(_DerivedSource):
     """The class of an object."""
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from fusewright.native import read_tensor
+from fusewright.records import record
 
 Extents = tuple[int | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TensorPattern:
     """Tensors that compiled code accepts in one place."""
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from fusewright.ir.index import Index, contiguous_strides
+from fusewright.records import record
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import index_of, symbolic_int
 
 aten = torch.ops.aten
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Geometry:
     """What a fresh result looks like; strides are in elements."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,11 +15,12 @@ from torch import Tensor
 from fusewright.errors import DataDependent
 from fusewright.fake_rules.geometry import contiguous, facts_of, known_equal, named
 from fusewright.ir.index import product
+from fusewright.records import record
 from fusewright.symbolic.nodes import index_of, symbolic_int
 from fusewright.symbolic.relations import below
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class View:
     """Where the elements of a view lie; strides and offset are in elements, the offset counted from
     the beginning of the storage.

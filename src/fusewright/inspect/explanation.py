@@ -7,7 +7,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from fusewright.capture.guard_set import Check, GuardSet
@@ -22,11 +21,12 @@ from fusewright.events import (
     RanEagerly,
     Recompiled,
 )
+from fusewright.records import field, record
 
 _Event = TypeVar("_Event", bound=Event)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class GuardReport:
     """One fact that must hold for a graph to be used again."""
 
@@ -50,7 +50,7 @@ class GuardReport:
         return f"{self.expression}: {self.expected}{because}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class BackwardReport:
     """The backward half of a graph, compiled when it is first run."""
 
@@ -85,7 +85,7 @@ class BackwardReport:
         return f"backward: {_calls(self.launches, self.library_calls)}; {memory}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class GraphReport:
     """One graph: a function, or the rest of one after a graph break."""
 
@@ -127,7 +127,7 @@ class GraphReport:
         return sum(self.operators.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Explanation:
     """All that happened since compiling began."""
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store
 from fusewright.ir.index import Index, Symbol, loop
@@ -36,9 +35,10 @@ from fusewright.ir.text import (
     work_rows,
 )
 from fusewright.ir.value import Expressions, Indirect, Load, Value, place_of, postorder
+from fusewright.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CanonicalNames:
     """How one group's names map to canonical ones."""
 

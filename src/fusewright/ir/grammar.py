@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fusewright.errors import MalformedProgram
@@ -25,13 +24,14 @@ from fusewright.ir.program import (
     ViewReference,
 )
 from fusewright.ir.value import Expressions, Number
+from fusewright.records import field, record
 
 T = TypeVar("T")
 
 # Lines and scope ----------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Reader:
     """The lines still to read, and what the names met so far mean."""
 

@@ -25,16 +25,15 @@ group max_sub_exp_sum_div [i0<32]
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer, CopyBack, ExternKernel, Program
 from fusewright.ir.value import Value
+from fusewright.records import field, record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Local:
     """Storage that lives for one point of the outer loops: a scalar (size ()), or a row kept in
     cache or registers.
@@ -48,7 +47,7 @@ class Local:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Store:
     """Write `value` to element `index` of a buffer or local. Its type is the buffer's."""
 
@@ -57,7 +56,7 @@ class Store:
     value: Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Reduce:
     """Gather `value` over all inner loops of the stage into scalar locals.
 
@@ -70,7 +69,7 @@ class Reduce:
     value: Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Accumulate:
     """Combine `value` into element `index` (with loaded symbols) of a buffer that was initialised
     before: a scatter.
@@ -88,7 +87,7 @@ class Accumulate:
 Action = Store | Reduce | Accumulate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Stage:
     """One loop nest inside the outer loops. Its actions see the same point and run in order."""
 
@@ -98,7 +97,7 @@ class Stage:
     actions: tuple[Action, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Group:
     """One kernel's work. Structure-equal groups (equal canonical text) become one kernel."""
 
@@ -132,7 +131,7 @@ class Group:
         return tuple(pair for pair in self.reuses if pair[0] in combined)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Schedule:
     """What scheduling decided: kernels, library calls and copies in order."""
 

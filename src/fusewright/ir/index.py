@@ -11,9 +11,10 @@ computed once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from math import gcd, prod
+
+from fusewright.records import record
 
 Bound = int | None
 """An inclusive bound; None where nothing is known."""
@@ -303,7 +304,7 @@ class Index(_Hashed):
 IndexLike = Index | Symbol | int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SizeFact:
     """What is known of one size symbol: its range, and the size seen when compiling (for
     profitability only).

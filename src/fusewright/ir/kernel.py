@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index
 from fusewright.ir.origin import Origin
+from fusewright.records import field, record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class KernelArgument:
     """One tensor argument, under its canonical name."""
 
@@ -22,7 +21,7 @@ class KernelArgument:
     is_written: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Kernel:
     """One definition, shared by every group of equal structure."""
 
@@ -48,7 +47,7 @@ class Kernel:
     origins: tuple[Origin, ...] = field(default=(), compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Launch:
     """One call of a kernel: which buffers and sizes are its arguments, in the kernel's order, and
     how much work.

@@ -5,9 +5,9 @@ cursor over one.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 from fusewright.errors import MalformedProgram
+from fusewright.records import field, record
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|\#[^\n]*)
@@ -20,7 +20,7 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Token:
     """A word of the text."""
 
@@ -34,7 +34,7 @@ class Token:
     column: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Line:
     """A logical line: its tokens, or the raw text behind the bar of a kernel's source (`| …`)."""
 
@@ -88,7 +88,7 @@ def syntax_error(text: str, token: Token, message: str) -> MalformedProgram:
     return MalformedProgram(f"line {token.line}: {message}\n  {row}\n  {mark} {message}")
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Cursor:
     """A place in the tokens of one line."""
 

@@ -8,13 +8,12 @@ expressions over the program's size symbols.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.program import Buffer, Operand
+from fusewright.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class DefineSymbol:
     """Size symbol `name` is taken from position `position` of the input list."""
 
@@ -22,7 +21,7 @@ class DefineSymbol:
     position: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class TakeInput:
     """Buffer `buffer.name` is taken from position `position` of the input list, which the call
     clears.
@@ -32,28 +31,28 @@ class TakeInput:
     position: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class EnsureLayout:
     """See to it that the result of a library call is laid out as was compiled for."""
 
     buffer: Buffer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Constant:
     """A tensor known at compile time, found by name among the module's constants."""
 
     buffer: Buffer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Allocate:
     """New memory for a buffer."""
 
     buffer: Buffer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Reuse:
     """`buffer` takes over the memory of `source`, a buffer that is no longer read."""
 
@@ -61,7 +60,7 @@ class Reuse:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class FreeIfNotReused:
     """The last use of a buffer lies behind; the memory pass turns this into `Free`, `Reuse` or
     `Null`.
@@ -70,31 +69,31 @@ class FreeIfNotReused:
     buffer: Buffer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Free:
     """Drop the wrapper's reference to a buffer."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Null:
     """Nothing: what the memory pass leaves where a line is gone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class DefineKernel:
     """A kernel that later lines call by name."""
 
     kernel: Kernel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CallKernel:
     launch: Launch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CallExtern:
     """`results = operator(arguments)`; results[i] is a buffer name or None where the result is not
     used.
@@ -108,7 +107,7 @@ class CallExtern:
     """Whether the operator returns a tuple or list (also of one)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CallExternOut:
     """`operator(arguments, out=out)`: the out-variant, writing memory that was allocated before."""
 
@@ -118,7 +117,7 @@ class CallExternOut:
     out: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CopyInto:
     """Copy an operand's elements into the memory of a graph input."""
 
@@ -126,7 +125,7 @@ class CopyInto:
     source: Operand
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Return:
     outputs: tuple[Operand, ...]
 

@@ -9,8 +9,9 @@ torch's meaning is the one here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
+
+from fusewright.records import record
 
 
 class Result(Enum):
@@ -26,7 +27,7 @@ class Result(Enum):
     """`where(condition: bool, a, b)`: the common type of the second and third argument."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Operation:
     """One row of the table."""
 

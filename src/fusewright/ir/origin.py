@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from fusewright.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Origin:
     """One operator of the user's program that a buffer, group or kernel computes."""
 

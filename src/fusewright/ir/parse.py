@@ -7,7 +7,6 @@ A recursive descent over the tokens of each line. Errors name the line and mark 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from fusewright.ir.dtype import BY_TEXT, DType
 from fusewright.ir.grammar import (
@@ -42,6 +41,7 @@ from fusewright.ir.program import (
     Statement,
 )
 from fusewright.ir.value import Expressions, Number, Value
+from fusewright.records import field, record
 
 # The doors ----------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ def parse_schedule(text: str) -> Schedule:
 # Bodies -------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Values:
     """The names of one body: its loop variables and loaded indices, and its values."""
 

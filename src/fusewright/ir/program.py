@@ -4,17 +4,16 @@ them, and results.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, SizeFact, Symbol, contiguous_strides, integer
 from fusewright.ir.origin import Origin
 from fusewright.ir.value import Expressions, Value
+from fusewright.records import field, record
 
 # Buffers ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Layout:
     """How a tensor's elements lie in memory; sizes and strides in elements."""
 
@@ -43,7 +42,7 @@ class Layout:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Buffer:
     """A named piece of memory. Its name is unique in its program."""
 
@@ -54,7 +53,7 @@ class Buffer:
 # Bodies -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Pointwise:
     """One value for each point of the loops."""
 
@@ -64,7 +63,7 @@ class Pointwise:
     value: Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Reduction:
     """One result for each point of `loops`, gathered over all points of `reduction_loops`."""
 
@@ -78,7 +77,7 @@ class Reduction:
     value: Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Scan:
     """Inclusive running `kind` (sum, prod, max, min) along `scan_loop`, which is the last of
     `loops`.
@@ -89,7 +88,7 @@ class Scan:
     value: Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Scatter:
     """For each point of the loops, combine `value` into element `index` of the (already
     initialised) output.
@@ -115,14 +114,14 @@ Body = Pointwise | Reduction | Scan | Scatter
 # Operands of library calls and of results ---------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BufferReference:
     """A whole buffer, as it is laid out."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ViewReference:
     """A buffer's memory seen through another layout (size, stride, offset; the same element type,
     or another of the same width).
@@ -132,14 +131,14 @@ class ViewReference:
     layout: Layout
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Literal:
     """A Python constant: None, bool, int, float, complex or str."""
 
     value: bool | int | float | complex | str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Enumerated:
     """A torch constant by kind and name: dtype float32, device cpu, layout strided, memory_format
     channels_last.
@@ -149,7 +148,7 @@ class Enumerated:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListOf:
     """A list of operands."""
 
@@ -163,7 +162,7 @@ Operand = BufferReference | ViewReference | Literal | Enumerated | ListOf | Inde
 # Statements ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ComputedBuffer:
     """Loops that write one buffer (two for a Welford reduction)."""
 
@@ -177,7 +176,7 @@ the name that follows.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ExternKernel:
     """A call of an eager ATen operator."""
 
@@ -211,7 +210,7 @@ class ExternKernel:
     """The size symbol that is the call's result, a number; what follows may depend on it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CopyBack:
     """Write buffer `source` into the memory of graph input `target`: an input's mutation, made
     visible at the end.
@@ -224,7 +223,7 @@ class CopyBack:
 Statement = ComputedBuffer | ExternKernel | CopyBack
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Program:
     """One compiled graph, before fusion."""
 

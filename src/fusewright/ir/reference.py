@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -48,6 +47,7 @@ from fusewright.ir.value import (
     Random,
     Value,
 )
+from fusewright.records import field, record
 
 Tensor = torch.Tensor
 Integer = int | Tensor
@@ -85,7 +85,7 @@ def evaluate(
     return [evaluation.operand(operand) for operand in program.outputs]
 
 
-@dataclass
+@record(frozen=False)
 class _Evaluation:
     """Memory while a program is evaluated."""
 
@@ -243,7 +243,7 @@ def _operator(name: str) -> Callable[..., Any]:
 # Values -------------------------------------------------------------------------------------------
 
 
-@dataclass
+@record(frozen=False)
 class _Grid:
     """Values of one body at all points of its loops: tensors that broadcast to `extents`."""
 

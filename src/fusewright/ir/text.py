@@ -11,7 +11,6 @@ Every printer takes a `Names`, through which canonical renaming prints a group u
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Schedule, Stage, Store
 from fusewright.ir.index import Index, SizeFact, Symbol, contiguous_strides
@@ -49,12 +48,13 @@ from fusewright.ir.value import (
     Value,
     postorder,
 )
+from fusewright.records import field, record
 
 COLUMNS = 100
 """Program headers and results longer than this are printed one item a line."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Names:
     """The names to print under; what is not listed keeps its own."""
 
@@ -143,7 +143,7 @@ def _loop(symbol: Symbol, names: Names) -> str:
 # Values -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ValueRows:
     """The values of one body, one a row, and how to refer to them."""
 

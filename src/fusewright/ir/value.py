@@ -8,16 +8,16 @@ compare text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, IndexLike, Symbol, as_index, known_less
 from fusewright.ir.ops import OPERATIONS, Result
+from fusewright.records import record
 
 Number = bool | int | float
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@record(eq=False, kw_only=True)
 class Load:
     """The element of `buffer` at `index` (in elements, from where the buffer's data begins)."""
 
@@ -32,7 +32,7 @@ class Load:
     """
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@record(eq=False, kw_only=True)
 class Constant:
     """A number: a Python bool, int or float as the type wants."""
 
@@ -40,7 +40,7 @@ class Constant:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@record(eq=False, kw_only=True)
 class IndexValue:
     """An index expression as a value of integer type."""
 
@@ -49,7 +49,7 @@ class IndexValue:
     indirect: tuple[Indirect, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@record(eq=False, kw_only=True)
 class Apply:
     """An operation of `ops.OPERATIONS`."""
 
@@ -58,7 +58,7 @@ class Apply:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@record(eq=False, kw_only=True)
 class Cast:
     """Conversion as torch does it: float to integer truncates, anything to bool is `!= 0`."""
 
@@ -66,7 +66,7 @@ class Cast:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@record(eq=False, kw_only=True)
 class Masked:
     """`value` where `mask` holds, else the constant `otherwise`; loads below `value` happen only
     where it holds.
@@ -78,7 +78,7 @@ class Masked:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@record(eq=False, kw_only=True)
 class Indirect:
     """An index that is itself a value: `symbol` stands for it in index expressions.
 
@@ -94,7 +94,7 @@ class Indirect:
     dtype: DType = DType.I64
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@record(eq=False, kw_only=True)
 class Random:
     """A draw from the Philox stream of a seed buffer, at a position: `kind` is uniform, normal or
     bits.

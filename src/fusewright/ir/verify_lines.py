@@ -12,16 +12,16 @@ What breaks one of them raises `MalformedProgram` with the lines around.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from fusewright.errors import MalformedProgram
 from fusewright.ir import lines as wrapper
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.text import operand_buffers
 from fusewright.ir.text_lines import line_indices, print_line
+from fusewright.records import field, record
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _State:
     """What is defined and alive between two lines."""
 

@@ -15,7 +15,6 @@ all          real types only
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from fusewright.ir.bounds import Conditions, Verdict, access_conditions, judge_access
@@ -34,11 +33,12 @@ from fusewright.ir.value import (
     postorder,
     result_type,
 )
+from fusewright.records import field, record
 
 RANDOM_KINDS = ("uniform", "normal", "bits")
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Accesses:
     """How many accesses were proved in bounds, and how many are unknown (sizes, loaded indices)."""
 
@@ -52,7 +52,7 @@ class Accesses:
             self.unknown += 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Memory:
     """What can be loaded or stored by one name."""
 
@@ -61,7 +61,7 @@ class Memory:
     """In elements."""
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class ValueScope:
     """Where a body stands: the memory it may load, its loops, the sizes, what its masks say."""
 

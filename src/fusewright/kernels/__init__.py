@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from fusewright.context import CompileContext
 from fusewright.errors import UnsupportedOperator
@@ -19,6 +18,7 @@ from fusewright.ir.index import Index, Symbol
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.kernels import llvm
 from fusewright.kernels.llvm import Work
+from fusewright.records import record
 from fusewright.runtime.cpu import load_kernels
 from fusewright.runtime.llvm_engine import cpu_target
 from fusewright.runtime.targets import Loader
@@ -26,7 +26,7 @@ from fusewright.runtime.targets import Loader
 __all__ = ["KernelLanguage", "KernelSet", "Work", "define_kernels"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class KernelLanguage:
     """What kernels are written in."""
 
@@ -42,7 +42,7 @@ class KernelLanguage:
     """Makes kernels of sources."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class KernelSet:
     """The kernels of one schedule."""
 

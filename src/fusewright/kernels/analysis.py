@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
 from fusewright.ir.group import Accumulate, Action, Reduce, Stage, Store
@@ -18,6 +17,7 @@ from fusewright.ir.value import (
     children,
     postorder,
 )
+from fusewright.records import record
 
 ASSUMED_EXTENT = 64
 """Stands for a symbolic extent where only profit depends on it."""
@@ -139,7 +139,7 @@ def _free(atom: Compound) -> frozenset[Symbol]:
 # ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Access:
     """One element of memory, as a function of the loops."""
 
@@ -149,7 +149,7 @@ class Access:
     """Loop variables on which the loaded values in the index depend."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Traits:
     """What planning asks of a stage, worked out once."""
 

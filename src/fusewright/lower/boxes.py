@@ -31,7 +31,6 @@ transcendental function in several kernels costs for good.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, product
@@ -39,6 +38,7 @@ from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer, Layout
 from fusewright.ir.value import Apply, Constant, Indirect, Load, Random, Value, children, postorder
 from fusewright.lower.rules import words
+from fusewright.records import field, record
 
 Position = tuple[Index, ...]
 """One index a dimension."""
@@ -57,7 +57,7 @@ _LIGHT = frozenset(
 """Operations of a few cycles; all others count as transcendental."""
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@record(frozen=False, eq=False, kw_only=True)
 class Storage:
     """The elements of one tensor, either `value` or `buffer`."""
 
@@ -83,7 +83,7 @@ class Storage:
         return self.buffer is None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Box:
     """A tensor: for each position in `size`, the position of the storage's element."""
 
@@ -114,7 +114,7 @@ class Box:
 # Costs --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cost:
     """What it takes to compute one element."""
 
@@ -132,7 +132,7 @@ class Cost:
         return not self.transcendental and len(self.loads) <= 2 and self.operations <= 8
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class CostTable:
     """Costs of values, each found once."""
 

@@ -5,7 +5,6 @@ passed on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from fusewright.context import CompileContext
@@ -47,6 +46,7 @@ from fusewright.lower.boxes import (
 )
 from fusewright.lower.scalar import Scalar
 from fusewright.lower.symbols import SizeTable, hint
+from fusewright.records import field, record
 from fusewright.symbolic.real import Real
 
 REAL_OPERATIONS = {
@@ -68,7 +68,7 @@ Element = Callable[[Position], Scalar]
 """The element at a position of a result."""
 
 
-@dataclass(slots=True, eq=False)
+@record(frozen=False, eq=False)
 class Builder:
     """The state of one lowering."""
 
@@ -353,7 +353,7 @@ class Builder:
         return buffer
 
 
-@dataclass(slots=True, eq=False)
+@record(frozen=False, eq=False)
 class Call:
     """One node of the graph while its rule runs."""
 

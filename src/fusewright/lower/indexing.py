@@ -5,7 +5,6 @@ a constant.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fusewright.ir.dtype import DType
@@ -16,6 +15,7 @@ from fusewright.lower.builder import Call
 from fusewright.lower.rules import rule
 from fusewright.lower.scalar import Scalar
 from fusewright.lower.views import clamp_start, dimension, dimensions, reshaped, strided
+from fusewright.records import record
 
 CAT_LIMIT = 4
 """More tensors than this are joined by the eager operator: a branch for each would cost more than
@@ -377,7 +377,7 @@ def index(call: Call, x: Box, indices: Sequence[Box | None]) -> Any:
     return call.elementwise(lambda at: call.raw(x, picks.position(call, at)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Picks:
     """Elements of `x` that integer tensors pick.
 

@@ -4,17 +4,17 @@ mathematics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Union
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.value import Constant, Expressions, Number, Value
 from fusewright.lower.folding import fold
+from fusewright.records import record
 
 Operand = Union["Scalar", bool, int, float]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scalar:
     """A value and the table that makes more of them. Python numbers become constants of the other
     side's type.

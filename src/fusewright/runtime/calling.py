@@ -5,13 +5,14 @@ then tensors.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from fusewright.records import record
 
 Call = Callable[[list[Any]], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SizeSource:
     """Where a size symbol is found: the argument at `position`, or dimension `dimension` of the
     tensor there.
@@ -25,7 +26,7 @@ class SizeSource:
         return int(found if self.dimension is None else found.shape[self.dimension])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CallingOrder:
     """How the arguments of generated code follow from those of the captured graph."""
 

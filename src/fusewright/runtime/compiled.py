@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,10 @@ from fusewright.ir.group import Schedule
 from fusewright.ir.kernel import Kernel
 from fusewright.ir.lines import Line
 from fusewright.ir.program import Program
+from fusewright.records import field, record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class KernelCall:
     """One launch a call, and what it moves."""
 
@@ -23,7 +23,7 @@ class KernelCall:
     bytes_written: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Record:
     """What each stage made, for `explain`, reports and benchmarks; it holds no tensors."""
 
@@ -49,7 +49,7 @@ class Record:
         return sum(launch.bytes_read + launch.bytes_written for launch in self.launches)
 
 
-@dataclass(slots=True, kw_only=True)
+@record(frozen=False, kw_only=True)
 class Training:
     """What a graph with gradients has beside its forward half."""
 
@@ -69,7 +69,7 @@ class Training:
     """Called when the backward half was compiled."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CompiledGraph:
     """Call it with the graph's inputs, or hand `run` a list, which is cleared."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from fusewright.native import CpuKernel
+from fusewright.records import record
 from fusewright.runtime.checked import CheckedKernel
 from fusewright.runtime.llvm_engine import compile_batch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class KernelSource:
     """A kernel as a generated module carries it."""
 

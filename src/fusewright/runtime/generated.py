@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import torch
 
+from fusewright.records import record
 from fusewright.runtime.cpu import KernelSource
 from fusewright.runtime.targets import load_kernels
 
@@ -28,14 +28,14 @@ CONSTANTS = "__constants__"
 Compiled = Callable[[list[object]], tuple[object, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Size:
     """A symbolic size among a module's inputs."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Input:
     """A tensor among a module's inputs; symbolic sizes and strides are expressions as text."""
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from fusewright.errors import FusewrightError
+from fusewright.records import field, record
 
 LINKED = threading.Lock()
 """Held while a library is linked: llvmlite's linker keeps process-wide state."""
@@ -30,7 +30,7 @@ class KernelCompilationFailed(FusewrightError):
     """LLVM refused a kernel's text: a bug of the emitter, shown with LLVM's own message."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CpuTarget:
     """What the emitter and the code generator know of a processor."""
 
@@ -88,7 +88,7 @@ def cpu_target(name: str = "auto") -> CpuTarget:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KernelLibrary:
     """Machine code in this process, freed with this object: whoever keeps an address keeps it."""
 
@@ -102,7 +102,7 @@ class KernelLibrary:
     _owner: Any = field(repr=False)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Compiler:
     """Text to machine code for one target. Any number of threads may use one."""
 

@@ -7,14 +7,14 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 
+from fusewright.records import record
 from fusewright.runtime.generated import CONSTANTS
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LoadedModule:
     """A generated module in memory."""
 

@@ -6,7 +6,6 @@ import hashlib
 import importlib.util
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 
+from fusewright.records import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class Cubin:
     """Machine code of one kernel, and what a launch must provide."""
 

@@ -17,13 +17,13 @@ which a nest of stores allows and a reduction does not.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 from fusewright.ir.index import Index, Symbol, integer
+from fusewright.records import field, record, replace
 from fusewright.schedule.nest import Access, Nest, Piece, extent
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Axis:
     """A loop, or a part of one after splitting, as it steps through memory."""
 
@@ -34,7 +34,7 @@ class Axis:
     """How far one step of the part moves the whole loop."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pair:
     """Parts of one loop of each nest that step through the same elements."""
 
@@ -42,7 +42,7 @@ class Pair:
     right: Axis
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Side:
     """What becomes of one nest: for each old loop the new loops that it is split into, outermost
     first.
@@ -74,7 +74,7 @@ class Side:
         return same and not self.demoted
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Alignment:
     """Two nests over the same outer loops; nothing is rewritten until `left` or `right` is asked
     for.

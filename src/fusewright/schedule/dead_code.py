@@ -13,7 +13,6 @@ since the next draw depends on it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from fusewright.ir.program import (
     ComputedBuffer,
@@ -23,6 +22,7 @@ from fusewright.ir.program import (
     Scatter,
     Statement,
 )
+from fusewright.records import replace
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import output_buffers, statement_effects
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from fusewright.ir.program import (
     BufferReference,
@@ -14,9 +13,10 @@ from fusewright.ir.program import (
     Program,
     ViewReference,
 )
+from fusewright.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Effects:
     """What one statement does to memory, by buffer name."""
 

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from fusewright.ir.index import Symbol
+from fusewright.records import record
 from fusewright.schedule.align import Alignment, align
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.dependencies import Dependencies
@@ -55,7 +55,7 @@ alive longer.
 """
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Graph:
     """The steps of a program while they are fused."""
 

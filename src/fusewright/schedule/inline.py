@@ -20,11 +20,11 @@ it in any order, repeat it or skip parts. A value is inlined
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from fusewright.ir.bounds import ALWAYS, Conditions, access_conditions
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.value import Load, Value
+from fusewright.records import record
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.invert import compounds, loops_of_element
 from fusewright.schedule.nest import Nest, Piece, Step, extent, step_effects
@@ -42,7 +42,7 @@ VALUE_LIMIT = 256
 """A value does not grow past this many nodes by inlining."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Uses:
     """Who uses one buffer."""
 

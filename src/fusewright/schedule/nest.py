@@ -16,7 +16,6 @@ nest [i0<256]
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fusewright.ir.index import Index, Symbol, integer
@@ -30,6 +29,7 @@ from fusewright.ir.program import (
     Scatter,
 )
 from fusewright.ir.value import Constant, IndexValue, Load, Value
+from fusewright.records import record, replace
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import Effects, statement_effects
 
@@ -44,7 +44,7 @@ _KINDS_OF_ONE = frozenset({"sum", "prod", "max", "min", "any", "all", "xor"})
 """Reductions that are the value itself when there is one value."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Access:
     """One element of a buffer, as a function of the loops around it."""
 
@@ -58,7 +58,7 @@ class Access:
         return self if index is self.index else Access(self.buffer, index, self.is_affine)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(eq=False, kw_only=True, slots=False)
 class Piece:
     """One body inside the outer loops of a nest."""
 
@@ -118,7 +118,7 @@ class Piece:
         )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@record(eq=False, kw_only=True, slots=False)
 class Nest:
     """Pieces that share their outer loops; one becomes one group."""
 

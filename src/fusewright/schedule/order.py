@@ -8,8 +8,8 @@ so that steps stay near the data that they share.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
+from fusewright.records import record, replace
 from fusewright.schedule.fusion import Graph
 from fusewright.schedule.nest import Nest, step_effects
 
@@ -25,7 +25,7 @@ def order_steps(graph: Graph) -> list[int]:
     return min((as_written, frugal), key=lambda order: _peak(start.copy(), order))
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Memory:
     """Which buffers are alive while steps run; graph inputs and constants are left out."""
 

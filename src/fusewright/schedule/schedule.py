@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fusewright.context import CompileContext
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import ComputedBuffer, CopyBack, ExternKernel, Program
+from fusewright.records import replace
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.batch import batch
 from fusewright.schedule.dead_code import remove_dead_code

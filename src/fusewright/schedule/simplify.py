@@ -22,10 +22,10 @@ nest [i0<8, i1<3, i2<49]                          nest [i0<8, i1<49, i2<3]
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import count
 
 from fusewright.ir.index import Index, Symbol, integer
+from fusewright.records import record, replace
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.nest import ORDERED_KINDS, Nest, extent
 
@@ -59,7 +59,7 @@ def simplify(nest: Nest) -> Nest:
     return replace(nest, outer=plan.outer, pieces=pieces)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """What becomes of the loops of a nest."""
 

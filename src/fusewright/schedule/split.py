@@ -21,13 +21,13 @@ result is a position, are left alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import inf
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, loop
 from fusewright.ir.program import Buffer, ComputedBuffer, Layout, Program, Reduction, Statement
 from fusewright.ir.value import Number, Value
+from fusewright.records import replace
 from fusewright.schedule.analysis import Analysis
 
 CHUNKS = 32

@@ -24,7 +24,6 @@ else finds it in a local: a scalar, or a row over the inner loops.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store
@@ -32,6 +31,7 @@ from fusewright.ir.index import Index, Symbol, contiguous_strides, integer
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer
 from fusewright.ir.value import Load, Value
+from fusewright.records import field, record
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.nest import Nest, Piece, extent, place_index
 
@@ -47,7 +47,7 @@ ROW_BYTES = 1 << 17
 ZERO = integer(0)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Placed:
     """A piece in its stage, with its value in terms of memory and locals."""
 

@@ -7,15 +7,15 @@ spans. What stays in locals, and what a cache serves a second time, moves nothin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from fusewright.ir.group import Accumulate, Group, Store
 from fusewright.ir.index import Index, integer
 from fusewright.ir.program import Buffer
 from fusewright.ir.value import Load, Value, postorder
+from fusewright.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Traffic:
     """Bytes that one launch reads and writes."""
 

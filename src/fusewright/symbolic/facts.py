@@ -9,7 +9,6 @@ divisor is kept with its symbol.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import lcm
 
 from fusewright.errors import DataDependent, Location
@@ -22,6 +21,7 @@ from fusewright.ir.index import (
     integer,
     size_symbol,
 )
+from fusewright.records import record
 from fusewright.symbolic.relations import (
     All,
     Any,
@@ -34,7 +34,7 @@ from fusewright.symbolic.relations import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Assumption:
     """A relation taken to hold, and the user's line that made it matter."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from math import gcd
 
@@ -22,6 +21,7 @@ from fusewright.ir.index import (
     maximum,
     minimum,
 )
+from fusewright.records import record
 
 
 class Kind(enum.Enum):
@@ -32,7 +32,7 @@ class Kind(enum.Enum):
     NOT_NEGATIVE = ">= 0"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Relation:
     """`difference == 0`, `difference != 0` or `difference >= 0`."""
 
@@ -97,7 +97,7 @@ class Relation:
         return number >= 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class All:
     """Every one of `terms` holds."""
 
@@ -107,7 +107,7 @@ class All:
         return " and ".join(f"({term})" for term in self.terms)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Any:
     """At least one of `terms` holds."""
 

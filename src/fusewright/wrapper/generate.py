@@ -5,7 +5,6 @@ order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.index import Index
@@ -33,6 +32,7 @@ from fusewright.ir.program import (
     ExternKernel,
     Program,
 )
+from fusewright.records import replace
 
 
 def generate_lines(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import opcode
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from types import CodeType
 from typing import Any
@@ -32,6 +31,7 @@ from fusewright.capture.bytecode.versions import (
     Operand,
 )
 from fusewright.errors import InvalidBytecode
+from fusewright.records import record
 
 
 def assemble(unit: CodeUnit) -> CodeType:
@@ -166,7 +166,7 @@ _SHRINKING_ROUNDS = 8
 """Rounds of layout in which a jump may become shorter; CPython's own layouts take two or three."""
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Item:
     """An instruction on its way to bytes."""
 

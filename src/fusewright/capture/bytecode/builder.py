@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fusewright.capture.bytecode.instruction import (
@@ -35,6 +34,7 @@ from fusewright.capture.bytecode.instruction import (
     Positions,
 )
 from fusewright.capture.bytecode.versions import VERSION
+from fusewright.records import field, record, replace
 
 _PLAIN_LOADS = frozenset(
     {"LOAD_CONST", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_GLOBAL"}
@@ -42,7 +42,7 @@ _PLAIN_LOADS = frozenset(
 """Loads that pop nothing, so that something can be slipped below what they push."""
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Builder:
     """A growing list of instructions; each method appends what one step of a program needs.
 

@@ -8,8 +8,9 @@ object that its instructions share. `EXTENDED_ARG` and inline caches exist only 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from fusewright.records import field, record
 
 
 class Positions(NamedTuple):
@@ -29,7 +30,7 @@ LABEL = "LABEL"
 """Name of the pseudo-instruction that takes no space: a place in the code that can be jumped to."""
 
 
-@dataclass(slots=True, eq=False)
+@record(frozen=False, eq=False)
 class Instruction:
     """One operation, with its operand as a Python value.
 
@@ -64,7 +65,7 @@ class Instruction:
         return self.name if self.argument is None else f"{self.name} {self.argument!r}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class ExceptionRegion:
     """Where control goes when an instruction of the region raises."""
 
@@ -77,7 +78,7 @@ class ExceptionRegion:
     """What `dis` calls lasti: a `RERAISE` of the handler restores the place that raised first."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class OffsetOf:
     """As the operand of `LOAD_CONST`: the place of `instruction` in the assembled code, an int as
     CPython saves it for a region with `saves_offset`, for a `RERAISE` to restore."""
@@ -85,11 +86,11 @@ class OffsetOf:
     instruction: Instruction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CodeUnit:
     """One code object, taken apart: `assemble(disassemble(code)) == code`.
 
-    Use `dataclasses.replace` to change a part, or `builder.with_body` for a new body under the
+    Use `replace` to change a part, or `builder.with_body` for a new body under the
     same parameters.
     """
 

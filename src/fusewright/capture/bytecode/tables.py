@@ -6,9 +6,9 @@ Formats: `Objects/locations.md` and `Objects/exception_handling_notes.txt` of CP
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from fusewright.capture.bytecode.instruction import NO_POSITIONS, Positions
+from fusewright.records import record
 
 # Codes of a location entry's first byte; below 10 the code is the short form's column group.
 _ONE_LINE = 10
@@ -91,7 +91,7 @@ def merge_locations(spans: Iterable[tuple[int, Positions]]) -> Iterator[tuple[in
     yield length, current
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExceptionEntry:
     """A row of the exception table; places are counted in code units."""
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fusewright.capture.bytecode import LABEL, Instruction, disassemble
@@ -16,6 +15,7 @@ from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
 from fusewright.capture.values.objects import ExceptionValue
 from fusewright.errors import Unsupported
+from fusewright.records import record
 
 if TYPE_CHECKING:
     from fusewright.capture.interpreter.machine import Machine
@@ -30,7 +30,7 @@ class _Null:
 NULL: Final = _Null()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SavedException:
     """What stands on the stack below the handling of an exception: the one handled before."""
 
@@ -44,7 +44,7 @@ class SavedException:
     """How many instructions its frame had executed when it was raised, the raising one included."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SavedOffset:
     """The place that raised, which some handlers find on the stack."""
 
@@ -62,7 +62,7 @@ value.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Region:
     """Where an exception raised by an instruction goes, by position."""
 
@@ -71,7 +71,7 @@ class Region:
     saves_offset: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Program:
     """A code object made ready to be executed: a handler and an operand an instruction."""
 

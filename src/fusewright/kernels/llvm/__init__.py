@@ -8,19 +8,19 @@ Read in this order: `plan` (lanes, units of work), `emit` (the kernel), `loops`,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fusewright.ir.group import Group
 from fusewright.ir.index import Index, Symbol
 from fusewright.kernels.llvm.emit import write_kernel
 from fusewright.kernels.llvm.operations import supported
 from fusewright.kernels.llvm.plan import make_plan
+from fusewright.records import record
 from fusewright.runtime.llvm_engine import CpuTarget
 
 __all__ = ["Work", "supported", "write"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Work:
     """How much there is to do in one launch."""
 

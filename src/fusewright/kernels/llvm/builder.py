@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from fusewright.records import field, record
 
 FLOATING = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
 INTEGER = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
@@ -25,7 +26,7 @@ INTEGER = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
 Number = int | float | bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class VectorType:
     """`lanes` elements of one LLVM type; one lane means the scalar type itself."""
 
@@ -105,7 +106,7 @@ def _wrap(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Register:
     """A value in the text being written: a register's name, or a constant."""
 
@@ -198,7 +199,7 @@ class Register:
 Operand = Register | int | float | bool
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Builder:
     """Collects the lines of one function body and the names of the definitions that it calls."""
 

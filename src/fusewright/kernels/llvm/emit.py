@@ -7,7 +7,6 @@ tensors' data pointers and then the sizes; the units of work from `begin` to `en
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from fusewright.ir.dtype import DType
@@ -27,13 +26,14 @@ from fusewright.kernels.llvm.scope import Scope, load_arguments
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER
 from fusewright.kernels.llvm.tiles import call_transpose, transposed_loads
 from fusewright.kernels.llvm.values import evaluate
+from fusewright.records import record
 from fusewright.runtime.llvm_engine import CpuTarget
 
 UNIT = Symbol("unit")
 """The counter of units of work."""
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class GroupWriter:
     """Writes one group according to its plan."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from fusewright.ir.group import Stage
 from fusewright.ir.index import Symbol, known_multiple
@@ -12,9 +11,10 @@ from fusewright.kernels.llvm import indexing
 from fusewright.kernels.llvm.builder import Register, VectorType
 from fusewright.kernels.llvm.plan import InnerPlan, Plan
 from fusewright.kernels.llvm.scope import Lanes, Scope
+from fusewright.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Loops:
     """Writes loops into a scope according to a plan."""
 

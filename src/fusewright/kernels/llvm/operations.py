@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from fusewright.errors import FusewrightError
 from fusewright.ir.dtype import DType
 from fusewright.kernels.llvm.builder import Builder, Register
 from fusewright.kernels.llvm.mathematics import supports, symbol
+from fusewright.records import record
 
 
 class UnsupportedOperation(FusewrightError):
@@ -24,7 +24,7 @@ def no_fault(condition: Register) -> None:
     """Where nobody asked to hear of divisions by zero."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Operands:
     """The arguments of one operation."""
 

@@ -13,7 +13,6 @@ The choice is the one whose memory accesses cost least.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from math import prod
 
 from fusewright.ir.dtype import DType
@@ -22,6 +21,7 @@ from fusewright.ir.index import Index, Symbol, integer
 from fusewright.kernels import analysis
 from fusewright.kernels.analysis import Dependences, Traits, extent, extent_hint, points
 from fusewright.kernels.llvm.tiles import choose_tile
+from fusewright.records import field, record
 from fusewright.runtime.llvm_engine import CpuTarget
 
 GATHER = 16.0
@@ -40,7 +40,7 @@ BLOCK_WORK = 8_192
 """Additions a unit of work should hold when one loop is cut into several units."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InnerPlan:
     """How a stage is written in the shape of inner lanes."""
 
@@ -51,7 +51,7 @@ class InnerPlan:
     """Elements of one step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Plan:
     """How one group is written."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Action, Reduce, Stage
@@ -16,12 +15,13 @@ from fusewright.kernels.llvm.loops import Loops
 from fusewright.kernels.llvm.reductions import Accumulator, Reducer, State
 from fusewright.kernels.llvm.storage import REGISTER, convert
 from fusewright.kernels.llvm.values import evaluate_lanes
+from fusewright.records import record
 
 SHORT = 64
 """Elements that a floating-point sum takes in one after another without harm."""
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Running:
     """One reduction in progress: an accumulator for each vector width that the loops step by."""
 

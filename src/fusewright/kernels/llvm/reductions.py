@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from fusewright.ir.dtype import DType
 from fusewright.kernels.llvm.builder import Builder, Register, VectorType
 from fusewright.kernels.llvm.storage import REGISTER
+from fusewright.records import record
 
 State = tuple[Register, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reducer:
     """One kind of reduction over one element type."""
 
@@ -154,7 +154,7 @@ def take(b: Builder, vector: Register, first: int, count: int) -> Register:
     return b.shuffle(vector, None, list(range(first, first + count)))
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Accumulator:
     """A reduction's state in memory of the function's frame, which LLVM turns into registers."""
 

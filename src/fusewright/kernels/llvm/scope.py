@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from fusewright.ir.index import Symbol
 from fusewright.ir.value import Value
 from fusewright.kernels.analysis import Dependences
 from fusewright.kernels.llvm.builder import Builder, Register, VectorType
+from fusewright.records import field, record
 from fusewright.runtime.llvm_engine import CpuTarget
 
 I64 = VectorType("i64")
@@ -31,7 +31,7 @@ Guard = tuple[Value, ...]
 """The masks, outermost first, under which a value is wanted."""
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Level:
     """One loop's body, or a straight stretch of code, being written."""
 
@@ -46,7 +46,7 @@ class Level:
     """Code inside may not move further out: it stands behind a test."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lanes:
     """The vectors being written: lane l of a value belongs to `symbol` + l."""
 
@@ -58,7 +58,7 @@ class Lanes:
     """Lanes that are inside the loop; None where all are."""
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Scope:
     """The state of one kernel's emission."""
 

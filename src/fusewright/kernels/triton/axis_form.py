@@ -20,19 +20,19 @@ stage over r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from fusewright.ir.group import Accumulate, Action, Group, Reduce, Stage, Store
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.value import Expressions, Indirect, Load, Value, place_of, postorder
 from fusewright.kernels.triton.tiling import Axis, Tiling
+from fusewright.records import record
 
 
 class CannotRecompute(Exception):
     """A row is too long to be held, and what it is made from was overwritten: no kernel."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AxisStage:
     """A stage over one axis, or over none."""
 
@@ -40,7 +40,7 @@ class AxisStage:
     actions: tuple[Action, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Row:
     """What a row local holds: `value` at element `index`, both over `axis`."""
 

@@ -18,7 +18,6 @@ def kernel(in0, out0, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Group, Reduce, Store
@@ -30,11 +29,12 @@ from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
 from fusewright.kernels.triton.reductions import ARGUMENT, PLAIN, filled, identity_text
 from fusewright.kernels.triton.tiling import Axis, Tiling, programs, tile
 from fusewright.kernels.triton.values import Body, Writer
+from fusewright.records import record
 
 ATOMICS = {"add": "tl.atomic_add", "min": "tl.atomic_min", "max": "tl.atomic_max"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class TritonKernel:
     """Source of one kernel, and what compiling and launching it needs."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fusewright.ir.dtype import DType
 from fusewright.kernels.triton.operations import TYPES, number_text
+from fusewright.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plain:
     """A reduction of one number by an associative operation."""
 

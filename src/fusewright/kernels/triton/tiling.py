@@ -10,11 +10,11 @@ expressions simplify when the flattened variable stands for its loops:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from fusewright.ir.group import Group, Stage
 from fusewright.ir.index import Index, Symbol, integer, known_multiple, loop, product
 from fusewright.kernels.analysis import Dependences, Traits, extent, extent_hint
+from fusewright.records import record
 
 OUTER_NAMES = ("x", "y", "z")
 
@@ -25,7 +25,7 @@ TILE = 1024
 """Elements of a tile, about."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Axis:
     """One dimension of the tile."""
 
@@ -56,7 +56,7 @@ class Axis:
         return not known_multiple(self.extent, self.block)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tiling:
     """The axes of a group, and what its loop variables are in terms of theirs."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from fusewright.ir.bounds import known_nonnegative
 from fusewright.ir.dtype import DType
@@ -28,6 +27,7 @@ from fusewright.kernels.triton.operations import (
     operation_text,
 )
 from fusewright.kernels.triton.tiling import Axis, Tiling
+from fusewright.records import field, record
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
@@ -38,7 +38,7 @@ Guards = tuple[Value, ...]
 """Masks that hold wherever a value is computed, outermost first."""
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Body:
     """The statements of a kernel, and where new ones go."""
 

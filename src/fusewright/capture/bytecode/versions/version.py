@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import opcode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any
+
+from fusewright.records import field, record, replace
 
 Emission = tuple[str, Any]
 """An instruction's name and argument."""
@@ -36,7 +37,7 @@ class Operand(Enum):
     """The number of free variables, which the code unit knows: no argument is held."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Encoding:
     """One way in which CPython writes an operation."""
 
@@ -56,7 +57,7 @@ class Encoding:
     """For jumps: the operand counts towards the start of the code."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Version:
     """One CPython version: its encoding of programs as tables, its call sequences as functions."""
 
@@ -119,7 +120,7 @@ BINARY_OPERATORS: tuple[str, ...] = (
 """Operators in the order of `BINARY_OP`'s operand."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OperationTable:
     """A version's encodings, found by name to write and by opcode to read."""
 

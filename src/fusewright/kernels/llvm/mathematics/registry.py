@@ -15,10 +15,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from fusewright.kernels.llvm.builder import Builder, Register, VectorType
+from fusewright.records import record
 
 Body = Callable[..., Register]
 
@@ -60,7 +60,7 @@ def symbol(name: str, kind: VectorType) -> str:
     return f"{name}.{kind.suffix}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Definition:
     """A function of the module as text."""
 
