@@ -22,24 +22,28 @@ from fusewright.symbolic.nodes import index_of
 aten = torch.ops.aten
 
 TAKES_REALS = frozenset(
-    {
-        *(
-            getattr(getattr(aten, name), overload)
-            for name in ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")
-            for overload in ("Tensor", "Scalar")
-        ),
-        aten.rsub.Scalar,
-        aten.full.default,
-        aten.full_like.default,
-        aten.scalar_tensor.default,
-    }
+    getattr(getattr(aten, name), overload)
+    for names, overloads in (
+        ("add sub mul div eq ne lt le gt ge remainder fmod", "Tensor Scalar"),
+        ("rsub pow copysign fill masked_fill lerp", "Scalar"),
+        ("remainder", "Scalar_Tensor"),
+        ("pow", "Tensor_Scalar"),
+        ("where", "Scalar ScalarSelf ScalarOther"),
+        ("clamp clamp_min clamp_max addcmul addcdiv addmm baddbmm addmv addbmm addr", "default"),
+        ("leaky_relu hardtanh elu celu softplus threshold hardshrink softshrink", "default"),
+        ("full full_like new_full scalar_tensor", "default"),
+    )
+    for name in names.split()
+    for overload in overloads.split()
 )
-"""Operators in whose kernels a real number is computed from sizes."""
+"""Operators that take a real number as it is when they run: in their kernels, or as an argument of
+a library call.
+"""
 
 
 def with_known_reals(value: Any) -> Any:
-    """Arguments of an operator with the real numbers that are computed from sizes as they are now,
-    which is assumed to stay so.
+    """Arguments of an operator with the real numbers that vary as they are now, which is assumed to
+    stay so.
     """
     match value:
         case torch.SymFloat():
@@ -62,8 +66,11 @@ class SymbolNodes:
     def define(self, value: Any, node: fx.Node) -> None:
         """`node` is the placeholder of `value`, a symbolic number or a tensor."""
         self._inputs.append((value, node))
-        if isinstance(value, torch.SymInt):
-            self._numbers.define(index_of(value), node)
+        match value:
+            case torch.SymInt():
+                self._numbers.define(index_of(value), node)
+            case torch.SymFloat():
+                self._numbers.define(value.node.number, node)
 
     def node_for(self, value: Any) -> Any:
         """The node of a symbolic number; a plain number when the expression is one.

@@ -16,10 +16,16 @@ from fusewright.capture.memory import may_write_inputs
 from fusewright.capture.sizes import SymbolicShape
 from fusewright.errors import DataDependent, FusewrightError, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
-from fusewright.ir.index import Symbol
+from fusewright.ir.index import Symbol, is_real
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.graph_nodes import NumberNodes
-from fusewright.symbolic.nodes import free_symbols, index_of, known_numbers, symbolic_int
+from fusewright.symbolic.nodes import (
+    free_symbols,
+    index_of,
+    known_numbers,
+    symbolic_float,
+    symbolic_int,
+)
 
 _OPERATOR_TYPES: Final = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
 
@@ -83,7 +89,10 @@ class GraphBuilder:
         if symbol.name in self._unknown:
             return self.graph.call_function(torch.ops.aten.sym_size.int, self._unknown[symbol.name])
         node = self._placeholder(symbol.name, self._last_symbol())
-        node.meta["val"] = symbolic_int(self.facts, symbol.index)
+        facts = self.facts
+        node.meta["val"] = (
+            symbolic_float(facts, symbol) if is_real(symbol) else symbolic_int(facts, symbol.index)
+        )
         self.symbols[symbol.name] = node
         return node
 

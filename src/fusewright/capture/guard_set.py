@@ -26,7 +26,7 @@ from fusewright import torch_compat
 from fusewright.capture.guard_words import GONE, expected_in_words, found_in_words
 from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.memory import Placement
-from fusewright.capture.sizes import ShapeGuard
+from fusewright.capture.shape_guard import ShapeGuard
 from fusewright.capture.sources import Source, Step
 from fusewright.capture.tensor_pattern import TensorPattern
 from fusewright.errors import Location

@@ -1,29 +1,30 @@
-"""The symbolic sizes of one capture: which sizes and integers are symbols, where each is read, and
+"""The symbolic sizes of one capture: which sizes and numbers are symbols, where each is read, and
 what has to hold of them when the captured code is used again.
 
 A size becomes a symbol when it was seen to differ between calls (automatic dynamic), when all are
-wanted (`dynamic=True`), or when the user has marked it.
+wanted (`dynamic=True`), or when the user has marked it. An integer or a float does in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import isfinite
 from typing import Final
 
 import torch
 
-from fusewright.capture.guards import Guard, GuardKind
+from fusewright.capture.shape_guard import Reading, ShapeGuard
 from fusewright.capture.sources import ExtentSource, Source
 from fusewright.capture.tensor_pattern import Extents
-from fusewright.errors import Location, MarkedDimension
-from fusewright.events import FailedGuard
-from fusewright.ir.index import Compound, Index, Symbol, integer
+from fusewright.errors import MarkedDimension
+from fusewright.ir.index import Bound, Symbol, integer
 from fusewright.records import field, record
 from fusewright.symbolic.facts import Assumption, ShapeFacts
-from fusewright.symbolic.nodes import Number, index_of, symbolic_int
-from fusewright.symbolic.relations import Kind, Relation, at_least, equal
+from fusewright.symbolic.nodes import Number, index_of, symbolic_float, symbolic_int
+from fusewright.symbolic.relations import at_least, equal
 
 LARGEST: Final = 2**63 - 1
+"""What integers that are symbols lie below, and their negatives."""
 
 MARKS: Final = "_fusewright_dynamic"
 """The attribute of a tensor in which `mark_dynamic` leaves its `Mark`s, by dimension."""
@@ -62,7 +63,7 @@ def mark_dynamic(
 
 
 class SizeHistory:
-    """What sizes and integers one code was called with, by where they were read.
+    """What sizes and numbers one code was called with, by where they were read.
 
     `dynamic`: None finds out what varies; True takes all to vary that may; False none. `of_data`:
     whether sizes may depend on data.
@@ -74,10 +75,10 @@ class SizeHistory:
         self.constant: set[Source] = set()
         """What has to be taken as it is, since an operator takes no symbol for it."""
 
-        self._seen: dict[str, tuple[int | None, ...]] = {}
+        self._seen: dict[str, tuple[float | None, ...]] = {}
         """The numbers at a place; None for one that varies."""
 
-    def varying(self, place: str, numbers: tuple[int, ...], of_call: bool) -> set[int]:
+    def varying(self, place: str, numbers: tuple[float, ...], of_call: bool) -> set[int]:
         """Note what is found at a place; the positions of the numbers that vary. `of_call`: whether
         this belongs to the call's arguments.
         """
@@ -92,21 +93,12 @@ class SizeHistory:
         self._seen[place] = now
         return {position for position, number in enumerate(now) if number is None}
 
-    def varies(self, place: str, number: int, of_call: bool) -> bool:
-        """Whether an integer at a place would be found to vary."""
+    def varies(self, place: str, number: float, of_call: bool) -> bool:
+        """Whether a number at a place would be found to vary."""
         if self.dynamic and of_call:
             return True
         seen = self._seen.get(place)
         return seen is not None and seen != (number,)
-
-
-@record
-class Reading:
-    """A symbol and where its number is read."""
-
-    symbol: Symbol
-    source: Source
-    """What names the number: an integer, or an `ExtentSource`."""
 
 
 @record
@@ -160,7 +152,11 @@ class Sizes:
         found: list[Number] = list(sizes)
         for dim, size in enumerate(sizes):
             if dim in varying and size > 1:
-                found[dim] = self._symbol(size, ExtentSource(source, dim), marks.get(dim))
+                mark = marks.get(dim, Mark())
+                extent = ExtentSource(source, dim)
+                found[dim] = self._symbol(size, extent, max(mark.minimum or 2, 2), mark.maximum)
+                if dim in marks and isinstance(found[dim], torch.SymInt):
+                    self._marked.append((extent.expression(), *index_of(found[dim]).free()))
         if all(isinstance(size, int) for size in found):
             return None
         rank = tensor.dim()
@@ -169,17 +165,14 @@ class Sizes:
             tuple(found), self._strides(found, sizes, strides, source, open_strides)
         )
 
-    def _symbol(self, hint: int, source: Source, mark: Mark | None = None) -> Number:
+    def _symbol(self, hint: int, source: Source, lower: Bound = 2, upper: Bound = None) -> Number:
         if source in self.history.constant:
             return hint
-        is_marked, mark = mark is not None, mark or Mark()
         if not self.readings:
             self.on_first()
-        index = self.facts.size(hint, max(mark.minimum or 2, 2), mark.maximum)
+        index = self.facts.size(hint, lower, upper)
         (symbol,) = index.free()
         self.readings[symbol.name] = Reading(symbol, source)
-        if is_marked:
-            self._marked.append((source.expression(), symbol))
         return symbolic_int(self.facts, index)
 
     def _strides(
@@ -211,18 +204,29 @@ class Sizes:
         self.readings[symbol.name] = Reading(symbol, source)
         self._layout.append(Assumption(equal(symbol.index, index_of(stride)), None))
 
-    def integer(self, number: int, source: Source) -> Number:
-        """An integer that was looked at: a symbol where it varies."""
+    def number(self, number: float, source: Source) -> Number | torch.SymFloat | float:
+        """An integer or float that was looked at: a symbol where it varies. Positive integers and
+        negative ones are told apart.
+        """
         if _of_a_constant(source):
             return number
         varies = self.history.varying(source.expression(), (number,), _of_call(source))
-        if not varies or not 1 < number <= LARGEST:
+        if not (varies and _may_be_symbol(number)):
             return number
-        return self._symbol(number, source)
+        if isinstance(number, int):
+            bounds = (2, None) if number > 0 else (None, -1)
+            return self._symbol(number, source, *bounds)
+        if source in self.history.constant:
+            return number
+        if not self.readings:
+            self.on_first()
+        symbol = self.facts.real(number)
+        self.readings[symbol.name] = Reading(symbol, source)
+        return symbolic_float(self.facts, symbol)
 
-    def may_vary(self, number: int, source: Source) -> bool:
-        """Whether `integer` may give a symbol."""
-        if self.history.dynamic is False or not 1 < number <= LARGEST:
+    def may_vary(self, number: float, source: Source) -> bool:
+        """Whether `number` may give a symbol."""
+        if self.history.dynamic is False or not _may_be_symbol(number):
             return False
         if source in self.history.constant or _of_a_constant(source):
             return False
@@ -238,7 +242,7 @@ class Sizes:
         """
         names = {symbol.name for symbol in symbols}
         for name, reading in self.readings.items():
-            if name in names or self.facts.resolve(reading.symbol.index).is_constant:
+            if name in names or self.facts.is_known(reading.symbol):
                 self.history.constant.add(reading.source)
 
     # -- what has to hold -------------------------------------------------------------------------
@@ -255,7 +259,7 @@ class Sizes:
         for expression, symbol in self._marked:
             value = self.facts.resolve(symbol.index)
             if value.is_constant:
-                concerned = (a for a in self.facts.assumptions if symbol in _free(a.relation))
+                concerned = (a for a in self.facts.assumptions if symbol in a.relation.free())
                 location = next((assumption.location for assumption in concerned), None)
                 raise MarkedDimension(expression, value.constant, location)
         return ShapeGuard(tuple(self.readings.values()), tuple(self._relations()))
@@ -269,12 +273,15 @@ class Sizes:
                 yield Assumption(at_least(integer(symbol.upper), symbol.index), None)
         yield from self._layout
         for assumption in self.facts.assumptions:
-            if all(symbol.name in self.readings for symbol in _free(assumption.relation)):
+            if all(symbol.name in self.readings for symbol in assumption.relation.free()):
                 yield assumption  # and not what the program promises of sizes that depend on data
 
 
-def _free(relation: Relation) -> frozenset[Symbol]:
-    return relation.difference.free()
+def _may_be_symbol(number: float) -> bool:
+    """Whether a number may be a symbol: an integer but 0 and 1, or a finite float."""
+    if isinstance(number, int):
+        return 1 < number <= LARGEST or -LARGEST <= number < 0
+    return isfinite(number)
 
 
 def _of_a_constant(source: Source) -> bool:
@@ -292,98 +299,3 @@ def _of_call(source: Source) -> bool:
             return False
         step = step.base
     return True
-
-
-# -- the guard ------------------------------------------------------------------------------------
-
-INTEGER_ITSELF: Final = 1 << 20
-"""How the native floor is told to read an integer, and not a size of a tensor."""
-
-_OPERATIONS: Final = {
-    "slot": 0,
-    "number": 1,
-    "+": 2,
-    "*": 3,
-    "//": 4,
-    "%": 5,
-    "min": 6,
-    "max": 7,
-    Kind.ZERO: 8,
-    Kind.NOT_ZERO: 9,
-    Kind.NOT_NEGATIVE: 10,
-}
-"""What the native floor computes; see native/guard_sizes.c."""
-
-
-@record
-class ShapeGuard:
-    """Relations between numbers that are read at several sources."""
-
-    readings: tuple[Reading, ...]
-    relations: tuple[Assumption, ...]
-
-    @property
-    def guard(self) -> Guard:
-        """The guard that they hold."""
-        return Guard(GuardKind.SHAPES, None, self)
-
-    def objects(self) -> dict[Source, list[tuple[int, int]]]:
-        """By the source of a tensor or integer: into which slots its numbers go, and what they are,
-        as the native floor numbers them.
-        """
-        found: dict[Source, list[tuple[int, int]]] = {}
-        for slot, reading in enumerate(self.readings):
-            match reading.source:
-                case ExtentSource(origin=origin, dim=dim, is_stride=is_stride):
-                    found.setdefault(origin, []).append((slot, -1 - dim if is_stride else dim))
-                case source:
-                    found.setdefault(source, []).append((slot, INTEGER_ITSELF))
-        return found
-
-    def code(self) -> tuple[tuple[int, int], ...]:
-        """All relations as a program of the native floor's, in postfix order."""
-        slots = {reading.symbol.name: slot for slot, reading in enumerate(self.readings)}
-        code: list[tuple[int, int]] = []
-        for assumption in self.relations:
-            code += _index_code(assumption.relation.difference, slots)
-            code.append((_OPERATIONS[assumption.relation.kind], 0))
-        return tuple(code)
-
-    def failure(self, numbers: Sequence[int]) -> FailedGuard:
-        """The first relation that does not hold for the numbers read, one of which does not."""
-        names = [reading.symbol.name for reading in self.readings]
-        values = dict(zip(names, numbers, strict=True))
-        failed = next(each for each in self.relations if not each.relation.holds(values))
-        concerned = sorted(symbol.name for symbol in _free(failed.relation))
-        found = ", ".join(f"{self._places()[name]} == {values[name]}" for name in concerned)
-        return FailedGuard(self._words(failed.relation), "true", f"false: {found}", failed.location)
-
-    def in_words(self) -> Iterator[tuple[str, Location | None]]:
-        """Each relation as the user would write it, and the line that made it matter."""
-        for assumption in self.relations:
-            yield self._words(assumption.relation), assumption.location
-
-    def _places(self) -> dict[str, str]:
-        """By symbol: where its number is read, as the user would write it."""
-        return {reading.symbol.name: reading.source.expression() for reading in self.readings}
-
-    def _words(self, relation: Relation) -> str:
-        places = self._places()
-        difference = relation.difference
-        names = {symbol: Symbol(places[symbol.name]).index for symbol in difference.free()}
-        return str(Relation(relation.kind, difference.substitute(names)))
-
-
-def _index_code(index: Index, slots: Mapping[str, int]) -> list[tuple[int, int]]:
-    code = [(_OPERATIONS["number"], index.constant)]
-    for coefficient, atoms in index.terms:
-        code.append((_OPERATIONS["number"], coefficient))
-        for atom in atoms:
-            if isinstance(atom, Compound):
-                code += _index_code(atom.left, slots) + _index_code(atom.right, slots)
-                code.append((_OPERATIONS[atom.operator], 0))
-            else:
-                code.append((_OPERATIONS["slot"], slots[atom.name]))
-            code.append((_OPERATIONS["*"], 0))
-        code.append((_OPERATIONS["+"], 0))
-    return code

@@ -23,7 +23,7 @@ import hashlib
 from collections.abc import Iterator
 
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store
-from fusewright.ir.index import Index, Symbol, loop
+from fusewright.ir.index import Index, Symbol, is_real, loop
 from fusewright.ir.kernel import KernelArgument
 from fusewright.ir.program import Buffer, Layout
 from fusewright.ir.text import (
@@ -62,7 +62,8 @@ def canonical_names(group: Group) -> CanonicalNames:
     symbols: dict[Symbol, Index] = {}
     sizes: list[tuple[Symbol, Symbol]] = []
     for own in _sizes(group):
-        named = Symbol(f"s{len(sizes)}", own.lower, own.upper, own.multiple)
+        kind = "f" if is_real(own) else "s"
+        named = Symbol(f"{kind}{len(sizes)}", own.lower, own.upper, own.multiple)
         sizes.append((named, own))
         _rename(own, named, symbols)
     _rename_loops(group.outer, "i", symbols)

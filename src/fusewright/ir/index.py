@@ -41,7 +41,7 @@ class _Hashed:
 
 class Symbol(_Hashed):
     """A named integer: a size (`s0`), a loop variable (`i0`, `r0`) or an index that was loaded
-    (`k0`).
+    (`k0`). Or a real number (`f0`), which stands for itself alone; see `real_symbol`.
 
     `lower` and `upper` are inclusive bounds. A loop variable also carries its `extent`, an `Index`:
     it runs over `0 <= symbol < extent`, which holds also where the extent is symbolic.
@@ -311,7 +311,7 @@ class SizeFact:
     """
 
     symbol: Symbol
-    hint: int
+    hint: int | float
 
 
 def integer(value: int) -> Index:
@@ -332,9 +332,21 @@ def loop(name: str, extent: IndexLike) -> Symbol:
     return Symbol(name, 0, None if upper is None else upper - 1, extent=extent)
 
 
-def size_symbol(name: str, lower: int = 2, upper: Bound = None, multiple: int = 1) -> Symbol:
+def size_symbol(name: str, lower: Bound = 2, upper: Bound = None, multiple: int = 1) -> Symbol:
     """A symbolic size. Sizes 0 and 1 are specialised, hence the lower bound."""
     return Symbol(name, lower, upper, multiple)
+
+
+def real_symbol(name: str) -> Symbol:
+    """A real number that varies: `f` and a number. It takes part in no index arithmetic; as a value
+    it has type f64, and machine code is passed the 64 bits of its double.
+    """
+    return Symbol(name)
+
+
+def is_real(symbol: Symbol) -> bool:
+    """Whether a symbol stands for a real number."""
+    return symbol.name.startswith("f")
 
 
 def product(factors: Iterable[IndexLike]) -> Index:

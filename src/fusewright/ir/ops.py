@@ -9,6 +9,9 @@ torch's meaning is the one here.
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Callable
 from enum import Enum, auto
 
 from fusewright.records import record
@@ -115,3 +118,18 @@ REDUCTION_KINDS: dict[str, str] = {
     "xor": "bitwise exclusive or",
     "welford": "two results: mean, and sum of squared deviations from it",
 }
+
+NUMBER_FUNCTIONS: dict[str, Callable[..., float]] = {
+    "float": float,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "truediv": operator.truediv,
+    "pow": operator.pow,
+    "mod": operator.mod,
+    "neg": operator.neg,
+    "sqrt": math.sqrt,
+    "min": min,
+    "max": max,
+}
+"""By name, what computes a real number from numbers, as the program's own Python does."""

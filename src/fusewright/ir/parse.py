@@ -222,7 +222,7 @@ def _program(reader: Reader) -> Program:
         if cursor.peek(1).text == "in":
             symbol = read_symbol(cursor)
             cursor.expect("hint")
-            sizes.append(SizeFact(symbol, cursor.integer()))
+            sizes.append(SizeFact(symbol, read_number(cursor)))
             reader.symbols[symbol.name] = symbol.index
         else:
             inputs.append(read_buffer(cursor, reader))

@@ -170,6 +170,11 @@ class ComputedBuffer:
     body: Body
 
 
+NUMBERS = "number."
+"""What the operator of an extern call begins with that computes a real number from numbers: by the
+function of `ops.NUMBER_FUNCTIONS` whose name follows.
+"""
+
 SUBPROGRAM = "subprogram."
 """What the operator of an extern call begins with that is a program compiled apart: the callable of
 the name that follows.
@@ -207,7 +212,8 @@ class ExternKernel:
     """It draws random numbers or checks something: such calls are all kept, in their order."""
 
     number: str = ""
-    """The size symbol that is the call's result, a number; what follows may depend on it."""
+    """The size or real symbol that is the call's result, a number; what follows may depend on it.
+    """
 
 
 @record(kw_only=True)

@@ -17,7 +17,9 @@ import torch
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Compound, Index, Symbol
+from fusewright.ir.ops import NUMBER_FUNCTIONS
 from fusewright.ir.program import (
+    NUMBERS,
     Body,
     Buffer,
     BufferReference,
@@ -188,7 +190,7 @@ class _Evaluation:
             return
         returned = _operator(kernel.operator)(*arguments, **keywords)
         if kernel.number:
-            self.sizes[kernel.number] = int(returned)
+            self.sizes[kernel.number] = returned
             return
         results = kernel.results or ((0,) if kernel.outputs else ())
         returned = returned if kernel.results else (returned,)
@@ -234,6 +236,8 @@ class _Evaluation:
 
 
 def _operator(name: str) -> Callable[..., Any]:
+    if name.startswith(NUMBERS):
+        return NUMBER_FUNCTIONS[name.removeprefix(NUMBERS)]
     namespace, operator, overload = name.split(".")
     packet = getattr(getattr(torch.ops, namespace), operator)
     found: Callable[..., Any] = getattr(packet, overload)

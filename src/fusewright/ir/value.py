@@ -42,7 +42,7 @@ class Constant:
 
 @record(eq=False, kw_only=True)
 class IndexValue:
-    """An index expression as a value of integer type."""
+    """An index expression as a value of integer type; or a real symbol, of type f64."""
 
     index: Index
     dtype: DType

@@ -3,7 +3,7 @@
 value        legal when
 Load         its buffer is defined; the types agree; its symbols are in scope; not out of bounds
 Constant     a bool, int or float as its type wants; an integer within its type's range
-IndexValue   of integer type; its symbols are in scope
+IndexValue   of integer type; its symbols are in scope; or a real number alone, of type f64
 Apply        `ops.OPERATIONS` gives its type; only `where` takes half types (lowering moved to f32)
 Cast         between different types
 Masked       the mask is bool; both values have its type
@@ -19,7 +19,7 @@ from typing import Any
 
 from fusewright.ir.bounds import Conditions, Verdict, access_conditions, judge_access
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, Symbol
+from fusewright.ir.index import Index, Symbol, is_real
 from fusewright.ir.value import (
     Apply,
     Cast,
@@ -128,7 +128,10 @@ def _constant(value: Constant, scope: ValueScope) -> str | None:
 
 
 def _index(value: IndexValue, scope: ValueScope) -> str | None:
-    if not value.dtype.is_integer:
+    reals = [symbol for symbol in value.index.free() if is_real(symbol)]
+    if reals and (value.index != reals[0].index or value.dtype is not DType.F64):
+        return f"a real number stands alone, as f64: not {value.index} as {value.dtype}"
+    if not reals and not value.dtype.is_integer:
         return f"an index is an integer, not {value.dtype}"
     return scope.out_of_scope(value.index)
 

@@ -11,7 +11,7 @@ from torch import fx
 from fusewright.errors import Unsupported
 from fusewright.ir.index import Index
 from fusewright.ir.program import Program
-from fusewright.lower.symbols import SizeTable
+from fusewright.lower.symbols import SizeTable, real_input
 from fusewright.runtime.calling import CallingOrder, SizeSource
 
 
@@ -43,6 +43,8 @@ def _size_sources(values: Sequence[Any]) -> dict[Index, SizeSource]:
     for position, value in enumerate(values):
         if isinstance(value, torch.SymInt):
             found.setdefault(table.index(value), SizeSource(position))
+        elif isinstance(value, torch.SymFloat):
+            found.setdefault(real_input(value, position).index, SizeSource(position))
     for position, value in enumerate(values):
         if isinstance(value, torch.Tensor):
             for dimension, size in enumerate(table.indices(value.shape)):

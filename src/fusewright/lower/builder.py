@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from fusewright.context import CompileContext
 from fusewright.errors import Unsupported
 from fusewright.ir.dtype import DType
@@ -21,6 +23,7 @@ from fusewright.ir.index import (
 )
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
+    NUMBERS,
     Body,
     Buffer,
     BufferReference,
@@ -45,24 +48,10 @@ from fusewright.lower.boxes import (
     strided_layout,
 )
 from fusewright.lower.scalar import Scalar
-from fusewright.lower.symbols import SizeTable, hint
+from fusewright.lower.symbols import SizeTable, hint, real_input
 from fusewright.records import field, record
+from fusewright.symbolic.real import Operand as RealOperand
 from fusewright.symbolic.real import Real
-
-REAL_OPERATIONS = {
-    "float": "",
-    "add": "add",
-    "sub": "sub",
-    "mul": "mul",
-    "truediv": "div",
-    "pow": "pow",
-    "mod": "remainder",
-    "neg": "neg",
-    "sqrt": "sqrt",
-    "min": "minimum",
-    "max": "maximum",
-}
-"""By operator of a `Real`, the operation of `ir.ops`."""
 
 Element = Callable[[Position], Scalar]
 """The element at a position of a result."""
@@ -76,6 +65,9 @@ class Builder:
     expressions: Expressions = field(default_factory=Expressions)
     sizes: SizeTable = field(default_factory=SizeTable)
     costs: CostTable = field(default_factory=CostTable)
+    prologue: list[Statement] = field(default_factory=list)
+    """What computes real numbers from the program's symbols."""
+
     statements: list[Statement] = field(default_factory=list)
     origins: dict[str, tuple[Origin, ...]] = field(default_factory=dict)
     computed: set[str] = field(default_factory=set)
@@ -310,6 +302,47 @@ class Builder:
         self.origins[made.name] = box.storage.origins
         return self.input(made)
 
+    def real_symbol(self, number: Real) -> Symbol:
+        """The symbol that stands for a real number. One that has to be computed is by the wrapper:
+        before everything else, unless it takes a size that is found out on the way.
+        """
+        match number:
+            case Real("float", (Symbol() as symbol,)):
+                return self.sizes.new_real(symbol, symbol)
+        return self.remember(("real", number), lambda: self._compute_real(number))
+
+    def _compute_real(self, number: Real) -> Symbol:
+        operands = tuple([self._number_operand(operand) for operand in number.operands])
+        found_out = {s.number for s in self.statements if isinstance(s, ExternKernel)}
+        free = {s.name for each in operands if isinstance(each, Index) for s in each.free()}
+        symbol = self.sizes.new_real(number)
+        call = ExternKernel(
+            outputs=(),
+            operator=f"{NUMBERS}{number.operator}",
+            arguments=operands,
+            number=symbol.name,
+        )
+        (self.prologue if found_out.isdisjoint(free) else self.statements).append(call)
+        return symbol
+
+    def _number_operand(self, number: RealOperand) -> Literal | Index:
+        match number:
+            case float():
+                return Literal(number)
+            case Index():
+                return self.sizes.use(number)
+            case Symbol():
+                return self.sizes.new_real(number, number).index
+        return self.real_symbol(number).index
+
+    def real_input(self, number: torch.SymFloat, position: int) -> Real | float:
+        """A real number that the program is given."""
+        known = self.sizes.real(number)
+        if isinstance(known, Real):
+            symbol = self.sizes.new_real(known, real_input(number, position))
+            self.remember(("real", known), lambda: symbol)
+        return known
+
     def find_out(self, symbol: str, operator: str, *arguments: Operand) -> None:
         """Let the number that a library call gives be the size `symbol`."""
         self.sizes.unknown.pop(symbol, None)
@@ -410,16 +443,15 @@ class Call:
         value = self.builder.expressions.index(as_index(index), made)
         return Scalar(value, self.builder.expressions).cast(dtype)
 
-    def real(self, number: Real | Index | float, dtype: DType) -> Scalar:
-        """A number computed from sizes, in f64 as Python does, as a value of type `dtype`."""
+    def real(self, number: Real | Index, dtype: DType) -> Scalar:
+        """A number that varies, computed in f64 as Python does, as a value of type `dtype`."""
         match number:
-            case Index():
-                return self.index(number, DType.F64).cast(dtype)
-            case float():
-                return self.number(number, DType.F64).cast(dtype)
-        first, *others = (self.real(operand, DType.F64) for operand in number.operands)
-        operation = REAL_OPERATIONS[number.operator]
-        return (first.apply(operation, *others) if operation else first).cast(dtype)
+            case Index() | Real("float", (Index(),)):
+                index = number if isinstance(number, Index) else number.operands[0]
+                return self.index(self.builder.sizes.use(index), DType.F64).cast(dtype)
+        expressions = self.builder.expressions
+        value = expressions.index(self.builder.real_symbol(number), DType.F64)
+        return Scalar(value, expressions).cast(dtype)
 
     # Making --------------------------------------------------------------------------------------
 

@@ -149,7 +149,7 @@ def operand(builder: Builder, argument: Any) -> Operand:
         case list():
             return ListOf(tuple(operand(builder, item) for item in argument))
         case Real():
-            raise Unsupported(f"the number {argument} as an argument of a library call")
+            return builder.real_symbol(argument).index
         case None | bool() | int() | float() | complex() | str():
             return Literal(argument)
     kind = _ENUMERATED.get(type(argument))

@@ -99,7 +99,7 @@ class _Lowering:
             inputs=tuple(self.inputs),
             sizes=tuple(self.builder.sizes.facts.values()),
             constants=tuple(self.constants),
-            statements=tuple(self.builder.statements),
+            statements=(*self.builder.prologue, *self.builder.statements),
             outputs=self.outputs,
             mutations=self.mutations(),
             origins=self.builder.origins,
@@ -125,7 +125,11 @@ class _Lowering:
     def placeholder(self, node: fx.Node) -> Any:
         value = node.meta["val"]
         if not isinstance(value, torch.Tensor):
-            number = self.number(value)
+            number = (
+                self.builder.real_input(value, self.graph.find_nodes(op="placeholder").index(node))
+                if isinstance(value, torch.SymFloat)
+                else self.number(value)
+            )
             self.builder.sizes.unknown.clear()
             return number
         buffer = Buffer(name=self.context.fresh("arg"), layout=self.layout(value, node))

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 import torch
 
-from fusewright.ir.index import Index, SizeFact, integer
+from fusewright.ir.index import Index, SizeFact, Symbol, integer, real_symbol
+from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import free_symbols, index_of
-from fusewright.symbolic.real import Real
+from fusewright.symbolic.real import Operand, Real, evaluate, with_indices
 
 Size = int | torch.SymInt
 
@@ -23,25 +24,42 @@ class SizeTable:
         self.unknown: dict[str, None] = {}
         """Names of sizes that depend on data and that no statement has found out yet."""
 
+        self._numbers = ShapeFacts()
+        """What real numbers are computed from."""
+
     def index(self, size: Size) -> Index:
         """`size` as an index expression."""
         if isinstance(size, int):
             return integer(int(size))
         index = index_of(size)
-        self._add(size)
+        self._add(size.node.facts, free_symbols(size))
         return index
 
     def real(self, number: torch.SymFloat) -> Real | float:
-        """A real number computed from sizes."""
-        self._add(number)
-        node = number.node
-        return (
-            node.number if isinstance(node.number, float) else node.number.map(node.facts.resolve)
-        )
+        """A real number that varies, or is computed from numbers that do."""
+        self._numbers = number.node.facts
+        resolved = with_indices(number.node.number, self._numbers.resolve)
+        return resolved if isinstance(resolved, float | Real) else Real("float", (resolved,))
 
-    def _add(self, number: torch.SymInt | torch.SymFloat) -> None:
-        facts = number.node.facts
-        for symbol in free_symbols(number):
+    def new_real(self, number: Operand, symbol: Symbol | None = None) -> Symbol:
+        """The symbol of a real number that the program is given or computes, by default a new
+        one.
+        """
+        place = len(self.facts)
+        while f"f{place}" in self.facts:
+            place += 1
+        symbol = symbol or real_symbol(f"f{place}")
+        hint = evaluate(number, self._numbers.hints)
+        self.facts.setdefault(symbol.name, SizeFact(symbol, hint))
+        return symbol
+
+    def use(self, number: Index) -> Index:
+        """`number`, which is read to compute a real number."""
+        self._add(self._numbers, number.free())
+        return number
+
+    def _add(self, facts: ShapeFacts, symbols: Iterable[Symbol]) -> None:
+        for symbol in symbols:
             for fact in facts.size_facts(symbol.index):
                 if fact.symbol.name not in self.facts and facts.is_of_data(fact.symbol):
                     self.unknown[fact.symbol.name] = None
@@ -49,6 +67,14 @@ class SizeTable:
 
     def indices(self, sizes: Iterable[Size]) -> tuple[Index, ...]:
         return tuple(self.index(size) for size in sizes)
+
+
+def real_input(number: torch.SymFloat, position: int) -> Symbol:
+    """The symbol of a real number that a graph is given at this position, whole, where forward has
+    computed it for backward.
+    """
+    given = number.node.number
+    return given if isinstance(given, Symbol) else real_symbol(f"f_{position}")
 
 
 def hint(index: Index, facts: dict[str, SizeFact]) -> int:

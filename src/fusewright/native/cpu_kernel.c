@@ -3,6 +3,7 @@
 #include "cpu_kernel.h"
 
 #include <stddef.h>
+#include <string.h>
 #include <structmember.h>
 
 #include "tensor_access.h"
@@ -69,7 +70,20 @@ static void run_launch(Launch *launch, int64_t grain)
     Py_END_ALLOW_THREADS
 }
 
-/* The pointer of each tensor, then each size, one slot each. */
+/* A size, or the 64 bits of a real number. */
+static int fill_number(PyObject *number, void **slot)
+{
+    if (PyFloat_CheckExact(number)) {
+        double real = PyFloat_AS_DOUBLE(number);
+        memcpy(slot, &real, sizeof *slot);
+        return 0;
+    }
+    int64_t size = PyLong_AsLongLong(number);
+    *slot = (void *)(intptr_t)size;
+    return size == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* The pointer of each tensor, then each number, one slot each. */
 static int fill_slots(CpuKernel *self, PyObject *const *args, void **slots)
 {
     for (Py_ssize_t i = 0; i < self->tensor_count; i++) {
@@ -85,11 +99,9 @@ static int fill_slots(CpuKernel *self, PyObject *const *args, void **slots)
         }
     }
     for (Py_ssize_t i = self->tensor_count; i < self->tensor_count + self->size_count; i++) {
-        int64_t size = PyLong_AsLongLong(args[i]);
-        if (size == -1 && PyErr_Occurred()) {
+        if (fill_number(args[i], &slots[i]) < 0) {
             return -1;
         }
-        slots[i] = (void *)(intptr_t)size;
     }
     return 0;
 }

@@ -1,12 +1,17 @@
-/* The test of symbolic sizes. Relations between the sizes of several objects are one small program
-   over the numbers gathered from all, in postfix order: a number that overflows fails it. */
+/* The test of symbolic numbers. Relations between the numbers of several objects are one small
+   program over the numbers gathered from all, in postfix order: an integer that overflows fails it.
+   A real number is one 64-bit word too, the bits of its double. */
 #include "guard_sizes.h"
+
+#include <math.h>
+#include <string.h>
 
 #define STACK_DEPTH 64
 
 /* What is read of an object: a size by its dimension, a stride by -1 less its dimension, or the
-   value of an integer. */
+   value of an integer or of a finite float. */
 #define INTEGER_ITSELF (1 << 20)
+#define REAL_ITSELF (INTEGER_ITSELF + 1)
 
 typedef enum {
     PUSH_SLOT,
@@ -17,6 +22,19 @@ typedef enum {
     REMAINDER,
     MINIMUM,
     MAXIMUM,
+    TO_REAL, /* from here on of real numbers */
+    SQUARE_ROOT,
+    REAL_ADD,
+    REAL_SUBTRACT,
+    REAL_MULTIPLY,
+    REAL_DIVIDE,
+    REAL_POWER,
+    REAL_MINIMUM,
+    REAL_MAXIMUM,
+    REAL_LESS, /* these give the integer 1 or 0 */
+    REAL_NOT_MORE,
+    REAL_EQUAL,
+    SAME_BITS,
     IS_ZERO, /* these pop a number and end a relation */
     IS_NOT_ZERO,
     IS_NOT_NEGATIVE,
@@ -68,6 +86,49 @@ static bool compute(Operation operation, int64_t *left, int64_t right)
     }
 }
 
+static double real(int64_t bits)
+{
+    double number;
+    memcpy(&number, &bits, sizeof number);
+    return number;
+}
+
+static int64_t bits_of(double number)
+{
+    int64_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    return bits;
+}
+
+static int64_t compute_real(Operation operation, int64_t left_bits, int64_t right_bits)
+{
+    double left = real(left_bits), right = real(right_bits);
+    switch (operation) {
+    case REAL_ADD:
+        return bits_of(left + right);
+    case REAL_SUBTRACT:
+        return bits_of(left - right);
+    case REAL_MULTIPLY:
+        return bits_of(left * right);
+    case REAL_DIVIDE:
+        return bits_of(left / right);
+    case REAL_POWER:
+        return bits_of(pow(left, right));
+    case REAL_MINIMUM:
+        return right < left ? right_bits : left_bits;
+    case REAL_MAXIMUM:
+        return right > left ? right_bits : left_bits;
+    case REAL_LESS:
+        return left < right;
+    case REAL_NOT_MORE:
+        return left <= right;
+    case REAL_EQUAL:
+        return left == right;
+    default:
+        return left_bits == right_bits;
+    }
+}
+
 static bool relations_hold(const Expectation *expected, const int64_t *numbers)
 {
     int64_t stack[STACK_DEPTH];
@@ -93,8 +154,19 @@ static bool relations_hold(const Expectation *expected, const int64_t *numbers)
                 return false;
             }
             break;
+        case TO_REAL:
+            stack[depth - 1] = bits_of((double)stack[depth - 1]);
+            break;
+        case SQUARE_ROOT:
+            stack[depth - 1] = bits_of(sqrt(real(stack[depth - 1])));
+            break;
         default:
             depth--;
+            if (code[i].first > TO_REAL) {
+                stack[depth - 1] =
+                    compute_real((Operation)code[i].first, stack[depth - 1], stack[depth]);
+                break;
+            }
             if (!compute((Operation)code[i].first, &stack[depth - 1], stack[depth])) {
                 return false;
             }
@@ -111,6 +183,15 @@ static bool read_integer(PyObject *value, int64_t *number)
     int overflow;
     *number = PyLong_AsLongLongAndOverflow(value, &overflow);
     return overflow == 0;
+}
+
+static bool read_real(PyObject *value, int64_t *number)
+{
+    if (!PyFloat_CheckExact(value) || !isfinite(PyFloat_AS_DOUBLE(value))) {
+        return false;
+    }
+    *number = bits_of(PyFloat_AS_DOUBLE(value));
+    return true;
 }
 
 static bool read_extent(PyObject *value, int64_t what, int64_t *number)
@@ -134,6 +215,8 @@ bool guard_sizes_check(GuardTest *test, PyObject *value, MetObjects *met)
         int64_t *number = &met->sizes[read.first];
         bool found = read.second == INTEGER_ITSELF
                          ? read_integer(value, number)
+                     : read.second == REAL_ITSELF
+                         ? read_real(value, number)
                          : tensor_access_is_tensor(value) && read_extent(value, read.second, number);
         if (!found) {
             return false;
@@ -186,13 +269,14 @@ static bool is_valid(const Expectation *expected)
     for (Py_ssize_t i = 0; i < expected->code_count; i++) {
         bool pushes = code[i].first == PUSH_SLOT || code[i].first == PUSH_NUMBER;
         bool ends = code[i].first >= IS_ZERO;
+        bool replaces = code[i].first == TO_REAL || code[i].first == SQUARE_ROOT;
         if (code[i].first < 0 || code[i].first >= OPERATION_COUNT ||
             (code[i].first == PUSH_SLOT &&
              (code[i].second < 0 || code[i].second >= expected->slots)) ||
-            depth < (pushes ? 0 : ends ? 1 : 2)) {
+            depth < (pushes ? 0 : ends || replaces ? 1 : 2)) {
             return false;
         }
-        depth += pushes ? 1 : -1;
+        depth += pushes ? 1 : replaces ? 0 : -1;
         if (depth > STACK_DEPTH) {
             return false;
         }

@@ -14,16 +14,16 @@ Call = Callable[[list[Any]], Any]
 
 @record
 class SizeSource:
-    """Where a size symbol is found: the argument at `position`, or dimension `dimension` of the
+    """Where a symbol's number is found: the argument at `position`, or dimension `dimension` of the
     tensor there.
     """
 
     position: int
     dimension: int | None = None
 
-    def find(self, arguments: list[Any]) -> int:
-        found = arguments[self.position]
-        return int(found if self.dimension is None else found.shape[self.dimension])
+    def find(self, arguments: list[Any]) -> int | float:
+        found: Any = arguments[self.position]
+        return found if self.dimension is None else found.shape[self.dimension]
 
 
 @record
@@ -39,9 +39,10 @@ class CallingOrder:
 
     def around(self, call: Call) -> Call:
         """`call` with the captured graph's arguments; itself where the orders agree."""
-        if not self.sizes and self.tensors == tuple(range(self.arguments)):
-            return call
         sizes, tensors = self.sizes, self.tensors
+        given = [size.position for size in sizes if size.dimension is None]
+        if len(given) == len(sizes) and [*given, *tensors] == list(range(self.arguments)):
+            return call
 
         def reordered(arguments: list[Any]) -> Any:
             ordered = [size.find(arguments) for size in sizes]

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from fusewright.ir.ops import NUMBER_FUNCTIONS
 from fusewright.records import record
 from fusewright.runtime.cpu import KernelSource
 from fusewright.runtime.targets import load_kernels
 
 __all__ = [
+    "NUMBER_FUNCTIONS",
     "Input",
     "KernelSource",
     "Size",

@@ -19,14 +19,18 @@ from fusewright.ir.index import (
     SizeFact,
     Symbol,
     integer,
+    is_real,
+    real_symbol,
     size_symbol,
 )
 from fusewright.records import record
+from fusewright.symbolic.real import Operand, evaluate, free_in_real
 from fusewright.symbolic.relations import (
     All,
     Any,
     Condition,
     Kind,
+    RealRelation,
     Relation,
     equal,
     negation,
@@ -38,7 +42,7 @@ from fusewright.symbolic.relations import (
 class Assumption:
     """A relation taken to hold, and the user's line that made it matter."""
 
-    relation: Relation
+    relation: Relation | RealRelation
     location: Location | None
 
 
@@ -49,8 +53,8 @@ class ShapeFacts:
         self.where = where
         """Gives the user's line that is being compiled."""
 
-        self.hints: dict[str, int] = {}
-        """The sizes seen when compiling, by symbol; a size that depends on data has none."""
+        self.hints: dict[str, int | float] = {}
+        """The numbers seen when compiling, by symbol; a size that depends on data has none."""
 
         self.assumptions: list[Assumption] = []
         self.is_closed = False
@@ -69,15 +73,24 @@ class ShapeFacts:
         """By the terms of a sum: a number that their sum is never below."""
 
         self._unequal: set[Index] = set()
+        self._of_reals: set[Condition] = set()
+        """What is assumed of real numbers."""
+
         self._count = 0
 
     # -- symbols ----------------------------------------------------------------------------------
 
-    def size(self, hint: int, lower: int = 2, upper: Bound = None) -> Index:
-        """A new size, which was `hint` when compiling."""
+    def size(self, hint: int, lower: Bound = 2, upper: Bound = None) -> Index:
+        """A new size or other integer, which was `hint` when compiling."""
         symbol = size_symbol(self._name("s"), lower, upper)
         self.hints[symbol.name] = hint
         return symbol.index
+
+    def real(self, hint: float) -> Symbol:
+        """A new real number, which was `hint` when compiling."""
+        symbol = real_symbol(self._name("f"))
+        self.hints[symbol.name] = hint
+        return symbol
 
     def is_of_data(self, symbol: Symbol) -> bool:
         """Whether a symbol depends on data, so that nothing was seen for it when compiling."""
@@ -96,6 +109,12 @@ class ShapeFacts:
         if not self._replacements:
             return index
         return index.substitute(self._replacements)
+
+    def is_known(self, symbol: Symbol) -> bool:
+        """Whether a symbol has turned out to stand for one number."""
+        if is_real(symbol):
+            return RealRelation("is", symbol, self.hints[symbol.name]) in self._of_reals
+        return self.resolve(symbol.index).is_constant
 
     def hint(self, index: Index) -> int | None:
         """The value of `index` when compiling; None where it depends on data."""
@@ -123,6 +142,8 @@ class ShapeFacts:
                 return condition
             case Relation():
                 return self._prove(rewrite(condition, self.resolve))
+            case RealRelation():
+                return self._prove_of_reals(rewrite(condition, self.resolve))
             case All(terms):
                 answers = [self.prove(term) for term in terms]
                 return False if False in answers else None if None in answers else True
@@ -150,6 +171,12 @@ class ShapeFacts:
             or (opposite is not None and opposite > 0)
         )
         return relation.kind is Kind.NOT_ZERO if apart else None
+
+    def _prove_of_reals(self, relation: Condition) -> bool | None:
+        assert isinstance(relation, RealRelation)
+        if relation in self._of_reals:
+            return True
+        return False if relation.negation() in self._of_reals else relation.known()
 
     def _at_least(self, difference: Index) -> int | None:
         known = self._least.get(difference.terms)
@@ -198,6 +225,9 @@ class ShapeFacts:
             case Relation(_, difference):
                 number = self.hint(difference)
                 return None if number is None else condition.holds_at(number)
+            case RealRelation():
+                known = all(symbol.name in self.hints for symbol in condition.free())
+                return condition.holds(self.hints) if known else None
             case All(terms):
                 answers = [self._as_seen(term) for term in terms]
                 return False if False in answers else None if None in answers else True
@@ -215,6 +245,15 @@ class ShapeFacts:
             raise DataDependent(f"the size {index} depends on the values of a tensor")
         self.assume(equal(index, value))
         return value
+
+    def real_number(self, number: Operand) -> float:
+        """The value of a real number, which is assumed to stay so: what it is computed from is."""
+        for symbol in free_in_real(number):
+            if is_real(symbol):
+                self.assume(RealRelation("is", symbol, self.hints[symbol.name]))
+            else:
+                self.number(symbol.index)
+        return evaluate(number, self.hints)
 
     # -- assumptions ------------------------------------------------------------------------------
 
@@ -236,17 +275,29 @@ class ShapeFacts:
                     self.assume(holding)
             case Relation():
                 self._assume(rewrite(condition, self.resolve))
+            case RealRelation():
+                self._assume_of_reals(rewrite(condition, self.resolve))
 
-    def _assume(self, relation: Condition) -> None:
-        assert isinstance(relation, Relation)
-        proved = self._prove(relation)
+    def _note(self, relation: Relation | RealRelation, proved: bool | None) -> bool:
+        """Have `relation` guarded, unless it is known to hold; whether that was news."""
         if proved:
-            return
+            return False
         if proved is False:
             raise DataDependent(f"{relation} was assumed, but cannot hold")
         if self.is_closed:
             raise DataDependent(f"{relation} would have to be assumed after the guards were made")
         self.assumptions.append(Assumption(relation, self.where()))
+        return True
+
+    def _assume_of_reals(self, relation: Condition) -> None:
+        assert isinstance(relation, RealRelation)
+        if self._note(relation, self._prove_of_reals(relation)):
+            self._of_reals.add(relation)
+
+    def _assume(self, relation: Condition) -> None:
+        assert isinstance(relation, Relation)
+        if not self._note(relation, self._prove(relation)):
+            return
         difference = relation.difference
         match relation.kind:
             case Kind.NOT_ZERO:

@@ -17,8 +17,14 @@ from torch import fx
 from fusewright.errors import UnsupportedOperator
 from fusewright.ir.index import Atom, Compound, Index, Symbol
 from fusewright.symbolic.facts import ShapeFacts
-from fusewright.symbolic.nodes import ConditionNode, IntegerNode, RealNode, symbolic_int
-from fusewright.symbolic.real import Real
+from fusewright.symbolic.nodes import (
+    ConditionNode,
+    IntegerNode,
+    RealNode,
+    symbolic_float,
+    symbolic_int,
+)
+from fusewright.symbolic.real import Operand, Real, evaluate, free_in_real
 from fusewright.symbolic.relations import Kind, Relation
 
 COMPOUNDS: dict[str, Callable[..., Any]] = {
@@ -66,12 +72,18 @@ class NumberNodes:
         self._symbols: dict[str, fx.Node] = {}
         """By name, since what is known of a symbol may grow."""
 
-    def define(self, index: Index, node: fx.Node) -> None:
-        """`node` (a placeholder, say) holds the number `index`."""
-        self._nodes.setdefault(index, node)
-        match index.terms:
-            case ((1, (Symbol() as symbol,)),) if not index.constant:
-                self._symbols.setdefault(symbol.name, node)
+    def define(self, number: Operand, node: fx.Node) -> None:
+        """`node` (a placeholder, say) holds this number."""
+        match number:
+            case Symbol(name=name):
+                self._symbols.setdefault(name, node)
+            case Real():
+                self._nodes.setdefault(number, node)
+            case Index(terms=terms, constant=constant):
+                self._nodes.setdefault(number, node)
+                match terms:
+                    case ((1, (Symbol() as symbol,)),) if not constant:
+                        self._symbols.setdefault(symbol.name, node)
 
     def node_for(self, number: Any) -> Any:
         """The node of a symbolic number; a plain number when it is known.
@@ -115,27 +127,34 @@ class NumberNodes:
         if known is None:
             if isinstance(atom, Compound):
                 left, right = self._index(atom.left, facts), self._index(atom.right, facts)
-                made: fx.Node | None = self._call(COMPOUNDS[atom.operator], left, right)
+                made = self._call(COMPOUNDS[atom.operator], left, right)
             else:
-                made = self._symbols.get(atom.name) or self._make_symbol(atom)
-            if made is None:
-                raise UnsupportedOperator(f"the size {atom} cannot be computed from the inputs")
+                made = self._symbol(atom)
             made.meta.setdefault("val", symbolic_int(facts, index))
             self.define(index, made)
             known = made
         return known
 
-    def _real(self, number: Real | Index | float, facts: ShapeFacts) -> Any:
-        if isinstance(number, float):
-            return number
-        if isinstance(number, Index):
-            return self._index(facts.resolve(number), facts)
+    def _real(self, number: Operand, facts: ShapeFacts) -> Any:
+        match number:
+            case float():
+                return number
+            case Index():
+                return self._index(facts.resolve(number), facts)
+            case Symbol():
+                return self._symbol(number)
         known = self._nodes.get(number)
         if known is None:
             operands = [self._real(operand, facts) for operand in number.operands]
             known = self._nodes[number] = self._call(REALS[number.operator], *operands)
-            known.meta["val"] = torch.SymFloat(RealNode(facts, number))
+            known.meta["val"] = symbolic_float(facts, number)
         return known
+
+    def _symbol(self, symbol: Symbol) -> fx.Node:
+        made = self._symbols.get(symbol.name) or self._make_symbol(symbol)
+        if made is None:
+            raise UnsupportedOperator(f"the number {symbol} cannot be computed from the inputs")
+        return made
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         node = self._graph.call_function(function, arguments)
@@ -149,10 +168,10 @@ def numeric_function(number: Any) -> tuple[Callable[..., Any], list[Symbol]]:
     """A function that computes a symbolic number from the numbers of these symbols."""
     node = number.node
     expression = node.index if isinstance(node, IntegerNode) else node.number
-    symbols = sorted(expression.free(), key=lambda symbol: symbol.name)
+    symbols = sorted(free_in_real(expression), key=lambda symbol: symbol.name)
     names = [symbol.name for symbol in symbols]
 
-    def compute(*values: int) -> int | float:
-        return expression.evaluate(dict(zip(names, values, strict=True)))
+    def compute(*values: int | float) -> int | float:
+        return evaluate(expression, dict(zip(names, values, strict=True)))
 
     return compute, symbols

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import builtins
 import math
-import operator
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
@@ -19,11 +18,12 @@ from fusewright.errors import DataDependent
 from fusewright.ir import index as ir
 from fusewright.ir.index import Index, IndexLike, Symbol, integer
 from fusewright.symbolic.facts import ShapeFacts
-from fusewright.symbolic.real import Real
+from fusewright.symbolic.real import Operand, Real, free_in_real
 from fusewright.symbolic.relations import (
     All,
     Any,
     Condition,
+    RealRelation,
     Relation,
     at_least,
     below,
@@ -434,11 +434,11 @@ class ConditionNode(Node):
 
 
 class RealNode(Node):
-    """A real number computed from sizes."""
+    """A real number that varies, or is computed from numbers that do."""
 
     __slots__ = ("number",)
 
-    def __init__(self, facts: ShapeFacts, number: Real | float) -> None:
+    def __init__(self, facts: ShapeFacts, number: Operand) -> None:
         super().__init__(facts)
         self.number = number
 
@@ -455,12 +455,8 @@ class RealNode(Node):
         return str(self.number)
 
     def value(self) -> float:
-        """The number; the sizes that it is computed from are assumed to stay as they are."""
-        if isinstance(self.number, float):
-            return self.number
-        for symbol in self.number.free():
-            self.facts.number(symbol.index)
-        return self.number.evaluate(self.facts.hints)
+        """The number; what it is computed from is assumed to stay as it is."""
+        return self.facts.real_number(self.number)
 
     def guard_float(self, file: object = None, line: object = None) -> float:
         return self.value()
@@ -481,11 +477,17 @@ class RealNode(Node):
         return self._compute("mul", other)
 
     def truediv(self, other: RealNode) -> RealNode:
+        if other.eq(self.wrap_float(0.0)).bool_():
+            raise ZeroDivisionError("float division by zero")
         return self._compute("truediv", other)
 
     float_truediv = truediv
 
     def pow(self, other: RealNode) -> RealNode:
+        exponent = other.number
+        whole = isinstance(exponent, float) and exponent.is_integer() and exponent >= 0
+        if not whole and not self.gt(self.wrap_float(0.0)).bool_():
+            return self.wrap_float(self.value() ** other.value())
         return self._compute("pow", other)
 
     float_pow = pow
@@ -495,6 +497,9 @@ class RealNode(Node):
 
     def neg(self) -> RealNode:
         return self._compute("neg")
+
+    def abs(self) -> RealNode:
+        return self if self.ge(self.wrap_float(0.0)).bool_() else self.neg()
 
     def sym_sqrt(self) -> RealNode:
         return self._compute("sqrt")
@@ -529,41 +534,38 @@ class RealNode(Node):
         return self.wrap_int(round(self.value()))
 
     def eq(self, other: RealNode) -> ConditionNode:
-        return self._compare(operator.eq, equal, other)
+        return self._compare(equal, other, "==")
 
     def ne(self, other: RealNode) -> ConditionNode:
-        return self._compare(operator.ne, not_equal, other)
+        return self._compare(not_equal, other, "==", outcome=False)
 
     def lt(self, other: RealNode) -> ConditionNode:
-        return self._compare(operator.lt, below, other)
+        return self._compare(below, other, "<")
 
     def gt(self, other: RealNode) -> ConditionNode:
         return other.lt(self)
 
     def le(self, other: RealNode) -> ConditionNode:
-        return other.ge(self)
+        return self._compare(_at_most, other, "<=")
 
     def ge(self, other: RealNode) -> ConditionNode:
-        return self._compare(operator.ge, at_least, other)
+        return other.le(self)
 
     def _compare(
         self,
-        function: Callable[[float, float], bool],
         relation: Callable[[Index, Index], Condition],
         other: RealNode,
+        comparison: builtins.str,
+        *,
+        outcome: bool = True,
     ) -> ConditionNode:
-        """A comparison: of whole numbers as such, of others by their bounds, or of their values."""
+        """A comparison: of whole numbers as such."""
         left, right = self._whole(), other._whole()
         if left is not None and right is not None:
             return ConditionNode(self.facts, relation(left, right))
-        answers = {function(a, b) for a in self._bounds() for b in other._bounds()}
-        if len(answers) == 1 and relation is not equal and relation is not not_equal:
-            return self.wrap_bool(answers.pop())
-        return self.wrap_bool(function(self.value(), other.value()))
-
-    def _bounds(self) -> tuple[float, float]:
-        number = self.number
-        return (number, number) if isinstance(number, float) else number.bounds()
+        return ConditionNode(
+            self.facts, RealRelation(comparison, self.number, other.number, outcome)
+        )
 
     def _whole(self) -> Index | None:
         """The integer that this number is for all sizes; None where it is none."""
@@ -598,7 +600,12 @@ def free_symbols(number: torch.SymInt | torch.SymFloat | torch.SymBool) -> froze
         return free_in(node.condition)
     if isinstance(node, IntegerNode):
         return node.index.free()
-    return frozenset() if isinstance(node.number, float) else node.number.free()
+    return free_in_real(node.number)
+
+
+def symbolic_float(facts: ShapeFacts, number: Operand) -> torch.SymFloat:
+    """`number` as torch takes it."""
+    return torch.SymFloat(RealNode(facts, number))
 
 
 def known_numbers(numbers: Iterable[Number]) -> tuple[Number, ...]:
@@ -607,6 +614,10 @@ def known_numbers(numbers: Iterable[Number]) -> tuple[Number, ...]:
         number if isinstance(number, int) else symbolic_int(number.node.facts, number.node.index)
         for number in numbers
     )
+
+
+def _at_most(left: Index, right: Index) -> Condition:
+    return at_least(right, left)
 
 
 def _nonzero(facts: ShapeFacts, index: Index, message: builtins.str) -> Index:

@@ -1,5 +1,5 @@
-"""Real numbers computed from sizes, such as `1 / sqrt(n)`: expressions that are only computed,
-never reasoned about.
+"""Real numbers that vary, or are computed from numbers that do, such as `1 / sqrt(n)`: expressions
+that are only computed, hardly reasoned about.
 """
 
 from __future__ import annotations
@@ -7,76 +7,89 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from fusewright.ir.index import Index, Symbol
-
-FUNCTIONS: dict[str, Callable[..., float]] = {
-    "float": float,
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "truediv": operator.truediv,
-    "pow": operator.pow,
-    "mod": operator.mod,
-    "neg": operator.neg,
-    "sqrt": math.sqrt,
-    "min": min,
-    "max": max,
-}
-"""By operator, what computes it."""
+from fusewright.ir.ops import NUMBER_FUNCTIONS
+from fusewright.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Real:
-    """`operator(*operands)`; an operand is an `Index`, another `Real`, or a float."""
+    """`operator(*operands)`."""
 
     operator: str
-    operands: tuple[Index | Real | float, ...]
+    operands: tuple[Operand, ...]
 
     def __str__(self) -> str:
         return f"{self.operator}({', '.join(map(str, self.operands))})"
 
-    def evaluate(self, values: Mapping[str, int]) -> float:
-        """The number for given values of all symbols, by name."""
-        numbers = [one if isinstance(one, float) else one.evaluate(values) for one in self.operands]
-        return FUNCTIONS[self.operator](*numbers)
 
-    def map(self, function: Callable[[Index], Index]) -> Real:
-        """The same number with each index replaced by what `function` makes of it."""
-        operands: list[Index | Real | float] = []
-        for one in self.operands:
-            match one:
-                case Index():
-                    operands.append(function(one))
-                case Real():
-                    operands.append(one.map(function))
-                case _:
-                    operands.append(one)
-        return Real(self.operator, tuple(operands))
-
-    def bounds(self) -> tuple[float, float]:
-        """Inclusive bounds that hold for all values of the symbols."""
-        rule = _BOUNDS.get(self.operator)
-        return rule(*map(_bounds, self.operands)) if rule else EVERYTHING
-
-    def free(self) -> frozenset[Symbol]:
-        """The symbols that occur in it."""
-        return frozenset().union(
-            *(one.free() for one in self.operands if not isinstance(one, float))
-        )
-
+Operand = Index | Real | Symbol | float
+"""A `Symbol` is a real number as it is read; an `Index` an integer."""
 
 Bounds = tuple[float, float]
 
 EVERYTHING = (-math.inf, math.inf)
 
 
-def _bounds(operand: Index | Real | float) -> Bounds:
-    if isinstance(operand, float):
-        return operand, operand
-    lower, upper = operand.bounds()
-    return (-math.inf if lower is None else lower), (math.inf if upper is None else upper)
+def evaluate(number: Operand, values: Mapping[str, int | float]) -> int | float:
+    """The number for given values of all symbols, by name. Raises what Python's operators do."""
+    match number:
+        case float():
+            return number
+        case Symbol(name=name):
+            return values[name]
+        case Index():
+            return number.evaluate(values)  # type: ignore[arg-type]
+    return NUMBER_FUNCTIONS[number.operator](*(evaluate(each, values) for each in number.operands))
+
+
+def with_indices(number: Operand, function: Callable[[Index], Index]) -> Operand:
+    """The same number with each index replaced by what `function` makes of it."""
+    match number:
+        case Index():
+            return function(number)
+        case Real(operator, operands):
+            return Real(operator, tuple([with_indices(each, function) for each in operands]))
+    return number
+
+
+def renamed(number: Operand, names: Mapping[Symbol, Symbol]) -> Operand:
+    """The same number of other symbols."""
+    match number:
+        case Symbol():
+            return names[number]
+        case Index():
+            return number.substitute({old: new.index for old, new in names.items()})
+        case Real(operator, operands):
+            return Real(operator, tuple([renamed(each, names) for each in operands]))
+    return number
+
+
+def free_in_real(number: Operand) -> frozenset[Symbol]:
+    """The symbols that occur in a number."""
+    match number:
+        case float():
+            return frozenset()
+        case Symbol():
+            return frozenset((number,))
+        case Index():
+            return number.free()
+    return frozenset().union(*map(free_in_real, number.operands))
+
+
+def bounds(number: Operand) -> Bounds:
+    """Inclusive bounds that hold for all values of the symbols, none of which is NaN."""
+    match number:
+        case float():
+            return number, number
+        case Symbol():
+            return EVERYTHING
+        case Index():
+            lower, upper = number.bounds()
+            return (-math.inf if lower is None else lower), (math.inf if upper is None else upper)
+    rule = _BOUNDS.get(number.operator)
+    return rule(*map(bounds, number.operands)) if rule else EVERYTHING
 
 
 def _of_corners(function: Callable[[float, float], float], left: Bounds, right: Bounds) -> Bounds:

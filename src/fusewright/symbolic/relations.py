@@ -1,4 +1,4 @@
-"""Statements about sizes: `a == b`, `a >= b`, and their combinations.
+"""Statements about sizes: `a == b`, `a >= b`, and their combinations; comparisons of real numbers.
 
 A comparison of integers is one of three forms of a difference, so that equal statements are equal
 objects: `a < b` is `b - a - 1 >= 0`, and its negation `a - b >= 0`.
@@ -7,6 +7,8 @@ objects: `a < b` is `b - a - 1 >= 0`, and its negation `a - b >= 0`.
 from __future__ import annotations
 
 import enum
+import math
+import operator
 from collections.abc import Callable, Mapping
 from functools import reduce
 from math import gcd
@@ -22,6 +24,7 @@ from fusewright.ir.index import (
     minimum,
 )
 from fusewright.records import record
+from fusewright.symbolic.real import Operand, bounds, evaluate, free_in_real, with_indices
 
 
 class Kind(enum.Enum):
@@ -51,6 +54,10 @@ class Relation:
             case Kind.NOT_ZERO:
                 return Relation(Kind.ZERO, self.difference)
         return _not_negative(-self.difference - 1)
+
+    def free(self) -> frozenset[Symbol]:
+        """The symbols that occur in it."""
+        return self.difference.free()
 
     def indicator(self) -> Index:
         """1 where it is true, else 0."""
@@ -97,6 +104,59 @@ class Relation:
         return number >= 0
 
 
+def is_same(left: float, right: float) -> bool:
+    """Whether two numbers are equal, and zeros have one sign."""
+    return left == right and math.copysign(1.0, left) == math.copysign(1.0, right)
+
+
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "is": is_same,
+}
+"""How real numbers compare."""
+
+
+@record
+class RealRelation:
+    """Whether a comparison of real numbers, such as `left < right`, comes out as `outcome`. (With
+    NaN, `not a < b` is another thing than `b <= a`.)
+    """
+
+    comparison: str
+    """A key of `COMPARISONS`."""
+
+    left: Operand
+    right: Operand
+    outcome: bool = True
+
+    def __str__(self) -> str:
+        text = f"{self.left} {self.comparison} {self.right}"
+        return text if self.outcome else f"not {text}"
+
+    def negation(self) -> RealRelation:
+        """What holds where this does not."""
+        return RealRelation(self.comparison, self.left, self.right, not self.outcome)
+
+    def free(self) -> frozenset[Symbol]:
+        """The symbols that occur in it."""
+        return free_in_real(self.left) | free_in_real(self.right)
+
+    def holds(self, values: Mapping[str, int | float]) -> bool:
+        """Whether it is true for these values of the symbols, by name."""
+        left, right = evaluate(self.left, values), evaluate(self.right, values)
+        return COMPARISONS[self.comparison](left, right) is self.outcome
+
+    def known(self) -> bool | None:
+        """Whether it holds by the bounds of its sides alone; None: that depends."""
+        ends = [(a, b) for a in bounds(self.left) for b in bounds(self.right)]
+        answers = {COMPARISONS[self.comparison](a, b) for a, b in ends}
+        if len(answers) > 1 or (self.comparison in ("==", "is") and len(set(ends)) > 1):
+            return None
+        return answers.pop() is self.outcome
+
+
 @record
 class All:
     """Every one of `terms` holds."""
@@ -117,7 +177,7 @@ class Any:
         return " or ".join(f"({term})" for term in self.terms)
 
 
-Condition = Relation | All | Any | bool
+Condition = Relation | RealRelation | All | Any | bool
 
 
 def equal(left: IndexLike, right: IndexLike) -> Relation:
@@ -145,7 +205,7 @@ def negation(condition: Condition) -> Condition:
     match condition:
         case bool():
             return not condition
-        case Relation():
+        case Relation() | RealRelation():
             return condition.negation()
         case All(terms):
             return Any(tuple(negation(term) for term in terms))
@@ -156,8 +216,8 @@ def negation(condition: Condition) -> Condition:
 def free_in(condition: Condition) -> frozenset[Symbol]:
     """The symbols that occur in a condition."""
     match condition:
-        case Relation(_, difference):
-            return difference.free()
+        case Relation() | RealRelation():
+            return condition.free()
         case All(terms) | Any(terms):
             return frozenset().union(*map(free_in, terms))
     return frozenset()
@@ -172,6 +232,9 @@ def rewrite(condition: Condition, function: Callable[[Index], Index]) -> Conditi
             return _not_negative(function(difference))
         case Relation(kind, difference):
             return Relation(kind, _reduced(function(difference)))
+        case RealRelation(comparison, left, right, outcome):
+            left, right = with_indices(left, function), with_indices(right, function)
+            return RealRelation(comparison, left, right, outcome)
         case All(terms):
             return All(tuple(rewrite(term, function) for term in terms))
         case Any(terms):

@@ -28,6 +28,7 @@ from fusewright.ir.lines import (
     TakeInput,
 )
 from fusewright.ir.program import (
+    NUMBERS,
     SUBPROGRAM,
     BufferReference,
     Enumerated,
@@ -251,6 +252,8 @@ class _PythonEmitter:
 
 def _operator_path(operator: str) -> str:
     """How generated Python names an operator; an overload may be called by a word of Python's."""
+    if operator.startswith(NUMBERS):
+        return f"runtime.NUMBER_FUNCTIONS[{operator.removeprefix(NUMBERS)!r}]"
     if operator.startswith(SUBPROGRAM):
         return f"runtime.constant(globals(), {operator.removeprefix(SUBPROGRAM)!r})"
     packet, _, overload = operator.rpartition(".")

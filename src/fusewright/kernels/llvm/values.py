@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from fusewright.errors import FusewrightError
 from fusewright.ir.dtype import DType
+from fusewright.ir.index import is_real
 from fusewright.ir.value import (
     Apply,
     Cast,
@@ -180,6 +181,8 @@ def _index_value(scope: Scope, node: IndexValue, dtype: DType) -> Register:
     varies = scope.lanes is not None and (
         scope.lanes.symbol in node.index.free() or _has_vector_index(scope, node)
     )
+    if any(map(is_real, node.index.free())):
+        return scope.b.cast("bitcast", indexing.scalar(scope, node.index), "double")
     if not varies:
         return convert(scope.b, indexing.scalar(scope, node.index), DType.I64, dtype)
     narrow = dtype is DType.I32 or dtype.is_float

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Group, Reduce, Store
-from fusewright.ir.index import Index, Symbol, integer
+from fusewright.ir.index import Index, Symbol, integer, is_real
 from fusewright.ir.kernel import KernelArgument
 from fusewright.ir.value import Constant, Load, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
@@ -102,6 +102,8 @@ def _imports(rows: list[str]) -> list[str]:
 
 
 def _size_type(symbol: Symbol) -> str:
+    if is_real(symbol):
+        return "fp64"
     narrow = symbol.upper is not None and symbol.upper < 1 << 31
     return "i32" if narrow else "i64"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fusewright.ir.bounds import known_nonnegative
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Compound, Index, Symbol
+from fusewright.ir.index import Compound, Index, Symbol, is_real
 from fusewright.ir.value import (
     Apply,
     Cast,
@@ -155,6 +155,8 @@ class Writer:
                 return self.load(value)
             case IndexValue(index=index, dtype=dtype):
                 text = self.index(index)
+                if any(map(is_real, index.free())):
+                    return text
                 plain = id(value) in self.plain_indices
                 return text if plain else f"({text}).to({TYPES[dtype]})"
             case Apply():

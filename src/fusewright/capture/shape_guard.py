@@ -1,0 +1,158 @@
+"""The guard of symbolic numbers: relations between the sizes, strides, integers and floats that are
+read at several sources, as one small program that the native floor runs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from fusewright.capture.guards import Guard, GuardKind
+from fusewright.capture.sources import ExtentSource, Source
+from fusewright.errors import Location
+from fusewright.events import FailedGuard
+from fusewright.ir.index import Compound, Index, Symbol, is_real
+from fusewright.records import record
+from fusewright.symbolic.facts import Assumption
+from fusewright.symbolic.real import Operand, Real, renamed
+from fusewright.symbolic.relations import Kind, RealRelation, Relation
+
+
+@record
+class Reading:
+    """A symbol and where its number is read."""
+
+    symbol: Symbol
+    source: Source
+    """What names the number: an integer or float, or an `ExtentSource`."""
+
+
+INTEGER_ITSELF: Final = 1 << 20
+REAL_ITSELF: Final = INTEGER_ITSELF + 1
+"""How the native floor is told to read an integer or a float, and not a size of a tensor."""
+
+_OPERATIONS: Final = {
+    name: code
+    for code, name in enumerate(
+        (
+            "slot", "number", "+", "*", "//", "%", "min", "max",
+            "float", "sqrt", "add", "sub", "mul", "truediv", "pow", "real min", "real max",
+            "<", "<=", "==", "is", Kind.ZERO, Kind.NOT_ZERO, Kind.NOT_NEGATIVE,
+        )
+    )
+}  # fmt: skip
+"""What the native floor computes; see native/guard_sizes.c."""
+
+_REAL_OPERATIONS: Final = {"min": "real min", "max": "real max"}
+"""By operator of a `Real`, the name of the operation where that is another."""
+
+Code = list[tuple[int, int]]
+
+
+@record
+class ShapeGuard:
+    """Relations between numbers that are read at several sources."""
+
+    readings: tuple[Reading, ...]
+    relations: tuple[Assumption, ...]
+
+    @property
+    def guard(self) -> Guard:
+        """The guard that they hold."""
+        return Guard(GuardKind.SHAPES, None, self)
+
+    def objects(self) -> dict[Source, list[tuple[int, int]]]:
+        """By the source of a tensor or number: into which slots its numbers go, and what they are,
+        as the native floor numbers them.
+        """
+        found: dict[Source, list[tuple[int, int]]] = {}
+        for slot, reading in enumerate(self.readings):
+            match reading.source:
+                case ExtentSource(origin=origin, dim=dim, is_stride=is_stride):
+                    found.setdefault(origin, []).append((slot, -1 - dim if is_stride else dim))
+                case source:
+                    what = REAL_ITSELF if is_real(reading.symbol) else INTEGER_ITSELF
+                    found.setdefault(source, []).append((slot, what))
+        return found
+
+    def code(self) -> tuple[tuple[int, int], ...]:
+        """All relations as a program of the native floor's, in postfix order."""
+        slots = {reading.symbol.name: slot for slot, reading in enumerate(self.readings)}
+        code: Code = []
+        for assumption in self.relations:
+            match assumption.relation:
+                case Relation(kind, difference):
+                    code += [*_index_code(difference, slots), (_OPERATIONS[kind], 0)]
+                case RealRelation(comparison, left, right, outcome):
+                    kind = Kind.NOT_ZERO if outcome else Kind.ZERO
+                    code += _real_code(left, slots) + _real_code(right, slots)
+                    code += [(_OPERATIONS[comparison], 0), (_OPERATIONS[kind], 0)]
+        return tuple(code)
+
+    def failure(self, words: Sequence[int]) -> FailedGuard:
+        """The first relation that does not hold for the numbers read, one of which does not; floats
+        are given by their 64 bits.
+        """
+        symbols = [reading.symbol for reading in self.readings]
+        values = {
+            symbol.name: struct.unpack("d", struct.pack("q", word))[0] if is_real(symbol) else word
+            for symbol, word in zip(symbols, words, strict=True)
+        }
+        failed = next(each for each in self.relations if not each.relation.holds(values))
+        concerned = sorted(symbol.name for symbol in failed.relation.free())
+        found = ", ".join(f"{self._places()[name]} == {values[name]}" for name in concerned)
+        return FailedGuard(self._words(failed.relation), "true", f"false: {found}", failed.location)
+
+    def in_words(self) -> Iterator[tuple[str, Location | None]]:
+        """Each relation as the user would write it, and the line that made it matter."""
+        for assumption in self.relations:
+            yield self._words(assumption.relation), assumption.location
+
+    def _places(self) -> dict[str, str]:
+        """By symbol: where its number is read, as the user would write it."""
+        return {reading.symbol.name: reading.source.expression() for reading in self.readings}
+
+    def _words(self, relation: Relation | RealRelation) -> str:
+        places = self._places()
+        names = {symbol: Symbol(places[symbol.name]) for symbol in relation.free()}
+        match relation:
+            case Relation(kind, difference):
+                own = {symbol: name.index for symbol, name in names.items()}
+                return str(Relation(kind, difference.substitute(own)))
+            case RealRelation(comparison, left, right, outcome):
+                sides = renamed(left, names), renamed(right, names)
+                return str(RealRelation(comparison, *sides, outcome))
+
+
+def _index_code(index: Index, slots: Mapping[str, int]) -> Code:
+    code = [(_OPERATIONS["number"], index.constant)]
+    for coefficient, atoms in index.terms:
+        code.append((_OPERATIONS["number"], coefficient))
+        for atom in atoms:
+            if isinstance(atom, Compound):
+                code += _index_code(atom.left, slots) + _index_code(atom.right, slots)
+                code.append((_OPERATIONS[atom.operator], 0))
+            else:
+                code.append((_OPERATIONS["slot"], slots[atom.name]))
+            code.append((_OPERATIONS["*"], 0))
+        code.append((_OPERATIONS["+"], 0))
+    return code
+
+
+def _real_code(number: Operand, slots: Mapping[str, int]) -> Code:
+    """A real number, on the stack by the 64 bits of its double."""
+    match number:
+        case float():
+            return [(_OPERATIONS["number"], struct.unpack("q", struct.pack("d", number))[0])]
+        case Symbol(name=name):
+            return [(_OPERATIONS["slot"], slots[name])]
+        case Index():
+            return [*_index_code(number, slots), (_OPERATIONS["float"], 0)]
+        case Real("float", (operand,)):
+            return _real_code(operand, slots)
+        case Real("neg", (operand,)):
+            return _real_code(Real("mul", (-1.0, operand)), slots)
+        case Real(operator, operands):
+            code = [pair for operand in operands for pair in _real_code(operand, slots)]
+            return [*code, (_OPERATIONS[_REAL_OPERATIONS.get(operator, operator)], 0)]
