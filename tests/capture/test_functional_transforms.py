@@ -40,6 +40,10 @@ def cube(v: Any) -> Any:
     return (v**3).sum()
 
 
+DOUBLED = vmap(torch.mul, in_dims=(0, None))
+SLOPES = vmap(grad(cube))
+CURVATURE = hessian(cube)
+
 PROGRAMS: dict[str, Callable[[], Any]] = {
     "functional call": lambda: functional_call(LINEAR, {"weight": W.T * 2}, (X,)),
     "a global tensor": lambda: vmap(lambda row: (row @ W).sin())(X),
@@ -52,6 +56,9 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "vmap of vmap": lambda: vmap(vmap(torch.mul, in_dims=(0, None)), in_dims=(None, 0))(V, V),
     "vmap inside of vmap": lambda: vmap(lambda a: vmap(lambda b: a * b + V)(X))(X[:, 0]),
     "a module": lambda: vmap(LINEAR)(X),
+    "made outside": lambda: DOUBLED(X, 2 * X[0]),
+    "made outside of one another": lambda: SLOPES(X) @ CURVATURE(V),
+    "made outside, used inside of another": lambda: vmap(CURVATURE)(X),
     "a method": lambda: vmap(LINEAR.forward)(X),
     "a partial": lambda: vmap(functools.partial(torch.mul, V))(X),
     "containers": lambda: vmap(lambda row: row @ TABLE["weights"][0] * TABLE["weights"][1])(X),
@@ -160,3 +167,10 @@ def test_errors_are_the_program_s_own() -> None:
 
     compiled = fusewright.compile(program, fullgraph=True, backend="eager")
     assert torch.equal(compiled(X), X * 2)
+
+
+@pytest.mark.parametrize("backend", ["eager", "fusewright"])
+def test_what_a_transform_returned_is_compiled_itself(backend: str) -> None:
+    compiled = fusewright.compile(vmap(grad(cube)), backend=backend, fullgraph=True)
+    torch.testing.assert_close(compiled(X), 3 * X**2)
+    assert len(fusewright.compilations(compiled)) == 1

@@ -20,6 +20,12 @@ POLYFILLS: Final[dict[Any, Callable[..., Any]]] = {}
 """Python functions that are inlined in place of C functions."""
 
 
+INNER_FUNCTIONS: Final[dict[int, Callable[..., Any]]] = {}
+"""Handlers of what a library's function returns, a closure, by the identity of its code, which the
+library keeps. They take the closure before its arguments.
+"""
+
+
 class _Declined:
     __slots__ = ()
 

@@ -12,8 +12,9 @@ from typing import Any, Final
 import torch
 
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import handles
+from fusewright.capture.handlers.registry import HANDLERS, INNER_FUNCTIONS, handles
 from fusewright.capture.values.base import Interpreter, NotConstant, Rebuilder, Value
+from fusewright.capture.values.functions import FunctionValue
 from fusewright.errors import Unsupported
 
 TRANSFORMS: Final = (
@@ -104,6 +105,29 @@ def _transform(transform: Callable[..., Any], names: tuple[str, ...]) -> Callabl
 for _function in TRANSFORMS:
     _code = _function.__code__
     handles(_function)(_transform(_function, _code.co_varnames[1 : _code.co_argcount]))
+
+
+def _closure_of(transform: Callable[..., Any]) -> Callable[..., Value]:
+    """A handler for what a transform returned before: its cells hold the arguments."""
+    code = transform.__code__
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+    def call(
+        interpreter: Interpreter, closure: Value, *arguments: Value, **keywords: Value
+    ) -> Value:
+        assert isinstance(closure, FunctionValue)
+        cells = zip(closure.code.co_freevars, closure.cells, strict=True)
+        given = {name: cell.load(interpreter) for name, cell in cells if name in parameters}
+        transformed = HANDLERS[transform](interpreter, **given)
+        return interpreter.call(transformed, list(arguments), keywords)
+
+    return call
+
+
+for _function in TRANSFORMS:
+    for _constant in _function.__code__.co_consts:
+        if isinstance(_constant, types.CodeType) and "func" in _constant.co_freevars:
+            INNER_FUNCTIONS[id(_constant)] = _closure_of(_function)
 
 
 def _refuse(name: str) -> Callable[..., Value]:

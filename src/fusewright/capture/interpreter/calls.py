@@ -18,7 +18,14 @@ from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.directives import disabled_error, torch_original, why_disabled
 from fusewright.capture.graph import is_graph_function, is_tensor_method
-from fusewright.capture.handlers.registry import DECLINED, HANDLERS, POLYFILLS, PURE, find
+from fusewright.capture.handlers.registry import (
+    DECLINED,
+    HANDLERS,
+    INNER_FUNCTIONS,
+    POLYFILLS,
+    PURE,
+    find,
+)
 from fusewright.capture.interpreter import stand_ins, tensor_calls
 from fusewright.capture.interpreter.arguments import bind_arguments
 from fusewright.capture.interpreter.attributes import bind
@@ -144,6 +151,10 @@ def inline(
             raise disabled_error(machine, function.object)
         if torch_compat.is_module_bookkeeping(function.object):
             return NONE
+        handler = INNER_FUNCTIONS.get(id(function.code))
+        if handler is not None:
+            arguments = [function, *arguments]
+            return call_handler(machine, handler, function.object, arguments, keywords)  # type: ignore[no-any-return]
         handler = HANDLERS.get(function.object)
         if handler is not None:
             result = call_handler(machine, handler, function.object, arguments, keywords)
