@@ -409,3 +409,17 @@ def test_forward_differentiation_runs_as_written() -> None:
             torch.testing.assert_close(forward_ad.unpack_dual(result).tangent, wanted)
     torch.testing.assert_close(ours(x, w), program(x, w))
     assert fusewright.compilations(ours)[0].record is not None
+
+
+def test_a_step_that_runs_backward_breaks_there_alone() -> None:
+    """The compiled backward, which runs while code is being captured, is not captured itself."""
+    model = Predictor()
+    (batch,) = batches(1)
+
+    def step() -> torch.Tensor:
+        loss: torch.Tensor = model(*batch)
+        loss.backward()
+        return loss
+
+    found = fusewright.explain(step, options=WITH_BREAKS)()
+    assert [one.reason for one in found.breaks] == ["grad-required"]

@@ -18,6 +18,7 @@ from fusewright.aot.partition import Partition, ancestors
 from fusewright.aot.runtime import Compiled, arranged, returns_results
 from fusewright.aot.specs import FromGraph, FromInput
 from fusewright.errors import FusewrightError
+from fusewright.native import disable
 from fusewright.records import record
 
 NO_SECOND_DERIVATIVE = (
@@ -87,7 +88,7 @@ class TrainingPlan:
         )
         self.dependencies = _dependencies(partition)
         self.measured = measured
-        self._compile_backward = compile_backward
+        self._compile_backward = disable(compile_backward)  # Backward may run in compiled code.
         self._backward: Compiled | None = None
         self._lock = threading.Lock()
 
@@ -97,7 +98,7 @@ class TrainingPlan:
         if self._backward is None:
             with self._lock:
                 if self._backward is None:
-                    self._backward = self._compile_backward()
+                    self._backward = disable(self._compile_backward())
         return self._backward
 
 

@@ -182,6 +182,18 @@ def test_one_kernel_serves_every_size(width: str) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_a_row_s_size_may_be_computed_from_symbols(width: str) -> None:
+    """The row's memory is made at the function's entry, before the test of any loop."""
+    size = "\n  size s0 in [2, 100000]"
+    kernel = build(softmax("(1 + s0)", size), cpu_target(width))
+    for length in (3, 17, 50):
+        x = torch.randn(6, length)
+        y = torch.empty_like(x)
+        kernel({"x": x, "y": y}, s0=length - 1)
+        close(y, x.softmax(1))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 def test_what_two_loops_share_stands_before_the_test_of_either(width: str) -> None:
     """The whole vectors of a symbolic row and its tail both read the row's number, spread."""
     text = """group causal [i0<s0, i1<s0]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.group import Accumulate, Action, Group, Reduce, Stage, Store
+from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store
 from fusewright.ir.index import Symbol, integer
 from fusewright.ir.value import Load
 from fusewright.kernels import analysis
@@ -26,7 +27,7 @@ from fusewright.kernels.llvm.scope import Scope, load_arguments
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER
 from fusewright.kernels.llvm.tiles import call_transpose, transposed_loads
 from fusewright.kernels.llvm.values import evaluate
-from fusewright.records import record
+from fusewright.records import field, record
 from fusewright.runtime.llvm_engine import CpuTarget
 
 UNIT = Symbol("unit")
@@ -44,10 +45,15 @@ class GroupWriter:
     dtypes: dict[str, DType]
     """Element type of each buffer and local."""
 
+    row_sizes: dict[str, int | Register] = field(default_factory=dict)
+    """Elements of each local that is a row, known at the function's entry, where its memory is
+    made."""
+
     def write(self) -> None:
         """All units of work from %begin to %end."""
         scope, plan = self.scope, self.plan
         begin, end = self._parameter("begin"), self._parameter("end")
+        self.row_sizes = {row.name: self._row_size(row) for row in self.group.locals if row.size}
         if plan.outer_lane is not None and not plan.points:
             self._write_line(plan.outer_lane, begin, end)
             return
@@ -193,13 +199,11 @@ class GroupWriter:
                 scope.pointers[local.name] = scope.slot(str(kind))
                 continue
             kind = VectorType(MEMORY[local.dtype], lanes)
-            total = integer(1)
-            for size in local.size:
-                total = total * size
-            count: int | Register = (
-                int(total) if total.is_constant else indexing.scalar(scope, total)
-            )
-            scope.pointers[local.name] = scope.slot(str(kind), count)
+            scope.pointers[local.name] = scope.slot(str(kind), self.row_sizes[local.name])
+
+    def _row_size(self, row: Local) -> int | Register:
+        total = prod(row.size, start=integer(1))
+        return int(total) if total.is_constant else indexing.scalar(self.scope, total)
 
     # -- actions ------------------------------------------------------------------------------
 
