@@ -73,7 +73,7 @@ def leaf() -> st.SearchStrategy[Pair]:
 
 def combined(inner: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
     divisors = st.sampled_from(
-        [1, 2, 3, 4, 6, 8, 12, S0.index, S1.index, S0.index * 4, S0.index + 1]
+        [1, 2, 3, 4, 6, 8, 12, S0.index, S1.index, S0.index * 4, S0.index * S1.index, S0.index + 1]
     )
 
     def add(pair: tuple[Pair, Pair]) -> Pair:
@@ -266,6 +266,7 @@ def test_what_conditions_prove_holds_where_they_hold(pair: Pair, guards: list[Pa
 P, J, R = loop("p", 8).index, loop("j", 4).index, loop("r", 768).index
 N, M = size_symbol("n").index, size_symbol("m").index
 ROW, COLUMN = loop("row", N).index, loop("column", M).index
+LINE = loop("line", N * M).index
 
 
 @pytest.mark.parametrize(
@@ -288,6 +289,17 @@ ROW, COLUMN = loop("row", N).index, loop("column", M).index
         ((N * M * P + M * ROW + COLUMN) % M, COLUMN),
         ((2 * N + 2) // (N + 1), integer(2)),
         (N * (ROW // N) + ROW % N, ROW),
+        ((P // N) // M, P // (N * M)),
+        ((LINE // M) // N, integer(0)),
+        ((P % (N * M)) // M, (P // M) % N),
+        ((P % (N * M)) % M, P % M),
+        ((N * P + N) // (N * M), (P + 1) // M),
+        ((N * P + ROW) // (N * M), P // M),
+        ((N * P + ROW) % (N * M), N * (P % M) + ROW),
+        ((768 * LINE + R) // (768 * M), LINE // M),
+        ((768 * LINE + R) % (768 * M), 768 * (LINE % M) + R),
+        ((LINE // M) % N, LINE // M),
+        (M * ((LINE // M) % N) + M * N * (LINE // (M * N)) + LINE % M, LINE),
         (minimum(N, N + 1), N),
         (maximum(P, 8), integer(8)),
         (minimum(J, 3), J),

@@ -414,11 +414,8 @@ def floor_divide(left: Index, right: Index) -> Index:
         return quotient + floor_divide(rest, right)
     if _within(rest, right):
         return integer(0)
-    if right.is_constant:
-        simpler = _divide_by_integer(rest, right.constant)
-        if simpler is not None:
-            return simpler
-    return _atom(Compound("//", rest, right))
+    simpler = _simpler_quotient(rest, right)
+    return _atom(Compound("//", rest, right)) if simpler is None else simpler
 
 
 def remainder(left: Index, right: Index) -> Index:
@@ -432,11 +429,8 @@ def remainder(left: Index, right: Index) -> Index:
     _, rest = _split(left, right)
     if rest == 0 or _within(rest, right):
         return rest
-    if right.is_constant:
-        simpler = _remainder_by_integer(rest, right.constant)
-        if simpler is not None:
-            return simpler
-    return _atom(Compound("%", rest, right))
+    simpler = _simpler_remainder(rest, right)
+    return _atom(Compound("%", rest, right)) if simpler is None else simpler
 
 
 def minimum(left: IndexLike, right: IndexLike) -> Index:
@@ -668,7 +662,12 @@ _COMPOUND_BOUNDS: dict[str, BoundsRule] = {
 
 def _within(index: Index, limit: Index) -> bool:
     """True when `0 <= index < limit` is proved."""
-    return known_less(integer(-1), index) and known_less(index, limit)
+    if not known_less(integer(-1), index):
+        return False
+    quotient = _single_compound(index, "//")
+    return known_less(index, limit) or (
+        quotient is not None and known_less(quotient.left, limit * quotient.right)
+    )
 
 
 def _split(left: Index, right: Index) -> tuple[Index, Index]:
@@ -735,61 +734,90 @@ def _single_compound(index: Index, operator: str) -> Compound | None:
     return atom if isinstance(atom, Compound) and atom.operator == operator else None
 
 
-def _common_factor(index: Index, divisor: int) -> int:
-    """The greatest common divisor of `divisor` and of all coefficients of `index`, its constant
-    left out.
-    """
-    return reduce(gcd, (coefficient for coefficient, _ in index.terms), divisor)
-
-
-def _divide_by_integer(left: Index, divisor: int) -> Index | None:
+def _simpler_quotient(left: Index, right: Index) -> Index | None:
+    """`left // right` said more simply, for a divisor of one term; None where nothing is known."""
+    if len(right._all_terms()) != 1:
+        return None
     inner = _single_compound(left, "//")
-    if inner is not None and inner.right.is_constant:
-        return floor_divide(inner.left, inner.right * divisor)
+    if inner is not None and len(inner.right._all_terms()) == 1:
+        return floor_divide(inner.left, inner.right * right)
     modulo = _single_compound(left, "%")
-    if modulo is not None and modulo.right.is_constant and modulo.right.constant % divisor == 0:
-        return remainder(
-            floor_divide(modulo.left, integer(divisor)), integer(modulo.right.constant // divisor)
-        )
-    factor = _common_factor(left, divisor)
-    if factor > 1:
+    if modulo is not None:
+        times, rest = _split(modulo.right, right)
+        if rest == 0:
+            return remainder(floor_divide(modulo.left, right), times)
+    factor = _common_factor(left, right)
+    if factor != ONE:
         # floor((f*x + c) / (f*k)) = floor((x + floor(c/f)) / k): flooring twice is flooring once.
-        return floor_divide(_reduced(left, factor), integer(divisor // factor))
-    grouped = _grouped(left, divisor)
-    return None if grouped is None else floor_divide(grouped[0], integer(divisor))
+        return floor_divide(_over(left, factor)[0], _over(right, factor)[0])
+    grouped = _grouped(left, right)
+    return None if grouped is None else floor_divide(grouped[0], right)
 
 
-def _remainder_by_integer(left: Index, divisor: int) -> Index | None:
+def _simpler_remainder(left: Index, right: Index) -> Index | None:
+    """`left % right` said more simply, for a divisor of one term; None where nothing is known."""
+    if len(right._all_terms()) != 1:
+        return None
     modulo = _single_compound(left, "%")
-    if modulo is not None and modulo.right.is_constant and modulo.right.constant % divisor == 0:
-        return remainder(modulo.left, integer(divisor))
-    factor = _common_factor(left, divisor)
-    if factor > 1:
-        reduced = remainder(_reduced(left, factor), integer(divisor // factor))
-        return reduced * factor + left.constant % factor
-    grouped = _grouped(left, divisor)
-    return None if grouped is None else remainder(grouped[0], integer(divisor)) + grouped[1]
+    if modulo is not None and _split(modulo.right, right)[1] == 0:
+        return remainder(modulo.left, right)
+    factor = _common_factor(left, right)
+    if factor != ONE:
+        reduced, rest = _over(left, factor)
+        return remainder(reduced, _over(right, factor)[0]) * _product_of(*factor) + rest
+    grouped = _grouped(left, right)
+    return None if grouped is None else remainder(grouped[0], right) + grouped[1]
 
 
-def _reduced(index: Index, factor: int) -> Index:
-    """`index // factor` for a factor of all coefficients."""
-    terms = tuple((coefficient // factor, atoms) for coefficient, atoms in index.terms)
-    return Index(terms, index.constant // factor)
+ONE: Term = (1, ())
 
 
-def _grouped(left: Index, divisor: int) -> tuple[Index, Index] | None:
-    """`left` as large terms, which share a step with `divisor`, and a rest that is below that step
+def _shared(left: Term, right: Term) -> Term:
+    """The greatest product known to divide both terms and to be positive."""
+    remaining = list(right[1])
+    atoms = []
+    for atom in left[1]:
+        if atom in remaining and (atom.bounds()[0] or 0) > 0:
+            remaining.remove(atom)
+            atoms.append(atom)
+    return gcd(left[0], right[0]), tuple(atoms)
+
+
+def _common_factor(left: Index, right: Index) -> Term:
+    """The greatest product that divides `right` and every term of `left`; its constant may be left
+    over, if it is below that product.
+    """
+    factor = reduce(_shared, left.terms, right._all_terms()[0])
+    if factor[1] and not _within(integer(left.constant), _product_of(*factor)):
+        return factor[0], ()
+    return factor
+
+
+def _over(index: Index, factor: Term) -> tuple[Index, int]:
+    """`index` as a multiple of a factor of all its terms, and the constant that is left over."""
+    divisor, atoms = factor
+    whole, rest = (0, index.constant) if atoms else divmod(index.constant, divisor)
+    terms = [(c // divisor, _remove(factors, atoms) or ()) for c, factors in index.terms]
+    constant = whole + sum(c for c, factors in terms if not factors)
+    return _sum(tuple(term for term in terms if term[1]), constant), rest
+
+
+def _grouped(left: Index, right: Index) -> tuple[Index, Index] | None:
+    """`left` as large terms, which share a step with `right`, and a rest that is below that step
     and so never carries: for `(768*i + r) // 1536` with `0 <= r < 768` these are `768*i` and `r`.
     """
-    for step in sorted({abs(c) for c, _ in left.terms}, reverse=True):
-        shared = gcd(step, divisor)
-        if shared == 1:
-            continue
-        large = tuple(term for term in left.terms if term[0] % shared == 0)
-        small = tuple(term for term in left.terms if term[0] % shared)
-        rest = _sum(small, left.constant % shared)
-        if small and large and _within(rest, integer(shared)):
-            return _sum(large, left.constant - left.constant % shared), rest
+    divisor = right._all_terms()[0]
+    steps = {_shared(term, divisor) for term in left.terms} - {ONE}
+    for step in sorted(steps, key=lambda step: (len(step[1]), step[0]), reverse=True):
+        coefficient, atoms = step
+        large, small = [], []
+        for term in left.terms:
+            fits = term[0] % coefficient == 0 and _remove(term[1], atoms) is not None
+            (large if fits else small).append(term)
+        over = left.constant if atoms else left.constant % coefficient
+        rest = _sum(tuple(small), over)
+        if small and _within(rest, _product_of(*step)):
+            return _sum(tuple(large), left.constant - over), rest
     return None
 
 
