@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from math import gcd, prod
+from typing import Any
 
 from fusewright.records import record
 
@@ -293,8 +294,8 @@ class Index(_Hashed):
             total = total + product
         return total
 
-    def evaluate(self, values: Mapping[str, int]) -> int:
-        """The number for given values of all symbols, by name."""
+    def evaluate(self, values: Mapping[str, Any]) -> int:
+        """The integer for given values of all its symbols, by name."""
         return self.constant + sum(
             coefficient * prod(_evaluate_atom(atom, values) for atom in atoms)
             for coefficient, atoms in self.terms
@@ -569,9 +570,9 @@ def _substitute_atom(atom: Atom, replacements: Mapping[Symbol, Index]) -> Index:
     return _CONSTRUCT[atom.operator](left, right)
 
 
-def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
+def _evaluate_atom(atom: Atom, values: Mapping[str, Any]) -> int:
     if isinstance(atom, Symbol):
-        return values[atom.name]
+        return values[atom.name]  # type: ignore[no-any-return]
     return _EVALUATE[atom.operator](atom.left.evaluate(values), atom.right.evaluate(values))
 
 
@@ -810,7 +811,8 @@ def _grouped(left: Index, right: Index) -> tuple[Index, Index] | None:
     steps = {_shared(term, divisor) for term in left.terms} - {ONE}
     for step in sorted(steps, key=lambda step: (len(step[1]), step[0]), reverse=True):
         coefficient, atoms = step
-        large, small = [], []
+        large: list[Term] = []
+        small: list[Term] = []
         for term in left.terms:
             fits = term[0] % coefficient == 0 and _remove(term[1], atoms) is not None
             (large if fits else small).append(term)
