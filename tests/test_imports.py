@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import fusewright
 
 SOURCE = Path(fusewright.__file__).parents[1]
@@ -17,17 +19,22 @@ UNNEEDED = (
 )  # fmt: skip
 
 
-def loaded(program: str) -> set[str]:
-    """The modules that a fresh interpreter has loaded after a program."""
+def run(program: str, **environment: str) -> str:
+    """What a program prints in a fresh interpreter."""
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys\n{program}\nprint(*sys.modules)"],
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(SOURCE), **environment},
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
     )
-    return set(done.stdout.split())
+    return done.stdout
+
+
+def loaded(program: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded after a program."""
+    return set(run(f"import sys\n{program}\nprint(*sys.modules)").split())
 
 
 def test_importing_the_package_loads_nothing() -> None:
@@ -44,3 +51,20 @@ def test_the_eager_backend_needs_no_code_generator() -> None:
     found = loaded(program)
     assert "fusewright.capture" in found
     assert found.isdisjoint(UNNEEDED)
+
+
+@pytest.mark.parametrize(
+    ("load", "limit"),
+    [("fusewright.compile", 0.1), ("fusewright.lookup_backend('fusewright')", 0.2)],
+)
+def test_the_compiler_loads_quickly_after_torch(tmp_path: Path, load: str, limit: float) -> None:
+    """The bounds, in seconds of the processor's time, are more than twice what it takes."""
+    program = (
+        "import time, torch, fusewright\n"
+        "began = time.process_time()\n"
+        f"{load}\n"
+        "print(time.process_time() - began)"
+    )
+    keeping = {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
+    run("import fusewright; fusewright.lookup_backend('fusewright')", **keeping)
+    assert min(float(run(program, **keeping)) for _ in range(2)) < limit

@@ -28,6 +28,7 @@ import torch
 from torch import fx
 
 from fusewright.config import FRONT_END_OPTIONS, Options
+from fusewright.context import COLLECTOR_PAUSE
 from fusewright.errors import UnknownBackend
 from fusewright.records import record
 
@@ -61,7 +62,8 @@ def _built_in(name: str, path: str, *tags: str) -> RegisteredBackend:
 
 
 def _import_backend(module: str, attribute: str) -> Backend:
-    return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
+    with COLLECTOR_PAUSE:
+        return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
 
 
 _OWN_MODULE: Final = "fusewright.backends.torch_dynamo"
