@@ -67,6 +67,9 @@ class Interruption:
     live_names: frozenset[str]
     """The local variables that the instruction or what follows it may read."""
 
+    own_cells: tuple[str, ...]
+    """The cells that are empty, and that no function shares yet."""
+
     is_looked_at: bool
     """Whether the program may look at the frame itself, so that all its variables stay."""
 
@@ -76,7 +79,7 @@ class Interruption:
         frame = self.frame
         on_stack = [_passed_value(entry) for entry in frame.stack]
         variables = [frame.locals[name] for name in sorted(self.live_names) if name in frame.locals]
-        cells = [frame.cells[name] for name in sorted(frame.cells)]
+        cells = [frame.cells[name] for name in sorted(frame.cells) if name not in self.own_cells]
         first = first_argument(self.original)
         own = None if first is None else _local(frame, first)
         return [value for value in (own, *on_stack, *variables, *cells) if value is not None]
@@ -94,6 +97,14 @@ def interruption(frame: Frame, resumes: ResumeTable) -> Interruption | None:
         return None  # nobody would put back the exception handled before, were another raised
     if any(name not in frame.cells for name in resumes.free_names(original)):
         return None  # a comprehension has set the cell aside: its own variable has the same name
+    empty = {
+        name
+        for name, cell in frame.cells.items()
+        if name not in original.co_freevars and cell.load(frame.machine) is None
+    }
+    own_cells = tuple(sorted(name for name in empty if frame.cells[name].is_private))
+    if resumes.may_find_empty(original, position, empty.difference(own_cells)):
+        return None
     names = resumes.live(original, position)
     is_looked_at = not FRAME_READERS.isdisjoint(original.co_names)
     if is_looked_at:
@@ -102,7 +113,7 @@ def interruption(frame: Frame, resumes: ResumeTable) -> Interruption | None:
     if first is not None and _local(frame, first) is None:
         return None
     kept = names.difference(resumes.free_names(original))
-    return Interruption(frame, original, position, kept, is_looked_at)
+    return Interruption(frame, original, position, kept, own_cells, is_looked_at)
 
 
 class BreakWriter(FunctionWriter):
@@ -291,12 +302,13 @@ class BreakWriter(FunctionWriter):
         """Return a continuation at `position`; the passed results lie on the stack already."""
         code, frame = self.code, self.stop.frame
         shape: Shape = (*[self._slot(entry) for entry in kept], *results)
-        cells = self.resumes.free_names(self.stop.original)
+        free = self.resumes.free_names(self.stop.original)
+        cells = [name for name in free if name not in self.stop.own_cells]
         live = self.resumes.live(self.stop.original, position)
         if self.stop.is_looked_at:
             live = self.stop.live_names
-        names = tuple(name for name in sorted(live) if name in frame.locals and name not in cells)
-        point = ResumePoint(position, shape, len(results), names)
+        names = tuple(name for name in sorted(live) if name in frame.locals and name not in free)
+        point = ResumePoint(position, shape, len(results), names, self.stop.own_cells)
         first = first_argument(self.stop.original)
         count = sum(is_passed(slot) for slot in shape[len(kept) :]) + (first is not None)
         for entry in kept:

@@ -17,7 +17,7 @@ variables of the resume function, so that closures made before the break share t
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import CodeType
 from typing import Any
 
@@ -36,7 +36,12 @@ from fusewright.capture.bytecode.instruction import (
     CO_VARARGS,
     CO_VARKEYWORDS,
 )
-from fusewright.capture.bytecode.liveness import LOCAL_INSTRUCTIONS, live_locals, reachable
+from fusewright.capture.bytecode.liveness import (
+    LOCAL_INSTRUCTIONS,
+    live_cells,
+    live_locals,
+    reachable,
+)
 from fusewright.records import field, record, replace
 
 
@@ -80,6 +85,9 @@ class ResumePoint:
     locals: tuple[str, ...]
     """The local variables that are bound and may be read again."""
 
+    own_cells: tuple[str, ...] = ()
+    """The cells that nobody shares yet: empty ones, which the resume function makes itself."""
+
 
 @record
 class _Origin:
@@ -96,6 +104,7 @@ class _Original:
     code: CodeType
     unit: CodeUnit
     live: list[frozenset[str]]
+    live_cells: list[frozenset[str]]
     resumes: dict[ResumePoint, CodeType] = field(default_factory=dict)
 
 
@@ -127,6 +136,24 @@ class ResumeTable:
         """The locals that may be read from an instruction of an original code on."""
         return self._original(code).live[position]
 
+    def may_find_empty(self, code: CodeType, position: int, empty: Collection[str]) -> bool:
+        """Whether an original code, from an instruction on, may read a variable of its own whose
+        cell is empty: one of `empty`, or one that it empties. In a resume function, where such
+        cells come from outside, that would not raise UnboundLocalError.
+        """
+        own = frozenset(code.co_cellvars) - frozenset(code.co_freevars)
+        if not own:
+            return False
+        entry = self._original(code)
+        if not entry.live_cells[position].isdisjoint(empty):
+            return True
+        instructions = entry.unit.instructions
+        return any(
+            instructions[index].name == "DELETE_DEREF"
+            and instructions[index].argument in entry.live_cells[index + 1] & own
+            for index in reachable(instructions, position)
+        )
+
     def free_names(self, code: CodeType) -> tuple[str, ...]:
         """The free variables of the resume functions of an original code."""
         own = [name for name in code.co_cellvars if name not in code.co_freevars]
@@ -144,7 +171,9 @@ class ResumeTable:
         found = self._originals.get(id(code))
         if found is None:
             unit = self.unit(code)
-            found = _Original(code, unit, live_locals(unit.instructions))
+            found = _Original(
+                code, unit, live_locals(unit.instructions), live_cells(unit.instructions)
+            )
             self._originals[id(code)] = found
         return found
 
@@ -182,10 +211,14 @@ def _resume_unit(original: _Original, point: ResumePoint, table: ResumeTable) ->
     _rename_hidden(body, frozenset(code.co_freevars))
     target = body[point.position]
     prologue = _prologue(point.shape, body, target)
-    free_names = table.free_names(code)
-    start = [*opening((), free_names, is_generator=bool(unit.flags & CO_GENERATOR)), *prologue]
+    free_names = tuple(name for name in table.free_names(code) if name not in point.own_cells)
+    start = [
+        *opening(point.own_cells, free_names, is_generator=bool(unit.flags & CO_GENERATOR)),
+        *prologue,
+    ]
     flags = unit.flags & ~(CO_VARARGS | CO_VARKEYWORDS | CO_NESTED)
-    others = [name for name in unit.local_names if name not in names and name not in free_names]
+    taken = {*names, *free_names, *point.own_cells}
+    others = [name for name in unit.local_names if name not in taken]
     return replace(
         unit,
         flags=flags | (CO_NESTED if free_names else 0),
@@ -193,7 +226,7 @@ def _resume_unit(original: _Original, point: ResumePoint, table: ResumeTable) ->
         positional_only_count=0,
         keyword_only_count=0,
         local_names=(*names, *others),
-        cell_names=(),
+        cell_names=point.own_cells,
         free_names=free_names,
         constants=(None, _Origin(code, len(start))),
         names=(),

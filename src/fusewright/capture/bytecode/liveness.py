@@ -1,4 +1,4 @@
-"""Which local variables may still be read, at each instruction: the classic backward analysis."""
+"""Which variables may still be read, at each instruction: the classic backward analysis."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ _READS = frozenset(
 )
 """Operations that want their local variable bound."""
 
+_CELL_READS = frozenset({"LOAD_DEREF", "DELETE_DEREF"})
+"""Operations that want the cell of a variable filled."""
+
 LOCAL_INSTRUCTIONS = _READS - {"MAKE_CELL"} | {
     "STORE_FAST",
     "LOAD_FAST_LOAD_FAST",
@@ -22,14 +25,26 @@ LOCAL_INSTRUCTIONS = _READS - {"MAKE_CELL"} | {
 
 
 def live_locals(instructions: Sequence[Instruction]) -> list[frozenset[str]]:
-    """The locals that may be read from each instruction on, before they are written again.
+    """The locals that may be read from each instruction on, before they are written again."""
+    return _live(instructions, _READS, "STORE_FAST")
+
+
+def live_cells(instructions: Sequence[Instruction]) -> list[frozenset[str]]:
+    """The same of variables in cells, as far as these instructions read and write them."""
+    return _live(instructions, _CELL_READS, "STORE_DEREF")
+
+
+def _live(
+    instructions: Sequence[Instruction], reading: frozenset[str], writing: str
+) -> list[frozenset[str]]:
+    """The variables that may be read from each instruction on, before they are written again.
 
     An exception may leave an instruction before it has written its variable, so what its handler
     reads is live too.
     """
     index_of = {instruction: index for index, instruction in enumerate(instructions)}
     successors = [list(_successors(instructions, index, index_of)) for index in index_of.values()]
-    uses = [_reads_and_writes(instruction) for instruction in instructions]
+    uses = [_reads_and_writes(instruction, reading, writing) for instruction in instructions]
     live: list[frozenset[str]] = [frozenset()] * len(instructions)
     changed = True
     while changed:
@@ -74,11 +89,13 @@ def _successors(
         yield index + 1
 
 
-def _reads_and_writes(instruction: Instruction) -> tuple[frozenset[str], frozenset[str]]:
-    """The locals that an instruction reads and, of the others, those that it writes."""
+def _reads_and_writes(
+    instruction: Instruction, reading: frozenset[str], writing: str
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The variables that an instruction reads and, of the others, those that it writes."""
     match instruction.name, instruction.argument:
-        case "STORE_FAST", str(name):
-            return frozenset(), frozenset({name})
-        case name, str(variable) if name in _READS:
+        case name, str(variable) if name == writing:
+            return frozenset(), frozenset({variable})
+        case name, str(variable) if name in reading:
             return frozenset({variable}), frozenset()
     return frozenset(), frozenset()

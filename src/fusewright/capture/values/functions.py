@@ -113,7 +113,7 @@ def _builtins_of(dictionary: dict[str, Any]) -> dict[str, Any]:
 class CellValue(Value):
     """A closure cell."""
 
-    __slots__ = ("cell", "changed", "contents")
+    __slots__ = ("cell", "changed", "contents", "is_private")
 
     def __init__(
         self, contents: Any = MISSING, cell: Any = MISSING, source: Source | None = None
@@ -124,6 +124,8 @@ class CellValue(Value):
         self.cell = cell
         """The existing cell, MISSING for one made while tracing."""
         self.changed = False
+        self.is_private = cell is MISSING
+        """Whether no function but the one that made it has the cell."""
 
     def python_type(self) -> type:
         return types.CellType

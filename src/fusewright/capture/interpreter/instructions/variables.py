@@ -76,6 +76,7 @@ def make_cell(frame: Frame, name: str) -> None:
 def load_closure(frame: Frame, name: str) -> None:
     cell = frame.cells.get(name)
     if cell is not None:
+        cell.is_private = False
         frame.stack.append(cell)
     else:  # 3.13 loads a comprehension's variable alike while the cell of that name is set aside
         load_fast(frame, name)
