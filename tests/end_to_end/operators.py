@@ -21,7 +21,7 @@ import torch
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.errors import Unsupported
-from fusewright.ir.index import size_symbol
+from fusewright.ir.sizes import size_symbol
 from fusewright.pipeline import compile_graph
 from fusewright.symbolic.facts import ShapeFacts
 from tests.lower.operator_samples import compare, database, name_of, samples

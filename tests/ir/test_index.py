@@ -25,9 +25,9 @@ from fusewright.ir.index import (
     maximum,
     maximum_value,
     minimum,
-    size_symbol,
 )
 from fusewright.ir.lexer import Cursor, split_lines
+from fusewright.ir.sizes import size_symbol
 
 S0 = size_symbol("s0", 2, 9)
 S1 = size_symbol("s1", 2, 16, multiple=2)

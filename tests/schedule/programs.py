@@ -8,16 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import (
-    Index,
-    SizeFact,
-    Symbol,
-    contiguous_strides,
-    integer,
-    loop,
-    product,
-    size_symbol,
-)
+from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, loop, product
 from fusewright.ir.program import (
     Body,
     Buffer,
@@ -32,6 +23,7 @@ from fusewright.ir.program import (
     Scatter,
     Statement,
 )
+from fusewright.ir.sizes import SizeFact, size_symbol
 from fusewright.ir.value import Expressions, Value
 
 UNARY = ("neg", "exp", "tanh")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import contiguous_strides, integer, size_symbol
+from fusewright.ir.index import contiguous_strides, integer
 from fusewright.ir.lines import Allocate, Free, FreeIfNotReused, Reuse
 from fusewright.ir.program import Buffer, Layout
+from fusewright.ir.sizes import size_symbol
 from fusewright.wrapper import peak_bytes, plan_memory
 
 

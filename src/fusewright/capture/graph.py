@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 import torch
@@ -16,7 +17,8 @@ from fusewright.capture.memory import may_write_inputs
 from fusewright.capture.sizes import SymbolicShape
 from fusewright.errors import DataDependent, FusewrightError, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
-from fusewright.ir.index import Symbol, is_real
+from fusewright.ir.index import Symbol
+from fusewright.ir.sizes import is_real
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.graph_nodes import NumberNodes
 from fusewright.symbolic.nodes import (
@@ -153,7 +155,7 @@ class GraphBuilder:
             raise
 
     def _run(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
-        with self.mode:
+        with self.running_on_fakes():
             try:
                 if isinstance(function, str):
                     function, arguments = getattr(arguments[0], function), arguments[1:]
@@ -165,6 +167,10 @@ class GraphBuilder:
                 if why is None:
                     raise
                 raise DataDependent(why) from error
+
+    def running_on_fakes(self) -> AbstractContextManager[Any]:
+        """Context of a call: in it, torch makes fakes."""
+        return self.mode
 
     def add_call(
         self,
@@ -239,6 +245,10 @@ class SubgraphBuilder(GraphBuilder):
 
     def _add_symbol(self, symbol: Symbol) -> fx.Node:
         return self.own(self._parent._add_symbol(symbol))
+
+    def running_on_fakes(self) -> AbstractContextManager[Any]:
+        """The function is traced while the call runs that it is given to."""
+        return nullcontext()
 
     def can_use(self, node: fx.Node) -> bool:
         return super().can_use(node) or self._parent.can_use(node)

@@ -12,7 +12,8 @@ from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.sources import ExtentSource, Source
 from fusewright.errors import Location
 from fusewright.events import FailedGuard
-from fusewright.ir.index import Compound, Index, Symbol, is_real
+from fusewright.ir.index import Compound, Index, Symbol
+from fusewright.ir.sizes import is_real
 from fusewright.records import record
 from fusewright.symbolic.facts import Assumption
 from fusewright.symbolic.real import Operand, Real, renamed

@@ -155,8 +155,9 @@ class Sizes:
                 mark = marks.get(dim, Mark())
                 extent = ExtentSource(source, dim)
                 found[dim] = self._symbol(size, extent, max(mark.minimum or 2, 2), mark.maximum)
-                if dim in marks and isinstance(found[dim], torch.SymInt):
-                    self._marked.append((extent.expression(), *index_of(found[dim]).free()))
+                if dim in marks:
+                    symbols = index_of(found[dim]).free()
+                    self._marked += [(extent.expression(), symbol) for symbol in symbols]
         if all(isinstance(size, int) for size in found):
             return None
         rank = tensor.dim()

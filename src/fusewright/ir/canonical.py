@@ -23,9 +23,10 @@ import hashlib
 from collections.abc import Iterator
 
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store
-from fusewright.ir.index import Index, Symbol, is_real, loop
+from fusewright.ir.index import Index, Symbol, loop
 from fusewright.ir.kernel import KernelArgument
 from fusewright.ir.program import Buffer, Layout
+from fusewright.ir.sizes import is_real
 from fusewright.ir.text import (
     Names,
     print_loops,

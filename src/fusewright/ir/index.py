@@ -15,8 +15,6 @@ from functools import reduce
 from math import gcd, prod
 from typing import Any
 
-from fusewright.records import record
-
 Bound = int | None
 """An inclusive bound; None where nothing is known."""
 
@@ -305,16 +303,6 @@ class Index(_Hashed):
 IndexLike = Index | Symbol | int
 
 
-@record
-class SizeFact:
-    """What is known of one size symbol: its range, and the size seen when compiling (for
-    profitability only).
-    """
-
-    symbol: Symbol
-    hint: int | float
-
-
 def integer(value: int) -> Index:
     """The constant expression `value`."""
     return _SMALL[value] if 0 <= value < len(_SMALL) else Index((), value)
@@ -331,23 +319,6 @@ def loop(name: str, extent: IndexLike) -> Symbol:
     extent = as_index(extent)
     upper = extent.upper
     return Symbol(name, 0, None if upper is None else upper - 1, extent=extent)
-
-
-def size_symbol(name: str, lower: Bound = 2, upper: Bound = None, multiple: int = 1) -> Symbol:
-    """A symbolic size. Sizes 0 and 1 are specialised, hence the lower bound."""
-    return Symbol(name, lower, upper, multiple)
-
-
-def real_symbol(name: str) -> Symbol:
-    """A real number that varies: `f` and a number. It takes part in no index arithmetic; as a value
-    it has type f64, and machine code is passed the 64 bits of its double.
-    """
-    return Symbol(name)
-
-
-def is_real(symbol: Symbol) -> bool:
-    """Whether a symbol stands for a real number."""
-    return symbol.name.startswith("f")
 
 
 def product(factors: Iterable[IndexLike]) -> Index:

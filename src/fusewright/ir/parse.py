@@ -24,7 +24,7 @@ from fusewright.ir.grammar import (
     read_symbol,
 )
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Schedule, Stage, Store
-from fusewright.ir.index import Index, SizeFact, Symbol
+from fusewright.ir.index import Index, Symbol
 from fusewright.ir.lexer import Cursor, Line
 from fusewright.ir.ops import OPERATIONS, Result
 from fusewright.ir.program import (
@@ -40,6 +40,7 @@ from fusewright.ir.program import (
     Scatter,
     Statement,
 )
+from fusewright.ir.sizes import SizeFact
 from fusewright.ir.value import Expressions, Number, Value
 from fusewright.records import field, record
 

@@ -18,10 +18,10 @@ from fusewright.ir.grammar import (
     read_results,
     read_symbol,
 )
-from fusewright.ir.index import size_symbol
 from fusewright.ir.kernel import Kernel, KernelArgument, Launch
 from fusewright.ir.lexer import Cursor
 from fusewright.ir.program import Buffer
+from fusewright.ir.sizes import size_symbol
 
 
 def parse_lines(text: str) -> list[wrapper.Line]:

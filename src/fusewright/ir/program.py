@@ -5,8 +5,9 @@ them, and results.
 from __future__ import annotations
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, SizeFact, Symbol, contiguous_strides, integer
+from fusewright.ir.index import Index, Symbol, contiguous_strides, integer
 from fusewright.ir.origin import Origin
+from fusewright.ir.sizes import SizeFact
 from fusewright.ir.value import Expressions, Value
 from fusewright.records import field, record
 

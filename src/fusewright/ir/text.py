@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Schedule, Stage, Store
-from fusewright.ir.index import Index, SizeFact, Symbol, contiguous_strides
+from fusewright.ir.index import Index, Symbol, contiguous_strides
 from fusewright.ir.ops import OPERATIONS, Result
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
@@ -36,6 +36,7 @@ from fusewright.ir.program import (
     Statement,
     ViewReference,
 )
+from fusewright.ir.sizes import SizeFact
 from fusewright.ir.value import (
     Apply,
     Cast,

@@ -19,7 +19,8 @@ from typing import Any
 
 from fusewright.ir.bounds import Conditions, Verdict, access_conditions, judge_access
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, Symbol, is_real
+from fusewright.ir.index import Index, Symbol
+from fusewright.ir.sizes import is_real
 from fusewright.ir.value import (
     Apply,
     Cast,

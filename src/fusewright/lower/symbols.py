@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import torch
 
-from fusewright.ir.index import Index, SizeFact, Symbol, integer, real_symbol
+from fusewright.ir.index import Index, Symbol, integer
+from fusewright.ir.sizes import SizeFact, real_symbol
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import free_symbols, index_of
 from fusewright.symbolic.real import Operand, Real, evaluate, with_indices

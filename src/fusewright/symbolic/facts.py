@@ -12,17 +12,8 @@ from collections.abc import Callable
 from math import lcm
 
 from fusewright.errors import DataDependent, Location
-from fusewright.ir.index import (
-    Bound,
-    Compound,
-    Index,
-    SizeFact,
-    Symbol,
-    integer,
-    is_real,
-    real_symbol,
-    size_symbol,
-)
+from fusewright.ir.index import Bound, Compound, Index, Symbol, integer
+from fusewright.ir.sizes import SizeFact, is_real, real_symbol, size_symbol
 from fusewright.records import record
 from fusewright.symbolic.real import Operand, evaluate, free_in_real
 from fusewright.symbolic.relations import (
@@ -53,7 +44,7 @@ class ShapeFacts:
         self.where = where
         """Gives the user's line that is being compiled."""
 
-        self.hints: dict[str, int | float] = {}
+        self.hints: dict[str, float] = {}
         """The numbers seen when compiling, by symbol; a size that depends on data has none."""
 
         self.assumptions: list[Assumption] = []

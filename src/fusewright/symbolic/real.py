@@ -32,7 +32,7 @@ Bounds = tuple[float, float]
 EVERYTHING = (-math.inf, math.inf)
 
 
-def evaluate(number: Operand, values: Mapping[str, int | float]) -> int | float:
+def evaluate(number: Operand, values: Mapping[str, float]) -> int | float:
     """The number for given values of all symbols, by name. Raises what Python's operators do."""
     match number:
         case float():
@@ -40,7 +40,7 @@ def evaluate(number: Operand, values: Mapping[str, int | float]) -> int | float:
         case Symbol(name=name):
             return values[name]
         case Index():
-            return number.evaluate(values)  # type: ignore[arg-type]
+            return number.evaluate(values)
     return NUMBER_FUNCTIONS[number.operator](*(evaluate(each, values) for each in number.operands))
 
 

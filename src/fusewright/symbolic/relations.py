@@ -143,7 +143,7 @@ class RealRelation:
         """The symbols that occur in it."""
         return free_in_real(self.left) | free_in_real(self.right)
 
-    def holds(self, values: Mapping[str, int | float]) -> bool:
+    def holds(self, values: Mapping[str, float]) -> bool:
         """Whether it is true for these values of the symbols, by name."""
         left, right = evaluate(self.left, values), evaluate(self.right, values)
         return COMPARISONS[self.comparison](left, right) is self.outcome

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fusewright.errors import FusewrightError
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import is_real
+from fusewright.ir.sizes import is_real
 from fusewright.ir.value import (
     Apply,
     Cast,

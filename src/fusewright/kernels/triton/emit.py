@@ -21,8 +21,9 @@ from collections.abc import Iterable
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Group, Reduce, Store
-from fusewright.ir.index import Index, Symbol, integer, is_real
+from fusewright.ir.index import Index, Symbol, integer
 from fusewright.ir.kernel import KernelArgument
+from fusewright.ir.sizes import is_real
 from fusewright.ir.value import Constant, Load, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
 from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text

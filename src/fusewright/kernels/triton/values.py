@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from fusewright.ir.bounds import known_nonnegative
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Compound, Index, Symbol, is_real
+from fusewright.ir.index import Compound, Index, Symbol
+from fusewright.ir.sizes import is_real
 from fusewright.ir.value import (
     Apply,
     Cast,
