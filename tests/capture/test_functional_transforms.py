@@ -58,6 +58,9 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "a module": lambda: vmap(LINEAR)(X),
     "made outside": lambda: DOUBLED(X, 2 * X[0]),
     "made outside of one another": lambda: SLOPES(X) @ CURVATURE(V),
+    "constants inside of transforms of transforms": lambda: hessian(
+        lambda v: v.roll(1)[torch.tensor([0, 1, 1])].square().sum()
+    )(V),
     "made outside, used inside of another": lambda: vmap(CURVATURE)(X),
     "a method": lambda: vmap(LINEAR.forward)(X),
     "a partial": lambda: vmap(functools.partial(torch.mul, V))(X),

@@ -82,7 +82,7 @@ def _run(
     if symbols and use is FUNCTIONS.get(name):
         raise NeedsConstants(symbols)
     try:
-        with machine.builder.mode:
+        with machine.builder.running_on_fakes():
             return use(*[each.call for each in traced], *fakes, **named)
     except FAKE_FAILURES as error:
         raise tensor_calls.cannot_run(machine, name, error) from error
