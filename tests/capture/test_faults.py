@@ -573,14 +573,25 @@ def test_arguments_die_without_the_collector(breaks: bool) -> None:
         gc.enable()
 
 
-def test_a_generator_that_is_closed_keeps_nothing() -> None:
+def _delegates(held: Any) -> Any:
+    yield from _yields(held)
+
+
+def _delegates_and_cleans_up(held: Any) -> Any:
+    """Its handler raises the exception again, as every `yield from` does from CPython 3.12 on."""
+    try:
+        yield from _yields(held)
+    finally:
+        held.cleaned = True
+
+
+def _yields(held: Any) -> Any:
+    yield held
+
+
+@pytest.mark.parametrize("outer", [_yields, _delegates, _delegates_and_cleans_up])
+def test_a_generator_that_is_closed_keeps_nothing(outer: Callable[..., Any]) -> None:
     """Closing it raises GeneratorExit through the interpreter's own frames."""
-
-    def inner(held):
-        yield held
-
-    def outer(held):
-        yield from inner(held)
 
     def closes(x, held):
         generator = outer(held)

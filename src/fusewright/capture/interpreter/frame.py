@@ -231,6 +231,7 @@ class Frame:
         if region is None:
             self.finished = True
             raise error
+        error.forget_frames()
         self.raised_at = self.executed
         del self.stack[region.stack_depth :]
         if region.saves_offset:
