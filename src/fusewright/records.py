@@ -22,7 +22,7 @@ from operator import attrgetter
 from reprlib import recursive_repr
 from typing import Any, Final, TypeVar, dataclass_transform, overload
 
-__all__ = ["field", "record", "replace"]
+__all__ = ["field", "is_record", "record", "replace"]
 
 T = TypeVar("T")
 Fields = dict[str, "dataclasses.Field[Any]"]
@@ -96,6 +96,11 @@ def replace(one: T, **changes: Any) -> T:
         if declared.init and name not in changes:
             changes[name] = getattr(one, name)
     return type(one)(**changes)
+
+
+def is_record(cls: type) -> bool:
+    """Whether a class was declared by `record`."""
+    return _FIELDS in vars(cls)
 
 
 def _own_fields(

@@ -11,10 +11,12 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 from unittest import mock
+
+from fusewright.records import is_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def _is_ours(found: Any) -> bool:
     module = getattr(found, "__module__", None) or ""
     if isinstance(found, type) and not isinstance(vars(found).get("__init__"), FunctionType):
         return False  # Written in C, or without work of its own.
-    if isinstance(found, type) and (is_dataclass(found) or issubclass(found, BaseException)):
+    if isinstance(found, type) and (is_record(found) or issubclass(found, BaseException)):
         return False
     return callable(found) and module.startswith("fusewright")
 
