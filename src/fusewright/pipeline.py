@@ -10,6 +10,7 @@ from torch import fx
 from fusewright.aot import (
     AtenGraph,
     ControlFlowCall,
+    FormulaCall,
     by_relatives,
     interpreter,
     min_cut_rematerialization_partition,
@@ -154,10 +155,12 @@ def compile_aten(
 def _subprograms(
     graph: AtenGraph, context: CompileContext, language: KernelLanguage | None
 ) -> dict[str, Callable[..., Any]]:
-    """By node: what runs a condition or loop, its functions compiled as programs of their own."""
+    """By node: what runs a condition or loop, its functions compiled as programs of their own; or
+    the formula of a gradient.
+    """
     found: dict[str, Callable[..., Any]] = {}
     for node in graph.graph.nodes:
-        if isinstance(node.target, ControlFlowCall):
+        if isinstance(node.target, (ControlFlowCall, FormulaCall)):
             runs = []
             for inner in node.target.graphs:
                 compiled = compile_aten(inner, CompileContext(options=context.options), language)

@@ -675,6 +675,28 @@ def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
     return super(torch.autograd.Function, function).apply(*args)  # type: ignore[misc]
 
 
+def is_written_in_python(node: Any) -> bool:
+    """Whether a node of the autograd graph belongs to a `torch.autograd.Function`; it is then what
+    the formula gets as `ctx`. 2.11 to 2.13.
+    """
+    return isinstance(node, torch.autograd.function.BackwardCFunction)
+
+
+def formula_of_gradient(node: Any) -> Callable[..., Any]:
+    """The formula of such a node: its function's `backward`, or `vjp`. 2.11 to 2.13."""
+    function = node._forward_cls
+    own = function.vjp is not torch.autograd.Function.vjp
+    return function.vjp if own else function.backward  # type: ignore[no-any-return]
+
+
+def geometry_of_edge(node: Any, index: int) -> tuple[list[Any], torch.dtype, torch.device]:
+    """Size, dtype and device of the gradient that goes to a node as its input `index`. 2.11 to
+    2.13.
+    """
+    like = node._input_metadata[index]
+    return list(like.shape), like.dtype, like.device
+
+
 def gradients(outputs: Sequence[Any], tangents: Sequence[Any], edges: Sequence[Any]) -> Any:
     """`torch.autograd.grad(outputs, edges, tangents, allow_unused=True)`, without the comparison of
     sizes for which that imports sympy.

@@ -297,3 +297,24 @@ def test_histories_and_sizes_may_change_at_once() -> None:
                 return [x, y if is_view else y.detach(), w, leaf(size, 3)]
 
             check(program, make, lambda _: ours)
+
+
+@WAYS
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("make", [leaf, inside])
+def test_views_made_without_gradients(compile: Any, make: Any, enabled: bool) -> None:
+    """Eager's require grad, as what they show does, and are leaves all the same."""
+
+    def program(x: torch.Tensor) -> Any:
+        with torch.no_grad():
+            whole, (first, second) = x.view(-1), x.chunk(2, -1)
+        return whole, first, second + 1, x * 2
+
+    x = make(2, 4)
+    with torch.set_grad_enabled(enabled):
+        expected, found = program(x), compile(program)(x)
+    for one, like in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, like)
+        assert (one.requires_grad, one.is_leaf) == (like.requires_grad, like.is_leaf)
+        shares = one.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+        assert shares == (like.untyped_storage().data_ptr() == x.untyped_storage().data_ptr())

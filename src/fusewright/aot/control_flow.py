@@ -19,6 +19,7 @@ from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.interpret import interpreter
 from fusewright.aot.joint import trace_joint
+from fusewright.aot.leaves import filled, leaves, with_leaves
 from fusewright.aot.results import finish_graph
 from fusewright.aot.runtime import with_results
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
@@ -98,7 +99,7 @@ def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[An
     """Record a call of `flow`; gives its results. Raises UnsupportedOperator."""
     outside, *arguments = args
     given: list[Any] = []
-    shape = _with_leaves(arguments, given)
+    shape = with_leaves(arguments, given)
     given += control_flow.tensors(outside)
     if any(isinstance(size, torch.SymInt) for one in given for size in one.shape):
         raise UnsupportedOperator(f"{flow.name} with sizes that vary")
@@ -202,7 +203,7 @@ def _record_with_gradients(
         raise UnsupportedOperator("gradients through a condition that draws random numbers")
     mode.is_random = was_random
     fakes: list[Any] = []
-    structure = _with_leaves(recorded, fakes)
+    structure = with_leaves(recorded, fakes)
 
     def backward(tangents: Sequence[Any]) -> tuple[Any, ...]:
         return _record_backward(recorder, flow, outside, given, tangents)
@@ -355,49 +356,6 @@ def _from_all(module: fx.GraphModule, count: int, taken: Sequence[int]) -> Any:
     own = module.graph.find_nodes(op="placeholder")
     values = dict(zip(own, (inputs[number] for number in taken), strict=True))
     found: list[Any] = []
-    structure = _with_leaves(graph.graph_copy(module.graph, values), found)
+    structure = with_leaves(graph.graph_copy(module.graph, values), found)
     graph.output(tuple([graph.call_function(torch.clone, (node,)) for node in found]))
     return fx.GraphModule(module, graph), structure
-
-
-# -- containers with leaves in place of tensors ---------------------------------------------------
-
-
-def _with_leaves(value: Any, found: list[Any]) -> Any:
-    """`value` with its tensors, or nodes, moved into `found` and replaced by their `Leaf`."""
-    match value:
-        case torch.Tensor() | fx.Node():
-            found.append(value)
-            return Leaf(len(found) - 1)
-        case tuple() | list():
-            return type(value)([_with_leaves(one, found) for one in value])
-        case dict():
-            return {name: _with_leaves(one, found) for name, one in value.items()}
-        case _:
-            return value
-
-
-def leaves(structure: Any) -> Any:
-    """The leaves in containers."""
-    match structure:
-        case Leaf():
-            yield structure
-        case tuple() | list():
-            for one in structure:
-                yield from leaves(one)
-        case dict():
-            for one in structure.values():
-                yield from leaves(one)
-
-
-def filled(structure: Any, values: Sequence[Any]) -> Any:
-    """The containers with values in place of their leaves."""
-    match structure:
-        case Leaf(index):
-            return values[index]
-        case tuple() | list():
-            return type(structure)([filled(one, values) for one in structure])
-        case dict():
-            return {name: filled(one, values) for name, one in structure.items()}
-        case _:
-            return structure

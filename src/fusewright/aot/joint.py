@@ -24,6 +24,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from fusewright import torch_compat
 from fusewright.aot.graph import TracedProgram
 from fusewright.aot.math_bits import compute_math_bits
+from fusewright.aot.opaque_gradients import watch_formulas
 from fusewright.aot.results import ResultPlan, finish_outputs, plan_results
 from fusewright.aot.shared_memory import Relatives, join_histories, with_history
 from fusewright.aot.specs import FromGraph, FromInput, ResultSpec, StorageBase
@@ -197,6 +198,7 @@ def _trace_backward(
     wanted = [edge for edge in edges if edge is not None]
     if not outputs or not wanted:
         return [None] * len(edges)
+    watch_formulas(recorder, outputs)
     with (
         recorder,
         torch.autograd.set_multithreading_enabled(False),

@@ -16,6 +16,7 @@ from torch import fx
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import get_gradient_edge
 
+from fusewright import torch_compat
 from fusewright.aot.functionalize import Functionalizer, memory_owner, shown_memory
 from fusewright.aot.graph import AtenGraph, TracedProgram
 from fusewright.aot.math_bits import compute_math_bits
@@ -200,7 +201,9 @@ class _Planner:
         if not is_view_in_autograd(value, whole):
             return self._once(leaf, value)
         is_new = value is not whole and value.requires_grad == whole.requires_grad
-        return self._view(leaf, root, base) if is_new or leaf is not root else base
+        if not is_new and leaf is root:
+            return base
+        return self._view(leaf, root, base, differentiable=not is_made_without_gradients(value))
 
     def _whole(self, root: fx.Node) -> Any:
         """The fake of all that `root` holds whose views, in autograd, most results are."""
@@ -235,7 +238,9 @@ class _Planner:
         tracked = isinstance(base, torch.Tensor) and base.requires_grad
         return Detached(spec) if tracked and not value.requires_grad else spec
 
-    def _view(self, leaf: fx.Node, root: fx.Node, base: FromInput | FromGraph) -> ViewOf:
+    def _view(
+        self, leaf: fx.Node, root: fx.Node, base: FromInput | FromGraph, *, differentiable: bool
+    ) -> ViewOf:
         view, whole = leaf.meta["val"], root.meta["val"]
         begin = whole.storage_offset() * whole.itemsize // view.itemsize
         return ViewOf(
@@ -246,6 +251,7 @@ class _Planner:
             dtype=view.dtype,
             conjugate=view.is_conj() != whole.is_conj(),
             negative=view.is_neg() != whole.is_neg(),
+            differentiable=differentiable,
         )
 
     def _number(self, value: Any) -> int | FromGraph:
@@ -263,6 +269,8 @@ def is_view_in_autograd(view: Any, base: Any) -> bool:
         return True
     if not base.requires_grad:
         return False
+    if is_made_without_gradients(view) or is_made_without_gradients(base):
+        return is_made_without_gradients(view)
     wanted = get_gradient_edge(base)
     node, number = get_gradient_edge(view)[:2]
     while node != wanted.node:
@@ -271,3 +279,11 @@ def is_view_in_autograd(view: Any, base: Any) -> bool:
             return False
         ((node, number),) = edges
     return number == wanted.output_nr
+
+
+def is_made_without_gradients(view: torch.Tensor) -> bool:
+    """Whether `view` is one that was made, with gradients off, of a tensor that requires grad: it
+    requires grad as well, but has no history.
+    """
+    is_view = torch_compat.viewed_tensor(view) is not view
+    return is_view and view.requires_grad and view.grad_fn is None

@@ -138,7 +138,11 @@ def _result(
         case Repeated(index):
             return before[index]
         case ViewOf(base):
-            return _view(spec, _result(base, kept, outputs, before), outputs)
+            source = _result(base, kept, outputs, before)
+            if spec.differentiable:
+                return _view(spec, source, outputs)
+            with torch.no_grad():
+                return _view(spec, source, outputs)
         case Detached(base):
             return _result(base, kept, outputs, before).detach()
 

@@ -46,6 +46,9 @@ class ViewOf:
     negative: bool = False
     """The view shows the negatives of the base's elements."""
 
+    differentiable: bool = True
+    """False for a view that the program made with gradients off."""
+
 
 @record
 class Literal:

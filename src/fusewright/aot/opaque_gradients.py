@@ -1,0 +1,152 @@
+"""Formulas of gradients that read the values of tensors, as one call in a traced graph.
+
+The formula of a custom operator or of an autograd function is Python code, which the engine runs on
+fakes, so that its operators are recorded. One that asks for values (`for end in offsets.tolist()`)
+cannot be looked into; it is called when the graph runs, on what its forward kept for it:
+
+    grouped_mm = mine.grouped_mm(input, weight, offsets)
+    grouped_mmBackward = (input, weight, offsets, tangent0)     # runs the formula as it is written
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.aot.graph import AtenGraph
+from fusewright.aot.leaves import filled, with_leaves
+from fusewright.aot.tracer import Recorder
+from fusewright.errors import DataDependent
+from fusewright.symbolic.nodes import SYMBOLIC
+
+aten = torch.ops.aten
+
+Formula = Callable[..., Any]
+"""Takes what stands for `ctx`, and the gradients of the results; gives one gradient or a tuple."""
+
+
+Geometry = tuple[Sequence[int], torch.dtype, torch.device]
+"""Of a gradient: its size, dtype and device."""
+
+
+class FormulaCall:
+    """The target of a call in a traced graph: its arguments are the tensors and symbolic numbers
+    that the formula takes, its results the gradients that are needed.
+    """
+
+    graphs: tuple[AtenGraph, ...] = ()
+    """No part of it is compiled."""
+
+    def __init__(self, formula: Formula, name: str, needed: Sequence[bool], taken: Any) -> None:
+        self.formula = formula
+        self.needed = tuple(needed)
+        """By argument of the function: whether its gradient is."""
+
+        self.taken = taken
+        """The saved tensors, the attributes of `ctx`, the gradients of the results, and by
+        gradient that is needed its geometry: with a `Leaf` for each argument.
+        """
+
+        self.__name__ = self.__qualname__ = name
+        self.__module__ = __name__
+
+    def __call__(self, *arguments: Any) -> tuple[torch.Tensor, ...]:
+        saved, attributes, tangents, likes = filled(self.taken, arguments)
+        context = SimpleNamespace(saved_tensors=saved, needs_input_grad=self.needed, **attributes)
+        found = self.formula(context, *tangents)
+        gradients = found if isinstance(found, tuple) else (found,)
+        wanted = [one for one, needed in zip(gradients, self.needed, strict=False) if needed]
+        tensors = [one for one in arguments if isinstance(one, torch.Tensor)]
+        memory = {torch_compat.storage_key(one) for one in tensors}
+        return tuple([_own(one, like, memory) for one, like in zip(wanted, likes, strict=True)])
+
+    def running(self, runs: Sequence[Any]) -> Callable[..., tuple[torch.Tensor, ...]]:
+        """The call, given what runs its graphs, of which there are none."""
+        return self
+
+
+def _own(gradient: torch.Tensor | None, like: Geometry, memory: set[int]) -> torch.Tensor:
+    """`gradient` as the engine would take it, dense, and in memory that is not in `memory`."""
+    size, dtype, device = like
+    if gradient is None:
+        return torch.zeros(size, dtype=dtype, device=device)
+    summed = gradient if gradient.shape == torch.Size(size) else gradient.sum_to_size(size)
+    result = summed.to(dtype).contiguous()
+    if torch_compat.storage_key(result) in memory:
+        result = result.clone(memory_format=torch.contiguous_format)
+    memory.add(torch_compat.storage_key(result))
+    return result
+
+
+# -- recording -------------------------------------------------------------------------------------
+
+
+def watch_formulas(recorder: Recorder, outputs: Sequence[torch.Tensor]) -> None:
+    """Let formulas in the history of `outputs` be called as they are where they read values."""
+    open_nodes: list[Any] = [output.grad_fn for output in outputs]
+    known: set[Any] = {None}
+    while open_nodes:
+        node = open_nodes.pop()
+        if node in known:
+            continue
+        known.add(node)
+        open_nodes += [before for before, _ in node.next_functions]
+        if torch_compat.is_written_in_python(node):
+            # The engine looks `apply` up in the node, whose class has the usual one.
+            node.apply = functools.partial(_gradients, recorder, weakref.ref(node))
+
+
+def _gradients(recorder: Recorder, reference: Any, *tangents: Any) -> Any:
+    """What the engine gets from a formula: recorded in its parts, or else as a whole."""
+    node = reference()
+    recorded = len(recorder.graph.nodes)
+    try:
+        return type(node).apply(node, *tangents)
+    except Exception as error:
+        if not _reads_values(error):
+            raise
+    _erase_since(recorder, recorded)
+    return _record_whole(recorder, node, tangents)
+
+
+def _reads_values(error: Exception) -> bool:
+    return isinstance(error, DataDependent) or torch_compat.is_read_of_fake(error)
+
+
+def _erase_since(recorder: Recorder, count: int) -> None:
+    """Erase the operators behind the first `count` nodes that nothing uses."""
+    before = list(recorder.graph.nodes)
+    known = set(before[:count])
+    for node in reversed(before[count:]):
+        is_part = known.issuperset(node.all_input_nodes) and "getitem" in node.name
+        computes = isinstance(node.meta.get("val"), (torch.Tensor, tuple, list))
+        if node.op == "call_function" and computes and not node.users and not is_part:
+            recorder.graph.erase_node(node)
+
+
+def _record_whole(recorder: Recorder, node: Any, tangents: Sequence[Any]) -> tuple[Any, ...]:
+    """Record one call of the formula of `node`; gives a gradient, or None, for each argument."""
+    needed = node.needs_input_grad
+    edges = [edge for edge in node.next_functions if edge[0] is not None]
+    likes = [torch_compat.geometry_of_edge(*edge) for edge in edges]
+    attributes = {name: value for name, value in vars(node).items() if name != "apply"}
+    arguments: list[Any] = []
+    kinds = (torch.Tensor, *SYMBOLIC)
+    taken = with_leaves((node.saved_tensors, attributes, tangents, likes), arguments, kinds)
+    call = FormulaCall(torch_compat.formula_of_gradient(node), type(node).__name__, needed, taken)
+    results = [recorder.fakes.dispatch(*_empty(like)) for like in likes]
+    recorder.record_call(call, tuple(arguments), {}, tuple(results))
+    found = iter(results)
+    return tuple(next(found) if needs else None for needs in needed)
+
+
+def _empty(like: Geometry) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """An operator and its arguments, by which a dense tensor is made."""
+    size, dtype, device = like
+    return aten.empty.memory_format, (size,), {"dtype": dtype, "device": device}
