@@ -16,6 +16,7 @@ from torch import fx
 
 from fusewright.errors import UnsupportedOperator
 from fusewright.fake import FakeTensor
+from fusewright.torch_compat import SCAN_STACKS_ALONG_ITS_DIMENSION
 
 Function = Callable[..., Any]
 
@@ -45,7 +46,9 @@ def while_loop(condition: Function, body: Function, carried: Sequence[torch.Tens
 
 
 def scan(combine: Function, init: Any, xs: Any, dim: int = 0, reverse: bool = False) -> Any:
-    """`scan`: the last carry, and the results of all steps stacked along `dim`."""
+    """`scan`: the last carry, and the results of all steps stacked, along `dim` where they have
+    that many dimensions.
+    """
     if any(isinstance(value, FakeTensor) for value in tensors([init, xs])):
         count = next(tensors(xs)).shape[dim]
         carry, result = combine(init, sliced(xs, dim, 0))
@@ -132,8 +135,13 @@ def sliced(xs: Any, dim: int, step: int) -> Any:
 
 def stacked(results: Sequence[Any], dim: int) -> Any:
     columns = zip(*map(tensors, results), strict=True)
-    stacks = iter([torch.stack(column).movedim(0, dim) for column in columns])
+    stacks = iter([_moved(torch.stack(column), dim) for column in columns])
     return mapped(lambda one: next(stacks), results[0])
+
+
+def _moved(stack: torch.Tensor, dim: int) -> torch.Tensor:
+    moves = SCAN_STACKS_ALONG_ITS_DIMENSION and dim < stack.ndim
+    return stack.movedim(0, dim) if moves else stack
 
 
 def require_alike(what: str, one: Any, other: Any) -> None:

@@ -27,9 +27,15 @@ OLDEST, NEWEST = (2, 11), (2, 13)
 """Versions of torch that all names here were seen in."""
 
 
+def version_of(text: str) -> tuple[int, int]:
+    """The major and minor number: (2, 13) of "2.13.0+cpu"."""
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
+
+
 def unsupported_version(version: str) -> str | None:
     """One sentence for a version of torch that fusewright does not run on; None where it does."""
-    major, minor = (int(part) for part in version.split(".")[:2])
+    major, minor = version_of(version)
     if OLDEST <= (major, minor) <= NEWEST:
         return None
     (a, b), (c, d) = OLDEST, NEWEST
@@ -46,6 +52,9 @@ if _refusal := unsupported_version(torch.__version__):
 # `cond`.
 OpOverload = torch._ops.OpOverload
 HigherOrderOperator = torch._ops.HigherOrderOperator
+
+# Before 2.13, `scan` stacks the results of its steps along the first dimension, whichever it walks.
+SCAN_STACKS_ALONG_ITS_DIMENSION = version_of(torch.__version__) >= (2, 13)
 
 disabled_torch_function = torch._C._disabled_torch_function_impl
 """Value of `__torch_function__` for a subclass that is interested in dispatch alone."""
@@ -723,6 +732,21 @@ def has_internal_overlap(tensor: torch.Tensor) -> bool:
     return torch._debug_has_internal_overlap(tensor) == 1
 
 
+def has_kernel(name: str, *keys: str) -> bool:
+    """Whether an operator of ATen has a kernel of its own under one of the dispatch keys, or one
+    that serves every device. `name`: without namespace, `add.Tensor`.
+    """
+    return any(
+        torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key)
+        for key in (*keys, *_EVERY_DEVICE)
+    )
+
+
+_EVERY_DEVICE = (
+    "CompositeExplicitAutograd",
+    "CompositeExplicitAutogradNonFunctional",
+    "CompositeImplicitAutograd",
+)
 _CPU_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 

@@ -83,6 +83,11 @@ def along_columns(x: Any) -> Any:
     return scan(lambda c, column: (c + column, c.clone()), torch.zeros(5), x, dim=1)
 
 
+def sums_of_columns(x: Any) -> Any:
+    """Its results have no second dimension to be stacked along."""
+    return scan(lambda c, column: (c + column, column.sum()), torch.zeros(5), x, dim=-1)
+
+
 def matrices(x: Any) -> Any:
     combine = lambda c, a: ((c @ W).sin() + a, c.sum(0))  # noqa: E731
     return scan(combine, W.t().contiguous(), (KEPT + x.sum()).mT)
@@ -102,6 +107,7 @@ PROGRAMS: list[Callable[..., Any]] = [
     running_sum,
     backwards,
     along_columns,
+    sums_of_columns,
     matrices,
 ]
 

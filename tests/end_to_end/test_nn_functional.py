@@ -183,7 +183,7 @@ def test_the_table_is_whole() -> None:
     assert functions <= {*CASES, *NO_OPERATION.split(), *FOR_CUDA}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if hasattr(F, name)])  # 2.13 has more
 @pytest.mark.filterwarnings("ignore")
 def test_function(name: str) -> None:
     case = CASES[name]
