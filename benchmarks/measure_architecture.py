@@ -28,7 +28,13 @@ from benchmarks.measure import relative_error
 from benchmarks.models import Inputs, tensors_of
 from benchmarks.report import LARGEST_ERROR
 from benchmarks.sampling import take_turns
-from benchmarks.training import LARGEST_GRADIENT_ERROR, gradient_error, gradients_of
+from benchmarks.training import (
+    LARGEST_GRADIENT_ERROR,
+    WithLoss,
+    gradient_error,
+    gradients_of,
+    weighted_mean,
+)
 
 SECONDS = 2.0
 """Time for the interleaved calls of one architecture."""
@@ -41,24 +47,6 @@ UNJUDGED_ERROR = 0.05
 
 Compiled = Callable[..., Any]
 Figures = dict[str, Any]
-
-
-class WithLoss(nn.Module):
-    """A model that returns a loss: its outputs, each value with a weight of its own. The sum of
-    squares would have hardly any gradient behind a layer norm.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, **inputs: torch.Tensor) -> torch.Tensor:
-        loss = torch.zeros(())
-        for output in tensors_of(self.model(**inputs)):
-            if output.is_floating_point():
-                weights = torch.arange(output.numel()).cos().view(output.shape)
-                loss = loss + (output * weights).mean()
-        return loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +81,7 @@ def measure(column: str, name: str, *, timed: bool = True) -> dict[str, Figures]
     except LookupError as missing:
         return {"missing": {"because": str(missing)}}
     figures = {"inference": _attempt(column, INFERENCE, module, inputs, timed)}
-    with_loss = WithLoss(module).train(ARCHITECTURES[name].train_mode)
+    with_loss = WithLoss(module, weighted_mean).train(ARCHITECTURES[name].train_mode)
     figures["training"] = _attempt(column, TRAINING, with_loss, inputs, timed)
     return figures
 

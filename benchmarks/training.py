@@ -36,18 +36,33 @@ keys, has no relative error.
 Gradients = list[torch.Tensor | None]
 
 
-class WithLoss(nn.Module):
-    """A model that returns its loss."""
+def sum_of_squares(output: torch.Tensor) -> torch.Tensor:
+    """A loss that costs little."""
+    return output.square().sum()
 
-    def __init__(self, model: nn.Module) -> None:
+
+def weighted_mean(output: torch.Tensor) -> torch.Tensor:
+    """A loss in which each element has a weight of its own: the sum of squares has hardly any
+    gradient behind a layer norm.
+    """
+    return (output * torch.arange(output.numel()).cos().view(output.shape)).mean()
+
+
+class WithLoss(nn.Module):
+    """A model that returns its loss: the sum over its floating-point outputs."""
+
+    def __init__(
+        self, model: nn.Module, loss: Callable[[torch.Tensor], torch.Tensor] = sum_of_squares
+    ) -> None:
         super().__init__()
         self.model = model
+        self.loss = loss
 
     def forward(self, **inputs: torch.Tensor) -> torch.Tensor:
         loss = torch.zeros(())
         for output in tensors_of(self.model(**inputs)):
             if output.is_floating_point():
-                loss = loss + output.square().sum()
+                loss = loss + self.loss(output)
         return loss
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -49,7 +50,12 @@ def set_item(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return before + x
 
 
-@pytest.mark.parametrize("function", [add_then_double, set_item])
+def add_in_place(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x += 1
+    return y * 2
+
+
+@pytest.mark.parametrize("function", [add_then_double, set_item, add_in_place])
 @pytest.mark.parametrize("backend", ["eager", "fusewright"])
 @pytest.mark.parametrize("first", LAYOUTS)
 def test_each_layout_after_each(function: Any, backend: str, first: str) -> None:
@@ -154,6 +160,9 @@ WRITES: dict[str, tuple[Callable[[torch.Tensor], Any], bool]] = {
     "method": (lambda x: x.add_(1), True),
     "operator": (lambda x: x.__iadd__(1), True),
     "item": (lambda x: x.__setitem__(0, 1), True),
+    "operator in place": (lambda x: operator.iadd(x, 1), True),
+    "or in place": (lambda x: operator.ior(x > 0, x > 1), True),
+    "or": (lambda x: (x > 0) | (x > 1), False),
     "function": (lambda x: torch.relu_(x), True),
     "out": (lambda x: torch.add(x, 1, out=x), True),
     "in place by name": (lambda x: functional.relu(x, inplace=True), True),

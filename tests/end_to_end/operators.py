@@ -24,8 +24,8 @@ from fusewright.errors import Unsupported
 from fusewright.ir.sizes import size_symbol
 from fusewright.pipeline import compile_graph
 from fusewright.symbolic.facts import ShapeFacts
-from tests.lower.operator_samples import compare, database, name_of, samples
-from tests.lower.support import graph_of, leaves
+from tests.lower.operator_samples import compare, database, examples, name_of
+from tests.lower.support import graph_of
 from tests.symbolic_inputs import SymbolicInputs
 
 
@@ -53,20 +53,14 @@ class Outcome:
 def try_operator(info: Any, dtype: torch.dtype, count: int, dynamic: bool = False) -> Outcome:
     """Compile each sample as a graph of its own, and run it."""
     outcome = Outcome()
-    for args, kwargs in samples(info, dtype, count):
-        try:
-            wanted = info.op(*args, **kwargs)
-        except Exception:  # The database holds a few samples that eager itself refuses.
-            continue
-        if not all(isinstance(leaf, (torch.Tensor, int, float, bool)) for leaf in leaves(wanted)):
-            continue
+    for args, kwargs, wanted in examples(info, dtype, count):
         module, tensors = graph_of(info.op, args, kwargs)
-        examples, facts = tensors, ShapeFacts()
+        given, facts = tensors, ShapeFacts()
         if dynamic and all(tensor.layout is torch.strided for tensor in tensors):
             inputs = SymbolicInputs.of(tensors)
-            examples, facts = inputs.fakes, inputs.facts
+            given, facts = inputs.fakes, inputs.facts
         try:
-            compiled = compile_graph(module, examples, CompileContext(Options(verify=True)))
+            compiled = compile_graph(module, given, CompileContext(Options(verify=True)))
         except Unsupported as error:
             outcome.refused.append(str(error))
             continue

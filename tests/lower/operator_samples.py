@@ -83,16 +83,23 @@ def samples(
         yield (sample.input, *sample.args), sample.kwargs
 
 
-def try_operator(info: Any, dtype: torch.dtype, count: int) -> Outcome:
-    """Lower and evaluate samples of one operator."""
-    outcome = Outcome(name_of(info))
+def examples(
+    info: Any, dtype: torch.dtype, count: int
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], Any]]:
+    """Those of the first `count` samples that give tensors and numbers, with what eager gives."""
     for args, kwargs in samples(info, dtype, count):
         try:
             wanted = info.op(*args, **kwargs)
         except Exception:  # The database holds a few samples that eager itself refuses.
             continue
-        if not all(isinstance(leaf, (torch.Tensor, int, float, bool)) for leaf in leaves(wanted)):
-            continue
+        if all(isinstance(leaf, (torch.Tensor, int, float, bool)) for leaf in leaves(wanted)):
+            yield args, kwargs, wanted
+
+
+def try_operator(info: Any, dtype: torch.dtype, count: int) -> Outcome:
+    """Lower and evaluate samples of one operator."""
+    outcome = Outcome(name_of(info))
+    for args, kwargs, wanted in examples(info, dtype, count):
         try:
             result = lowered(info.op, *args, **kwargs)
         except Exception as error:

@@ -4,7 +4,6 @@ by `arange` or a mask of ones. Only when a program reads one is it computed.
 
 from __future__ import annotations
 
-import operator
 import types
 from typing import Any, Final
 
@@ -12,20 +11,12 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
+from fusewright.capture.memory import node_may_write
 from fusewright.fake import FakeTensor
 from fusewright.torch_compat import TorchDispatchMode
 
 LIMIT: Final = 200
 """Calls up to which a value is computed while capturing."""
-
-IN_PLACE: Final = frozenset(
-    {
-        operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv,
-        operator.ifloordiv, operator.imod, operator.ipow, operator.iand, operator.ior,
-        operator.ixor, operator.ilshift, operator.irshift,
-    }
-)  # fmt: skip
-
 
 LIKE: Final = frozenset(
     {"new_ones", "new_zeros", "new_full", torch.ones_like, torch.zeros_like, torch.full_like}
@@ -62,7 +53,7 @@ def _calls_behind(node: fx.Node) -> list[fx.Node] | None:
         found.add(one)
         if not _asks_only(one):
             waiting += one.all_input_nodes
-        waiting += [user for user in one.users if _may_write(user)]
+        waiting += [user for user in one.users if node_may_write(user)]
     return [one for one in node.graph.nodes if one in found]
 
 
@@ -84,11 +75,6 @@ def _asks_only(node: fx.Node) -> bool:
         return False
     fake = node.all_input_nodes[0].meta["val"]
     return all(isinstance(number, int) for number in (*fake.size(), *fake.stride()))
-
-
-def _may_write(node: fx.Node) -> bool:
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return name.endswith("_") or node.target in IN_PLACE
 
 
 def _run(calls: list[fx.Node], last: fx.Node) -> torch.Tensor | None:

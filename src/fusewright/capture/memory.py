@@ -92,12 +92,18 @@ def _offset(tensor: torch.Tensor) -> int:
 
 # -- does a graph write? -------------------------------------------------------------------------
 
-_PURE_OPERATORS: Final = frozenset(
-    function
-    for name, function in vars(operator).items()
-    if callable(function) and not (name.startswith("i") and hasattr(operator, name[1:]))
-) - {operator.setitem, operator.delitem}
-"""All but the in-place operators (`operator.iadd` stands beside `operator.add`)."""
+
+def _is_special_write(name: str) -> bool:
+    """Whether a special method writes to its object: `__setitem__`; `__iadd__` beside `__add__`."""
+    return name in ("__setitem__", "__delitem__") or (
+        name.startswith("__i") and hasattr(operator, f"__{name[3:]}")
+    )
+
+
+_PURE_OPERATORS: Final = frozenset(filter(callable, vars(operator).values())) - {
+    function for name, function in vars(operator).items() if _is_special_write(name)
+}
+"""`operator.add` is one, by this name and as `__add__`; `operator.iadd` is none."""
 
 OWN_FUNCTIONS: Final = "fusewright."
 """Where functions stand that capture puts in a graph to run graphs inside of it: they write to
@@ -117,14 +123,14 @@ _WRITING_FUNCTIONS: Final = frozenset(
 
 def may_write(graph: fx.Graph) -> bool:
     """Whether running the graph may write to a tensor: certain only where it is False."""
-    return any(_node_may_write(node) for node in graph.nodes)
+    return any(node_may_write(node) for node in graph.nodes)
 
 
 def may_write_inputs(graph: fx.Graph) -> bool:
     """Whether running the graph may write to a tensor that existed before: certain only where it
     is False.
     """
-    writing = [node for node in graph.nodes if _node_may_write(node)]
+    writing = [node for node in graph.nodes if node_may_write(node)]
     if not writing:
         return False
     given = _storages(node for node in graph.nodes if node.op == "placeholder")
@@ -153,7 +159,8 @@ def _fakes(value: Any) -> Iterator[FakeTensor]:
                 yield from _fakes(item)
 
 
-def _node_may_write(node: fx.Node) -> bool:
+def node_may_write(node: fx.Node) -> bool:
+    """Whether one step may write to a tensor: certain only where it is False."""
     match node.op:
         case "placeholder" | "output" | "get_attr":
             return False
@@ -167,7 +174,7 @@ def _node_may_write(node: fx.Node) -> bool:
 def _name_writes(name: str) -> bool:
     """Whether a method says that it writes: `add_`, `__iadd__`, `__setitem__`."""
     if name.startswith("__") and name.endswith("__"):
-        return name == "__setitem__" or (name[2] == "i" and hasattr(operator, f"__{name[3:]}"))
+        return _is_special_write(name)
     return name.endswith("_")
 
 
