@@ -27,15 +27,13 @@ def lstm(
     `inputs`: (length, batch, features), or (batch, length, features) with the option batch_first.
     The equations are those of `torch.nn.LSTM`'s documentation, projections included.
 
-    Raises: `UnsupportedOperator`, for packed sequences and symbolic lengths.
+    A symbolic length becomes a constant. Raises: `UnsupportedOperator`, for packed sequences.
     """
     if isinstance(states, Tensor):  # the overload whose second argument is the batch's sizes
         raise UnsupportedOperator("an LSTM over a packed sequence, with gradients")
     layers, dropout, training, bidirectional, batch_first = options
     if batch_first:
         inputs = inputs.transpose(0, 1)
-    if isinstance(inputs.shape[0], torch.SymInt):
-        raise UnsupportedOperator("an LSTM over a sequence of symbolic length, with gradients")
 
     directions = 2 if bidirectional else 1
     first_hidden, first_cell = states

@@ -446,8 +446,9 @@ class Call:
     def real(self, number: Real | Index, dtype: DType) -> Scalar:
         """A number that varies, computed in f64 as Python does, as a value of type `dtype`."""
         match number:
-            case Index() | Real("float", (Index(),)):
-                index = number if isinstance(number, Index) else number.operands[0]
+            case Index():
+                return self.index(number, DType.F64).cast(dtype)
+            case Real("float", (Index() as index,)):
                 return self.index(self.builder.sizes.use(index), DType.F64).cast(dtype)
         expressions = self.builder.expressions
         value = expressions.index(self.builder.real_symbol(number), DType.F64)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections
 import operator
 import types
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import torch
 
@@ -281,6 +281,9 @@ def compare(machine: Interpreter, symbol: str, left: Value, right: Value) -> Val
                 return boolean(symbol == "!=")
             return machine.call_graph(function, [left, right], {})
 
+    if symbol in ("==", "!=") and _is_plain_sequence(left) and _is_plain_sequence(right):
+        same = (left.cls is list) == (right.cls is list) and _equal_items(machine, left, right)
+        return boolean(same == (symbol == "=="))
     for owner, special, other in ((left, method, right), (right, reflected, left)):
         if symbol == "!=" and not _defines(machine, owner, "__ne__"):
             result = _method_result(machine, owner, "__eq__", [other])
@@ -295,6 +298,19 @@ def compare(machine: Interpreter, symbol: str, left: Value, right: Value) -> Val
     raise_as(machine, function, left, right)
 
 
+def _is_plain_sequence(value: Value) -> TypeGuard[SequenceValue]:
+    """Whether a value is a list, a tuple or the sizes of a tensor."""
+    return isinstance(value, SequenceValue) and value.cls in PLAIN_SEQUENCES
+
+
+def _equal_items(machine: Interpreter, left: SequenceValue, right: SequenceValue) -> bool:
+    """`==` of two lists or tuples, which compares items until two differ."""
+    if left.size != right.size:
+        return False
+    pairs = zip(left.items(machine), right.items(machine), strict=True)
+    return all(equal(machine, one, other) for one, other in pairs)
+
+
 def _defines(machine: Interpreter, value: Value, name: str) -> bool:
     """Whether the class has a method of its own, not the one of `object`."""
     raw, _ = machine.class_attribute(value.python_type(), name)
@@ -305,9 +321,9 @@ def identical(machine: Interpreter, left: Value, right: Value) -> bool:
     """`left is right`."""
     if left is right:
         return True
-    symbolic = isinstance(left, SymbolicValue) or isinstance(right, SymbolicValue)
-    if symbolic and not _are_symbolic(left, right):
-        return False
+    if isinstance(left, SymbolicValue) or isinstance(right, SymbolicValue):
+        comparable = _are_symbolic(left, right) and left.python_type() is right.python_type()
+        return comparable and truth(machine, compare(machine, "==", left, right))
     if not isinstance(left, ConstantValue) and not isinstance(right, ConstantValue):
         machine.guard_different(left, right)
     if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):

@@ -276,7 +276,7 @@ class Mirror:
 
     def argument(self, value: Value) -> Any:
         """A value as an argument."""
-        if isinstance(value, ConstantValue):
+        if isinstance(value, ConstantValue) and not isinstance(value, SymbolicValue):
             self._constants.append(value)
         if isinstance(value, DictViewValue):
             return getattr(self.argument(value.mapping), value.kind)()
