@@ -149,6 +149,33 @@ def attribute_hooks(x):
     return r.a + 1, r.log, r.b, r.virtual_thing, r.q, setattr(r, "k", 2), r.k
 
 
+class Record(dict):
+    """A dictionary whose items are attributes, by methods that C gave other names."""
+
+    __setattr__ = dict.__setitem__
+    __delattr__ = dict.__delitem__
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+RECORD = Record(kept=1, gone=2)
+
+
+@program
+def attributes_that_are_items(x):
+    made = Record(a=x)
+    made.b = made.a + 1
+    RECORD.count = 1
+    RECORD.count += RECORD.get("count", 0) + RECORD.kept
+    RECORD.gone = 3
+    del RECORD.gone
+    return made, vars(made), dict(RECORD), vars(RECORD), hasattr(RECORD, "gone")
+
+
 class Measured:
     unit = "m"
 

@@ -11,7 +11,11 @@ from fusewright.capture import reasons
 from fusewright.capture.sources import AttributeSource, ConstantSource, Source
 from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
 from fusewright.capture.values.functions import Namespace
-from fusewright.capture.values.objects import IMMUTABLE_TYPE, is_data_descriptor
+from fusewright.capture.values.objects import (
+    IMMUTABLE_TYPE,
+    is_builtin_slot,
+    is_data_descriptor,
+)
 
 
 class ClassValue(Value):
@@ -80,11 +84,11 @@ class ClassValue(Value):
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
         metaclass = type(self.cls)
         setter, source = interpreter.class_attribute(metaclass, "__setattr__")
-        if isinstance(setter, types.FunctionType):
+        if is_builtin_slot(setter, "__setattr__"):
+            self.generic_set(interpreter, name, value)
+        else:
             bound = interpreter.bind(setter, source, self, metaclass)
             interpreter.call(bound, [interpreter.new(name), value])
-        else:
-            self.generic_set(interpreter, name, value)
 
     def generic_set(self, interpreter: Interpreter, name: str, value: Any) -> None:
         """What `type.__setattr__` does, and for MISSING `type.__delattr__`."""

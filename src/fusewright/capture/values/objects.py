@@ -39,6 +39,13 @@ def is_data_descriptor(raw: Any) -> bool:
     return hasattr(cls, "__set__") or hasattr(cls, "__delete__")
 
 
+def is_builtin_slot(method: Any, name: str) -> bool:
+    """Whether what a class has as `name` (`__setattr__` …) is what C gave it or a base of it: not a
+    method of the program's, and not another one put there, as in `__setattr__ = dict.__setitem__`.
+    """
+    return isinstance(method, types.WrapperDescriptorType) and method.__name__ == name
+
+
 def is_declared_slot(cls: type, name: str) -> bool:
     """Whether an attribute is one of `__slots__`: without a value until it is given one."""
     owner = next((each for each in cls.__mro__ if name in vars(each)), object)
@@ -160,7 +167,7 @@ class ObjectValue(Value):
 
     def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
         getter, source = interpreter.class_attribute(self.cls, "__getattribute__")
-        if not isinstance(getter, types.FunctionType):
+        if is_builtin_slot(getter, "__getattribute__"):
             return self.attribute_or_fallback(interpreter, name)
         try:
             return interpreter.call(
@@ -209,11 +216,11 @@ class ObjectValue(Value):
 
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
         setter, source = interpreter.class_attribute(self.cls, "__setattr__")
-        if isinstance(setter, types.FunctionType):
+        if is_builtin_slot(setter, "__setattr__"):
+            self.generic_set(interpreter, name, value)
+        else:
             arguments = [interpreter.new(name), value]
             interpreter.call(interpreter.bind(setter, source, self, self.cls), arguments)
-        else:
-            self.generic_set(interpreter, name, value)
 
     def generic_set(self, interpreter: Interpreter, name: str, value: Value) -> None:
         """What `object.__setattr__` does."""
@@ -239,12 +246,12 @@ class ObjectValue(Value):
 
     def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
         remover, source = interpreter.class_attribute(self.cls, "__delattr__")
-        if isinstance(remover, types.FunctionType):
+        if is_builtin_slot(remover, "__delattr__"):
+            self.generic_delete(interpreter, name)
+        else:
             interpreter.call(
                 interpreter.bind(remover, source, self, self.cls), [interpreter.new(name)]
             )
-        else:
-            self.generic_delete(interpreter, name)
 
     def generic_delete(self, interpreter: Interpreter, name: str) -> None:
         """What `object.__delattr__` does."""
