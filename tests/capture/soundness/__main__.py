@@ -1,6 +1,8 @@
 """Runs cases of guard soundness and prints those that fail: `python -m tests.capture.soundness`.
 
 --all          every place for every case, not one in turn
+--part K/N     every Nth case from the Kth on: N processes share the work
+--seconds S    stop after so many
 WORD …         only cases whose name contains all the words
 """
 
@@ -8,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import collections
+import itertools
+import math
 import time
 import traceback
 
@@ -20,11 +24,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--part", default="1/1")
+    parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--traceback", action="store_true")
     arguments = parser.parse_args()
     start = time.perf_counter()
     counts: collections.Counter[str] = collections.Counter()
-    for case in (all_cases if arguments.all else chosen_cases)(KINDS):
+    first, step = map(int, arguments.part.split("/"))
+    cases = (all_cases if arguments.all else chosen_cases)(KINDS)
+    for case in itertools.islice(cases, first - 1, None, step):
+        if time.perf_counter() - start > arguments.seconds:
+            break
         if not all(word in f" {case.name} " for word in arguments.words):
             continue
         counts["cases"] += 1
@@ -32,8 +42,8 @@ def main() -> int:
             report = check(case)
         except Exception as error:
             counts["failed"] += 1
-            first = str(error).strip().partition("\n")[0]
-            print(f"{case.name}\n    {type(error).__name__}: {first}", flush=True)
+            line = str(error).strip().partition("\n")[0]
+            print(f"{case.name}\n    {type(error).__name__}: {line}", flush=True)
             if arguments.traceback:
                 traceback.print_exception(error)
             continue
