@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
+import threading
 import time
 import traceback
 import types
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import torch
@@ -182,6 +185,7 @@ class Compiler:
         self._warned: set[str] = set()
         self._not_compiled: set[types.CodeType] = set()
         """Code that torch's `disable(recursive=False)` was given."""
+        self._lock = threading.Lock()
         _COMPILERS.add(self)
 
     def reset(self) -> None:
@@ -205,17 +209,43 @@ class Compiler:
             return Entry(_function(frame), None)
         if not (self._is_ours(frame.code) or computes_with_tensors(frame)):
             return False
-        about = self._about(frame)
-        self._tell_recompilation(frame, about)
-        self.capture_count += 1
-        with COLLECTOR_PAUSE:
+        with self._turn():
+            made = self._made_meanwhile(frame)
+            if made is not None:
+                return made
+            about = self._about(frame)
+            self._tell_recompilation(frame, about)
+            self.capture_count += 1
+            with COLLECTOR_PAUSE:
+                try:
+                    return self._compile(frame, about)
+                except (FusewrightError, Warning):
+                    raise
+                except Exception as error:
+                    self._failed(about, error)
+                    return None
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One thread compiles at a time, so that a function that many call at once is compiled
+        once. A thread that compiles already does not wait: the other one might wait for it.
+        """
+        if getattr(_THREAD, "is_compiling", False):
+            yield
+            return
+        with self._lock:
+            _THREAD.is_compiling = True
             try:
-                return self._compile(frame, about)
-            except (FusewrightError, Warning):
-                raise
-            except Exception as error:
-                self._failed(about, error)
-                return None
+                yield
+            finally:
+                _THREAD.is_compiling = False
+
+    def _made_meanwhile(self, frame: Frame) -> Entry | None:
+        """What another thread compiled while this one waited, if it holds for the frame."""
+        for entry in self.frames.entries(frame.code):
+            if entry not in frame.entries and _holds(entry, frame):
+                return entry
+        return None
 
     def _failed(self, about: _About, error: Exception) -> None:
         """Tell of an error of the compiler's own, after which a function runs as it is.
@@ -576,6 +606,14 @@ def _guard_seconds(guards: GuardSet, frame: Frame) -> float | None:
     return min(times)
 
 
+def _holds(entry: Entry, frame: Frame) -> bool:
+    guards = entry.detail
+    return isinstance(guards, GuardSet) and guards.check(frame.locals, _function(frame))
+
+
+_THREAD: Final = threading.local()
+"""`is_compiling`: whether this thread compiles, for whatever compiler."""
+
 _COMPILERS: weakref.WeakSet[Compiler] = weakref.WeakSet()
 
 
@@ -583,3 +621,12 @@ def reset() -> None:
     """Forget all compiled code of this process; the next calls compile again."""
     for compiler in list(_COMPILERS):
         compiler.reset()
+
+
+def _after_fork() -> None:
+    """In a child, no other thread is there to let go of what it held."""
+    for compiler in list(_COMPILERS):
+        compiler._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -8,6 +8,7 @@ import gc
 import os
 import sys
 import threading
+import time
 import traceback
 import warnings
 import weakref
@@ -436,6 +437,26 @@ def test_one_function_from_many_threads() -> None:
 
     with nothing_left_changed(), ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, range(threads)))
+
+
+def test_what_many_threads_call_first_is_compiled_once() -> None:
+    threads = 12
+    barrier = threading.Barrier(threads)
+    compiled = api.compile(program, backend=_slow_backend, options={"strict": True})
+
+    def work(number: int) -> None:
+        x = torch.full((2 + number % 2, 3), 1.0)
+        barrier.wait(60)
+        assert_same(compiled(x), program(x))
+
+    with nothing_left_changed(), ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, range(threads)))
+    assert len(api.compilations(compiled)) <= 2
+
+
+def _slow_backend(graph: Any, inputs: Any) -> Any:
+    time.sleep(0.05)
+    return graph
 
 
 def test_calls_while_another_thread_resets() -> None:

@@ -248,6 +248,11 @@ static int keep_answer(FrameCompiler *self, PyCodeObject *code, PyObject *answer
             code->co_qualname, answer);
         return -1;
     }
+    for (Py_ssize_t i = 0; i < record->entry_count; i++) {
+        if ((PyObject *)record->entries[i] == answer) {
+            return 0;
+        }
+    }
     Entry **entries =
         PyMem_Realloc(record->entries, (size_t)(record->entry_count + 1) * sizeof *record->entries);
     if (entries == NULL) {
@@ -444,8 +449,8 @@ PyDoc_STRVAR(
     "FrameCompiler(callback, recompile_limit=8, accumulated_limit=256, on_limit=None)\n--\n\n"
     "Compiled functions in place of frames.\n\n"
     "During `call`, the function's frame is looked up: the first of its code's entries whose\n"
-    "guards hold runs in its place; when none does, `callback(frame)` returns an Entry to keep\n"
-    "and run, None to run this code as it is from now on, or False to do so this once. So is\n"
+    "guards hold runs in its place; when none does, `callback(frame)` returns an Entry to run,\n"
+    "kept if it is new, None to run this code as it is from now on, or False to do so this once. So is\n"
     "each Continuation that an entry's function returns, and so are the frames called while an\n"
     "entry that continues, or a frame as it is, runs. What the callback raises reaches the\n"
     "caller. The callback and the guards run unhooked.\n\n"
