@@ -163,11 +163,9 @@ def _files(error: BaseException) -> set[str]:
     traceback = error.__traceback__
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
-        for part in ("aot", "lower", "ir"):
+        for part in ("aot", "fake", "lower", "ir"):
             if f"/fusewright/{part}/" in file:
-                found = part
-        if file.endswith("/fusewright/fake.py"):
-            found = "aot"
+                found = "aot" if part == "fake" else part
         traceback = traceback.tb_next
     return {"trace" if found == "aot" else found}
 

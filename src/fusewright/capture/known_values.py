@@ -34,7 +34,7 @@ def known_value(node: fx.Node, fake: torch.Tensor) -> torch.Tensor | None:
         calls = _calls_behind(node)
         value = None if calls is None else _run(calls, node)
         if value is not None and (value.shape, value.dtype) == (fake.shape, fake.dtype):
-            fake.fake_mode.make_constant(fake, value)
+            fake.fake_mode.constants.keep(fake, value)
     return fake.constant
 
 

@@ -26,6 +26,7 @@ from fusewright.capture.values.numbers import SymbolicValue, is_of_data
 from fusewright.capture.values.sequences import ListValue, TupleValue
 from fusewright.capture.values.tensors import GraphObjectValue, TensorValue, UnknownValue
 from fusewright.errors import FusewrightError, Unsupported
+from fusewright.fake import holds_integers
 from fusewright.symbolic.nodes import SYMBOLIC
 
 if TYPE_CHECKING:
@@ -278,13 +279,9 @@ def call_method(
 
 def _gives_symbol(machine: Machine, tensor: TensorValue) -> bool:
     """Whether the number in a tensor may be a symbol."""
-    whole = not (tensor.fake.is_floating_point() or tensor.fake.is_complex())
-    return (
-        machine.builder.mode.allows_unknown_sizes
-        and whole
-        and tensor.fake.dtype is not torch.bool
-        and tensor.fake.numel() == 1
-    )
+    fake = tensor.fake
+    allowed = machine.builder.mode.allows_unknown_sizes
+    return allowed and holds_integers(fake) and fake.numel() == 1
 
 
 def _metadata_method(

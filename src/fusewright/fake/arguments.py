@@ -1,0 +1,77 @@
+"""The tensors among an operator's arguments: as fakes, their device, and those written to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.fake.tensor import FakeTensor
+from fusewright.fake_rules.arguments import flat, mapped
+
+if TYPE_CHECKING:
+    from fusewright.fake.mode import FakeMode
+
+CPU = torch.device("cpu")
+
+aten = torch.ops.aten
+
+
+def faked(
+    mode: FakeMode, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with real tensors replaced by their fakes; unchanged in the common case of
+    none.
+    """
+    for value in flat((*args, *kwargs.values())):
+        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
+            return mapped(args, mode.fake), mapped(kwargs, mode.fake)
+    return args, kwargs
+
+
+def result_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+    """The device that a call asks for by its `device` argument, else that of its tensors."""
+    given = kwargs.get("device")
+    if given is None:
+        return common_device(op, args, kwargs)
+    device = torch.device(given)
+    if device.index is None and device.type not in ("cpu", "meta"):
+        return torch.device(device.type, 0)
+    return device
+
+
+def common_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+    """The device that `op` runs on: all tensors agree, but for 0-d tensors on the CPU, which go
+    anywhere.
+    """
+    found: torch.device | None = None
+    scalar = False
+    for value in flat((*args, *kwargs.values())):
+        if not isinstance(value, torch.Tensor):
+            continue
+        device = value.device
+        if found is None or (scalar and device != found):
+            found, scalar = device, device.type == "cpu" and value.dim() == 0
+        elif device != found and not (device.type == "cpu" and value.dim() == 0):
+            if op is aten.copy_.default or op is aten._to_copy.default:
+                return found
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but {op} found at least "
+                f"two devices, {found} and {device}!"
+            )
+    return found or CPU
+
+
+def written_tensors(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The tensors among the arguments that the operator writes to."""
+    names = torch_compat.written_arguments(op)
+    if not names:
+        return []
+    arguments = torch_compat.operator_arguments(op)
+    values = [
+        args[position] if position < len(args) else kwargs.get(argument.name)
+        for position, argument in enumerate(arguments)
+        if argument.name in names
+    ]
+    return [value for value in flat(values) if isinstance(value, torch.Tensor)]

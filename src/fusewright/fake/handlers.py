@@ -1,0 +1,369 @@
+"""How each operator is run on fakes: by a rule of ours, by torch's meta kernel, or in a way of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.errors import DataDependent, UnsupportedOperator
+from fusewright.fake.arguments import (
+    CPU,
+    common_device,
+    faked,
+    result_device,
+    written_tensors,
+)
+from fusewright.fake.constants import CONSTANT_LIMIT
+from fusewright.fake.tensor import META, FakeTensor, meta_of
+from fusewright.fake.values import (
+    constant,
+    lift_fresh,
+    masked_select,
+    run_on_masks,
+    run_on_values,
+)
+from fusewright.fake_rules import RULES, VIEW_RULES, Geometry, View
+from fusewright.fake_rules.arguments import flat, mapped
+from fusewright.fake_rules.factories import FILLS
+from fusewright.fake_rules.trial import geometry_of, result_for_zeros
+from fusewright.symbolic.nodes import index_of
+from fusewright.torch_compat import OpOverload
+
+if TYPE_CHECKING:
+    from fusewright.fake.mode import FakeMode
+
+Handler = Callable[["FakeMode", Any, tuple[Any, ...], dict[str, Any]], Any]
+"""`(mode, operator, args, kwargs) -> result`."""
+
+HANDLERS: Final[dict[bool, dict[Any, Handler]]] = {False: {}, True: {}}
+"""By whether sizes are symbolic, and by operator; filled as operators are met."""
+
+aten = torch.ops.aten
+
+
+def choose_handler(op: Any, symbolic: bool) -> Handler:
+    """The way in which `op` is run, decided once by its schema and tags. Raises:
+    UnsupportedOperator when it cannot be traced.
+    """
+    return _noting_values(op, _noting_randomness(op, _way_to_run(op, symbolic)))
+
+
+def _way_to_run(op: Any, symbolic: bool) -> Handler:
+    if not isinstance(op, OpOverload):
+        raise UnsupportedOperator(f"{op} cannot be traced yet")
+    special = SPECIAL.get(op)
+    if special is not None:
+        return special
+    if torch.Tag.data_dependent_output in op.tags or torch.Tag.dynamic_output_shape in op.tags:
+        return run_on_values
+    if op in RULES:
+        return run_by_rule
+    if symbolic and op in VIEW_RULES:
+        return run_view
+    if _without_write(op) in RULES:
+        return run_in_place
+    if torch_compat.is_composite(op):
+        return run_composite
+    if any(argument.name == "device" for argument in torch_compat.operator_arguments(op)):
+        return run_with_device
+    return run_on_meta
+
+
+def _noting_randomness(op: OpOverload, handler: Handler) -> Handler:
+    """`handler`, made to tell its mode where the operator draws random numbers: attention does so
+    where it has dropout.
+    """
+    if torch.Tag.nondeterministic_seeded not in op.tags:
+        return handler
+    names = [argument.name for argument in torch_compat.operator_arguments(op)]
+    place = names.index("dropout_p") if "dropout_p" in names else None
+
+    def run(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = args[place] if place is not None and place < len(args) else None
+        draws = place is None or kwargs.get("dropout_p", given)
+        mode.is_random = mode.is_random or bool(draws)
+        return handler(mode, op, args, kwargs)
+
+    return run
+
+
+def _noting_values(op: OpOverload, handler: Handler) -> Handler:
+    """`handler`, made to keep the values of small tensors that are filled with numbers: whatever
+    is computed of those alone is known too.
+    """
+    fill = FILLS.get(op)
+    if fill is None:
+        return handler
+
+    def run(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = handler(mode, op, args, kwargs)
+        plain = not mode.facts and result.numel() <= CONSTANT_LIMIT
+        if plain and result.constant is None:
+            mode.constants.keep(result, fill(result, args))
+        return result
+
+    return run
+
+
+def run_by_rule(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Geometry from our own rule; torch's meta kernel where the rule does not apply, or to raise
+    torch's error.
+    """
+    args, kwargs = faked(mode, args, kwargs)
+    geometry = RULES[op](*args, **kwargs)
+    if geometry is None:
+        return run_on_meta(mode, op, args, kwargs)
+    device = result_device(op, args, kwargs)
+    if isinstance(geometry, Geometry):
+        result: Any = mode.make(geometry, device)
+    else:
+        result = tuple(mode.make(one, device) for one in geometry)
+    mode.constants.follow(op, args, kwargs, result)
+    return result
+
+
+def run_view(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A view whose geometry our own rule tells; torch's meta kernel raises torch's error where it
+    tells none.
+    """
+    args, kwargs = faked(mode, args, kwargs)
+    found = VIEW_RULES[op](*args, **kwargs)
+    if found is None:
+        return run_on_meta(mode, op, args, kwargs)
+    source = args[0]
+    storage_bytes = source.untyped_storage().nbytes()
+
+    def show(view: View) -> FakeTensor:
+        meta = source.meta_tensor.as_strided(view.size, view.stride, view.offset)
+        return mode.wrap(meta, source.device, storage_bytes)
+
+    result = show(found) if isinstance(found, View) else tuple(map(show, found))
+    mode.constants.follow(op, args, kwargs, result)
+    return result
+
+
+def _without_write(op: OpOverload) -> OpOverload | None:
+    """`add.Tensor` for `add_.Tensor`; None for operators that are not in place, or only so."""
+    namespace, _, rest = op.name().partition("::")
+    name, _, overload = rest.partition(".")
+    if torch_compat.written_arguments(op) != ("self",) or not name.endswith("_"):
+        return None
+    return torch_compat.overload_by_name(namespace, name[:-1], overload)
+
+
+def run_in_place(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The tensor written to, where the rule of the operator that does not write says that the
+    result has its type and sizes; else torch's meta kernel, which raises torch's own error.
+    """
+    args, kwargs = faked(mode, args, kwargs)
+    geometry = RULES[_without_write(op)](*args, **kwargs)
+    target = args[0]
+    fits = isinstance(geometry, Geometry) and (geometry.dtype, geometry.size) == (
+        target.dtype,
+        tuple(target.shape),
+    )
+    strides = list(map(index_of, target.stride())) if mode.facts else target.stride()
+    overlaps = 0 in strides or len(set(strides)) < target.dim()  # or may
+    if not fits or overlaps:
+        return run_on_meta(mode, op, args, kwargs)
+    common_device(op, args, kwargs)
+    mode.constants.follow(op, args, kwargs, target)
+    return target
+
+
+def run_on_meta(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run torch's meta kernel on the meta tensors inside; an argument written to is returned as
+    itself. Of numbers alone, as in `torch.div(7, 2)`, the result is known.
+    """
+    args, kwargs = faked(mode, args, kwargs)
+    if not any(isinstance(value, torch.Tensor) for value in flat((*args, *kwargs.values()))):
+        value = op(*args, **kwargs)
+        return constant(mode, value, value.device)
+    device = common_device(op, args, kwargs)
+    return _run_meta_kernel(mode, op, args, kwargs, device)
+
+
+def _run_meta_kernel(
+    mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
+) -> Any:
+    torch_compat.run_references_without_dynamo()
+    kernels = torch_compat.python_kernels() if mode.facts else nullcontext()
+    try:
+        with kernels:
+            metas = op(*mapped(args, meta_of), **mapped(kwargs, meta_of))
+    except NotImplementedError as error:
+        return run_on_zeros(mode, op, args, kwargs, error)
+    written = written_tensors(op, args, kwargs)
+    if not written:
+        result = _wrap_results(mode, metas, device)
+    else:
+        by_meta = {id(tensor.meta_tensor): tensor for tensor in written}
+        result = mapped(
+            metas,
+            lambda meta: by_meta.get(id(meta)) if id(meta) in by_meta else mode.wrap(meta, device),
+        )
+    mode.constants.follow(op, args, kwargs, result)
+    return result
+
+
+def _wrap_results(mode: FakeMode, metas: Any, device: torch.device) -> Any:
+    def wrap(meta: torch.Tensor) -> FakeTensor:
+        if meta.layout is not torch.strided:
+            raise UnsupportedOperator(f"a result of layout {meta.layout} cannot be traced")
+        return mode.wrap(meta, device)
+
+    return mapped(metas, wrap)
+
+
+def run_with_device(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Factories and conversions: the result is on the device asked for, else on the arguments',
+    else on the CPU.
+    """
+    args, kwargs = faked(mode, args, kwargs)
+    device = result_device(op, args, kwargs)
+    meta_kwargs = {**kwargs, "device": META}
+    meta_kwargs.pop("pin_memory", None)
+    return _run_meta_kernel(mode, op, args, meta_kwargs, device)
+
+
+def run_composite(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Take a composite operator apart; one arrives here only when autograd is off altogether
+    (inference mode).
+    """
+    with mode:
+        return op.decompose(*args, **kwargs)
+
+
+def run_on_zeros(
+    mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failure: Exception
+) -> Any:
+    """Where torch has no meta kernel for an operator of its own, run that on zeros, to see what it
+    gives. Raises: `UnsupportedOperator`, from `failure`, where it is not tried.
+    """
+    found = result_for_zeros(op, args, kwargs)
+    if found is None:
+        what = f"torch cannot tell the result's sizes of {op}: {failure}"
+        raise UnsupportedOperator(what) from failure
+    device = common_device(op, args, kwargs)
+    return mapped(found, lambda real: mode.make(geometry_of(real), device))
+
+
+def by_trial(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Operators whose tags say that sizes depend on values, where in fact none does: lengths are
+    given as numbers, or the driver asks for no rank to give residuals.
+    """
+    args, kwargs = faked(mode, args, kwargs)
+    needs_rank = kwargs.get("driver") not in (None, "gelsy", "gels")
+    if needs_rank or common_device(op, args, kwargs) != CPU:
+        return run_on_values(mode, op, args, kwargs)
+    return run_on_zeros(mode, op, args, kwargs, DataDependent("sizes depend on values"))
+
+
+def embedding_bag(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """On the CPU, which of the tensors kept for backward are empty depends on types, layouts and
+    the processor: it is tried, on one row of weights.
+    """
+    args, kwargs = faked(mode, args, kwargs)
+    if common_device(op, args, kwargs) != CPU or mode.facts:
+        return run_on_meta(mode, op, args, kwargs)
+    row = mode.dispatch(aten.slice.Tensor, (args[0], 0, 0, 1), {})
+    unknown = UnsupportedOperator("this bag of embeddings")
+    return run_on_zeros(mode, op, (row, *args[1:]), kwargs, unknown)
+
+
+def index(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Advanced indexing: only a mask makes the result's size depend on values."""
+    masks = [one for one in args[1] if one is not None and one.dtype in (torch.bool, torch.uint8)]
+    if masks:
+        return run_on_masks(mode, op, args, kwargs, masks)
+    return run_by_rule(mode, op, args, kwargs)
+
+
+def change_geometry(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`transpose_`, `squeeze_`, `as_strided_` …: the same tensor with other sizes, on the wrapper
+    as on the inside.
+    """
+    tensor = args[0]
+    view = VIEW_RULES[op](*args, **kwargs) if mode.facts else None
+    if isinstance(view, View):
+        tensor.meta_tensor = tensor.meta_tensor.as_strided(view.size, view.stride, view.offset)
+    else:
+        op(*mapped(args, meta_of), **mapped(kwargs, meta_of))
+    inside = tensor.meta_tensor
+    with torch_compat.without_torch_dispatch(), torch.no_grad():
+        aten.as_strided_.default(tensor, inside.size(), inside.stride(), inside.storage_offset())
+    if tensor.constant is not None:
+        op(tensor.constant, *args[1:], **kwargs)
+    return tensor
+
+
+def refuse(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`resize_`, `set_`: the tensor gets other memory, which a fake cannot follow."""
+    raise UnsupportedOperator(f"{op} gives a tensor other memory and cannot be traced")
+
+
+class NeedsPlainSizes(Exception):
+    """C++ code asks a fake of symbolic sizes for plain ones."""
+
+
+def plain_sizes(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`size` and `stride`, from C++ that takes no symbolic ones: they are assumed to stay, where
+    there is no other way.
+    """
+    if mode.refuses_plain_sizes:
+        raise NeedsPlainSizes
+    numbers = args[0].shape if op is aten.size.default else args[0].stride()
+    return [int(number) for number in numbers]
+
+
+def device_of(
+    mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> torch.device:
+    """`prim.device`: only asked for when torch could not read the wrapper's own field."""
+    return args[0].device  # type: ignore[no-any-return]
+
+
+SPECIAL: dict[Any, Handler] = {
+    aten.lift_fresh.default: lift_fresh,
+    aten.lift.default: lift_fresh,
+    aten._local_scalar_dense.default: run_on_values,
+    aten.equal.default: run_on_values,
+    aten.index.Tensor: index,
+    aten.masked_select.default: masked_select,
+    aten._embedding_bag.default: embedding_bag,
+    aten._ctc_loss.default: by_trial,
+    aten.linalg_lstsq.default: by_trial,
+    aten.size.default: plain_sizes,
+    aten.stride.default: plain_sizes,
+    torch.ops.prim.device.default: device_of,
+    **dict.fromkeys(
+        (
+            aten.t_.default,
+            aten.transpose_.default,
+            aten.squeeze_.default,
+            aten.squeeze_.dim,
+            aten.squeeze_.dims,
+            aten.unsqueeze_.default,
+            aten.as_strided_.default,
+            aten.swapdims_.default,
+            aten.swapaxes_.default,
+            aten.detach_.default,
+        ),
+        change_geometry,
+    ),
+    **dict.fromkeys(
+        (
+            aten.resize_.default,
+            aten.resize_as_.default,
+            aten.set_.source_Tensor,
+            aten.set_.source_Storage_storage_offset,
+        ),
+        refuse,
+    ),
+}

@@ -1,0 +1,210 @@
+"""The mode under which operators run on fakes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.errors import UnsupportedOperator
+from fusewright.fake.constants import Constants
+from fusewright.fake.handlers import HANDLERS, Handler, NeedsPlainSizes, choose_handler
+from fusewright.fake.tensor import META, FakeTensor
+from fusewright.fake_rules import Geometry
+from fusewright.fake_rules.geometry import extent
+from fusewright.symbolic.facts import ShapeFacts
+from fusewright.torch_compat import TorchDispatchMode
+
+
+class FakeMode(TorchDispatchMode):
+    """Runs operators on fakes; while it is entered, factory functions give fakes too. One a trace,
+    one thread.
+
+    `facts`: what is known of symbolic sizes; None where all sizes are numbers.
+    `allows_unknown_sizes`: results whose sizes depend on values get a symbol of their own, instead
+    of raising `DataDependent`.
+    """
+
+    def __init__(
+        self, facts: ShapeFacts | None = None, *, allows_unknown_sizes: bool = False
+    ) -> None:
+        super().__init__()
+        self.facts = facts
+        self.allows_unknown_sizes = allows_unknown_sizes
+        self._handlers = HANDLERS[facts is not None]
+        self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
+        self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        self.constants = Constants()
+        self.refuses_plain_sizes = False
+        """Whether C++ code that takes no symbolic sizes is told so."""
+
+        self.is_random = False
+        """Whether an operator was run that draws random numbers."""
+
+    def use_facts(self, facts: ShapeFacts, *, of_data: bool = False) -> None:
+        """Expect symbolic sizes from here on; `of_data`: also those that depend on values."""
+        self.allows_unknown_sizes = self.allows_unknown_sizes or of_data
+        self.facts, self._handlers = facts, HANDLERS[True]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch's hook that keeps it from importing dynamo to wrap `__torch_dispatch__`."""
+        return False
+
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self.dispatch(op, args, kwargs or {})
+
+    def call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """`function(*args, **kwargs)`, which runs operators on fakes in this mode.
+
+        Where sizes are symbolic, and a composite operator in C++ takes none, the call is made again
+        with torch's Python implementations of such operators.
+        """
+        if self.facts is None:
+            return function(*args, **kwargs)
+        self.refuses_plain_sizes = True
+        try:
+            return function(*args, **kwargs)
+        except NeedsPlainSizes:
+            pass
+        except RuntimeError as error:
+            if not torch_compat.is_symbolic_refusal(error):
+                raise
+        finally:
+            self.refuses_plain_sizes = False
+        with torch_compat.python_kernels():
+            return function(*args, **kwargs)
+
+    # -- real tensors -----------------------------------------------------------------------------
+
+    def fake(self, tensor: torch.Tensor) -> FakeTensor:
+        """The fake that stands for `tensor`: always the same one for the same tensor, aliasing
+        where they alias.
+        """
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        known = self._fakes.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            return known[1]
+        fake = self.fake_distinct(tensor)
+        key = id(tensor)
+        self._fakes[key] = (weakref.ref(tensor, lambda _: self._fakes.pop(key, None)), fake)
+        return fake
+
+    def fake_distinct(
+        self,
+        tensor: torch.Tensor,
+        size: Sequence[int] | None = None,
+        stride: Sequence[int] = (),
+    ) -> FakeTensor:
+        """A new fake for `tensor`, aliasing earlier ones of the same storage but never identical to
+        one. Its sizes and strides are those of `tensor` unless given, then both.
+        """
+        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+            raise UnsupportedOperator(f"a tensor of layout {tensor.layout} cannot be traced")
+        with torch.inference_mode(False):
+            meta = torch.empty((), dtype=tensor.dtype, device=META)
+            if tensor.device.type == "meta":
+                meta = tensor.detach()
+            else:
+                storage = self._meta_storage(tensor.untyped_storage())
+                if size is None:
+                    meta.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+                else:
+                    meta.set_(storage, 0, (0,), (1,))
+            storage_bytes = None
+            if size is not None:
+                meta = meta.as_strided(size, stride, tensor.storage_offset())
+                storage_bytes = extent(size, stride, tensor.storage_offset()) * meta.itemsize
+            if tensor.is_conj():
+                meta = torch_compat.conjugate_view(meta)
+            if tensor.is_neg():
+                meta = torch_compat.negative_view(meta)
+            return FakeTensor(meta, tensor.device, self, tensor.requires_grad, storage_bytes)
+
+    def fake_input(
+        self,
+        tensor: torch.Tensor,
+        size: Sequence[int] | None = None,
+        stride: Sequence[int] = (),
+    ) -> FakeTensor:
+        """`fake_distinct`, for the input of a program. The fake of a tensor with a history has one
+        too: it is the result of a differentiable operation, since a leaf must not be written to.
+        """
+        fake = self.fake_distinct(tensor, size, stride)
+        if fake.requires_grad and not tensor.is_leaf:
+            with torch.enable_grad(), self:
+                step = torch.zeros((), dtype=fake.dtype, device=fake.device, requires_grad=True)
+                fake.requires_grad_(False)
+                fake.add_(step)
+        return fake
+
+    def _meta_storage(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+        key = torch_compat.storage_object_key(storage)
+        known = self._storages.get(key)
+        if known is None:
+            # The real storage is kept alive with its stand-in, so that its key is not used again
+            # meanwhile.
+            size = storage.nbytes()  # of another's fake, symbolic perhaps
+            known = (storage, torch.UntypedStorage(size if type(size) is int else 0, device="meta"))
+            self._storages[key] = known
+        return known[1]
+
+    # -- operators --------------------------------------------------------------------------------
+
+    def dispatch(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run `op` on fakes (real tensors among the arguments are faked first); give fakes.
+
+        Raises `DataDependent` when the result needs values, `UnsupportedOperator` when torch cannot
+        say its geometry.
+        """
+        handler = self._handlers.get(op)
+        if handler is None:
+            handler = self._handlers[op] = choose_handler(op, self.facts is not None)
+        if not self.allows_unknown_sizes or self.facts is None:
+            return self._run(handler, op, args, kwargs)
+        with self.asking_for_layout():
+            return self._run(handler, op, args, kwargs)
+
+    @contextmanager
+    def asking_for_layout(self) -> Iterator[None]:
+        """Context in which questions about sizes that depend on data are answered as for large
+        ones: by rules and decompositions, which look for special layouts.
+        """
+        facts = self.facts
+        if facts is None or not self.allows_unknown_sizes:
+            yield
+            return
+        before, facts.of_layout = facts.of_layout, True
+        try:
+            yield
+        finally:
+            facts.of_layout = before
+
+    def _run(self, handler: Handler, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not torch.is_inference_mode_enabled():
+            return handler(self, op, args, kwargs)
+        with torch.inference_mode(False), torch.no_grad():
+            return handler(self, op, args, kwargs)
+
+    def wrap(
+        self, meta: torch.Tensor, device: torch.device, storage_bytes: int | None = None
+    ) -> FakeTensor:
+        """A fake on `device` around a meta tensor."""
+        if meta.layout is not torch.strided:
+            raise UnsupportedOperator(f"a tensor of layout {meta.layout} cannot be traced")
+        return FakeTensor(meta, device, self, False, storage_bytes)
+
+    def make(self, geometry: Geometry, device: torch.device) -> FakeTensor:
+        """A fake of this geometry in a storage of its own."""
+        if self.facts is None or not geometry.is_symbolic:
+            return self.wrap(geometry.allocate(), device)
+        memory = torch.empty((0,), dtype=geometry.dtype, device=META)
+        meta = memory.as_strided(geometry.size, geometry.stride)
+        return self.wrap(meta, device, extent(geometry.size, geometry.stride) * meta.itemsize)

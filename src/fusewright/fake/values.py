@@ -1,0 +1,100 @@
+"""Operators whose result depends on the values of tensors: these are known, or the result has sizes
+or a value that are symbols of their own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fusewright.errors import DataDependent
+from fusewright.fake.arguments import faked, result_device
+from fusewright.fake.tensor import META, FakeTensor, constant_of, is_known
+from fusewright.fake_rules import UNKNOWN_RULES, Geometry
+from fusewright.fake_rules.arguments import flat, mapped
+from fusewright.fake_rules.trial import geometry_of, is_small, zeros_for
+from fusewright.symbolic.facts import ShapeFacts
+from fusewright.symbolic.nodes import symbolic_int
+
+if TYPE_CHECKING:
+    from fusewright.fake.mode import FakeMode
+
+aten = torch.ops.aten
+
+
+def run_on_values(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Operators whose result depends on values: possible on known constants alone."""
+    tensors = [v for v in flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
+    if not all(map(is_known, tensors)):
+        result = _of_unknown_size(mode, op, args, kwargs)
+        if result is not None:
+            return result
+        raise DataDependent(f"{op} gives a result that depends on the values of a tensor")
+    values = op(*mapped(args, constant_of), **mapped(kwargs, constant_of))
+    return mapped(values, lambda value: constant(mode, value, value.device))
+
+
+def _of_unknown_size(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A result whose sizes, or whose value, are symbols of their own; None where that is not
+    wanted, or not known.
+    """
+    if not mode.allows_unknown_sizes:
+        return None
+    facts = mode.facts
+    if facts is None:
+        facts = ShapeFacts()
+        mode.use_facts(facts)
+    args, kwargs = faked(mode, args, kwargs)
+    if op is aten._local_scalar_dense.default:
+        whole = holds_integers(args[0])
+        return symbolic_int(facts, facts.unknown_size(None)) if whole else None
+    rule = UNKNOWN_RULES.get(op)
+    geometry = None if rule is None else rule(facts, *args, **kwargs)
+    if geometry is None:
+        return None
+    device = result_device(op, args, kwargs)
+    if isinstance(geometry, Geometry):
+        return mode.make(geometry, device)
+    return tuple(mode.make(one, device) for one in geometry)
+
+
+def holds_integers(tensor: torch.Tensor) -> bool:
+    """Whether an element may become a symbol when a program asks for its value."""
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
+
+
+def run_on_masks(
+    mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], masks: list[Any]
+) -> Any:
+    """Operators whose result's size depends on `masks`: possible where those are known."""
+    args, kwargs = faked(mode, args, kwargs)
+    others = [v for v in flat(args) if isinstance(v, torch.Tensor) and not is_known(v)]
+    if not others or mode.facts or not is_small(others) or not all(map(is_known, masks)):
+        return run_on_values(mode, op, args, kwargs)
+    values = mapped(args, lambda one: one.constant if is_known(one) else zeros_for(one))
+    return mode.make(geometry_of(op(*values, **kwargs)), args[0].device)
+
+
+def masked_select(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The elements where a mask holds."""
+    return run_on_masks(mode, op, args, kwargs, [args[1]])
+
+
+def lift_fresh(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`torch.tensor(…)` has made a real tensor inside torch: a constant, whose value is kept when
+    small.
+    """
+    (tensor,) = args
+    if isinstance(tensor, FakeTensor):
+        return tensor
+    return constant(mode, tensor, tensor.device)
+
+
+def constant(mode: FakeMode, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
+    """A fake with the known value `tensor`."""
+    value = tensor.clone()
+    meta = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=META)
+    fake = mode.wrap(meta, device)
+    mode.constants.keep(fake, value)
+    return fake
