@@ -32,6 +32,7 @@ from fusewright.capture.graph_failure import (
     tell_why_not,
 )
 from fusewright.capture.guards import Guard, GuardKind
+from fusewright.capture.interpreter.existing_iterators import keep_iterators_whole
 from fusewright.capture.interpreter.frame import Frame, SavedException, Stopped
 from fusewright.capture.interpreter.machine import Machine
 from fusewright.capture.memory import has_memory, may_write, may_write_inputs, placements
@@ -270,6 +271,8 @@ def _attempt(
     except NeedsConstants as needed:
         machine.sizes.take_as_constants(needed.symbols)
         return plan
+    except _GoesRound:
+        return _Plan()
     except _TooLate as found:
         stop = plan.stop if found.stop is None else found.stop
         assert plan.error is not None, "a frame stops at a known break"
@@ -299,6 +302,12 @@ class _TooLate(Exception):
     def __init__(self, stop: int | None) -> None:
         self.stop = stop
         """Where to break instead; None when it has to be looked for."""
+
+
+class _GoesRound(Exception):
+    """The break leads back to the code that is being captured, a loop that breaks in each round: it
+    is to be captured for all of them.
+    """
 
 
 def _last_makeable(machine: Machine, frame: Frame, resumes: ResumeTable, end: int) -> int:
@@ -339,6 +348,8 @@ def _run(
         found = interruption(frame, resumes)
         if found is None:
             raise error from None
+        if resumes.begins_behind(frame.code, found.position) and keep_iterators_whole(machine):
+            raise _GoesRound from None
         kept = found.live_values
         result = GraphBreak(error=error, interruption=found)
     writes = pending_writes(machine)

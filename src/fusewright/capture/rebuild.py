@@ -22,6 +22,7 @@ from __future__ import annotations
 import builtins
 import collections
 import functools
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +41,7 @@ from fusewright.capture.values.base import MISSING, NotConstant, Value
 from fusewright.capture.values.classes import ClassNamespace, MadeValue
 from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
-from fusewright.capture.values.iterators import GeneratorValue
+from fusewright.capture.values.iterators import ExistingIteratorValue, GeneratorValue, move_on
 from fusewright.capture.values.mappings import DictValue, keys_in_order, values_in_order
 from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.objects import ObjectValue, instance_dictionary
@@ -97,6 +98,8 @@ def pending_writes(machine: Machine) -> list[Write]:
                 writes += [Write(owner, name, value) for name, value in owner.changes().items()]
             case CellValue():
                 writes.append(Write(owner, None, owner.contents))
+            case ExistingIteratorValue():
+                writes.append(Write(owner, None, None))
             case ObjectValue():
                 for name, value in owner.changes().items():
                     if not _is_unchanged(machine, owner, name, value):
@@ -495,6 +498,9 @@ class FunctionWriter:
                     self.code.pop()
                 else:
                     self._set_attribute(owner, name, value)
+            case Write(owner=ExistingIteratorValue(steps=steps) as owner):
+                self.call(move_on, [owner, functools.partial(self.constant, steps)])
+                self.code.pop()
             case Write(owner=ListValue() as owner):
                 self._fill_list(owner, replace_list)
             case Write(owner=DictValue() as owner):
@@ -656,6 +662,7 @@ _STEP_READERS: Final[dict[str, Callable[..., Any]]] = {
     "dict_key": key_at,
     "dict_values": values_in_order,
     "type": type,
+    "reduced": operator.methodcaller("__reduce__"),
     "size": torch.Tensor.size,
     "stride": torch.Tensor.stride,
     "own_item": own_item,

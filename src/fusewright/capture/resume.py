@@ -30,6 +30,7 @@ from fusewright.capture.bytecode import (
     disassemble,
 )
 from fusewright.capture.bytecode.builder import opening
+from fusewright.capture.bytecode.effects import skipped_by_jump
 from fusewright.capture.bytecode.instruction import (
     CO_GENERATOR,
     CO_NESTED,
@@ -94,6 +95,9 @@ class _Origin:
     """What a resume function's code was made of; stands among its constants."""
 
     code: CodeType
+    position: int
+    """Where it goes on."""
+
     prologue_length: int
 
 
@@ -127,10 +131,25 @@ class ResumeTable:
         """The original code and the position there of an instruction of a resume function; of any
         other code, the same again.
         """
-        origin = next((item for item in code.co_consts[:2] if isinstance(item, _Origin)), None)
+        origin = _origin(code)
         if origin is None:
             return code, position
         return origin.code, position - origin.prologue_length
+
+    def begins_behind(self, code: CodeType, position: int) -> bool:
+        """Whether a code is that of a resume function which goes on behind this instruction of the
+        original, or where it jumps to.
+        """
+        origin = _origin(code)
+        if origin is None:
+            return False
+        instructions = self._original(origin.code).unit.instructions
+        instruction = instructions[position]
+        behind = [position + 1]
+        if isinstance(instruction.argument, Instruction):
+            target = instructions.index(instruction.argument)
+            behind.append(target + len(skipped_by_jump(instruction)))
+        return origin.position in behind
 
     def live(self, code: CodeType, position: int) -> frozenset[str]:
         """The locals that may be read from an instruction of an original code on."""
@@ -176,6 +195,10 @@ class ResumeTable:
             )
             self._originals[id(code)] = found
         return found
+
+
+def _origin(code: CodeType) -> _Origin | None:
+    return next((item for item in code.co_consts[:2] if isinstance(item, _Origin)), None)
 
 
 def first_argument(code: CodeType) -> str | None:
@@ -228,7 +251,7 @@ def _resume_unit(original: _Original, point: ResumePoint, table: ResumeTable) ->
         local_names=(*names, *others),
         cell_names=point.own_cells,
         free_names=free_names,
-        constants=(None, _Origin(code, len(start))),
+        constants=(None, _Origin(code, point.position, len(start))),
         names=(),
         instructions=[*start, *body],
     )

@@ -7,7 +7,7 @@ wanted (`dynamic=True`), or when the user has marked it. An integer or a float d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Final
 
@@ -78,6 +78,9 @@ class SizeHistory:
         self._seen: dict[str, tuple[float | None, ...]] = {}
         """The numbers at a place; None for one that varies."""
 
+        self._states: dict[str, Hashable] = {}
+        """The state of what is at a place; None for several."""
+
     def varying(self, place: str, numbers: tuple[float, ...], of_call: bool) -> set[int]:
         """Note what is found at a place; the positions of the numbers that vary. `of_call`: whether
         this belongs to the call's arguments.
@@ -92,6 +95,15 @@ class SizeHistory:
         now = tuple(b if a == b else None for a, b in zip(before, numbers, strict=True))
         self._seen[place] = now
         return {position for position, number in enumerate(now) if number is None}
+
+    def has_changed(self, place: str, state: Hashable) -> bool:
+        """Note the state of something at a place, whatever `dynamic` is; whether it was ever in
+        another.
+        """
+        before = self._states.setdefault(place, state)
+        if before != state:
+            self._states[place] = None
+        return before != state
 
     def varies(self, place: str, number: float, of_call: bool) -> bool:
         """Whether a number at a place would be found to vary."""

@@ -25,6 +25,7 @@ to an object: `self.layer[0].weight`. It says three things: how the user would w
     ("dict_values",)             a list of the values of dict `x`, past overridden `values`
     ("dict_value", index)        its item at `index`
     ("type",)                    `type(x)`
+    ("reduced",)                 `x.__reduce__()` of an iterator of Python's own
     ("size", dim), ("stride", dim)   `x.size(dim)`, `x.stride(dim)` of a tensor
 
 Torch-free. Sources are values: equal when their steps are equal.
@@ -383,6 +384,18 @@ class ExtentSource(_DerivedSource):
 
     def expression(self) -> str:
         return f"{self.origin.expression()}.{self.step[0]}({self.dim})"
+
+
+@record
+class ReducedSource(_DerivedSource):
+    """What an iterator of Python's own is made of: a function, its arguments, and a state."""
+
+    @property
+    def step(self) -> Step:
+        return ("reduced",)
+
+    def expression(self) -> str:
+        return f"{self.origin.expression()}.__reduce__()"
 
 
 @record

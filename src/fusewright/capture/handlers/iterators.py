@@ -23,7 +23,6 @@ from fusewright.capture.values.iterators import (
     chain_again,
     cycle_again,
     iterator_at,
-    list_reverse_iterator_at,
     rest_of,
     reverse_iterator_at,
     zip_strictly,
@@ -174,19 +173,7 @@ def reverse(interpreter: Interpreter, value: Value) -> Value:
 
 @handles(list.__reversed__)
 def reverse_list(interpreter: Interpreter, value: ListValue) -> Value:
-    index = value.size - 1
-
-    def advance(interpreter: Interpreter) -> Value | None:
-        nonlocal index
-        if not 0 <= index < value.size:
-            return None
-        index -= 1
-        return value.item(interpreter, index + 1)
-
-    kind: type = type(reversed([1]))
-    return IteratorValue(
-        advance, kind, lambda: (list_reverse_iterator_at, [value, ConstantValue(index)])
-    )
+    return IteratorValue.backwards(value, value.size - 1)
 
 
 def _reversed_sequence(interpreter: Interpreter, value: Value) -> Value:

@@ -56,6 +56,7 @@ from fusewright.capture.values.functions import (
     FunctionValue,
     Namespace,
 )
+from fusewright.capture.values.iterators import IteratorValue
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.modules import ModuleValue
 from fusewright.capture.values.numbers import SymbolicValue
@@ -205,7 +206,8 @@ class Machine:
         for constant in self._constants:
             if constant.is_unread:
                 self.guard(GuardKind.PRESENT, constant.source)
-        changed = {value.cls for value in self.mutated.values() if isinstance(value, ObjectValue)}
+        mutable = ObjectValue | IteratorValue
+        changed = {value.cls for value in self.mutated.values() if isinstance(value, mutable)}
         groups: dict[type, list[Source]] = {}
         for value in self._values.values():
             source = value.source
@@ -218,7 +220,7 @@ class Machine:
                 if not value.is_used_input:
                     self.guard(GuardKind.TYPE, source, value.cls)
                 groups.setdefault(torch.Tensor, []).append(source)
-            elif isinstance(value, ObjectValue) and value.cls in changed:
+            elif isinstance(value, mutable) and value.cls in changed:
                 groups.setdefault(value.cls, []).append(source)
         for sources in groups.values():
             if len(sources) > 1:

@@ -15,6 +15,7 @@ import torch
 from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
+from fusewright.capture.interpreter import existing_iterators
 from fusewright.capture.interpreter.state import MachineState
 from fusewright.capture.sources import (
     AttributeSource,
@@ -262,6 +263,7 @@ MAKERS: Final[dict[type, Maker]] = {
     functools.partial: wrap_partial,
     weakref.ref: wrap_reference,
     types.MappingProxyType: wrap_mapping_proxy,
+    **dict.fromkeys(existing_iterators.TYPES, existing_iterators.wrap_iterator),
     type: wrap_class,
     **dict.fromkeys(BUILTIN_TYPES, wrap_builtin),
 }

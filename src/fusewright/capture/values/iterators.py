@@ -8,6 +8,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn
 
+from fusewright.capture import reasons
+from fusewright.capture.sources import Source
 from fusewright.capture.values.base import (
     Interpreter,
     NotConstant,
@@ -70,11 +72,11 @@ class IteratorValue(Value):
         item: Callable[[Interpreter, int], Value | None],
         kind: type,
         restore: Callable[[Any, int], Any],
+        position: int = 0,
     ) -> IteratorValue:
         """An iterator that holds on to its container and counts: `item` gives the item at a
         position or None behind the last, `restore` makes the iterator at a position for real.
         """
-        position = 0
 
         def advance(interpreter: Interpreter) -> Value | None:
             nonlocal position
@@ -85,14 +87,30 @@ class IteratorValue(Value):
         return cls(advance, kind, lambda: (restore, [container, ConstantValue(position)]))
 
     @classmethod
-    def over_sequence(cls, sequence: SequenceValue) -> IteratorValue:
+    def over_sequence(cls, sequence: SequenceValue, position: int = 0) -> IteratorValue:
         """An iterator over a list, tuple or deque, which may grow meanwhile."""
 
         def item(interpreter: Interpreter, position: int) -> Value | None:
             return sequence.item(interpreter, position) if position < sequence.size else None
 
         kind = type(iter(sequence_base(sequence.cls)()))
-        return cls.of_container(sequence, item, kind, iterator_at)
+        return cls.of_container(sequence, item, kind, iterator_at, position)
+
+    @classmethod
+    def backwards(cls, sequence: SequenceValue, index: int) -> IteratorValue:
+        """An iterator backwards over a list, at an index."""
+
+        def advance(interpreter: Interpreter) -> Value | None:
+            nonlocal index
+            if not 0 <= index < sequence.size:
+                return None
+            index -= 1
+            return sequence.item(interpreter, index + 1)
+
+        kind: type = type(reversed([]))
+        return cls(
+            advance, kind, lambda: (list_reverse_iterator_at, [sequence, ConstantValue(index)])
+        )
 
     def python_type(self) -> type:
         return self.cls
@@ -122,7 +140,63 @@ class IteratorValue(Value):
         code.call(function, operands)
 
 
+class ExistingIteratorValue(IteratorValue):
+    """An iterator of Python's own that exists. Where the program has moved it on, generated code
+    does so too, when the graph has run.
+    """
+
+    __slots__ = ("_apart", "_take_apart", "object", "outer", "steps")
+
+    def __init__(
+        self, iterator: Any, source: Source, take_apart: Callable[[], IteratorValue | None]
+    ) -> None:
+        """`take_apart` gives one of the same parts, or None where it has to stay whole; called when
+        the program first takes an item.
+        """
+        super().__init__(self._next, type(iterator))
+        self.source = source
+        self.object = iterator
+        self._take_apart = take_apart
+        self._apart: IteratorValue | None = None
+        self.steps = 0
+        """How often the program has moved it on."""
+        self.outer: Any = None
+        """The iterator that alone moves it on, such as one that enumerates it."""
+
+    def real(self) -> Any:
+        return self.object
+
+    def advance(self, interpreter: Interpreter) -> Value | None:
+        if self.outer is not None:
+            raise NotConstant(self)
+        item = super().advance(interpreter)
+        interpreter.record_mutation(self)
+        self.steps += 1
+        return item
+
+    def _next(self, interpreter: Interpreter) -> Value | None:
+        if self._apart is None:
+            self._apart = self._take_apart()
+        if self._apart is None:
+            name = f"{self.cls.__name__}.__next__"
+            raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function=name)
+        return self._apart.advance(interpreter)
+
+    def taken(self, outer: Any) -> IteratorValue:
+        """The iterator as another one moves it on, which alone does so from here on."""
+        if self.steps or self.outer not in (None, outer):
+            raise NotConstant(self)
+        self.outer = outer
+        return IteratorValue(super().advance, self.cls)
+
+
 # -- called by generated code: iterators at a position --------------------------------------------
+
+
+def move_on(iterator: Iterator[Any], steps: int) -> None:
+    """Take items of an iterator of Python's own, which runs no code of the program."""
+    for _ in range(steps):
+        next(iterator, None)
 
 
 def rest_of(*items: Any) -> Iterator[Any]:

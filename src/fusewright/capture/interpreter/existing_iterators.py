@@ -1,0 +1,141 @@
+"""Iterators that exist when capture begins, such as that of a loop which a graph break interrupted:
+Python's own are taken apart by `__reduce__`, and captured like those that the program makes itself.
+
+How many items are left is guarded. Where a place is found with iterators in different states, as
+when a loop breaks in each round, they are left whole: taking an item then breaks the graph, and one
+capture serves all rounds.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterator
+from typing import Any, Final, TypeGuard
+
+from fusewright.capture import reasons
+from fusewright.capture.guards import GuardKind
+from fusewright.capture.handlers.registry import HANDLERS
+from fusewright.capture.interpreter.state import MachineState
+from fusewright.capture.sources import ItemSource, ReducedSource, Source
+from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.iterators import ExistingIteratorValue, IteratorValue
+from fusewright.capture.values.mappings import DictValue
+from fusewright.capture.values.sequences import SequenceValue
+from fusewright.capture.values.sets import SetValue
+
+_SEQUENCES: Final[tuple[Any, ...]] = ([], (), "", "é", b"", range(0), range(1 << 70))
+_HASHED: Final[tuple[Any, ...]] = ({}, {}.values(), {}.items(), set())
+
+_OVER_COPIES: Final = tuple(type(iter(each)) for each in _HASHED)
+"""Iterators that tell what is left as a new list."""
+
+_BACKWARDS: Final[type] = type(reversed([]))
+_OF_ITERATORS: Final = (enumerate, zip)
+
+TYPES: Final[frozenset[type]] = frozenset(
+    {*(type(iter(each)) for each in _SEQUENCES), *_OVER_COPIES, _BACKWARDS, *_OF_ITERATORS}
+)
+"""The classes of the iterators that can be taken apart."""
+
+
+def wrap_iterator(machine: MachineState, iterator: Any, source: Source) -> Value:
+    """The value of an existing iterator of one of `TYPES`."""
+    machine.guard(GuardKind.TYPE, source, type(iterator))
+    take_apart = functools.partial(_take_apart, machine, iterator, source)
+    return ExistingIteratorValue(iterator, source, take_apart)
+
+
+def _take_apart(
+    machine: MachineState, iterator: Iterator[Any], source: Source
+) -> IteratorValue | None:
+    """An iterator made of the same parts; None for one that has to stay whole."""
+    left = _items_left(iterator)
+    if left is None or machine.sizes.history.has_changed(source.expression(), left):
+        return None
+    function, arguments, *state = _parts(iterator)
+    reduced = ReducedSource(source)
+    machine.guard(GuardKind.LENGTH, reduced, 2 + len(state))
+    origin = ItemSource(reduced, 1)
+    machine.guard(GuardKind.LENGTH, origin, len(arguments))
+    values = [machine.wrap(item, ItemSource(origin, i)) for i, item in enumerate(arguments)]
+    states = [machine.wrap(item, ItemSource(reduced, i)) for i, item in enumerate(state, 2)]
+    if isinstance(iterator, _OF_ITERATORS):
+        drawn = [each.taken(iterator) if _is_apart(each) else each for each in values]
+        keywords = {"strict": states[0]} if states else {}
+        found: IteratorValue = HANDLERS[function](machine, *drawn, **keywords)
+        return found
+    return _at_position(machine, iterator, values[0], [each.constant() for each in states])
+
+
+def keep_iterators_whole(machine: MachineState) -> bool:
+    """Have the next captures leave the iterators whole that the program has moved on; whether there
+    are any.
+    """
+    moved = [each for each in machine.mutated.values() if isinstance(each, ExistingIteratorValue)]
+    for each in moved:
+        assert each.source is not None, "it exists"
+        machine.sizes.history.has_changed(each.source.expression(), None)
+    return bool(moved)
+
+
+def _is_apart(value: Value) -> TypeGuard[ExistingIteratorValue]:
+    return isinstance(value, ExistingIteratorValue)
+
+
+def _parts(iterator: Iterator[Any]) -> tuple[Any, ...]:
+    """A function, its arguments, and perhaps a state."""
+    parts: Any = iterator.__reduce__()
+    return parts  # type: ignore[no-any-return]
+
+
+def _items_left(iterator: Iterator[Any]) -> tuple[int, ...] | None:
+    """How far an iterator, or each of those that it draws from, is from its end; None where it, or
+    one of those, cannot be taken apart.
+    """
+    if type(iterator) not in TYPES:
+        return None
+    try:
+        if not isinstance(iterator, _OF_ITERATORS):
+            return (operator.length_hint(iterator),)
+        _, arguments, *_ = _parts(iterator)
+    except RuntimeError:  # over a dict that has changed its size
+        return None
+    inner = arguments[:1] if isinstance(iterator, enumerate) else arguments
+    found: tuple[int, ...] = ()
+    for each in inner:
+        left = _items_left(each)
+        if left is None:
+            return None
+        found += left
+    return found
+
+
+def _at_position(
+    machine: MachineState, iterator: Iterator[Any], container: Value, state: list[int]
+) -> IteratorValue:
+    """An iterator over a container, or backwards over a list, where a state says."""
+    position = state[0] if state else 0
+    if isinstance(container, SequenceValue):
+        if state and isinstance(iterator, _BACKWARDS):
+            return IteratorValue.backwards(container, position)
+        over = IteratorValue.over_sequence(container, position)
+        return _unless_resized(machine, over) if isinstance(iterator, _OVER_COPIES) else over
+    found = machine.iterate(container)
+    assert isinstance(found, IteratorValue), "over a constant"
+    for _ in range(position):
+        found.advance(machine)
+    return found
+
+
+def _unless_resized(machine: MachineState, over: IteratorValue) -> IteratorValue:
+    """`over`, which goes through a copy of what a dict or set held, until the program changes one:
+    that may be the one.
+    """
+
+    def advance(interpreter: Interpreter) -> Value | None:
+        if any(isinstance(each, DictValue | SetValue) for each in machine.mutated.values()):
+            raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="__next__")
+        return over.advance(interpreter)
+
+    return IteratorValue(advance, over.cls)

@@ -1,0 +1,222 @@
+"""Iterators that exist when capture begins: that of a loop which a graph break interrupted, and
+those that a function is given. Behind one break the rest of a loop is one graph again.
+"""
+
+# ruff: noqa (these programs are meant to use every form of a loop)
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright import api
+from fusewright.capture.directives import graph_break
+from tests.capture.agreement import assert_same
+
+X = torch.arange(12.0).reshape(3, 4) / 5 - 1
+TABLE = {f"k{i}": i + 1 for i in range(5)}
+
+
+def interrupted(items: Any, *, at: int = 2) -> Callable[..., Any]:
+    """A loop over `items()` that breaks the graph in one round."""
+
+    def loop(x: Any) -> Any:
+        number = 0
+        for item in items():
+            x = x * 2 + number
+            if number == at:
+                graph_break()
+            number += 1
+        return x, item
+
+    return loop
+
+
+LOOPS: dict[str, Callable[[], Any]] = {
+    "list": lambda: [1, X, "a", 4, 5],
+    "tuple": lambda: (1, X, "a", 4, 5),
+    "range": lambda: range(3, 13, 2),
+    "long_range": lambda: range(1 << 70, (1 << 70) + 5),
+    "text": lambda: "abcde",
+    "bytes": lambda: b"abcde",
+    "keys": lambda: {**TABLE},
+    "values": lambda: TABLE.values(),
+    "items": lambda: TABLE.items(),
+    "set": lambda: {1, 2, 3, 4, 5},
+    "reversed_list": lambda: reversed([1, X, 3, 4, 5]),
+    "enumerate": lambda: enumerate([1, X, "a", 4, 5], 7),
+    "zip": lambda: zip(range(9), TABLE.items(), [X] * 5),
+    "strict_zip": lambda: zip("abcde", TABLE, strict=True),
+    "nested": lambda: enumerate(zip(range(5), reversed([1, 2, 3, 4, 5]))),
+}
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+@pytest.mark.parametrize("at", [0, 2, 4])
+def test_the_rest_of_a_loop_is_one_graph(kind: str, at: int) -> None:
+    function = interrupted(LOOPS[kind], at=at)
+    graphs: list[Any] = []
+
+    def backend(graph_module: Any, inputs: Any) -> Any:
+        graphs.append(graph_module)
+        return graph_module.forward
+
+    compiled = api.compile(function, backend=backend)
+    for _ in range(3):
+        assert_same(compiled(X.clone()), function(X.clone()))
+    assert len(graphs) == (2 if at < 4 else 1)
+
+
+def each_round(x: Any) -> Any:
+    """A loop that breaks in each of many rounds."""
+    for _ in range(40):
+        x = x * 2 - 1
+        graph_break()
+    return x
+
+
+def test_a_loop_that_breaks_in_each_round_is_captured_for_all_rounds() -> None:
+    for dynamic in (None, False):
+        compiled = api.compile(each_round, backend="eager", dynamic=dynamic)
+        for _ in range(2):
+            assert_same(compiled(X.clone()), each_round(X.clone()))
+        assert compiled.compiler.capture_count < 5
+
+
+def takes(number: int) -> Callable[..., Any]:
+    """A function that takes some items of an iterator that it is given."""
+
+    def take(x: Any, iterator: Any) -> Any:
+        found = []
+        for _ in range(number):
+            found.append(next(iterator, "end"))
+        return x + 1, found
+
+    return take
+
+
+ITERATORS: dict[str, Callable[[], Any]] = {
+    **{name: lambda make=make: iter(make()) for name, make in LOOPS.items()},
+    "empty": lambda: iter([]),
+    "deque": lambda: iter(collections.deque([1, X])),
+    "generator": lambda: (i for i in (1, X, 3)),
+    "map": lambda: map(str, [1, 2, 3]),
+    "enumerated_generator": lambda: enumerate(i for i in (1, X, 3)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*recompile_limit")
+@pytest.mark.parametrize("kind", ITERATORS)
+@pytest.mark.parametrize("number", [1, 3, 9])
+def test_an_iterator_is_left_where_eager_leaves_it(kind: str, number: int) -> None:
+    function = takes(number)
+    compiled = api.compile(function, backend="eager")
+    for skipped in (0, 0, 1, 2):
+        mine, theirs = ITERATORS[kind](), ITERATORS[kind]()
+        for iterator in (mine, theirs):
+            for _ in range(skipped):
+                next(iterator, None)
+        assert_same(compiled(X, mine), function(X, theirs))
+        assert_same(compiled(X, mine), function(X, theirs))
+        assert_same(list(mine), list(theirs))
+
+
+def alternately(x: Any, left: Any, right: Any) -> Any:
+    """Two iterators, which may be one."""
+    return x + next(left) * 100 + next(right) * 10 + next(left), next(right, None)
+
+
+def test_iterators_that_are_the_same() -> None:
+    compiled = api.compile(alternately, backend="eager")
+    for is_one in (False, True, False):
+        found = []
+        for function in (compiled, alternately):
+            left = iter([1, 2, 3, 4, 5])
+            right = left if is_one else iter([1, 2, 3, 4, 5])
+            found.append((function(X, left, right), list(left), list(right)))
+        assert_same(*found)
+
+
+def pairs_of_one(x: Any, iterator: Any) -> Any:
+    """Items in pairs, then one directly."""
+    found = []
+    for a, b in zip(iterator, iterator):
+        found.append(a * 10 + b)
+        if len(found) == 2:
+            break
+    return x + found[0], found, next(iterator, None)
+
+
+def already_enumerated(x: Any, numbered: Any, iterator: Any) -> Any:
+    """An iterator inside of another that is given too."""
+    return x + next(numbered)[1], next(iterator), next(numbered), list(iterator)
+
+
+def test_iterators_inside_of_others() -> None:
+    for function in (pairs_of_one, already_enumerated):
+        compiled = api.compile(function, backend="eager")
+        for length in (5, 5, 8):
+            found = []
+            for each in (compiled, function):
+                iterator = iter(list(range(length)))
+                given = (iterator,) if function is pairs_of_one else (enumerate(iterator), iterator)
+                found.append((each(X, *given), [list(item) for item in given]))
+            assert_same(*found)
+
+
+def grows(x: Any) -> Any:
+    """A list that grows behind the break, while a loop goes through it."""
+    items = [1, 2, 3]
+    for item in items:
+        if item == 2:
+            graph_break()
+        x = x * item
+        if item in (2, 3):
+            items.append(item + 2)
+    else:
+        x = x + 100
+    return x, items
+
+
+def changes_its_size(x: Any) -> Any:
+    """A dict that grows behind the break, while a loop goes through it."""
+    table = {1: x, 2: x + 1, 3: x + 2}
+    seen = []
+    try:
+        for key in table:
+            seen.append(key)
+            if key == 1:
+                graph_break()
+            if key == 2:
+                table[9] = x
+    except RuntimeError as error:
+        return x + len(seen), str(error), table
+    return x
+
+
+def nested(x: Any) -> Any:
+    """A break in the inner of two loops, and leaving both."""
+    found = []
+    for i in range(4):
+        for j, name in enumerate("abc"):
+            if i == 1 and j == 1:
+                graph_break()
+            x = x + i * j
+            found.append(name)
+            if i == 2:
+                break
+        else:
+            continue
+        break
+    return x, found
+
+
+@pytest.mark.parametrize("function", [grows, changes_its_size, nested], ids=lambda f: f.__name__)
+def test_a_loop_behind_a_break(function: Callable[..., Any]) -> None:
+    compiled = api.compile(function, backend="eager")
+    for _ in range(3):
+        assert_same(compiled(X.clone()), function(X.clone()))
