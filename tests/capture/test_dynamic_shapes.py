@@ -67,6 +67,10 @@ def unrolled(x: Tensor, count: int) -> Tensor:
     return x
 
 
+def repeated(x: Tensor) -> Tensor:
+    return x + torch.tensor([[1.5]] * x.shape[0])
+
+
 def image(x: Tensor) -> Tensor:
     y = F.max_pool2d(F.relu(F.conv2d(x, IMAGE_WEIGHT, padding=1)), 2)
     return F.adaptive_avg_pool2d(y, 1).flatten(1)
@@ -93,6 +97,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]], int]] = {
     "numbers": (numbers, rows(*LENGTHS), 2),
     "slices": (slices, rows(*LENGTHS), 2),
     "a loop over a constant": (unrolled, [(x, 3) for (x,) in rows(*LENGTHS)], 2),
+    "a list as long as a size": (repeated, rows(4, 6, 8), 3),
     "images": (image, [(torch.randn(b, 3, 8, 8),) for b in (2, 3, 4, 5)], 2),
     "image sizes": (image, [(torch.randn(2, 3, s, s),) for s in (8, 10, 12, 16)], 2),
     "containers": (containers, rows(*LENGTHS), 2),

@@ -193,7 +193,8 @@ def binary(machine: Interpreter, name: str, left: Value, right: Value) -> Value:
         if result is not None:
             return result
     if is_sequence(machine, left) or (is_sequence(machine, right) and name == "mul"):
-        return run_for_real(machine, getattr(operator, name), [left, right], {})
+        operands = [_as_known(left), _as_known(right)]  # how often: a length, which is no symbol
+        return run_for_real(machine, getattr(operator, name), operands, {})
     raise_as(machine, getattr(operator, name, divmod), left, right)
 
 
@@ -219,6 +220,11 @@ def _compute(machine: Interpreter, function: Any, *operands: Value) -> Value:
     except (TypeError, NotImplementedError, AttributeError):
         return fold(machine, function, *(operand.constant() for operand in operands))
     return machine.new(result)
+
+
+def _as_known(value: Value) -> Value:
+    """A symbolic number as the one that it is; else the value."""
+    return ConstantValue(value.constant()) if isinstance(value, SymbolicValue) else value
 
 
 def _as_primitive(value: Value) -> Value:
