@@ -53,7 +53,7 @@ def scan(combine: Function, init: Any, xs: Any, dim: int = 0, reverse: bool = Fa
         count = next(tensors(xs)).shape[dim]
         carry, result = combine(init, sliced(xs, dim, 0))
         require_alike("what a scan carries", init, carry)
-        return copied(carry), stacked([result] * count, dim)
+        return copied(carry), mapped(lambda one: _moved(_repeated(one, count), dim), result)
     return scan_by_steps(combine, init, xs, dim, reverse)
 
 
@@ -137,6 +137,10 @@ def stacked(results: Sequence[Any], dim: int) -> Any:
     columns = zip(*map(tensors, results), strict=True)
     stacks = iter([_moved(torch.stack(column), dim) for column in columns])
     return mapped(lambda one: next(stacks), results[0])
+
+
+def _repeated(one: torch.Tensor, count: int) -> torch.Tensor:
+    return one.unsqueeze(0).expand(count, *one.shape).clone(memory_format=torch.contiguous_format)
 
 
 def _moved(stack: torch.Tensor, dim: int) -> torch.Tensor:

@@ -212,12 +212,62 @@ def test_random_draws_are_eager_s() -> None:
         torch.testing.assert_close((compiled(x), torch.rand(2)), expected)
 
 
-@pytest.mark.parametrize("program", [condition, running_sum])
-def test_sizes_that_vary(program: Callable[..., Any]) -> None:
+def reads_a_size(x: Any) -> Any:
+    doubled, count = x * 2, x.shape[0]
+    return torch.cond(x.sum() > 0, lambda: doubled @ W * count, lambda: x - count)
+
+
+def nested_sizes(x: Any) -> Any:
+    def inner(a: Any) -> Any:
+        return torch.cond(a.max() > 0.5, lambda b: b * 2 / b.shape[0], lambda b: b @ W, (a,))
+
+    return torch.cond(x.sum() > 0, inner, lambda a: a.relu(), (x,)) + 1
+
+
+def turned(x: Any) -> Any:
+    y = x.t().contiguous().t()
+    return torch.cond(x.sum() > 0, lambda a: a.t().sin(), lambda a: a.t() + a.shape[0], (y,))
+
+
+def scaled_loop(x: Any) -> Any:
+    return while_loop(lambda a: a.sum().abs() > 0.1, lambda a: (a / a.shape[0],), (x,))[0]
+
+
+def over_columns(x: Any) -> Any:
+    return scan(lambda c, one: (c + one, c * one), torch.zeros(x.shape[0]), x, dim=1)
+
+
+WITH_SIZES = [
+    condition, reads_a_size, nested_sizes, turned, count_to, scaled_loop, running_sum, over_columns
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "fusewright"])
+@pytest.mark.parametrize("program", WITH_SIZES)
+def test_sizes_that_vary(program: Callable[..., Any], backend: str) -> None:
+    compiled = fusewright.compile(
+        program, fullgraph=True, backend=backend, options={"strict": True}
+    )
+    for count in (3, 5, 9):
+        for x in (torch.rand(count, 4), -torch.rand(count, 4)):
+            torch.testing.assert_close(compiled(x), program(x), rtol=1e-4, atol=1e-5)
+    assert len(fusewright.compilations(compiled)) == 2
+
+
+@pytest.mark.parametrize("program", [condition, reads_a_size, nested_sizes, turned, over_columns])
+def test_gradients_with_sizes_that_vary(program: Callable[..., Any]) -> None:
+    def loss(function: Any, x: Any) -> Any:
+        results = function(x)
+        return sum(one.square().sum() for one in (results if type(results) is tuple else [results]))
+
     compiled = fusewright.compile(program, fullgraph=True, options={"strict": True})
-    for count in (3, 5, 7, 9):
-        x = torch.randn(count, 4)
-        torch.testing.assert_close(compiled(x), program(x))
+    for count in (3, 5, 9):
+        for x in (torch.rand(count, 4), -torch.rand(count, 4)):
+            x.requires_grad_()
+            (expected,) = torch.autograd.grad(loss(program, x), x)
+            (found,) = torch.autograd.grad(loss(compiled, x), x)
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert len(fusewright.compilations(compiled)) == 2
 
 
 def test_sides_that_differ_break() -> None:

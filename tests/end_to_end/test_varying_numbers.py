@@ -114,7 +114,7 @@ def test_truth_and_bounds() -> None:
     compiled = fusewright.compile(program, fullgraph=True)
     for value in (0.5, 0.25, 0.75):
         compiled(X, value)
-    with pytest.raises(ValueError, match="2.5 is no probability"):
+    with pytest.raises(ValueError, match=r"2\.5 is no probability"):
         compiled(X, 2.5)
 
 

@@ -3,7 +3,9 @@ whole is one call.
 
     cond(f, g, predicate, (x,))      (captured)
  ->
-    cond0(predicate, x, w)           (traced)    cond0: f and g as graphs from (x, w)
+    cond0(predicate, x, w, s0)       (traced)    cond0: f and g as graphs from (x, w, s0)
+
+Behind the tensors come the symbols in their sizes, and those that the functions read.
 """
 
 from __future__ import annotations
@@ -23,9 +25,12 @@ from fusewright.aot.leaves import filled, leaves, with_leaves
 from fusewright.aot.results import finish_graph
 from fusewright.aot.runtime import with_results
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
+from fusewright.aot.symbols import symbols_as_numbers
 from fusewright.aot.tracer import RECORDED_WHOLE, Fakes, Recorder, trace
 from fusewright.control_flow import ControlFlow, Function, called
 from fusewright.errors import UnsupportedOperator
+from fusewright.ir.index import integer
+from fusewright.symbolic.nodes import index_of
 
 aten = torch.ops.aten
 
@@ -35,15 +40,17 @@ Run = Callable[[list[Any]], Any]
 
 class ControlFlowCall:
     """The target of a call in a traced graph. Its arguments are the tensors in those of the
-    function in `control_flow.FUNCTIONS`, and behind them those that its functions read from
-    outside.
+    function in `control_flow.FUNCTIONS`, behind them those that its functions read from outside,
+    and then symbolic numbers.
     """
 
     def __init__(
         self, name: str, graphs: Sequence[AtenGraph], structures: Sequence[Any], arguments: Any
     ) -> None:
         self.graphs = graphs
-        """The functions, each from the tensors in its arguments and all those from outside."""
+        """The functions, each from the tensors in its arguments, all those from outside, and the
+        numbers.
+        """
 
         self._structures = structures
         """What each function returns, with a `Leaf` for each tensor."""
@@ -62,27 +69,52 @@ class ControlFlowCall:
     def running(self, runs: Sequence[Run]) -> Callable[..., tuple[torch.Tensor, ...]]:
         """The call, given what runs each of the graphs."""
         count = len(list(leaves(self._arguments)))
-        strides = [[node.meta["val"].stride() for node in g.placeholders] for g in self.graphs]
+        strides = [_Strides(graph) for graph in self.graphs]
 
-        def call(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def call(*given: Any) -> tuple[torch.Tensor, ...]:
             functions = [
-                _function(*each, tensors[count:])
+                _function(*each, given[count:])
                 for each in zip(runs, strides, self._structures, strict=True)
             ]
-            arguments = filled(self._arguments, tensors)
+            arguments = filled(self._arguments, given)
             return tuple(control_flow.tensors(self.function(*functions, *arguments)))
 
         return call
 
 
-def _function(
-    run: Run, strides: Sequence[Any], structure: Any, outside: Sequence[torch.Tensor]
-) -> Function:
+class _Strides:
+    """The strides that a graph takes its tensors with, which may depend on its numbers."""
+
+    def __init__(self, graph: AtenGraph) -> None:
+        values = [node.meta["val"] for node in graph.placeholders]
+        self._strides = [
+            tuple(map(index_of, value.stride()))
+            for value in values
+            if isinstance(value, torch.Tensor)
+        ]
+        self._numbers = [
+            index_of(value) if isinstance(value, int | torch.SymInt) else integer(0)
+            for value in values[len(self._strides) :]
+        ]
+
+    def applied(self, given: Sequence[Any]) -> list[Any]:
+        """`given`, tensors and then numbers, with the tensors so laid out."""
+        tensors, numbers = given[: len(self._strides)], given[len(self._strides) :]
+        values = {
+            symbol.name: number
+            for index, number in zip(self._numbers, numbers, strict=True)
+            for symbol in index.free()
+        }
+        strides = [tuple([step.evaluate(values) for step in each]) for each in self._strides]
+        return [*map(_with_stride, tensors, strides), *numbers]
+
+
+def _function(run: Run, strides: _Strides, structure: Any, outside: Sequence[Any]) -> Function:
     """A function of the program, run by `run` on tensors with these strides."""
 
     def function(*arguments: Any) -> Any:
         given = [*control_flow.tensors(arguments), *outside]
-        results = run([_with_stride(*each) for each in zip(given, strides, strict=True)])
+        results = run(strides.applied(given))
         return filled(structure, list(control_flow.tensors(results)))
 
     return function
@@ -101,8 +133,6 @@ def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[An
     given: list[Any] = []
     shape = with_leaves(arguments, given)
     given += control_flow.tensors(outside)
-    if any(isinstance(size, torch.SymInt) for one in given for size in one.shape):
-        raise UnsupportedOperator(f"{flow.name} with sizes that vary")
     if any(torch_compat.unwrapped(one) is not one for one in given):
         raise UnsupportedOperator(f"{flow.name} inside of a transform of torch.func")
     if not torch.is_grad_enabled() or not any(one.requires_grad for one in given):
@@ -114,7 +144,10 @@ def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[An
             (module,), (own,) = flow.modules, outside
             return control_flow.scan_by_steps(called(module, own), *arguments)
         case _:
-            raise UnsupportedOperator(f"gradients through {flow.name}")
+            raise UnsupportedOperator(
+                f"gradients through {flow.name}: how many rounds there are to keep for backward is "
+                "known only when it has run; use scan, or detach what it carries"
+            )
 
 
 def _record(
@@ -129,16 +162,34 @@ def _record(
     leaves for them, and from outside.
     """
     lifted = list(control_flow.tensors(outside))
-    functions, begin = [], 0
-    for module, own in zip(flow.modules, outside, strict=True):
-        functions.append(_Tracing(recorder, module, lifted, range(begin, begin + len(own))))
-        begin += len(own)
+    numbers = symbols_as_numbers([given, outside])
+    functions = [
+        _Tracing(recorder, module, [*lifted, *numbers], own)
+        for module, own in zip(flow.modules, _places(outside, numbers), strict=True)
+    ]
     with torch_compat.without_modes(), torch.no_grad():
         result = control_flow.FUNCTIONS[flow.name](*functions, *arguments)
     graphs = [function.graph for function in functions]
     call = ControlFlowCall(flow.name, graphs, [each.structure for each in functions], shape)
-    recorder.record_call(call, tuple(given), {}, tuple(control_flow.tensors(result)))
+    results = tuple(control_flow.tensors(result))
+    recorder.record_call(call, (*given, *numbers), {}, results)
     return result
+
+
+def _places(outside: Sequence[Sequence[Any]], numbers: Sequence[Any]) -> list[list[int]]:
+    """For each function, where the values that it reads from outside stand among the tensors of
+    all from outside, and the numbers behind them.
+    """
+    count = sum(1 for _ in control_flow.tensors(outside))
+    symbols = [str(number) for number in numbers]
+    position = iter(range(count))
+    return [
+        [
+            next(position) if isinstance(one, torch.Tensor) else count + symbols.index(str(one))
+            for one in own
+        ]
+        for own in outside
+    ]
 
 
 RECORDED_WHOLE[ControlFlow] = record_control_flow
@@ -242,18 +293,19 @@ def _record_backward(
     """
     predicate, *operands = given
     wanted = [number for number, one in enumerate(operands) if one.requires_grad]
-    count = len(operands) - sum(map(len, outside))
-    graphs, begin = [], count
+    count = len(operands) - sum(1 for _ in control_flow.tensors(outside))
+    numbers = symbols_as_numbers([given, outside])
+    values = [*operands, *numbers]
+    graphs = []
     with torch_compat.without_modes():
-        for module, own in zip(flow.modules, outside, strict=True):
-            taken = [*range(count), *range(begin, begin + len(own))]
-            begin += len(own)
-            graphs.append(_gradient_graph(recorder, module, taken, operands, wanted, tangents))
+        for module, own in zip(flow.modules, _places(outside, numbers), strict=True):
+            taken = [*range(count), *(count + place for place in own)]
+            graphs.append(_gradient_graph(recorder, module, taken, values, wanted, tangents))
         likes = [_like(operands[number], recorder.fakes) for number in wanted]
     everything = [Leaf(number) for number in range(1, 1 + len(operands) + len(tangents))]
     results = [Leaf(number) for number in range(len(wanted))]
     call = ControlFlowCall("cond", graphs, [results, results], [Leaf(0), everything])
-    recorder.record_call(call, (predicate, *operands, *tangents), {}, tuple(likes))
+    recorder.record_call(call, (predicate, *operands, *tangents, *numbers), {}, tuple(likes))
     found = dict(zip(wanted, likes, strict=True))
     return None, *(found.get(number) for number in range(len(operands)))
 
@@ -262,29 +314,33 @@ def _gradient_graph(
     recorder: Recorder,
     module: fx.GraphModule,
     taken: Sequence[int],
-    operands: Sequence[Any],
+    values: Sequence[Any],
     wanted: Sequence[int],
     tangents: Sequence[Any],
 ) -> AtenGraph:
-    """The graph of the gradients of a function that takes some of `operands`, from all of these and
-    the gradients of its results, to those of the operands `wanted`: zeros where it has none.
+    """The graph of the gradients of a function that takes some of `values`, tensors and numbers:
+    from the tensors, the gradients of its results, and the numbers, to the gradients of the tensors
+    `wanted`: zeros where it has none.
     """
     fakes = recorder.fakes
-    inputs = [_like(one, fakes) for one in operands]
+    inputs = [_like(one, fakes) for one in values]
     for number in wanted:
         inputs[number].requires_grad_()
-    function, _ = _from_all(module, len(operands), taken)
+    function, _ = _from_all(module, len(inputs), taken)
     with torch.enable_grad():
         joint = trace_joint(function, inputs, [False] * len(inputs), fakes, recorder.decompositions)
     if joint.bases or joint.mutated_inputs:
         raise UnsupportedOperator("the side of a condition writes to its operands")
     graph = fx.Graph()
-    places = [graph.placeholder(f"input{number}") for number in range(len(inputs) + len(tangents))]
-    for place, value in zip(places, [*inputs, *tangents], strict=True):
+    count = sum(isinstance(one, torch.Tensor) for one in inputs)
+    everything = [*inputs[:count], *tangents, *inputs[count:]]
+    places = [graph.placeholder(f"input{number}") for number in range(len(everything))]
+    for place, value in zip(places, everything, strict=True):
         place.meta["val"] = _like(value, fakes)
-    of_results = places[len(inputs) :]
+    of_results = places[count : count + len(tangents)]
     own = joint.graph.find_nodes(op="placeholder")
-    sources = [*places[: len(inputs)], *(of_results[position] for position in joint.tangents)]
+    of_inputs = [*places[:count], *places[count + len(tangents) :]]
+    sources = [*of_inputs, *(of_results[position] for position in joint.tangents)]
     copied: Any = graph.graph_copy(joint.graph, dict(zip(own, sources, strict=True)))
     outputs = []
     for number in wanted:
@@ -298,8 +354,7 @@ def _gradient_graph(
                 source = of_results[joint.tangents[index]]
                 node = graph.call_function(aten.clone.default, (source,))
             case None:
-                options = {"dtype": like.dtype, "device": like.device}
-                node = graph.call_function(aten.full.default, (list(like.shape), 0), options)
+                node = graph.call_function(aten.full_like.default, (places[number], 0))
         node.meta["val"] = like
         outputs.append(node)
     graph.output(tuple(outputs))
@@ -315,13 +370,19 @@ class _Tracing:
     """A function that is traced when it is called on fakes."""
 
     def __init__(
-        self, recorder: Recorder, module: fx.GraphModule, outside: Sequence[Any], own: range
+        self,
+        recorder: Recorder,
+        module: fx.GraphModule,
+        outside: Sequence[Any],
+        own: Sequence[int],
     ) -> None:
         self.recorder = recorder
         self.module = module
         self.outside = outside
+        """Tensors that the functions of the call read, and then symbolic numbers."""
+
         self.own = own
-        """Which of the tensors from outside are this function's."""
+        """Which of those are this function's."""
 
         self.graph: Any = None
         self.structure: Any = None
@@ -341,14 +402,16 @@ class _Tracing:
         return filled(self.structure, [node.meta["val"] for node in graph.outputs])
 
 
-def _like(tensor: torch.Tensor, fakes: Fakes) -> Any:
-    """A fake of its own, with sizes and strides of another."""
+def _like(tensor: Any, fakes: Fakes) -> Any:
+    """A fake of its own, with sizes and strides of another; a number as it is."""
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
     options = {"dtype": tensor.dtype, "device": tensor.device}
     return fakes.dispatch(aten.empty_strided.default, (tensor.shape, tensor.stride()), options)
 
 
 def _from_all(module: fx.GraphModule, count: int, taken: Sequence[int]) -> Any:
-    """A function's graph as one from `count` tensors, of which it takes some, to the tensors in its
+    """A function's graph as one from `count` values, of which it takes some, to the tensors in its
     results, none of which shares memory with another; and the results with leaves for them.
     """
     graph = fx.Graph()

@@ -52,9 +52,10 @@ def _last_uses(steps: list[fx.Node], outputs: tuple[Any, ...]) -> dict[fx.Node, 
 
 def _conforming(value: Any, like: Any) -> Any:
     """`value` with the strides that the graph promises."""
-    if not isinstance(value, torch.Tensor) or value.stride() == like.stride():
+    if not isinstance(value, torch.Tensor):
         return value
-    if any(isinstance(stride, torch.SymInt) for stride in like.stride()):
+    is_symbolic = any(isinstance(stride, torch.SymInt) for stride in like.stride())
+    if is_symbolic or value.stride() == like.stride():
         return value
     result = torch.empty_strided(value.shape, like.stride(), dtype=value.dtype, device=value.device)
     return result.copy_(value)

@@ -16,8 +16,9 @@ import torch
 from torch import fx
 
 from fusewright.ir.index import Index, Symbol
+from fusewright.ir.sizes import is_real
 from fusewright.symbolic.graph_nodes import NumberNodes
-from fusewright.symbolic.nodes import index_of
+from fusewright.symbolic.nodes import free_symbols, index_of, symbolic_float, symbolic_int
 
 aten = torch.ops.aten
 
@@ -53,6 +54,32 @@ def with_known_reals(value: Any) -> Any:
         case dict():
             return {name: with_known_reals(one) for name, one in value.items()}
     return value
+
+
+def symbols_as_numbers(value: Any) -> list[Any]:
+    """Each symbol in the sizes and strides of tensors in containers, and in numbers there, once, as
+    a symbolic number.
+    """
+    found: dict[str, Any] = {}
+
+    def visit(one: Any) -> None:
+        match one:
+            case torch.Tensor():
+                visit((*one.shape, *one.stride()))
+            case list() | tuple():
+                for item in one:
+                    visit(item)
+            case torch.SymInt() | torch.SymFloat():
+                for symbol in free_symbols(one):
+                    facts = one.node.facts
+                    found[symbol.name] = (
+                        symbolic_float(facts, symbol)
+                        if is_real(symbol)
+                        else symbolic_int(facts, symbol.index)
+                    )
+
+    visit(value)
+    return [found[name] for name in sorted(found)]
 
 
 class SymbolNodes:

@@ -187,7 +187,8 @@ class Recorder(TorchDispatchMode):
 
     def record_call(self, op: Any, args: Any, kwargs: Any, result: Any) -> fx.Node:
         """Note a call with fakes as arguments, and that it gave the fakes `result`."""
-        if self.fakes.facts is not None and op not in TAKES_REALS:
+        is_operator = isinstance(op, OpOverload)
+        if self.fakes.facts is not None and is_operator and op not in TAKES_REALS:
             args, kwargs = with_known_reals(args), with_known_reals(kwargs)
         node = self.graph.create_node(
             "call_function",

@@ -49,9 +49,6 @@ def call_with_subprograms(
     traced = [_Tracing(machine, function) for function in functions]
     try:
         result = _run(machine, name, use, traced, arguments, keywords)
-        symbols = symbols_in([node.meta["val"] for each in traced for node in each.lifted])
-        if symbols and use is FUNCTIONS.get(name):
-            raise NeedsConstants(symbols)
         node = machine.builder.add_call(
             _applied(name, use, [each.required_module() for each in traced]),
             [
@@ -79,8 +76,6 @@ def _run(
     fakes = [tensor_calls.fake_argument(machine, argument) for argument in arguments]
     named = {key: tensor_calls.fake_argument(machine, value) for key, value in keywords.items()}
     symbols = symbols_in([*fakes, *named.values()])
-    if symbols and use is FUNCTIONS.get(name):
-        raise NeedsConstants(symbols)
     try:
         with machine.builder.running_on_fakes():
             return use(*[each.call for each in traced], *fakes, **named)
