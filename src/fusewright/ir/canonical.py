@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store
+from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store, action_roots
 from fusewright.ir.index import Index, Symbol, loop
 from fusewright.ir.kernel import KernelArgument
 from fusewright.ir.program import Buffer, Layout
@@ -31,7 +31,6 @@ from fusewright.ir.text import (
     Names,
     print_loops,
     print_symbol,
-    stage_roots,
     value_indices,
     work_rows,
 )
@@ -175,7 +174,7 @@ def _name_buffers(
     read: dict[str, None] = {}
     written: dict[str, None] = {}
     for stage in group.stages:
-        for value in postorder(stage_roots(stage)):
+        for value in postorder(action_roots(*stage.actions)):
             if isinstance(value, Load) and value.buffer in types:
                 read[value.buffer] = None
         for action in stage.actions:
@@ -227,7 +226,7 @@ def _indices(group: Group, loaded: set[Symbol]) -> Iterator[Index]:
         yield from local.size
     for stage in group.stages:
         yield from (symbol.extent for symbol in stage.inner if symbol.extent is not None)
-        for value in postorder(stage_roots(stage)):
+        for value in postorder(action_roots(*stage.actions)):
             yield from value_indices(value)
             if isinstance(value, Indirect):
                 loaded.add(value.symbol)

@@ -87,6 +87,16 @@ class Accumulate:
 Action = Store | Reduce | Accumulate
 
 
+def action_roots(*actions: Action) -> tuple[Value, ...]:
+    """The values that actions evaluate, in order."""
+    roots: list[Value] = []
+    for action in actions:
+        if isinstance(action, Accumulate):
+            roots += action.indirect
+        roots.append(action.value)
+    return tuple(roots)
+
+
 @record(kw_only=True)
 class Stage:
     """One loop nest inside the outer loops. Its actions see the same point and run in order."""

@@ -12,7 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Schedule, Stage, Store
+from fusewright.ir.group import (
+    Accumulate,
+    Action,
+    Group,
+    Local,
+    Reduce,
+    Schedule,
+    Stage,
+    Store,
+    action_roots,
+)
 from fusewright.ir.index import Index, Symbol, contiguous_strides
 from fusewright.ir.ops import OPERATIONS, Result
 from fusewright.ir.origin import Origin
@@ -341,7 +351,7 @@ def work_rows(group: Group, names: Names = OWN) -> list[str]:
 
 def stage_rows(stage: Stage, names: Names = OWN) -> list[str]:
     """A stage's head, then its values and its actions: all values are those before the actions."""
-    values = render_values(stage_roots(stage), names)
+    values = render_values(action_roots(*stage.actions), names)
     head = f"stage over {print_loops(stage.inner, names)}" if stage.inner else "stage"
     actions = [_action(action, values) for action in stage.actions]
     return [head, *(f"  {row}" for row in (*values.rows, *actions))]
@@ -349,17 +359,7 @@ def stage_rows(stage: Stage, names: Names = OWN) -> list[str]:
 
 def action_row(stage: Stage, action: Action) -> str:
     """The row of one action within `stage_rows(stage)`."""
-    return _action(action, render_values(stage_roots(stage)))
-
-
-def stage_roots(stage: Stage) -> tuple[Value, ...]:
-    """The values that the actions of a stage take, in order."""
-    roots: list[Value] = []
-    for action in stage.actions:
-        if isinstance(action, Accumulate):
-            roots += action.indirect
-        roots.append(action.value)
-    return tuple(roots)
+    return _action(action, render_values(action_roots(*stage.actions)))
 
 
 def group_sizes(group: Group) -> list[Symbol]:
@@ -372,7 +372,7 @@ def group_sizes(group: Group) -> list[Symbol]:
     for stage in group.stages:
         indices += [symbol.extent for symbol in stage.inner if symbol.extent is not None]
         indices += [action.index for action in stage.actions if not isinstance(action, Reduce)]
-        for value in postorder(stage_roots(stage)):
+        for value in postorder(action_roots(*stage.actions)):
             indices += value_indices(value)
             if isinstance(value, Indirect):
                 loaded.add(value.symbol)

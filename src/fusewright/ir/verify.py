@@ -40,7 +40,16 @@ from collections.abc import Iterable
 from fusewright.errors import MalformedProgram
 from fusewright.ir.bounds import ALWAYS, Verdict, capacity, judge_access
 from fusewright.ir.dtype import DType
-from fusewright.ir.group import Accumulate, Action, Group, Reduce, Schedule, Stage, Store
+from fusewright.ir.group import (
+    Accumulate,
+    Action,
+    Group,
+    Reduce,
+    Schedule,
+    Stage,
+    Store,
+    action_roots,
+)
 from fusewright.ir.index import Symbol, integer, known_less, product
 from fusewright.ir.ops import REDUCTION_KINDS
 from fusewright.ir.program import (
@@ -71,7 +80,6 @@ from fusewright.ir.text import (
     print_buffer,
     print_operand,
     render_values,
-    stage_roots,
     stage_rows,
     statement_rows,
 )
@@ -122,7 +130,7 @@ def verify_group(group: Group, program: Program | None = None) -> Accesses:
     for stage in group.stages:
         loadable = memory | {name: locals_[name] for name in filled}
         scope = ValueScope(loadable, (*group.outer, *stage.inner), sizes, accesses)
-        _verify_values(stage_roots(stage), scope, stage_rows(stage))
+        _verify_values(action_roots(*stage.actions), scope, stage_rows(stage))
         for action in stage.actions:
             reason = _action(action, stage, group, memory, locals_, writable, scope)
             _require(reason, stage_rows(stage), action_row(stage, action))
@@ -399,7 +407,7 @@ def _touched(group: Group) -> tuple[set[str], set[str], set[str]]:
     stored: set[str] = set()
     combined: set[str] = set()
     for stage in group.stages:
-        for value in postorder(stage_roots(stage)):
+        for value in postorder(action_roots(*stage.actions)):
             if isinstance(value, Load):
                 loaded.add(value.buffer)
         for action in stage.actions:

@@ -119,9 +119,11 @@ class Builder:
 
     # Boxes ---------------------------------------------------------------------------------------
 
-    def input(self, buffer: Buffer) -> Box:
-        """The box of a tensor that is in memory already."""
-        layout = buffer.layout
+    def input(self, buffer: Buffer, layout: Layout | None = None) -> Box:
+        """The box of a tensor that is in memory already, in the buffer's own layout or in another
+        one of the same memory.
+        """
+        layout = layout or buffer.layout
         storage = Storage(
             size=layout.size,
             dtype=layout.dtype,

@@ -9,7 +9,7 @@ from typing import Any
 
 from fusewright.ir.index import Index, IndexLike, as_index, integer, maximum, minimum
 from fusewright.ir.program import Layout
-from fusewright.lower.boxes import Box, Storage
+from fusewright.lower.boxes import Box
 from fusewright.lower.builder import Call
 from fusewright.lower.reshape import reshape_position
 from fusewright.lower.rules import rule
@@ -251,13 +251,4 @@ def as_strided(
         offset=own.offset if storage_offset is None else as_index(storage_offset),
         device=x.device,
     )
-    storage = Storage(
-        size=layout.size,
-        dtype=layout.dtype,
-        device=layout.device,
-        stride=layout.stride,
-        value=None,
-        buffer=buffer,
-        layout=layout,
-    )
-    return Box(storage, layout.size)
+    return builder.input(buffer, layout)

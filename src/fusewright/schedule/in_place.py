@@ -11,13 +11,12 @@ more: a call that raises is run again, or has changed nothing.
 
 from __future__ import annotations
 
-from fusewright.ir.group import Group, Schedule
+from fusewright.ir.group import Group, Schedule, action_roots
 from fusewright.ir.program import Buffer, CopyBack, ExternKernel
 from fusewright.ir.value import Apply, Indirect, postorder
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import output_buffers
 from fusewright.schedule.lifetimes import step_reads
-from fusewright.schedule.stages import action_roots
 
 _RAISING = frozenset({"floor_div", "trunc_div", "remainder", "fmod"})
 """Operations that raise on an integer divisor of 0."""
@@ -52,7 +51,7 @@ def may_raise(step: Group | ExternKernel | CopyBack) -> bool:
     """Whether a step may fail at run time: any library call, a checked index, a division by 0."""
     match step:
         case Group():
-            roots = [root for s in step.stages for a in s.actions for root in action_roots(a)]
+            roots = [root for s in step.stages for root in action_roots(*s.actions)]
             return any(_may_raise(value) for value in postorder(tuple(roots)))
         case ExternKernel():
             return True

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.ir.group import Group, Reduce, Schedule, Stage, Store
+from fusewright.ir.group import Group, Reduce, Schedule, Stage, Store, action_roots
 from fusewright.ir.index import Index
 from fusewright.ir.program import Buffer, CopyBack, ExternKernel, Layout
 from fusewright.ir.value import Masked
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import output_buffers, statement_effects
-from fusewright.schedule.stages import action_roots
 
 Step = Group | ExternKernel | CopyBack
 
@@ -130,7 +129,7 @@ def _loaded_once(stage: Stage, analysis: Analysis) -> frozenset[int]:
     """
     if any(isinstance(action, Reduce) for action in stage.actions):
         return frozenset()
-    roots = [root for action in stage.actions for root in action_roots(action)]
+    roots = action_roots(*stage.actions)
     loads = [load for root in roots for load in analysis.loads(root)]
     stored = {action.buffer for action in stage.actions if not isinstance(action, Reduce)}
     if any(load.buffer in stored for load in loads):

@@ -26,7 +26,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store
+from fusewright.ir.group import (
+    Accumulate,
+    Action,
+    Group,
+    Local,
+    Reduce,
+    Stage,
+    Store,
+    action_roots,
+)
 from fusewright.ir.index import Index, Symbol, contiguous_strides, integer
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer
@@ -241,11 +250,6 @@ def _memory(
         tuple(analysis.buffers[name] for name in reads if name not in local),
         tuple(analysis.buffers[name] for name in writes),
     )
-
-
-def action_roots(action: Action) -> tuple[Value, ...]:
-    """The values that an action evaluates."""
-    return (*action.indirect, action.value) if isinstance(action, Accumulate) else (action.value,)
 
 
 def _locals_used(stages: tuple[Stage, ...], local: list[Local]) -> tuple[Local, ...]:

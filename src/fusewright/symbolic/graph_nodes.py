@@ -16,6 +16,7 @@ from torch import fx
 
 from fusewright.errors import UnsupportedOperator
 from fusewright.ir.index import Atom, Compound, Index, Symbol
+from fusewright.ir.ops import NUMBER_FUNCTIONS
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import (
     ConditionNode,
@@ -35,14 +36,8 @@ COMPOUNDS: dict[str, Callable[..., Any]] = {
 }
 
 REALS: dict[str, Callable[..., Any]] = {
+    **NUMBER_FUNCTIONS,
     "float": torch.sym_float,
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "truediv": operator.truediv,
-    "pow": operator.pow,
-    "mod": operator.mod,
-    "neg": operator.neg,
     "sqrt": torch.sym_sqrt,
     "min": torch.sym_min,
     "max": torch.sym_max,

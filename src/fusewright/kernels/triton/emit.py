@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.group import Accumulate, Action, Group, Reduce, Store
+from fusewright.ir.group import Accumulate, Action, Group, Reduce, Store, action_roots
 from fusewright.ir.index import Index, Symbol, integer
 from fusewright.ir.kernel import KernelArgument
 from fusewright.ir.sizes import is_real
@@ -133,7 +133,7 @@ class _KernelWriter:
 
     def write(self) -> list[str]:
         """The rows of the function's body."""
-        roots = tuple(root for stage in self.stages for root in _roots(stage))
+        roots = tuple(root for stage in self.stages for root in action_roots(*stage.actions))
         self.values.prepare(roots)
         self.offsets()
         for stage in self.stages:
@@ -183,7 +183,7 @@ class _KernelWriter:
     # Stages ---------------------------------------------------------------------------------------
 
     def stage(self, stage: AxisStage) -> None:
-        order = list(postorder(_roots(stage)))
+        order = list(postorder(action_roots(*stage.actions)))
         if self.reads_what_was_stored(order):
             self.body.add("tl.debug_barrier()")
         if stage.inner is None or self.tiling.persistent:
@@ -410,12 +410,3 @@ class _KernelWriter:
             assert (name, integer(0)) not in self.values.locals, f"{name} is filled twice"
             self.values.locals[name, integer(0)] = name
         return list(action.targets)
-
-
-def _roots(stage: AxisStage) -> tuple[Value, ...]:
-    roots: list[Value] = []
-    for action in stage.actions:
-        if isinstance(action, Accumulate):
-            roots += action.indirect
-        roots.append(action.value)
-    return tuple(roots)
