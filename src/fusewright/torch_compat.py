@@ -488,6 +488,21 @@ def set_function_modes(modes: Iterable[Any]) -> None:
         torch._C._push_on_torch_function_stack(mode)  # type: ignore[attr-defined]
 
 
+push_function_mode: Callable[[Any], None] = torch._C._push_on_torch_function_stack  # type: ignore[attr-defined]
+"""What entering a torch function mode calls."""
+
+pop_function_mode: Callable[[], Any] = torch._C._pop_torch_function_stack
+"""What leaving a torch function mode calls."""
+
+
+def is_index_mode(cls: type) -> bool:
+    """Whether `cls` is the function mode in which `x[i]`, with a tensor `i` of no dimension, is
+    `aten.index`; told by name, since importing it imports torch's own front end. 2.11 to 2.13.
+    """
+    module = "torch._dynamo._trace_wrapped_higher_order_op"
+    return cls.__module__ == module and cls.__qualname__ == "TransformGetItemToIndex"
+
+
 def has_foreign_modes() -> bool:
     """Whether a torch function or dispatch mode is active that may change what functions do: any
     but a default device.
@@ -523,6 +538,17 @@ MODULE_CALLS: tuple[Callable[..., Any], ...] = (
     torch.nn.Module._wrapped_call_impl,
 )
 """What a call of an nn.Module runs."""
+
+_CALL_OF_SCRIPTED = vars(torch.jit.ScriptFunction)["__call__"]
+
+MethodInC = type(_CALL_OF_SCRIPTED)
+"""The class of methods of torch's classes in C++, which binds what it wraps: `__func__`."""
+
+CALL_SCRIPTED: Callable[..., Any] = _CALL_OF_SCRIPTED.__func__
+"""What a call of a function made by `torch.jit.script` runs."""
+
+SCRIPTED_SOURCE = "_torchdynamo_inline"
+"""The attribute of such a function that holds the one in Python it was made from. 2.11 to 2.13."""
 
 GLOBAL_HOOK_TABLES = (
     "_global_backward_hooks",

@@ -278,6 +278,16 @@ def function_mode_inside(x: Any) -> Any:
         return torch.add(x, 1)
 
 
+@torch.jit.script
+def scripted(x: torch.Tensor, scale: int) -> torch.Tensor:
+    return torch.sqrt(torch.tensor(x.size(-1), dtype=torch.float) * scale)
+
+
+@cases(X)
+def a_scripted_function(x: Any) -> Any:
+    return scripted(x + 1, 3) * x, scripted(x, scale=2)
+
+
 SLOPE = 1.0
 
 
@@ -336,6 +346,36 @@ def test_modes_of_the_caller_see_every_call() -> None:
                 assert torch.equal(compiled(X), program(X))
         assert mode.calls == 4
     assert torch.equal(compiled(X), program(X))
+
+
+def test_masks_of_attention_made_element_by_element() -> None:
+    """The mode in which such functions run makes an item by a single number a read."""
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    def program(padding: Any, ids: Any, broken: bool) -> Any:
+        def mask(batch: Any, head: Any, query: Any, key: Any) -> Any:
+            same = ids[batch, query] == ids[batch, key]
+            return (query >= key) & padding[batch, key] & (same | (ids[0, key] > 1))
+
+        function: Any = mask
+        for moved in range(3, -1, -1):
+            axes = tuple([0 if axis == moved else None for axis in range(4)])
+            function = torch.vmap(function, in_dims=axes)
+        length = torch.arange(padding.shape[1])
+        with TransformGetItemToIndex():
+            if broken:
+                print(end="")
+            found = function(torch.arange(padding.shape[0]), torch.arange(1), length, length)
+        return found, ids[0], ids[torch.tensor(1)]
+
+    padding = torch.ones(2, 5, dtype=torch.bool)
+    padding[1, 3:] = False
+    ids = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]])
+    compiled = api.compile(program, fullgraph=True, backend="eager")
+    assert all(map(torch.equal, compiled(padding, ids, False), program(padding, ids, False)))
+    with pytest.warns(RuntimeWarning, match="a torch function or dispatch mode is active"):
+        found = api.compile(program, backend="eager")(padding, ids, True)
+    assert all(map(torch.equal, found, program(padding, ids, True)))
 
 
 # -- torch.func, checkpointing, distributions -----------------------------------------------------

@@ -15,6 +15,7 @@ from fusewright.capture.handlers.registry import DECLINED, PURE, handles, polyfi
 from fusewright.capture.values.base import MISSING, Interpreter, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import FALSE, NONE, TRUE, boolean
+from fusewright.capture.values.functions import MethodValue
 from fusewright.capture.values.modules import ModuleValue
 from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.tensors import TensorValue
@@ -48,6 +49,23 @@ def read_descriptor(
     if isinstance(instance, TensorValue):
         return interpreter.attribute(instance, descriptor.constant().__name__)
     return DECLINED
+
+
+@handles(torch_compat.MethodInC.__get__)
+def bind_method_in_c(
+    interpreter: Interpreter, method: Value, instance: Value, owner: Value | None = None
+) -> Value:
+    """What reading a method of a class written in C++ gives."""
+    return MethodValue(interpreter.attribute(method, "__func__"), instance)
+
+
+@handles(torch_compat.CALL_SCRIPTED)
+def call_scripted(
+    interpreter: Interpreter, function: Value, *arguments: Value, **keywords: Value
+) -> Value:
+    """A function of `torch.jit.script` does what the one in Python does that it was made from."""
+    source = interpreter.attribute(function, torch_compat.SCRIPTED_SOURCE)
+    return interpreter.call(source, list(arguments), keywords)
 
 
 @handles(torch.Tensor.__setitem__)

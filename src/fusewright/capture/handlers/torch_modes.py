@@ -19,7 +19,8 @@ from fusewright.capture.guards import GuardKind
 from fusewright.capture.handlers.registry import handles
 from fusewright.capture.sources import StateSource
 from fusewright.capture.values.base import Interpreter, Value
-from fusewright.capture.values.regions import InferenceRegionValue
+from fusewright.capture.values.constant import NONE
+from fusewright.capture.values.regions import IndexRegionValue, InferenceRegionValue
 from fusewright.modes import SETTERS
 
 STATE_QUERIES: Final[tuple[Callable[..., Any], ...]] = (
@@ -138,8 +139,36 @@ def leave_inference_mode(interpreter: Interpreter, owner: Value, *exception: Val
             reasons.UNKNOWN_CALLABLE, function="torch.inference_mode.__exit__"
         )
     interpreter.regions.remove(region)
-    torch_compat.leave_inference_mode(region.entered)
+    region.leave()
     interpreter.add_effect(torch_compat.leave_inference_mode, [region.node])
+
+
+# -- items by tensors -----------------------------------------------------------------------------
+
+
+_INDEX_REGION = "_index_region"
+"""An attribute of the mode's object that keeps graph breaks out of the region."""
+
+
+@handles(torch_compat.push_function_mode)
+def enter_function_mode(interpreter: Interpreter, mode: Value) -> None:
+    """Of the modes in which torch's functions mean something else, one is known."""
+    if not torch_compat.is_index_mode(mode.python_type()):
+        name = "torch._C._push_on_torch_function_stack"
+        raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function=name)
+    region = IndexRegionValue(mode)
+    interpreter.regions.append(region)
+    interpreter.set_attribute(mode, _INDEX_REGION, region)
+
+
+@handles(torch_compat.pop_function_mode)
+def leave_function_mode(interpreter: Interpreter) -> Value:
+    if not interpreter.regions or not isinstance(interpreter.regions[-1], IndexRegionValue):
+        name = "torch._C._pop_torch_function_stack"
+        raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function=name)
+    mode: Value = interpreter.regions.pop().mode
+    interpreter.set_attribute(mode, _INDEX_REGION, NONE)
+    return mode
 
 
 # -- random state ---------------------------------------------------------------------------------

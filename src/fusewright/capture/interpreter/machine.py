@@ -239,7 +239,7 @@ class Machine:
         own, or of an exception that passed through its frames.
         """
         while self.regions:
-            torch_compat.leave_inference_mode(self.regions.pop().entered)
+            self.regions.pop().leave()
         for value in self._values.values():
             if isinstance(value, ObjectValue):
                 value.forget()

@@ -26,6 +26,7 @@ from fusewright.capture.values.iterators import (
 from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
 from fusewright.capture.values.numbers import FUNCTIONS, SymbolicValue, is_number, number_of
 from fusewright.capture.values.objects import IdentityValue, ObjectValue, PrimitiveValue
+from fusewright.capture.values.regions import IndexRegionValue
 from fusewright.capture.values.sequences import DequeValue, ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
@@ -480,7 +481,7 @@ def get_item(machine: Interpreter, value: Value, key: Value) -> Value:
     """`value[key]`."""
     match value:
         case TensorValue():
-            return machine.call_graph(operator.getitem, [value, key], {})
+            return tensor_item(machine, value, key)
         case ListValue(cls=cls) | TupleValue(cls=cls) if cls in PLAIN_SEQUENCES:
             return sequence_item(machine, value, key)
         case DequeValue():
@@ -491,6 +492,23 @@ def get_item(machine: Interpreter, value: Value, key: Value) -> Value:
             return fold(machine, operator.getitem, value.cls, key.to_python())
         case _:
             return machine.call_special(value, "__getitem__", [key])
+
+
+def tensor_item(machine: Interpreter, tensor: TensorValue, key: Value) -> Value:
+    """An item of a tensor; where a mode says so it is read even if the index is a single number."""
+    if any(isinstance(region, IndexRegionValue) for region in machine.regions):
+        keys = key.items(machine) if isinstance(key, TupleValue) else [key]
+        device = machine.new(tensor.fake.device)
+        if all(isinstance(each, TensorValue) or is_number(each) for each in keys):
+            indices = [
+                each
+                if isinstance(each, TensorValue)
+                else machine.call_graph(torch.tensor, [each], {"device": device})
+                for each in keys
+            ]
+            index = ListValue(list, indices)
+            return machine.call_graph(torch.ops.aten.index.Tensor, [tensor, index], {})
+    return machine.call_graph(operator.getitem, [tensor, key], {})
 
 
 def sequence_item(machine: Interpreter, value: SequenceValue, key: Value) -> Value:

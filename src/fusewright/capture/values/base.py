@@ -187,7 +187,7 @@ class Interpreter(Protocol):
     """Calls that draw from Python's own random numbers, to be made when the program has run."""
 
     regions: list[Any]
-    """The regions in inference mode that the program is in, the innermost last."""
+    """The regions in a mode of torch that the program is in, the innermost last."""
 
     def unsupported(self, reason: Reason, **details: object) -> Unsupported:
         """The error for something that cannot be captured, at the user's current line; for the

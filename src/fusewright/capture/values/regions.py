@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fusewright import torch_compat
 from fusewright.capture.values.base import Value
 
 
@@ -25,3 +26,26 @@ class InferenceRegionValue(Value):
 
     def python_type(self) -> type:
         return type(self.entered)
+
+    def leave(self) -> None:
+        """Put the thread back into the mode that it was in."""
+        torch_compat.leave_inference_mode(self.entered)
+
+
+class IndexRegionValue(Value):
+    """The mode of torch in which an item of a tensor by others of no dimension is read, where it is
+    otherwise a view at a number, which no transform can know: functions that tell which elements a
+    mask has run in it. It cannot be made again in generated code either.
+    """
+
+    __slots__ = ("mode",)
+
+    def __init__(self, mode: Value) -> None:
+        super().__init__(None)
+        self.mode = mode
+
+    def python_type(self) -> type:
+        return self.mode.python_type()
+
+    def leave(self) -> None:
+        """The thread was not changed: functions on fakes mean what they mean."""
