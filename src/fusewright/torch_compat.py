@@ -489,10 +489,8 @@ def set_function_modes(modes: Iterable[Any]) -> None:
 
 
 push_function_mode: Callable[[Any], None] = torch._C._push_on_torch_function_stack  # type: ignore[attr-defined]
-"""What entering a torch function mode calls."""
-
 pop_function_mode: Callable[[], Any] = torch._C._pop_torch_function_stack
-"""What leaving a torch function mode calls."""
+"""What entering and leaving a torch function mode call."""
 
 
 def is_index_mode(cls: type) -> bool:
@@ -539,16 +537,14 @@ MODULE_CALLS: tuple[Callable[..., Any], ...] = (
 )
 """What a call of an nn.Module runs."""
 
-_CALL_OF_SCRIPTED = vars(torch.jit.ScriptFunction)["__call__"]
-
-MethodInC = type(_CALL_OF_SCRIPTED)
+MethodInC = type(vars(torch.jit.ScriptFunction)["__call__"])
 """The class of methods of torch's classes in C++, which binds what it wraps: `__func__`."""
 
-CALL_SCRIPTED: Callable[..., Any] = _CALL_OF_SCRIPTED.__func__
-"""What a call of a function made by `torch.jit.script` runs."""
-
+CALL_SCRIPTED: Callable[..., Any] = vars(torch.jit.ScriptFunction)["__call__"].__func__
 SCRIPTED_SOURCE = "_torchdynamo_inline"
-"""The attribute of such a function that holds the one in Python it was made from. 2.11 to 2.13."""
+"""What a call of a function made by `torch.jit.script` runs, and the attribute of it that holds the
+one in Python that it was made from. 2.11 to 2.13.
+"""
 
 GLOBAL_HOOK_TABLES = (
     "_global_backward_hooks",
@@ -710,24 +706,14 @@ def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
     return super(torch.autograd.Function, function).apply(*args)  # type: ignore[misc]
 
 
-def is_written_in_python(node: Any) -> bool:
-    """Whether a node of the autograd graph belongs to a `torch.autograd.Function`; it is then what
-    the formula gets as `ctx`. 2.11 to 2.13.
-    """
-    return isinstance(node, torch.autograd.function.BackwardCFunction)
-
-
 def formula_of_gradient(node: Any) -> Callable[..., Any]:
-    """The formula of such a node: its function's `backward`, or `vjp`. 2.11 to 2.13."""
-    function = node._forward_cls
-    own = function.vjp is not torch.autograd.Function.vjp
-    return function.vjp if own else function.backward  # type: ignore[no-any-return]
+    """The formula of an autograd function's node: its `backward`, or `vjp`. 2.11 to 2.13."""
+    vjp = node._forward_cls.vjp
+    return vjp if vjp is not torch.autograd.Function.vjp else node._forward_cls.backward  # type: ignore[no-any-return]
 
 
 def geometry_of_edge(node: Any, index: int) -> tuple[list[Any], torch.dtype, torch.device]:
-    """Size, dtype and device of the gradient that goes to a node as its input `index`. 2.11 to
-    2.13.
-    """
+    """Size, dtype and device of the gradient that a node takes as number `index`. 2.11 to 2.13."""
     like = node._input_metadata[index]
     return list(like.shape), like.dtype, like.device
 

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.autograd.function import BackwardCFunction
 
 from fusewright import torch_compat
 from fusewright.aot.graph import AtenGraph
@@ -97,7 +98,7 @@ def watch_formulas(recorder: Recorder, outputs: Sequence[torch.Tensor]) -> None:
             continue
         known.add(node)
         open_nodes += [before for before, _ in node.next_functions]
-        if torch_compat.is_written_in_python(node):
+        if isinstance(node, BackwardCFunction):
             # The engine looks `apply` up in the node, whose class has the usual one.
             node.apply = functools.partial(_gradients, recorder, weakref.ref(node))
 
