@@ -744,6 +744,21 @@ def has_internal_overlap(tensor: torch.Tensor) -> bool:
     return torch._debug_has_internal_overlap(tensor) == 1
 
 
+def has_kernel(name: str, *keys: str) -> bool:
+    """Whether an operator of ATen has a kernel of its own under one of the dispatch keys, or one
+    that serves every device. `name`: without namespace, `add.Tensor`.
+    """
+    return any(
+        torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key)
+        for key in (*keys, *_EVERY_DEVICE)
+    )
+
+
+_EVERY_DEVICE = (
+    "CompositeExplicitAutograd",
+    "CompositeExplicitAutogradNonFunctional",
+    "CompositeImplicitAutograd",
+)
 _CPU_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 
