@@ -83,3 +83,16 @@ def test_a_network_on_batches_of_any_size(dynamic: bool | None, compilations: in
     assert len(made) == compilations
     training = made[-1].training
     assert training is not None and training.measured_bytes == training.saved_bytes
+
+
+def test_strides_that_only_backward_reads() -> None:
+    """Rows cut out of wider ones, whose width no size tells."""
+    compiled = fusewright.compile(
+        lambda x: F.elu(x).exp(), fullgraph=True, options={"strict": True, "verify": True}
+    )
+    for rows, columns, width in ((2, 3, 5), (4, 6, 9), (3, 7, 11), (5, 4, 8)):
+        x = torch.randn(2, rows, width, requires_grad=True)
+        (expected,) = torch.autograd.grad(F.elu(x[..., :columns]).exp().sum(), x)
+        (found,) = torch.autograd.grad(compiled(x[..., :columns]).sum(), x)
+        torch.testing.assert_close(found, expected)
+    assert len(fusewright.compilations(compiled)) == 2

@@ -1,8 +1,8 @@
-"""Which arguments of a traced graph hold the sizes and tensors that its program takes."""
+"""Which arguments of a traced graph hold the numbers and tensors that its program takes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,41 +12,72 @@ from fusewright.errors import Unsupported
 from fusewright.ir.index import Index
 from fusewright.ir.program import Program
 from fusewright.lower.symbols import SizeTable, real_input
-from fusewright.runtime.calling import CallingOrder, SizeSource
+from fusewright.runtime.calling import CallingOrder, NumberSource
+
+Place = tuple[int, int | None, bool]
+"""A position among the arguments, there a dimension of a tensor, and whether its stride is read."""
 
 
 def calling_order(placeholders: Sequence[fx.Node], program: Program) -> CallingOrder:
     """The order for `program`, which was lowered from a graph with these placeholders.
 
-    Raises: Unsupported, for a size that no argument gives, alone or as the size of a tensor.
+    Raises: Unsupported, for a size that follows from no argument, nor from the sizes and strides of
+    one.
     """
     values = [node.meta["val"] for node in placeholders]
-    sizes = program.input_sizes
-    known = _size_sources(values) if sizes else {}
-    missing = [fact.symbol.name for fact in sizes if fact.symbol.index not in known]
-    if missing:
-        raise Unsupported(
-            f"the size {missing[0]} is neither an argument nor the size of one",
-            remedy="mark the dimension static",
-        )
+    symbols = tuple(fact.symbol.name for fact in program.input_sizes)
     return CallingOrder(
-        sizes=tuple(known[fact.symbol.index] for fact in sizes),
+        symbols=symbols,
+        numbers=tuple(_sources(values, set(symbols))),
         tensors=tuple(p for p, value in enumerate(values) if isinstance(value, torch.Tensor)),
         arguments=len(values),
     )
 
 
-def _size_sources(values: Sequence[Any]) -> dict[Index, SizeSource]:
-    """The first place where each size expression stands among the arguments."""
+def _sources(values: Sequence[Any], wanted: set[str]) -> Iterator[NumberSource]:
+    """Where each of the symbols is found, those first on which others depend."""
+    found: set[str] = set()
+    waiting = [each for each in _numbers(values) if each[0].free()] if wanted else []
+    while not wanted <= found:
+        source = next(filter(None, (_source(*each, found) for each in waiting)), None)
+        if source is None:
+            raise Unsupported(
+                f"the size {min(wanted - found)} is no argument, and follows from the size of none",
+                remedy="mark the dimension static",
+            )
+        found.add(source.symbol)
+        yield source
+
+
+def _numbers(values: Sequence[Any]) -> Iterator[tuple[Index, Place]]:
+    """Each number among the arguments, and where it stands: numbers before sizes before strides. A
+    dimension of one element may have any stride.
+    """
     table = SizeTable()
-    found: dict[Index, SizeSource] = {}
     for position, value in enumerate(values):
         if isinstance(value, torch.SymInt):
-            found.setdefault(table.index(value), SizeSource(position))
+            yield table.index(value), (position, None, False)
         elif isinstance(value, torch.SymFloat):
-            found.setdefault(real_input(value, position).index, SizeSource(position))
-    for position, value in enumerate(values):
-        if isinstance(value, torch.Tensor):
-            for dimension, size in enumerate(table.indices(value.shape)):
-                found.setdefault(size, SizeSource(position, dimension))
-    return found
+            yield real_input(value, position).index, (position, None, False)
+    for is_stride in (False, True):
+        for position, value in enumerate(values):
+            if isinstance(value, torch.Tensor):
+                extents = value.stride() if is_stride else value.shape
+                sizes = table.indices(value.shape)
+                for dimension, index in enumerate(table.indices(extents)):
+                    if not is_stride or (sizes[dimension].lower or 0) > 1:
+                        yield index, (position, dimension, is_stride)
+
+
+def _source(index: Index, place: Place, found: set[str]) -> NumberSource | None:
+    """What a number tells of the one symbol in it that was not found yet."""
+    unknown = [symbol for symbol in index.free() if symbol.name not in found]
+    if len(unknown) != 1:
+        return None
+    (symbol,) = unknown
+    if index == symbol.index:
+        return NumberSource(symbol.name, *place)
+    factor = index.stride(symbol)
+    if factor is None or factor == 0:
+        return None
+    return NumberSource(symbol.name, *place, factor, index - symbol.index * factor)

@@ -1,36 +1,55 @@
-"""From a captured graph's arguments, in their own order, to what generated code takes: sizes first,
-then tensors.
+"""From a captured graph's arguments, in their own order, to what generated code takes: numbers
+first, then tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from fusewright.ir.index import Index
 from fusewright.records import record
 
 Call = Callable[[list[Any]], Any]
 
 
 @record
-class SizeSource:
-    """Where a symbol's number is found: the argument at `position`, or dimension `dimension` of the
-    tensor there.
+class NumberSource:
+    """Where the number of a symbol is found: an argument, or a size or stride of one, is
+    `factor * symbol + rest`.
     """
 
+    symbol: str
     position: int
     dimension: int | None = None
+    """Of the tensor there; None for an argument that is a number."""
 
-    def find(self, arguments: list[Any]) -> int | float:
+    is_stride: bool = False
+    factor: Index | None = None
+    """None: the symbol itself is found there."""
+
+    rest: Index | None = None
+
+    def find(self, arguments: list[Any], known: Mapping[str, int]) -> int | float:
+        """The number, given those of the symbols in `factor` and `rest`."""
         found: Any = arguments[self.position]
-        return found if self.dimension is None else found.shape[self.dimension]
+        if self.dimension is not None:
+            found = (found.stride() if self.is_stride else found.shape)[self.dimension]
+        if self.factor is None or self.rest is None:
+            return found  # type: ignore[no-any-return]
+        return (found - self.rest.evaluate(known)) // self.factor.evaluate(known)
 
 
 @record
 class CallingOrder:
     """How the arguments of generated code follow from those of the captured graph."""
 
-    sizes: tuple[SizeSource, ...]
+    symbols: tuple[str, ...]
+    """In the order of the generated code's arguments."""
+
+    numbers: tuple[NumberSource, ...]
+    """In an order in which they can be found."""
+
     tensors: tuple[int, ...]
     """Positions of the tensors among the captured graph's arguments."""
 
@@ -39,13 +58,16 @@ class CallingOrder:
 
     def around(self, call: Call) -> Call:
         """`call` with the captured graph's arguments; itself where the orders agree."""
-        sizes, tensors = self.sizes, self.tensors
-        given = [size.position for size in sizes if size.dimension is None]
-        if len(given) == len(sizes) and [*given, *tensors] == list(range(self.arguments)):
+        symbols, numbers, tensors = self.symbols, self.numbers, self.tensors
+        given = {one.symbol: one.position for one in numbers if one.dimension is None}
+        if [*map(given.get, symbols), *tensors] == list(range(self.arguments)):
             return call
 
         def reordered(arguments: list[Any]) -> Any:
-            ordered = [size.find(arguments) for size in sizes]
+            known: dict[str, Any] = {}
+            for number in numbers:
+                known[number.symbol] = number.find(arguments, known)
+            ordered = [known[symbol] for symbol in symbols]
             ordered += [arguments[position] for position in tensors]
             arguments.clear()
             return call(ordered)
