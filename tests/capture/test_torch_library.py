@@ -493,7 +493,7 @@ def checkpointed_function(m: Any, x: Any) -> Any:
     return checkpoint(block, x, 2.0, use_reentrant=False, preserve_rng_state=False)
 
 
-@cases(X, breaks="branch-on-tensor")
+@cases(X)
 def validated_distribution(x: Any) -> Any:
     return torch.distributions.Normal(x, x.exp(), validate_args=True).log_prob(x + 1) * 2
 

@@ -209,12 +209,17 @@ def capture_call(
     that is not possible, or when breaks are not wanted: `resumes` is None.
     """
     plan = _Plan()
+    may_check = True
     while True:
         with _tracing() as modes, ExitStack() as attempt:
             machine = Machine(function.__globals__, history)
+            machine.builder.may_check = may_check
             attempt.callback(machine.release)
             try:
                 result = _attempt(machine, function, arguments, resumes, plan, modes)
+            except _NotRepeatable:
+                plan, may_check = _Plan(), False
+                continue
             except TracedError as raised:
                 raised.forget_frames()
                 text = raised.value.describe()
@@ -304,6 +309,10 @@ class _TooLate(Exception):
         """Where to break instead; None when it has to be looked for."""
 
 
+class _NotRepeatable(Exception):
+    """The graph makes checks after which the call has to begin again, and writes to its inputs."""
+
+
 class _GoesRound(Exception):
     """The break leads back to the code that is being captured, a loop that breaks in each round: it
     is to be captured for all of them.
@@ -365,6 +374,8 @@ def _run(
     outputs = reachable_outputs(machine, needed)
     machine.builder.add_sizes(tensor.fake for tensor in machine.inputs)
     graph_module = _finish_graph(machine, outputs)
+    if machine.builder.has_checks and may_write_inputs(graph_module.graph):
+        raise _NotRepeatable
     machine.guard_distinct()
     _guard_memory(machine, graph_module.graph)
     return Capture(

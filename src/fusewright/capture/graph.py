@@ -65,6 +65,12 @@ class GraphBuilder:
         self._unknown: dict[str, tuple[fx.Node, int]] = {}
         """By the name of a symbol that depends on data: the tensor and dimension that have it."""
 
+        self.may_check = True
+        """Whether calls may be added that raise where a tensor is not true."""
+
+        self.has_checks = False
+        """Whether there are such calls."""
+
         self.checkpoint: int | None = None
         """The checkpointed region that calls are added to: a number of its own; None outside."""
 
@@ -225,6 +231,7 @@ class SubgraphBuilder(GraphBuilder):
     def __init__(self, parent: GraphBuilder) -> None:
         super().__init__(parent.facts)
         self.mode = parent.mode
+        self.may_check = False
         self.lifted: dict[fx.Node, fx.Node] = {}
         """By node of the graph around: the input for it."""
 

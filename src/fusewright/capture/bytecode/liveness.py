@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fusewright.capture.bytecode.instruction import Instruction
-from fusewright.capture.bytecode.stack import ENDS_AND_JUMPS
+from fusewright.capture.bytecode.stack import ENDS, ENDS_AND_JUMPS
 
 _READS = frozenset(
     {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST", "MAKE_CELL"}
@@ -76,6 +76,28 @@ def reachable(instructions: Sequence[Instruction], start: int) -> frozenset[int]
         if region is not None:
             pending.append(index_of[region.handler])
     return frozenset(found)
+
+
+def always_raises(instructions: Sequence[Instruction], start: int) -> bool:
+    """Whether control that begins at `start` gets to a `raise`, and to no other end; exceptions on
+    the way aside.
+    """
+    index_of = {instruction: index for index, instruction in enumerate(instructions)}
+    seen: set[int] = set()
+    pending = [start]
+    raises = False
+    while pending:
+        index = pending.pop()
+        if index in seen:
+            continue
+        seen.add(index)
+        name = instructions[index].name
+        if name == "RAISE_VARARGS":
+            raises = True
+        elif name in ENDS or name == "YIELD_VALUE":
+            return False
+        pending += _successors(instructions, index, index_of)
+    return raises
 
 
 def _successors(

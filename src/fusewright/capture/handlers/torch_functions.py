@@ -8,6 +8,7 @@ import types
 from typing import Any
 
 import torch
+from torch.distributions.utils import lazy_property
 
 from fusewright import torch_compat
 from fusewright.capture import reasons
@@ -163,6 +164,17 @@ def torch_check(interpreter: Interpreter, condition: Value, message: Value | Non
     if not interpreter.truth(condition):
         text = "Expected cond to be True" if message is None else interpreter.call(message, [])
         interpreter.raise_error(RuntimeError, text)
+
+
+@handles(lazy_property.__get__)
+def get_lazy_property(
+    interpreter: Interpreter, descriptor: Value, instance: Value, owner: Value | None = None
+) -> Any:
+    """What a distribution computes when it is asked for; through its class, an object of a kind."""
+    real = descriptor.real()
+    if real is MISSING or instance.python_type() is not type(None):
+        return DECLINED
+    return interpreter.new(lazy_property.__get__(real, None))
 
 
 def _new_tensor(cls: type) -> Any:

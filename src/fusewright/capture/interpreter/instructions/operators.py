@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from fusewright.capture.interpreter.checks import condition
 from fusewright.capture.interpreter.frame import Frame
 from fusewright.capture.interpreter.instructions.table import opcode, push_callable
 from fusewright.capture.values.constant import NONE, boolean
@@ -134,7 +135,11 @@ def logical_not(frame: Frame, operand: Any) -> None:
 
 @opcode("TO_BOOL")
 def to_bool(frame: Frame, operand: Any) -> None:
-    frame.stack[-1] = boolean(frame.machine.truth(frame.stack[-1]))
+    value, jump = frame.stack[-1], frame.position
+    if frame.program.names[jump] in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"):
+        frame.stack[-1] = boolean(condition(frame, jump, value))
+    else:
+        frame.stack[-1] = boolean(frame.machine.truth(value))
 
 
 @opcode("COMPARE_OP")

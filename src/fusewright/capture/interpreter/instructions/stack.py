@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fusewright.capture.interpreter.checks import condition
 from fusewright.capture.interpreter.frame import NULL, Frame
 from fusewright.capture.interpreter.instructions.table import opcode
 from fusewright.capture.values.constant import NONE, ConstantValue
@@ -54,13 +55,13 @@ def jump(frame: Frame, target: int) -> None:
 
 @opcode("POP_JUMP_IF_TRUE")
 def pop_jump_if_true(frame: Frame, target: int) -> None:
-    if frame.machine.truth(frame.stack.pop()):
+    if condition(frame, frame.position - 1, frame.stack.pop()):
         frame.position = target
 
 
 @opcode("POP_JUMP_IF_FALSE")
 def pop_jump_if_false(frame: Frame, target: int) -> None:
-    if not frame.machine.truth(frame.stack.pop()):
+    if not condition(frame, frame.position - 1, frame.stack.pop()):
         frame.position = target
 
 
