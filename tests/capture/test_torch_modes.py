@@ -352,7 +352,7 @@ def draws(x: Any) -> Any:
     )  # fmt: skip
 
 
-@cases(X, breaks="random-state")
+@cases(X)
 def seed_inside(x: Any) -> Any:
     torch.random.manual_seed(7)
     return x + torch.rand(4)
@@ -370,7 +370,7 @@ def generator_made_inside(x: Any) -> Any:
     return x + torch.rand(4, generator=generator)
 
 
-@cases(X, breaks="random-state")
+@cases(X)
 def save_and_restore(x: Any) -> Any:
     state = torch.get_rng_state()
     a = torch.rand(4)
@@ -378,7 +378,7 @@ def save_and_restore(x: Any) -> Any:
     return x + a, torch.rand(4)
 
 
-@cases(X, breaks="random-state")
+@cases(X)
 def forked_random_state(x: Any) -> Any:
     with torch.random.fork_rng():
         a = torch.rand(4)

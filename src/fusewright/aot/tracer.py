@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from fusewright import torch_compat
+from fusewright import random_state, torch_compat
 from fusewright.aot import custom_operators
 from fusewright.aot.backward_forms import BACKWARD_FORMS
 from fusewright.aot.decompositions import MULTIPLE_VIEWS
@@ -153,8 +153,9 @@ class Recorder(TorchDispatchMode):
             self.record_call(op, args, kwargs, result)
             return result
         if not isinstance(result, (torch.Tensor, tuple, list)):
-            reads = any(isinstance(value, torch.Tensor) for value in args)
-            if reads and torch_compat.has_effect(op):
+            acts = op.namespace == random_state.NAMESPACE
+            acts = acts or any(isinstance(value, torch.Tensor) for value in args)
+            if acts and torch_compat.has_effect(op):
                 self.record_call(op, args, kwargs, result)
             return result
         if isinstance(result, torch.Tensor) and is_same_view(op, args, result):

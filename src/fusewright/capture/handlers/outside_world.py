@@ -5,10 +5,8 @@ why.
 from __future__ import annotations
 
 import builtins
-import functools
 import logging
 import os
-import random
 import subprocess
 import sys
 import threading
@@ -19,10 +17,8 @@ from typing import Any
 
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import HANDLERS
-from fusewright.capture.values.base import Interpreter, NotConstant, Value
+from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.functions import function_name
-from fusewright.capture.values.tensors import UnknownValue
-from fusewright.errors import Unsupported
 
 _LOGGER = logging.Logger
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -30,22 +26,7 @@ _CLOCKS = (
     "time", "perf_counter", "monotonic", "process_time", "thread_time", "time_ns", "monotonic_ns",
     "perf_counter_ns", "sleep", "localtime", "gmtime", "strftime",
 )  # fmt: skip
-_GENERATOR = random.random.__self__  # type: ignore[attr-defined]
-"""The one that the functions of module `random` draw from."""
-
-_DRAWN_NUMBERS = {
-    float: ("random", "uniform", "triangular", "gauss", "normalvariate", "expovariate"),
-    int: ("getrandbits", "randrange", "randint"),
-}
-"""Methods of `random.Random` by what they draw from known numbers."""
-
-_DRAWS = (
-    "seed", "choice", "choices", "shuffle", "sample", "betavariate", "gammavariate",
-    "lognormvariate", "vonmisesvariate", "paretovariate", "weibullvariate", "getstate", "setstate",
-)  # fmt: skip
 _LOGS = ("debug", "info", "warning", "warn", "error", "exception", "critical", "log")
-
-_RANDOM = "it draws from Python's own random numbers, whose state changes with each call"
 
 TABLE: dict[str, tuple[Any, ...]] = {
     "what it writes has to appear when the program comes to it": (
@@ -61,7 +42,6 @@ TABLE: dict[str, tuple[Any, ...]] = {
     "it asks the clock, whose answer is another in each call": tuple(
         vars(time)[name] for name in _CLOCKS
     ),
-    _RANDOM: tuple(getattr(random.Random, name) for name in _DRAWS),
     "it reads or changes the system that the program runs on": (
         builtins.open,
         builtins.input,
@@ -108,34 +88,3 @@ def _break(function: Callable[..., Any], detail: str) -> Callable[..., Value]:
 for _detail, _functions in TABLE.items():
     for _function in _functions:
         HANDLERS[_function] = _break(_function, _detail)
-
-
-def _draw(cls: type, method: Callable[..., Any]) -> Callable[..., Value]:
-    """A number that nobody looks at, such as the chance that a layer is left out in training: it is
-    drawn when the call has run, for the sake of those drawn later.
-    """
-    refuse = _break(method, _RANDOM)
-
-    def draw(interpreter: Interpreter, generator: Value, *arguments: Value) -> Value:
-        if generator.real() is not _GENERATOR:
-            return refuse(interpreter, generator, *arguments)
-        try:
-            numbers = tuple(argument.constant() for argument in arguments)
-            method(random.Random(), *numbers)
-        except (NotConstant, TypeError, ValueError):
-            return refuse(interpreter, generator, *arguments)
-        interpreter.draws.append((getattr(_GENERATOR, method.__name__), numbers))
-        return UnknownValue(cls, functools.partial(refused, interpreter))
-
-    def refused(interpreter: Interpreter) -> Unsupported:
-        return interpreter.unsupported(
-            reasons.OUTSIDE_WORLD, function=function_name(method), detail=_RANDOM
-        )
-
-    return draw
-
-
-for _cls, _names in _DRAWN_NUMBERS.items():
-    for _name in _names:
-        _method = getattr(random.Random, _name)
-        HANDLERS[_method] = _draw(_cls, _method)

@@ -1,4 +1,4 @@
-"""Torch's modes under capture: gradients, autocast, defaults, inference mode, random state.
+"""Torch's modes under capture: gradients, autocast, defaults, inference mode.
 
 A mode is changed for real while tracing, so that fakes behave under it (capture puts it back), and
 by a node of the graph, so that whoever runs or traces the graph behaves alike.
@@ -6,7 +6,6 @@ by a node of the graph, so that whoever runs or traces the graph behaves alike.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -169,22 +168,3 @@ def leave_function_mode(interpreter: Interpreter) -> Value:
     mode: Value = interpreter.regions.pop().mode
     interpreter.set_attribute(mode, _INDEX_REGION, NONE)
     return mode
-
-
-# -- random state ---------------------------------------------------------------------------------
-
-
-def _refusal(name: str) -> Any:
-    def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-        raise interpreter.unsupported(reasons.RANDOM_STATE, operation=name)
-
-    return refuse
-
-
-for _name in ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"):
-    for _module in (torch, torch.random):  # torch.compile wraps those of one module anew
-        _function = getattr(_module, _name)
-        handles(_function, inspect.unwrap(_function))(_refusal(f"torch.{_name}"))
-for _name in ("__new__", "manual_seed", "seed", "initial_seed", "get_state", "set_state"):
-    handles(getattr(torch.Generator, _name))(_refusal(f"torch.Generator.{_name}"))
-handles(torch.random.fork_rng)(_refusal("torch.random.fork_rng"))

@@ -12,6 +12,7 @@ import functools
 import inspect
 import linecache
 import os
+import random
 import sys
 import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -98,6 +99,7 @@ class Machine:
         """Of each input, its shape where that is symbolic."""
         self.mutated: dict[int, Any] = {}
         self.draws: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        self.seeded: random.Random | None = None
         """Existing objects that the program changed, in order of first change."""
         self.frames: list[Frame] = []
         self.generators: list[GeneratorFrame] = []

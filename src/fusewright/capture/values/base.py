@@ -10,6 +10,7 @@ and `capture.handlers` says what the ones written in C mean. Values so stay smal
 
 from __future__ import annotations
 
+import random
 import types
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
@@ -184,7 +185,10 @@ class Interpreter(Protocol):
     """The calls being executed, the innermost last."""
 
     draws: list[tuple[Callable[..., Any], tuple[Any, ...]]]
-    """Calls that draw from Python's own random numbers, to be made when the program has run."""
+    """Calls that seed Python's own random numbers, or draw, to be made when the program has run."""
+
+    seeded: random.Random | None
+    """In the state that Python's own random numbers are in, where the program has seeded them."""
 
     regions: list[Any]
     """The regions in a mode of torch that the program is in, the innermost last."""

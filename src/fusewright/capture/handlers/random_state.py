@@ -1,0 +1,314 @@
+"""The states of random generators under capture.
+
+Torch's: seeding it, reading it and setting it are operators of the graph, in order among those that
+draw. Python's: a generator that the program itself has seeded is known, and so is what it draws,
+while tracing by a twin; the real one is seeded, and draws, when the call has run. What an unknown
+one draws may be handed on, but not looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import torch
+
+from fusewright import random_state
+from fusewright.capture import reasons
+from fusewright.capture.handlers.registry import DECLINED, handles, polyfill
+from fusewright.capture.interpreter.stand_ins import raise_real
+from fusewright.capture.sources import ConstantSource
+from fusewright.capture.values.base import Interpreter, NotConstant, Rebuilder, Value
+from fusewright.capture.values.constant import ConstantValue
+from fusewright.capture.values.objects import ObjectValue
+from fusewright.capture.values.sequences import ListValue
+from fusewright.capture.values.tensors import TensorValue, UnknownValue
+from fusewright.errors import Unsupported
+
+# -- torch ----------------------------------------------------------------------------------------
+
+
+def _torch_functions(name: str) -> tuple[Any, ...]:
+    """A function of torch that stands in two modules, one of which torch.compile wraps anew."""
+    found = [getattr(module, name) for module in (torch, torch.random)]
+    return (*found, *map(inspect.unwrap, found))
+
+
+def _refusal(name: str) -> Any:
+    def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+        raise interpreter.unsupported(reasons.RANDOM_STATE, operation=name)
+
+    return refuse
+
+
+for _name in ("seed", "initial_seed"):
+    handles(*_torch_functions(_name))(_refusal(f"torch.{_name}"))
+for _name in ("__new__", "manual_seed", "seed", "initial_seed", "get_state", "set_state"):
+    handles(getattr(torch.Generator, _name))(_refusal(f"torch.Generator.{_name}"))
+
+
+@handles(*_torch_functions("manual_seed"))
+def manual_seed(interpreter: Interpreter, seed: Value) -> Value:
+    number = seed.constant()
+    try:
+        torch.Generator().manual_seed(int(number))
+    except Exception as error:
+        raise_real(interpreter, error)
+    operator = random_state.operator("manual_seed")
+    interpreter.call_graph(operator, [ConstantValue(int(number))], {})
+    return interpreter.wrap(torch.default_generator, ConstantSource(torch.default_generator))
+
+
+@handles(*_torch_functions("get_rng_state"))
+def get_rng_state(interpreter: Interpreter) -> Value:
+    device = ConstantValue(torch.device("cpu"))
+    return interpreter.call_graph(random_state.operator("get_rng_state"), [], {"device": device})
+
+
+@handles(*_torch_functions("set_rng_state"))
+def set_rng_state(interpreter: Interpreter, new_state: Value) -> Any:
+    if not isinstance(new_state, TensorValue) or new_state.fake.device.type != "cpu":
+        raise interpreter.unsupported(reasons.RANDOM_STATE, operation="torch.set_rng_state")
+    interpreter.call_graph(random_state.operator("set_rng_state"), [new_state], {})
+    return None
+
+
+@handles(torch.random.fork_rng)
+def fork_of_devices(
+    interpreter: Interpreter, devices: Value | None = None, *rest: Value, **keywords: Value
+) -> Any:
+    """`with torch.random.fork_rng()`: captured where no device but the CPU has a state to fork."""
+    names_none = devices is not None and not interpreter.items(devices)
+    if torch.accelerator.is_available() and not names_none:
+        raise interpreter.unsupported(reasons.RANDOM_STATE, operation="torch.random.fork_rng")
+    return DECLINED
+
+
+@polyfill(torch.random.fork_rng)
+@contextlib.contextmanager
+def fork_rng(
+    devices: Any = None, enabled: bool = True, *rest: Any, **keywords: Any
+) -> Iterator[None]:
+    """What `torch.random.fork_rng` does to the CPU's state."""
+    if not enabled:
+        yield
+        return
+    before = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)
+
+
+# -- Python ---------------------------------------------------------------------------------------
+
+_GLOBAL = random.random.__self__  # type: ignore[attr-defined]
+"""The generator that the functions of module `random` draw from."""
+
+_RANDOM = "it draws from Python's own random numbers, whose state changes with each call"
+
+_NUMBERS: Final = {
+    float: (
+        "random", "uniform", "triangular", "gauss", "normalvariate", "expovariate", "betavariate",
+        "gammavariate", "lognormvariate", "vonmisesvariate", "paretovariate", "weibullvariate",
+    ),
+    int: ("getrandbits", "randrange", "randint"),
+}  # fmt: skip
+"""Methods of `random.Random` that draw a number from known ones, by its class."""
+
+_PICKS: Final = ("choice", "choices", "sample")
+"""Methods that draw from a population given first: what they pick depends on its length alone."""
+
+
+class RandomValue(ObjectValue):
+    """A `random.Random` made while tracing."""
+
+    __slots__ = ("twin",)
+
+    def __init__(self, cls: type, twin: random.Random) -> None:
+        super().__init__(cls)
+        self.twin = twin
+        """In the state that the generator is in."""
+
+    def changes(self) -> dict[str, Any]:
+        return {name: value for name, value in super().changes().items() if name != "gauss_next"}
+
+    def rebuild(self, code: Rebuilder) -> None:
+        state = self.twin.getstate()
+        code.call(
+            generator_in_state, [lambda: code.constant(self.cls), lambda: code.constant(state)]
+        )
+
+
+def generator_in_state(cls: type[random.Random], state: tuple[Any, ...]) -> random.Random:
+    """A generator of Python's random numbers, in generated code."""
+    generator = cls.__new__(cls)
+    generator.setstate(state)
+    return generator
+
+
+@handles(random.Random.__new__)
+def new_generator(interpreter: Interpreter, cls: Value, seed: Value | None = None) -> Value:
+    if cls.constant() is not random.Random or seed is None or seed.constant() is None:
+        raise interpreter.unsupported(
+            reasons.OUTSIDE_WORLD,
+            function="random.Random",
+            detail="its state is taken from the system",
+        )
+    return RandomValue(random.Random, random.Random())
+
+
+def _twin(interpreter: Interpreter, generator: Value) -> random.Random | None:
+    """A generator in the same state as one of the program; None where that is not known."""
+    if isinstance(generator, RandomValue):
+        return generator.twin
+    return interpreter.seeded if generator.real() is _GLOBAL else None
+
+
+def _refuse(interpreter: Interpreter, name: str) -> Unsupported:
+    return interpreter.unsupported(reasons.OUTSIDE_WORLD, function=f"random.{name}", detail=_RANDOM)
+
+
+def _later(interpreter: Interpreter, generator: Value, name: str, numbers: tuple[Any, ...]) -> None:
+    """Have the real generator do the same when the call has run."""
+    if generator.real() is _GLOBAL:
+        interpreter.draws.append((getattr(_GLOBAL, name), numbers))
+
+
+@handles(random.Random.seed)
+def seed_generator(
+    interpreter: Interpreter, generator: Value, a: Value | None = None, version: Value | None = None
+) -> Any:
+    try:
+        numbers = tuple(each.constant() for each in (a, version) if each is not None)
+    except NotConstant:
+        numbers = ()
+    is_known = bool(numbers) and numbers[0] is not None
+    if not is_known or not (isinstance(generator, RandomValue) or generator.real() is _GLOBAL):
+        raise _refuse(interpreter, "seed")
+    twin = random.Random()
+    try:
+        twin.seed(*numbers)
+    except TypeError as error:
+        raise_real(interpreter, error)
+    if isinstance(generator, RandomValue):
+        generator.twin = twin
+    else:
+        interpreter.seeded = twin
+    _later(interpreter, generator, "seed", numbers)
+    return None
+
+
+def _draw(name: str, cls: type) -> Callable[..., Value]:
+    """A number. That of an unknown state is drawn when the call has run, for the sake of those
+    drawn later; nobody may look at it, as at the chance that a layer is left out in training.
+    """
+
+    def draw(interpreter: Interpreter, generator: Value, *arguments: Value) -> Value:
+        twin = _twin(interpreter, generator)
+        if twin is None and generator.real() is not _GLOBAL:
+            raise _refuse(interpreter, name)
+        try:
+            numbers = tuple(argument.constant() for argument in arguments)
+            drawn = getattr(twin or random.Random(), name)(*numbers)
+        except (NotConstant, TypeError, ValueError):
+            raise _refuse(interpreter, name) from None
+        _later(interpreter, generator, name, numbers)
+        if twin is not None:
+            return interpreter.new(drawn)
+        return UnknownValue(cls, functools.partial(_refuse, interpreter, name))
+
+    return draw
+
+
+for _cls, _names in _NUMBERS.items():
+    for _name in _names:
+        handles(getattr(random.Random, _name))(_draw(_name, _cls))
+
+
+def _pick(name: str) -> Callable[..., Value]:
+    """One or some of a population, of which a twin draws the positions."""
+
+    def pick(
+        interpreter: Interpreter, generator: Value, population: Value, *arguments: Value,
+        **keywords: Value,
+    ) -> Value:  # fmt: skip
+        twin = _twin(interpreter, generator)
+        if twin is None:
+            raise _refuse(interpreter, name)
+        items = interpreter.items(population)
+        try:
+            numbers = [argument.to_python() for argument in arguments]
+            named = {key: value.to_python() for key, value in keywords.items()}
+            drawn = getattr(twin, name)(range(len(items)), *numbers, **named)
+        except (NotConstant, TypeError, ValueError, IndexError):
+            raise _refuse(interpreter, name) from None
+        replay = functools.partial(getattr(_GLOBAL, name), range(len(items)), *numbers, **named)
+        if generator.real() is _GLOBAL:
+            interpreter.draws.append((replay, ()))
+        if isinstance(drawn, int):
+            return items[drawn]
+        return interpreter.new_list([items[position] for position in drawn])
+
+    return pick
+
+
+for _name in _PICKS:
+    handles(getattr(random.Random, _name))(_pick(_name))
+
+
+@handles(random.Random.shuffle)
+def shuffle(interpreter: Interpreter, generator: Value, target: Value) -> None:
+    twin = _twin(interpreter, generator)
+    if twin is None or not isinstance(target, ListValue):
+        raise _refuse(interpreter, "shuffle")
+    items = interpreter.items(target)
+    positions = list(range(len(items)))
+    twin.shuffle(positions)
+    if generator.real() is _GLOBAL:
+        interpreter.draws.append((shuffle_again, (len(items),)))
+    target.replace(interpreter, [items[position] for position in positions])
+
+
+def shuffle_again(size: int) -> None:
+    """Draw from Python's random numbers what shuffling a list of this size does."""
+    random.shuffle(list(range(size)))
+
+
+def _break(name: str) -> Callable[..., Value]:
+    def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+        raise _refuse(interpreter, name)
+
+    return refuse
+
+
+for _name in ("getstate", "setstate"):
+    handles(getattr(random.Random, _name))(_break(_name))
+
+
+# -- NumPy ----------------------------------------------------------------------------------------
+
+try:
+    import numpy
+except ImportError:  # torch runs without
+    pass
+else:
+
+    @handles(type(numpy.random.seed).__call__)
+    def seed_numpy(interpreter: Interpreter, function: Value, *arguments: Value) -> Any:
+        """`numpy.random.seed(…)`, a function written in Cython."""
+        if function.real() is not numpy.random.seed:
+            return DECLINED
+        numbers = tuple(argument.constant() for argument in arguments)
+        if not numbers or numbers[0] is None:
+            return DECLINED
+        try:
+            numpy.random.RandomState(*numbers)
+        except Exception as error:
+            raise_real(interpreter, error)
+        interpreter.draws.append((numpy.random.seed, numbers))
+        return None

@@ -1,0 +1,60 @@
+"""The state of torch's random numbers as operators, which stand in graphs among those that draw.
+
+    fusewright::manual_seed(int seed) -> ()             torch.manual_seed, of all devices
+    fusewright::get_rng_state() -> Tensor               torch.get_rng_state, of the CPU
+    fusewright::set_rng_state(Tensor state) -> ()       torch.set_rng_state
+
+They count as random, so that each stays, in its order among the draws. Torch keeps operators once
+they are defined: these are when a program first needs them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from fusewright.torch_compat import OpOverload
+
+NAMESPACE: Final = "fusewright"
+
+_library = torch.library.Library(NAMESPACE, "FRAGMENT")
+
+
+def _manual_seed(seed: int, device: torch.device | None = None) -> None:
+    if not _is_meta(device):
+        torch.manual_seed(seed)
+
+
+def _get_rng_state(device: torch.device | None = None) -> torch.Tensor:
+    state = torch.get_rng_state()
+    return torch.empty_like(state, device=device) if _is_meta(device) else state
+
+
+def _set_rng_state(state: torch.Tensor, device: torch.device | None = None) -> None:
+    if not _is_meta(device):
+        torch.set_rng_state(state)
+
+
+def _is_meta(device: torch.device | None) -> bool:
+    """Whether only the result's geometry is asked for."""
+    return device is not None and torch.device(device).type == "meta"
+
+
+_OPERATORS: Final[dict[str, tuple[str, Callable[..., Any]]]] = {
+    "manual_seed": ("(int seed, *, Device? device=None) -> ()", _manual_seed),
+    "get_rng_state": ("(*, Device? device=None) -> Tensor", _get_rng_state),
+    "set_rng_state": ("(Tensor state, *, Device? device=None) -> ()", _set_rng_state),
+}
+
+
+@functools.cache
+def operator(name: str) -> OpOverload:
+    """One of the operators, by its name."""
+    schema, function = _OPERATORS[name]
+    _library.define(name + schema, tags=(torch.Tag.nondeterministic_seeded,))
+    _library.impl(name, function, "CompositeExplicitAutograd")
+    found: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return found
