@@ -50,3 +50,18 @@ def test_the_page_about_training(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lines) == 4
     for line in lines:
         assert re.search(re.escape(line).replace("…", ".*"), printed), line
+
+
+def test_the_page_about_the_architecture_names_what_there_is() -> None:
+    """Every file and folder that it names exists, and it names all that stand at the top."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"`([\w/]+(?:/|\.(?:py|c|toml|md)))`", text))
+    paths = [path for folder in ("docs", "src", "tests") for path in (ROOT / folder).rglob("*")]
+    paths += ROOT.iterdir()
+    there = [f"{path.as_posix()}/" if path.is_dir() else path.as_posix() for path in paths]
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in there)] == []
+
+    package = ROOT / "src" / "fusewright"
+    top = {path.name for path in package.glob("[a-z]*.py")}
+    top |= {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    assert sorted(top - named) == []
