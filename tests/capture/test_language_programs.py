@@ -423,9 +423,8 @@ def sleeping(x):
 
 @breaks("outside-world")
 def randomness(x):
-    random.seed(3)
     y = x + 1
-    return y * random.random()
+    return y * (2 if random.random() < 5 else 3)
 
 
 @program
