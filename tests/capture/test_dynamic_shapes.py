@@ -277,3 +277,32 @@ def test_sizes_of_two_tensors_compared_as_tuples() -> None:
     assert run(program, cases) == 2
     other = [(torch.randn(n, 3), torch.randn(n + 1, 4)) for n in (4, 5, 6, 9)]
     assert run(program, cases + other) == 3
+
+
+PARTS: dict[str, tuple[Callable[[Tensor], Any], tuple[int, ...], int]] = {
+    "two chunks": (lambda x: [part * 2 for part in x.chunk(2)], (12, 9, 10, 11, 6, 7, 23), 2),
+    "three chunks": (lambda x: [part * 2 for part in x.chunk(3)], (12, 9, 10, 11, 15, 17, 23), 2),
+    "a chunk of one row": (lambda x: x.chunk(3)[-1] * 2, (12, 9, 7, 10), 3),
+    "parts of four rows": (lambda x: [part + 1 for part in x.split(4)], (12, 10, 11, 15, 14), 3),
+    "two halves": (
+        lambda x: x.split([x.shape[0] // 2, x.shape[0] - x.shape[0] // 2])[1] + 1,
+        (12, 9, 10, 7),
+        2,
+    ),
+    "at a place": (lambda x: [y + 1 for y in x.tensor_split((2, 5))], (12, 9, 10, 7), 2),
+    "as many as columns": (lambda x: [y + 1 for y in x.unbind(1)], (12, 9, 10, 7), 2),
+    "by remainder": (lambda x: [y + 1 for y in x.tensor_split(3)], (12, 9, 15, 10, 11, 13, 17), 4),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "fusewright"])
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_are_guarded_as_weakly_as_their_number_allows(name: str, backend: str) -> None:
+    function, lengths, most = PARTS[name]
+    compiled = fusewright.compile(
+        function, backend=backend, fullgraph=True, options={"strict": True}
+    )
+    for length in lengths:
+        x = torch.randn(length, 4)
+        torch.testing.assert_close(compiled(x), function(x))
+    assert len(compilations(compiled)) == most

@@ -17,7 +17,13 @@ from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import symbolic_float, symbolic_int
 
 FACTS = ShapeFacts()
-A, B, C = (symbolic_int(FACTS, FACTS.size(hint)) for hint in (5, 7, 11))
+
+
+def _size(hint: int) -> Any:
+    return symbolic_int(FACTS, FACTS.size(hint))
+
+
+A, B, C = (_size(hint) for hint in (5, 7, 11))
 REAL = FACTS.real(0.5)
 FAKES = FakeMode(FACTS)
 

@@ -41,7 +41,8 @@ def split(x: Tensor, split_size: int, dim: int = 0) -> list[Tensor]:
         return [aten.slice.Tensor(x, dim, 0, extent)]
     count = int((extent + split_size - 1) // split_size) if extent else 1
     starts = [split_size * number for number in range(count)]
-    return [aten.slice.Tensor(x, dim, start, min(start + split_size, extent)) for start in starts]
+    ends = [*starts[1:], extent]
+    return [aten.slice.Tensor(x, dim, *bounds) for bounds in zip(starts, ends, strict=True)]
 
 
 def split_with_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
