@@ -220,3 +220,64 @@ def test_a_loop_behind_a_break(function: Callable[..., Any]) -> None:
     compiled = api.compile(function, backend="eager")
     for _ in range(3):
         assert_same(compiled(X.clone()), function(X.clone()))
+
+
+def takes_one(x: Any, iterator: Any) -> Any:
+    """The next item, or none."""
+    return x + 1, next(iterator, "end")
+
+
+def takes_all(x: Any, iterator: Any) -> Any:
+    """Every item that is left."""
+    return x + 1, list(iterator)
+
+
+def counts_some(x: Any, iterator: Any) -> Any:
+    """Items up to the third, with numbers."""
+    found = []
+    for number, item in enumerate(iterator):
+        found.append((item, x + number))
+        if number == 2:
+            break
+    return found
+
+
+def hands_on(x: Any, iterator: Any) -> Any:
+    """Nothing is taken: any iterator will do."""
+    return x + 1, iterator
+
+
+def states() -> dict[str, Callable[[], Any]]:
+    """Iterators of all kinds, each at its beginning, in the middle and at its end."""
+
+    def moved(make: Callable[[], Any], steps: int) -> Any:
+        iterator = make()
+        for _ in range(steps):
+            next(iterator, None)
+        return iterator
+
+    return {
+        f"{name} {steps}": lambda make=make, steps=steps: moved(make, steps)
+        for name, make in ITERATORS.items()
+        for steps in (0, 2, 9)
+    }
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("read", [takes_one, takes_all, counts_some], ids=lambda f: f.__name__)
+def test_what_was_captured_for_one_iterator_serves_no_other(
+    read: Callable[..., Any], order: int
+) -> None:
+    compiled = api.compile(read, backend="eager", recompile_limit=200)
+    made = list(states().items())[::order]
+    for name, make in made + made:
+        mine, theirs = make(), make()
+        assert_same((compiled(X, mine), list(mine)), (read(X, theirs), list(theirs)), name)
+
+
+def test_an_iterator_that_is_handed_on_is_not_looked_into() -> None:
+    compiled = api.compile(hands_on, backend="eager", fullgraph=True)
+    for items in ([1, 2], [], [3] * 50):
+        iterator = iter(items)
+        assert compiled(X, iterator)[1] is iterator
+    assert compiled.compiler.capture_count == 1
