@@ -5,6 +5,7 @@ python -m examples.external_backend.build
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
@@ -93,6 +94,14 @@ class EmberModule:
     def current_device() -> int:
         """The first and only."""
         return 0
+
+    device = contextlib.nullcontext
+    """A context in which a device is the current one: there is no other."""
+
+    @staticmethod
+    def get_amp_supported_dtype() -> list[torch.dtype]:
+        """No dtype for automatic mixed precision: it computes in float32."""
+        return []
 
     @staticmethod
     def memory_allocated() -> int:

@@ -38,10 +38,6 @@ bool in_float(const at::Tensor& first, const at::Tensor& second) {
          (second.scalar_type() == at::kFloat || second.is_cpu());
 }
 
-void check_float(at::ScalarType dtype) {
-  TORCH_CHECK_NOT_IMPLEMENTED(dtype == at::kFloat, "ember computes in float32, not in ", dtype);
-}
-
 std::vector<int64_t> broadcast(at::IntArrayRef first, at::IntArrayRef second) {
   if (first.size() < second.size()) std::swap(first, second);
   std::vector<int64_t> sizes = first.vec();
@@ -199,10 +195,13 @@ struct Window {
   }
 };
 
+// Images, not transposed, and in one group; the others are left to the CPU.
+bool is_plain(const at::Tensor& input, const at::Tensor& weight, bool transposed, int64_t groups) {
+  return input.dim() == 4 && !transposed && groups == 1 && in_float(input, weight);
+}
+
 Window window(const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef stride,
-              at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed, int64_t groups) {
-  TORCH_CHECK_NOT_IMPLEMENTED(input.dim() == 4 && !transposed && groups == 1,
-                              "ember convolves images, not transposed and in one group");
+              at::IntArrayRef padding, at::IntArrayRef dilation) {
   return {input.size(0), input.size(1), input.size(2), input.size(3), weight.size(0),
           weight.size(2), weight.size(3), stride, padding, dilation};
 }
@@ -213,8 +212,10 @@ at::Tensor convolution_overrideable(const at::Tensor& input, const at::Tensor& w
                                     const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
                                     at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
                                     at::IntArrayRef output_padding, int64_t groups) {
-  (void)output_padding;
-  const Window w = window(input, weight, stride, padding, dilation, transposed, groups);
+  if (!is_plain(input, weight, transposed, groups))
+    return opgen::OnCpu<at::_ops::convolution_overrideable>::call(
+        input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
+  const Window w = window(input, weight, stride, padding, dilation);
   const at::Tensor x = prepared(input), k = prepared(weight);
   at::Tensor out = at::zeros({w.images, w.out_channels, w.out_height(), w.out_width()}, kFloats);
   const float *from = data(x), *factor = data(k);
@@ -229,8 +230,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward_overrideable
     const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
     at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
     at::IntArrayRef output_padding, int64_t groups, std::array<bool, 3> output_mask) {
-  (void)output_padding;
-  const Window w = window(input, weight, stride, padding, dilation, transposed, groups);
+  if (!is_plain(input, weight, transposed, groups))
+    return opgen::OnCpu<at::_ops::convolution_backward_overrideable>::call(
+        grad_output, input, weight, stride, padding, dilation, transposed, output_padding, groups,
+        output_mask);
+  const Window w = window(input, weight, stride, padding, dilation);
   const at::Tensor g = prepared(grad_output), x = prepared(input), k = prepared(weight);
   at::Tensor grad_input, grad_weight, grad_bias;
   if (output_mask[0]) {
@@ -252,7 +256,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward_overrideable
 // ── Softmax over the last dimension of contiguous rows ────────────────────────────────────────
 
 at::Tensor _log_softmax(const at::Tensor& self, int64_t dim, bool half_to_float) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!half_to_float, "ember computes in float32");
+  if (half_to_float || !in_float(self, self))
+    return opgen::OnCpu<at::_ops::_log_softmax>::call(self, dim, half_to_float);
   const at::Tensor rows = prepared(self.dim() == 0 ? self.view(1) : self.movedim(dim, -1));
   at::Tensor out = at::empty(rows.sizes(), kFloats);
   const int64_t length = rows.size(-1);
@@ -269,7 +274,8 @@ at::Tensor _log_softmax(const at::Tensor& self, int64_t dim, bool half_to_float)
 
 at::Tensor _log_softmax_backward_data(const at::Tensor& grad_output, const at::Tensor& output,
                                       int64_t dim, at::ScalarType input_dtype) {
-  check_float(input_dtype);
+  if (input_dtype != at::kFloat || !in_float(grad_output, output))
+    return opgen::OnCpu<at::_ops::_log_softmax_backward_data>::call(grad_output, output, dim, input_dtype);
   const bool scalar = output.dim() == 0;
   const at::Tensor y = prepared(scalar ? output.view(1) : output.movedim(dim, -1));
   const at::Tensor g = prepared(scalar ? grad_output.view(1) : grad_output.movedim(dim, -1));

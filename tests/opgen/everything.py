@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from examples.external_backend.build import SOURCES, build_library
@@ -45,7 +46,7 @@ def operators_of(kind: Kind) -> list[Operator]:
         and not operator.is_view
         and "inplace_view" not in operator.tags
         # The way to the CPU is made of these.
-        and not (kind is Kind.INPLACE and operator.base in ("copy", "set"))
+        and operator.base not in ("clone", "copy", "set")
         and not operator.base.startswith("_copy_from")
         and not operator.writes_to_const
         # The rest moves tensors, or makes them of nothing.
@@ -53,7 +54,7 @@ def operators_of(kind: Kind) -> list[Operator]:
     ]
 
 
-def description(backend: str, operators: list[Operator]) -> str:
+def description(backend: str, operators: Sequence[Operator]) -> str:
     """The YAML of a backend with these kernels."""
     lines = "".join(f"- {name}\n" for name in (*SUPPORTED, *(o.name for o in operators)))
     return f"backend: {backend}\ncpp_namespace: {backend}\nsupported:\n{lines}"
@@ -68,9 +69,8 @@ def _kernel(operator: Operator) -> str:
     )
 
 
-def build(kind: Kind) -> Path:
-    """The device's library, compiled where it is not there yet."""
-    operators = operators_of(kind)
+def build(operators: Sequence[Operator], name: str) -> Path:
+    """The library of a device with these kernels, compiled where it is not there yet."""
     files = generate(description("ember", operators), targets=["cpp"])
     for start in range(0, len(operators), PER_FILE):
         part = operators[start : start + PER_FILE]
@@ -78,11 +78,12 @@ def build(kind: Kind) -> Path:
             includes="\n".join(sorted({f"#include <ATen/ops/{o.root}_ops.h>" for o in part})),
             kernels="\n".join(map(_kernel, part)),
         )
-    folder = Path(tempfile.gettempdir()) / f"everything-{kind.value}-{os.getuid()}"
+    folder = Path(tempfile.gettempdir()) / f"everything-{name}-{os.getuid()}"
     return build_library(files, [SOURCES / "device.cpp"], folder)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kind", default="functional")
-    print(build(Kind(parser.parse_args().kind)))
+    kind = Kind(parser.parse_args().kind)
+    print(build(operators_of(kind), kind.value))

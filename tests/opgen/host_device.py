@@ -93,13 +93,15 @@ def through_host(operator: Any) -> Any:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         check_apart(*split_arguments(operator, args, kwargs))  # on the host, storages differ
+        passed = tensors_in((args, kwargs))
         args, kwargs = map_tensors(to_host, (args, kwargs))
         inputs = tensors_in((args, kwargs))
         storages = {tensor.untyped_storage().data_ptr() for tensor in inputs}
 
         def back(tensor: Tensor) -> Tensor:
-            if any(tensor is read for read in inputs):
-                return tensor  # what was written to is not looked at
+            for written, read in zip(passed, inputs, strict=True):
+                if tensor is read:
+                    return written
             aliases = tensor.untyped_storage().data_ptr() in storages  # of memory that may go away
             return to_device(tensor.clone() if aliases else tensor)
 

@@ -13,6 +13,7 @@ import sys
 import types
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ import torch
 from examples.external_backend.build import load
 from fusewright.opgen import generate
 from fusewright.opgen.conformance import differences
-from fusewright.opgen.declarations import Kind
+from fusewright.opgen.declarations import Kind, Operator
 from tests.opgen import everything, host_device
 
 KNOWN = {
@@ -39,9 +40,8 @@ KNOWN = {
 """Operators whose variants differ among themselves on the CPU, and how."""
 
 
-def register(kind: Kind) -> types.ModuleType:
-    """A device with a kernel of one kind in every group that has a variant of another."""
-    operators = everything.operators_of(kind)
+def register(operators: Sequence[Operator]) -> types.ModuleType:
+    """A device with kernels for these operators on the Python target: its generated module."""
     text = everything.description("hosted", operators)
     source = generate(text, targets=["python"])["hosted_operators.py"]
     module = types.ModuleType("hosted_operators")
@@ -50,7 +50,7 @@ def register(kind: Kind) -> types.ModuleType:
     for operator in operators:
         base, _, overload = operator.name.partition(".")
         entry = getattr(getattr(torch.ops.aten, base), overload or "default")
-        is_out = kind is Kind.OUT
+        is_out = operator.kind is Kind.OUT
         make = host_device.out_through_host if is_out else host_device.through_host
         setattr(kernels, operator.symbol, make(entry))
     host_device.load()
@@ -59,9 +59,9 @@ def register(kind: Kind) -> types.ModuleType:
     return module
 
 
-def register_compiled(kind: Kind) -> None:
+def register_compiled(operators: Sequence[Operator], name: str) -> None:
     """The same on the C++ target, compiled where it is not there yet."""
-    load(everything.build(kind))
+    load(everything.build(operators, name))
     torch.ops.ember.set_fallback("quiet")
 
 
@@ -76,7 +76,11 @@ def main() -> None:
     parser.add_argument("--part", default="0/1", help="every n-th operator, from the k-th: k/n")
     options = parser.parse_args()
     device = "hosted" if options.target == "python" else "ember"
-    (register if device == "hosted" else register_compiled)(Kind(options.kind))
+    operators = everything.operators_of(Kind(options.kind))
+    if device == "hosted":
+        register(operators)
+    else:
+        register_compiled(operators, options.kind)
     first, step = map(int, options.part.split("/"))
     infos = [info for info in op_db if not options.names or info.name in options.names][first::step]
     totals: Counter[str] = Counter()

@@ -17,6 +17,7 @@ def run(program: str) -> str:
     """The output of a program in a process of its own: a process has one external device."""
     start = "import torch, warnings\nfrom tests.opgen.sweep import register\n"
     start += "from fusewright.opgen.declarations import Kind\n"
+    start += "from tests.opgen.everything import operators_of\n"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", start + textwrap.dedent(program)],
@@ -58,7 +59,7 @@ def test_wrappers_without_checks_are_found_out() -> None:
         from torch.testing._internal.common_methods_invocations import op_db
         from fusewright.opgen import support
         from fusewright.opgen.conformance import differences
-        register(Kind.FUNCTIONAL)
+        register(operators_of(Kind.FUNCTIONAL))
         support.check_overlap = lambda *tensors: None
         support._check_dtype = lambda *arguments: None
         support.resize_outs = lambda outs, results, castable: outs.resize_(results.size())
@@ -74,7 +75,7 @@ def test_wrappers_without_checks_are_found_out() -> None:
 def test_autograd_is_torchs_own() -> None:
     run(
         """
-        register(Kind.FUNCTIONAL)
+        register(operators_of(Kind.FUNCTIONAL))
         leaf = torch.ones(3, device="hosted", requires_grad=True)
         x = leaf * 2
         version = x._version
@@ -105,7 +106,7 @@ def test_autograd_is_torchs_own() -> None:
 def test_falling_back_is_counted_and_named_once() -> None:
     output = run(
         """
-        module = register(Kind.MUTABLE)
+        module = register(operators_of(Kind.MUTABLE))
         module.fall_back.mode = "warn"
         x = torch.arange(6.0).to("hosted").view(2, 3)
         with warnings.catch_warnings(record=True) as caught:
@@ -137,7 +138,7 @@ def test_falling_back_is_counted_and_named_once() -> None:
 def test_conjugates_are_copied() -> None:
     run(
         """
-        register(Kind.MUTABLE)
+        register(operators_of(Kind.MUTABLE))
         x = torch.complex(torch.ones(2), torch.tensor([2.0, -3.0]))
         there = x.to("hosted")
         assert torch.equal(there.conj().clone().cpu(), x.conj())
@@ -149,7 +150,7 @@ def test_conjugates_are_copied() -> None:
 def test_convolutions_fall_back_with_their_gradients() -> None:
     run(
         """
-        register(Kind.MUTABLE)
+        register(operators_of(Kind.MUTABLE))
         def gradients(device):
             torch.manual_seed(0)
             layer = torch.nn.Conv2d(2, 3, 3, padding=1)

@@ -15,7 +15,7 @@ from fusewright.opgen.cpp_types import (
 )
 from fusewright.opgen.declarations import Kind, Operator, Parameter
 from fusewright.opgen.description import Entry
-from fusewright.opgen.plan import Given, Made, Plan, Refused
+from fusewright.opgen.plan import Given, Made, Plan, Refused, needs_geometry
 from fusewright.opgen.wrappers import Language, Wrapper, fitted
 
 SUPPORT = Path(__file__).parent / "support.h"
@@ -179,41 +179,48 @@ def _registration(plan: Plan, row: Given | Made) -> str:
     return fitted(f'  m.impl("{row.operator.name}", TORCH_FN({_function(plan, row)}));')
 
 
-_GEOMETRY = {
-    "as_strided": "at::native::as_strided_tensorimpl",
-    "view": "at::native::view",
-    "_reshape_alias": "at::native::_reshape_alias",
-    "unfold": "at::native::unfold",
-    "resize_": "opgen::resize_",
-    "set_.source_Storage_storage_offset": "opgen::set_",
-    "_copy_from_and_resize": "opgen::copy_from_and_resize",
-}
-"""Operators that every backend gets, since they touch no elements, and their functions."""
+_BOXED_FALL_BACK = "torch::CppFunction::makeFromBoxedFunction<&opgen::fall_back>()"
 
-_CONVOLUTIONS = {
-    "convolution_overrideable": "opgen::fall_back_convolution",
-    "convolution_backward_overrideable": "opgen::fall_back_convolution_backward",
+_COMMON = {
+    # Geometry alone, the same for any device with plain storages.
+    "as_strided": "TORCH_FN(at::native::as_strided_tensorimpl)",
+    "view": "TORCH_FN(at::native::view)",
+    "_reshape_alias": "TORCH_FN(at::native::_reshape_alias)",
+    "unfold": "TORCH_FN(at::native::unfold)",
+    "resize_": "TORCH_FN(opgen::resize_)",
+    "set_": "TORCH_FN(opgen::set_empty)",
+    "set_.source_Storage": "TORCH_FN(at::native::set_)",
+    "set_.source_Storage_storage_offset": "TORCH_FN(opgen::set_)",
+    "set_.source_Tensor": "TORCH_FN(at::native::set_tensor_)",
+    "_copy_from_and_resize": "TORCH_FN(opgen::copy_from_and_resize)",
+    # torch has these for every device, only to refuse; the fall-back knows what is meant.
+    "convolution_overrideable": _BOXED_FALL_BACK,
+    "convolution_backward_overrideable": _BOXED_FALL_BACK,
+    # torch asks a device from outside for these, and has them for CUDA alone.
+    "_thnn_fused_lstm_cell": "TORCH_FN(opgen::lstm_cell)",
+    "_thnn_fused_lstm_cell_backward_impl": "TORCH_FN(opgen::lstm_cell_backward)",
+    "_thnn_fused_gru_cell": "TORCH_FN(opgen::gru_cell)",
+    "_thnn_fused_gru_cell_backward": "TORCH_FN(opgen::gru_cell_backward)",
 }
-"""Operators that torch refuses to run where the backend does not, and their boxed functions."""
+"""What every backend gets unless it has its own."""
 
 
 def _common_registrations(plan: Plan) -> list[str]:
-    """What every backend gets, apart from operators that are registered anyway."""
-    registered = {row.operator.name for row in plan.registered}
-    functions = {name: f"TORCH_FN({function})" for name, function in _GEOMETRY.items()} | {
-        name: f"torch::CppFunction::makeFromBoxedFunction<&{function}>()"
-        for name, function in _CONVOLUTIONS.items()
-    }
+    registered = {_with_gradient(row.operator.name) for row in plan.registered}
     return [
         "",
-        "  // Geometry alone, the same for any device with plain storages; and convolutions, which",
-        "  // torch refuses to run on a device that does not.",
+        "  // What every backend gets.",
         *(
             fitted(f'  m.impl("{name}", {function});')
-            for name, function in functions.items()
-            if name not in registered
+            for name, function in _COMMON.items()
+            if _with_gradient(name) not in registered
         ),
     ]
+
+
+def _with_gradient(name: str) -> str:
+    """One name for an operator and its gradient, which knows what the operator keeps for it."""
+    return name.removesuffix("_impl").removesuffix("_backward")
 
 
 def _includes(plan: Plan, name: str, made: Sequence[Made]) -> Iterator[str]:
@@ -224,13 +231,13 @@ def _includes(plan: Plan, name: str, made: Sequence[Made]) -> Iterator[str]:
     for row in made:
         if row.operator.structured:
             headers.add(f"{row.operator.root}_meta.h")
-        elif _needs_geometry(row):
+        elif needs_geometry(row.operator, row.source):
             functional = plan.functional(row.operator)
             if functional is not None:
                 headers.add(f"{functional.root}_ops.h")
         if row.source.name not in plan.given_operators | plan.made_operators:
             headers.add(f"{row.source.root}_ops.h")
-    for native in ("as_strided", "view", "_reshape_alias", "unfold"):
+    for native in ("as_strided", "view", "_reshape_alias", "unfold", "set"):
         headers.add(f"{native}_native.h")
     yield from (f"#include <ATen/ops/{header}>" for header in sorted(headers))
 
@@ -239,15 +246,6 @@ def _function(plan: Plan, row: Given | Made) -> str:
     """What is registered for an operator: the backend's kernel, or a wrapper."""
     namespace = "wrappers" if isinstance(row, Made) else plan.description.namespace
     return f"{namespace}::{row.operator.symbol}"
-
-
-def _needs_geometry(row: Made) -> bool:
-    """Whether a wrapper asks torch for the geometry of the result before it computes."""
-    return (row.operator.kind, row.source.kind) in (
-        (Kind.FUNCTIONAL, Kind.OUT),
-        (Kind.FUNCTIONAL, Kind.INPLACE),
-        (Kind.INPLACE, Kind.OUT),
-    )
 
 
 class _CppWrapper(Wrapper):
@@ -335,7 +333,7 @@ class _CppWrapper(Wrapper):
 
     def _unused(self) -> list[str]:
         """Parameters that the source does not know, such as the pinning of a result."""
-        if self.operator.structured or _needs_geometry(self.row):
+        if self.operator.structured or needs_geometry(self.operator, self.source):
             return []
         known = {parameter.name for parameter in self.source.parameters}
         return [

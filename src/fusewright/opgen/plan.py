@@ -18,6 +18,7 @@ from fusewright.opgen.declarations import (
     Parameter,
 )
 from fusewright.opgen.description import Description, Entry
+from fusewright.torch_compat import has_kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ def _plan_operator(
             continue
         if operator.derived and source.kind is not Kind.OUT:
             return Inherited(operator, f"torch makes it from the {source.kind.value} variant")
-        reason = why_not(operator, source)
+        reason = why_not(operator, source, group)
         if reason is None:
             return Made(operator, source)
         reasons.append(reason)
@@ -174,8 +175,8 @@ def _available(source: Operator, row: Row | None, description: Description) -> b
     return isinstance(row, Made) or (isinstance(row, Inherited) and source.derived)
 
 
-def why_not(target: Operator, source: Operator) -> str | None:
-    """Why `target` cannot be made from `source`; None if it can."""
+def why_not(target: Operator, source: Operator, group: Group) -> str | None:
+    """Why `target` cannot be made from `source`, both of `group`; None if it can."""
     if target.is_view or source.is_view:
         return "it is a view: nothing is computed"
     if "inplace_view" in target.tags | source.tags:
@@ -188,7 +189,18 @@ def why_not(target: Operator, source: Operator) -> str | None:
         return "the variants return different results"
     if target.kind is Kind.FUNCTIONAL and "dynamic_output_shape" in target.tags:
         return "the size of its result depends on data"
+    if needs_geometry(target, source) and not has_kernel(group.name, "Meta"):
+        return "torch has no meta function that says what its result is like"
     return None
+
+
+def needs_geometry(target: Operator, source: Operator) -> bool:
+    """Whether a wrapper asks torch what the functional variant would return before it computes."""
+    return (target.kind, source.kind) in (
+        (Kind.FUNCTIONAL, Kind.OUT),
+        (Kind.FUNCTIONAL, Kind.INPLACE),
+        (Kind.INPLACE, Kind.OUT),
+    )
 
 
 def _count_values(operator: Operator) -> int:

@@ -14,6 +14,9 @@
 #include <ATen/native/CPUFallback.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_copy_from.h>
+#include <ATen/ops/_thnn_differentiable_gru_cell_backward.h>
+#include <ATen/ops/_thnn_differentiable_lstm_cell_backward.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
@@ -228,6 +231,16 @@ void check_same_device(const Tensors&... tensors) {
   };
   (visit(tensors, check), ...);
 }
+// As pointwise operators have it: scalars may be on the CPU.
+template <class... Tensors>
+void check_same_device_or_scalar(const Tensors&... tensors) {
+  std::optional<at::Device> common;
+  const auto check = [&](const at::Tensor& tensor) {
+    if (tensor.is_cpu() && tensor.dim() == 0) return;
+    c10::impl::check_and_update_common_device(common, tensor, "opgen", "tensor");
+  };
+  (visit(tensors, check), ...);
+}
 
 // What is written to must not overlap with itself, nor in part with what is read.
 template <class Written, class... Inputs>
@@ -410,6 +423,8 @@ inline at::Tensor& set_(at::Tensor& self, at::Storage source, int64_t offset, at
   return self;
 }
 
+inline at::Tensor& set_empty(at::Tensor& self) { return self.set_(at::empty({0}, self.options())); }
+
 inline at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destination) {
   destination.resize_(self.sizes());
   return at::_copy_from(self, destination, /*non_blocking=*/false);
@@ -508,6 +523,28 @@ inline bool is_required(const std::string& name) {
   return name == "aten::empty" || name == "aten::empty_strided" || name == "aten::_copy_from";
 }
 
+// The operator that computes the same on the CPU. torch asks a device from outside for convolutions by
+// names under which the CPU has none; and only one of two batch norms declares that it writes to the
+// running statistics, and so has them moved back.
+inline c10::OperatorHandle counterpart(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const std::string& name = op.schema().name();
+  const auto arguments = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+  const auto find = [&](const char* other) {
+    return c10::Dispatcher::singleton().findSchemaOrThrow(other, op.schema().overload_name().c_str());
+  };
+  if (name == "aten::convolution_overrideable") return find("aten::convolution");
+  if (name == "aten::convolution_backward_overrideable") {
+    const at::Tensor weight = (arguments + 2)->toTensor();
+    const bool transposed = (arguments + 6)->toBool();
+    const int64_t channels = transposed ? weight.size(1) * (arguments + 8)->toInt() : weight.size(0);
+    stack->insert(arguments + 3, c10::IValue(std::vector<int64_t>{channels}));  // the bias's sizes
+    return find("aten::convolution_backward");
+  }
+  if (name == "aten::native_batch_norm" && (arguments + 3)->isTensor())
+    return find("aten::_native_batch_norm_legit");
+  return op;
+}
+
 // What is written to must not overlap in part with what is read: the CPU is given copies of both,
 // which never do.
 inline void check_apart(const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> arguments) {
@@ -529,37 +566,72 @@ inline void check_apart(const c10::FunctionSchema& schema, at::ArrayRef<c10::IVa
 }
 
 inline void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const c10::FunctionSchema& schema = op.schema();
-  TORCH_CHECK_NOT_IMPLEMENTED(!is_required(schema.name()), "the backend must provide ",
+  TORCH_CHECK_NOT_IMPLEMENTED(!is_required(op.schema().name()), "the backend must provide ",
                               op.operator_name(), ", on which all others rest");
   bool is_view = false;
-  for (const c10::Argument& result : schema.returns())
+  for (const c10::Argument& result : op.schema().returns())
     is_view |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
   if (is_view) return fall_back_view(op, stack);
   note_fall_back(c10::toString(op.operator_name()));
-  check_apart(schema, torch::jit::last(*stack, schema.arguments().size()));
-  at::native::cpu_fallback(op, stack);
-}
-
-// torch asks a device from outside for a convolution by names under which the CPU has none.
-inline void fall_back_convolution(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  note_fall_back(c10::toString(op.operator_name()));
-  at::native::cpu_fallback(c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", ""), stack);
-}
-inline void fall_back_convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  note_fall_back(c10::toString(op.operator_name()));
-  const auto arguments = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
-  const at::Tensor weight = (arguments + 2)->toTensor();
-  const bool transposed = (arguments + 6)->toBool();
-  const int64_t channels = transposed ? weight.size(1) * (arguments + 8)->toInt() : weight.size(0);
-  stack->insert(arguments + 3, c10::IValue(std::vector<int64_t>{channels}));  // the bias's sizes
-  at::native::cpu_fallback(
-      c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution_backward", ""), stack);
+  const c10::OperatorHandle on_cpu = counterpart(op, stack);
+  TORCH_CHECK_NOT_IMPLEMENTED(on_cpu.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
+                              op.operator_name(), " has no kernel on this device, nor on the CPU");
+  check_apart(on_cpu.schema(), torch::jit::last(*stack, on_cpu.schema().arguments().size()));
+  at::native::cpu_fallback(on_cpu, stack);
 }
 
 // The operator `Op`, such as `at::_ops::mul_Tensor`, on the CPU: for a kernel that is asked for a
 // dtype or a form that it does not compute.
 template <class Op>
 using OnCpu = at::native::call_fallback_fn<&fall_back, Op>;
+
+// ── Cells of recurrent networks ───────────────────────────────────────────────────────────────
+// torch asks a device from outside for these, though the CPU has none. They are made of the device's
+// other operators; gradients are torch's formulas, from what a cell keeps.
+
+inline at::Tensor biased(const at::Tensor& gates, const std::optional<at::Tensor>& bias) {
+  return bias.has_value() && bias->defined() ? gates.add(*bias) : gates;
+}
+
+inline std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(
+    const at::Tensor& input_gates, const at::Tensor& hidden_gates, const at::Tensor& cx,
+    const std::optional<at::Tensor>& input_bias, const std::optional<at::Tensor>& hidden_bias) {
+  const at::Tensor gates = biased(input_gates, input_bias).add(biased(hidden_gates, hidden_bias));
+  const std::vector<at::Tensor> parts = gates.chunk(4, 1);  // input, forget, cell, output
+  const at::Tensor cy = parts[1].sigmoid().mul(cx).add(parts[0].sigmoid().mul(parts[2].tanh()));
+  return {parts[3].sigmoid().mul(cy.tanh()), cy, gates};
+}
+
+inline std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell_backward(
+    const std::optional<at::Tensor>& grad_hy, const std::optional<at::Tensor>& grad_cy,
+    const at::Tensor& cx, const at::Tensor& cy, const at::Tensor& gates, bool has_bias) {
+  const auto gradients = at::_thnn_differentiable_lstm_cell_backward(
+      grad_hy, grad_cy, gates, gates.new_zeros({}), {}, {}, cx, cy);
+  const at::Tensor& grad_gates = std::get<0>(gradients);
+  return {grad_gates, std::get<2>(gradients), has_bias ? grad_gates.sum(0) : at::Tensor()};
+}
+
+inline std::tuple<at::Tensor, at::Tensor> gru_cell(
+    const at::Tensor& input_gates, const at::Tensor& hidden_gates, const at::Tensor& hx,
+    const std::optional<at::Tensor>& input_bias, const std::optional<at::Tensor>& hidden_bias) {
+  const at::Tensor from_input = biased(input_gates, input_bias);
+  const at::Tensor from_hidden = biased(hidden_gates, hidden_bias);
+  const std::vector<at::Tensor> x = from_input.chunk(3, 1), h = from_hidden.chunk(3, 1);
+  const at::Tensor reset = x[0].add(h[0]).sigmoid(), update = x[1].add(h[1]).sigmoid();
+  const at::Tensor fresh = x[2].add(reset.mul(h[2])).tanh();
+  return {fresh.add(update.mul(hx.sub(fresh))), at::cat({from_input, from_hidden, hx}, 1)};
+}
+
+inline std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> gru_cell_backward(
+    const at::Tensor& grad_hy, const at::Tensor& workspace, bool has_bias) {
+  const int64_t size = grad_hy.size(1);
+  const std::vector<at::Tensor> parts = workspace.split_with_sizes({3 * size, 3 * size, size}, 1);
+  auto gradients = at::_thnn_differentiable_gru_cell_backward(grad_hy, parts[0], parts[1], parts[2], {}, {});
+  if (has_bias) {
+    std::get<3>(gradients) = std::get<0>(gradients).sum(0);
+    std::get<4>(gradients) = std::get<1>(gradients).sum(0);
+  }
+  return gradients;
+}
 
 }  // namespace opgen

@@ -23,6 +23,7 @@ from fusewright.torch_compat import (
     OpOverload,
     external_device_name,
     has_internal_overlap,
+    has_kernel,
     operator_arguments,
     operator_returns,
     run_cpu_kernel,
@@ -82,6 +83,11 @@ def check_same_device(*values: Any) -> None:
             "Expected all tensors to be on the same device, but found at least two devices, "
             f"{devices[0]} and {devices[1]}!"
         )
+
+
+def check_same_device_or_scalar(*values: Any) -> None:
+    """The same as pointwise operators have it: scalars may be on the CPU."""
+    check_same_device(*(t for t in tensors_in(values) if t.dim() > 0 or t.device.type != "cpu"))
 
 
 def check_overlap(written: Any, *read: Any) -> None:
@@ -294,6 +300,7 @@ class FallBack:
         if _returns_view(operator):
             return run_cpu_kernel(operator, *args, **kwargs)
         self._note(operator)
+        operator, args = _counterpart(operator, _numbers_as_tensors(operator, args))
         written, read = split_arguments(operator, args, kwargs)
         check_apart(written, read)  # what the CPU is given are copies, which never overlap
         device = device_of(kwargs.get("device"), args, kwargs)
@@ -309,6 +316,8 @@ class FallBack:
         name = str(operator).removesuffix(".default").replace(".", "::", 1)
         if operator in _REQUIRED:
             raise NotImplementedError(f"the backend must provide {name}: all others rest on it")
+        if not has_kernel(name.removeprefix("aten::"), "CPU"):
+            raise NotImplementedError(f"{name} has no kernel on this device, nor on the CPU")
         with self._lock:
             self.counts[name] += 1
             first = self.counts[name] == 1
@@ -327,6 +336,53 @@ _REQUIRED = (
     aten.empty_strided.default,
     aten._copy_from.default,
 )
+
+
+def _counterpart(operator: OpOverload, args: Sequence[Any]) -> tuple[OpOverload, Sequence[Any]]:
+    """The operator that computes the same on the CPU, and its arguments. torch asks a device from
+    outside for convolutions by names under which the CPU has none; and only one of two batch
+    norms declares that it writes to the running statistics, and so has them copied back.
+    """
+    match operator:
+        case aten.convolution_overrideable.default:
+            return aten.convolution.default, args
+        case aten.convolution_backward_overrideable.default:
+            gradient, image, weight, *form = args
+            channels = weight.size(1) * form[5] if form[3] else weight.size(0)
+            return (
+                aten.convolution_backward.default,
+                [gradient, image, weight, [channels], *form],
+            )
+        case aten.native_batch_norm.default if args[3] is not None:
+            return aten._native_batch_norm_legit.default, args
+        case aten.native_batch_norm.out if args[3] is not None:
+            return aten._native_batch_norm_legit.out, args
+        case _:
+            return operator, args
+
+
+_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+
+
+def _numbers_as_tensors(operator: OpOverload, args: Sequence[Any]) -> list[Any]:
+    """Arguments with a tensor wherever the operator declares one. torch hands a number that stands
+    beside a tensor (`x % 2`) on as a number, though most operators take it in no such place.
+    """
+    values = list(args)
+    for position, argument in enumerate(operator_arguments(operator)[: len(values)]):
+        number = values[position]
+        if type(number) in _NUMBERS and str(argument.type) == "Tensor":
+            values[position] = _tensor_beside(number, tensors_in(args)[:1])
+    return values
+
+
+def _tensor_beside(number: complex, others: Sequence[Tensor]) -> Tensor:
+    """A scalar tensor that promotes the type of another as a number does."""
+    for other in others:
+        dtype = torch.result_type(other, number)
+        if other.dim() == 0 or dtype != other.dtype:
+            return torch.scalar_tensor(number, dtype=dtype)
+    return torch.scalar_tensor(number, dtype=_NUMBERS[type(number)])  # in full precision
 
 
 def split_arguments(
@@ -412,6 +468,98 @@ GEOMETRY = (
 )
 """Operators that touch no elements, and hence are the same on every device."""
 
+_CONVOLUTIONS = (
+    aten.convolution_overrideable.default,
+    aten.convolution_backward_overrideable.default,
+)
+"""Operators that torch has for every device, only to refuse; the fall-back knows what is meant."""
+
+
+def lstm_cell(
+    input_gates: Tensor,
+    hidden_gates: Tensor,
+    cx: Tensor,
+    input_bias: Tensor | None = None,
+    hidden_bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A step of an LSTM by the device's other operators: the new state, the new cell, and the gates
+    before their activation, (batch, 4 hidden), which the gradient needs.
+    """
+    gates = _biased(input_gates, input_bias) + _biased(hidden_gates, hidden_bias)
+    start, forget, cell, output = gates.chunk(4, 1)
+    cy = forget.sigmoid() * cx + start.sigmoid() * cell.tanh()
+    return output.sigmoid() * cy.tanh(), cy, gates
+
+
+def lstm_cell_backward(
+    grad_hy: Tensor | None,
+    grad_cy: Tensor | None,
+    cx: Tensor,
+    cy: Tensor,
+    gates: Tensor,
+    has_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Gradients of the gates, the cell and a bias, by torch's own formula."""
+    nothing = gates.new_zeros(())
+    grad_gates, _, grad_cx, _, _ = aten._thnn_differentiable_lstm_cell_backward(
+        grad_hy, grad_cy, gates, nothing, None, None, cx, cy
+    )
+    return grad_gates, grad_cx, grad_gates.sum(0) if has_bias else None
+
+
+def gru_cell(
+    input_gates: Tensor,
+    hidden_gates: Tensor,
+    hx: Tensor,
+    input_bias: Tensor | None = None,
+    hidden_bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """A step of a GRU by the device's other operators: the new state, and what the gradient needs,
+    (batch, 7 hidden).
+    """
+    from_input = _biased(input_gates, input_bias)
+    from_hidden = _biased(hidden_gates, hidden_bias)
+    x, h = from_input.chunk(3, 1), from_hidden.chunk(3, 1)
+    reset, update = (x[0] + h[0]).sigmoid(), (x[1] + h[1]).sigmoid()
+    fresh = (x[2] + reset * h[2]).tanh()
+    return fresh + update * (hx - fresh), torch.cat((from_input, from_hidden, hx), 1)
+
+
+def gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Any, ...]:
+    """Gradients of both gates, the state and both biases, by torch's own formula."""
+    size = grad_hy.size(1)
+    parts = workspace.split_with_sizes((3 * size, 3 * size, size), 1)
+    from_input, from_hidden, grad_hx, _, _ = aten._thnn_differentiable_gru_cell_backward(
+        grad_hy, *parts, None, None
+    )
+    biases = (from_input.sum(0), from_hidden.sum(0)) if has_bias else (None, None)
+    return from_input, from_hidden, grad_hx, *biases
+
+
+def _biased(gates: Tensor, bias: Tensor | None) -> Tensor:
+    return gates if bias is None else gates + bias
+
+
+_CELLS: Mapping[str, Callable[..., Any]] = {
+    "_thnn_fused_lstm_cell": lstm_cell,
+    "_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward,
+    "_thnn_fused_gru_cell": gru_cell,
+    "_thnn_fused_gru_cell_backward": gru_cell_backward,
+}
+"""Cells of recurrent networks: torch asks a device from outside for these, and has them for CUDA
+alone.
+"""
+
+
+def _with_gradient(name: str) -> str:
+    """One name for an operator and its gradient, which knows what the operator keeps for it."""
+    return name.removesuffix("_impl").removesuffix("_backward")
+
+
+def set_empty(self: Tensor) -> Tensor:
+    """`set_` without a source: to no elements, in memory of its own."""
+    return self.set_(torch.empty(0, dtype=self.dtype, device=self.device))
+
 
 def register(
     library: torch.library.Library,
@@ -426,34 +574,14 @@ def register(
     common: dict[str, Callable[..., Any]] = {
         op.name().removeprefix("aten::"): functools.partial(run_cpu_kernel, op) for op in GEOMETRY
     }
-    common["resize_"] = resize
-    # torch asks a device from outside for a convolution by names under which the CPU has none.
-    common["convolution_overrideable"] = functools.partial(fall_back, aten.convolution.default)
-    common["convolution_backward_overrideable"] = functools.partial(
-        _convolution_backward, fall_back
-    )
+    common |= {"resize_": resize, "set_": set_empty} | _CELLS
+    for operator in _CONVOLUTIONS:
+        common[operator.name().removeprefix("aten::")] = functools.partial(fall_back, operator)
+    given = {_with_gradient(name) for name in operators}
+    common = {name: common[name] for name in common if _with_gradient(name) not in given}
     for name, function in (common | dict(operators)).items():
         library.impl(name, function, key)
     for bit in ("Conjugate", "Negative"):  # to resolve it takes a copy; hence copies get it as is
         library.impl("_copy_from", torch.library.fallthrough_kernel, bit)
     for name, function in autograd.items():
         library.impl(name, function, f"Autograd{key}")
-
-
-def _convolution_backward(
-    fall_back: FallBack,
-    gradient: Tensor,
-    image: Tensor,
-    weight: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    output_mask: Sequence[bool],
-) -> Any:
-    channels = weight.size(1) * groups if transposed else weight.size(0)
-    form = (stride, padding, dilation, transposed, output_padding, groups, output_mask)
-    operator = aten.convolution_backward.default
-    return fall_back(operator, gradient, image, weight, [channels], *form)

@@ -121,8 +121,10 @@ class Wrapper(abc.ABC):
     def body(self) -> Iterator[str]:
         """The statements of the wrapper, in order."""
         tensors = [self.name(p) for p in self.operator.parameters if p.type.is_tensor]
-        if self.operator.same_device and len(tensors) > 1:
+        if len(tensors) > 1 and self.operator.same_device:
             yield self.do(self.support("check_same_device", *tensors))
+        elif len(tensors) > 1 and self.operator.castable:
+            yield self.do(self.support("check_same_device_or_scalar", *tensors))
         yield from self.computation()
 
     def computation(self) -> Iterator[str]:
