@@ -29,6 +29,7 @@ from fusewright.capture.directives import (
 )
 from fusewright.capture.sizes import mark_dynamic
 from fusewright.capture.trace import root_call
+from fusewright.compilation import Compilation, Settings
 from fusewright.compiled import (
     CompiledFunction,
     CompiledModule,
@@ -39,7 +40,7 @@ from fusewright.compiled import (
     recompile_of,
     suspended_kind,
 )
-from fusewright.compiler import Compilation, Compiler, Settings, reset
+from fusewright.compiler import Compiler, reset
 from fusewright.config import front_end_options
 from fusewright.errors import Location, Unsupported
 from fusewright.inspect.explain import Explainer

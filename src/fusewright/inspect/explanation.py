@@ -11,7 +11,8 @@ from typing import Any, Final, TypeVar
 
 from fusewright.capture.guard_set import Check, GuardSet
 from fusewright.capture.guards import GuardKind
-from fusewright.compiler import Compilation, Compiler
+from fusewright.compilation import Compilation
+from fusewright.compiler import Compiler
 from fusewright.errors import Location
 from fusewright.events import (
     BackendFailed,

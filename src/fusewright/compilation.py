@@ -1,0 +1,113 @@
+"""How a function is compiled, and what one capture and compilation of it made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from torch import fx
+
+from fusewright.backends.registry import Backend
+from fusewright.capture.guard_set import GuardSet
+from fusewright.config import Options
+from fusewright.errors import Location
+from fusewright.records import field, record
+
+if TYPE_CHECKING:  # Importing it takes the whole IR along.
+    from fusewright.runtime.compiled import CompiledGraph, Record, Training
+
+
+@record(kw_only=True)
+class Settings:
+    """How one function or module is compiled."""
+
+    backend: Backend
+    """With the user's mode and options bound."""
+
+    backend_name: str
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    """Whether sizes are symbols: None for those that were seen to vary."""
+
+    options: Options = field(default_factory=Options)
+    """Those of the front end."""
+
+    name: str | None = None
+    """What reports call it; None: by its own name."""
+
+    @property
+    def refuses(self) -> bool:
+        """Whether what cannot be captured is an error."""
+        return self.fullgraph or self.options.strict
+
+
+@record(kw_only=True)
+class Compilation:
+    """What one capture and compilation made, for reports."""
+
+    function: str
+    """Qualified name of the captured function."""
+
+    place: Location
+    """Where it is defined, or for the rest of a function after a graph break, where that begins."""
+
+    capture_seconds: float
+    """Time to trace the frame to a graph."""
+
+    backend_seconds: float
+    """Time that the backend took."""
+
+    finish_seconds: float
+    """Time to write the new function and its guards."""
+
+    operators: Mapping[str, int]
+    """How often the graph calls each torch function or method, by name."""
+
+    node_count: int
+    """Nodes of the captured graph, inputs and output included."""
+
+    input_count: int
+    """Tensors that the graph reads: arguments, parameters, buffers."""
+
+    guards: GuardSet
+    """The guards under which the result is used; `guards.table()` prints them."""
+
+    guard_seconds: float | None
+    """Time that the guards take in one call, where it was measured."""
+
+    compiled: Callable[..., Any] | None
+    """What the backend returned; None where there was nothing to compile."""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Time by stage, in order; stages inside others are left out."""
+        timings = self.record.timings if self.record else {"backend": self.backend_seconds}
+        backend = {name: spent for name, spent in timings.items() if "." not in name}
+        return {"capture": self.capture_seconds, **backend, "guards": self.finish_seconds}
+
+    @property
+    def record(self) -> Record | None:
+        """What the stages made, where the backend is one of ours that tells."""
+        return None if self._own is None else self._own.record
+
+    @property
+    def training(self) -> Training | None:
+        """What is known of the backward half, under the same condition; None for inference."""
+        return None if self._own is None else self._own.training
+
+    @property
+    def _own(self) -> CompiledGraph | None:
+        is_ours = type(self.compiled).__module__ == "fusewright.runtime.compiled"
+        return cast("CompiledGraph", self.compiled) if is_ours else None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most that planned buffers hold at one time; None where the backend does not tell."""
+        return None if self.record is None else self.record.peak_bytes
+
+
+def operator_counts(graph: fx.Graph) -> Counter[str]:
+    """How often a graph calls each torch function or method, by name."""
+    calls = (node.target for node in graph.nodes if node.op.startswith("call_"))
+    return Counter(getattr(target, "__name__", str(target)) for target in calls)
