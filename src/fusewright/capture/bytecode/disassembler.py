@@ -30,8 +30,9 @@ _COMPARISONS = {operand: meaning for meaning, operand in VERSION.comparisons.ite
 def disassemble(code: CodeType, *, keep_pairs: bool = False) -> CodeUnit:
     """The parts of a function's `code`, such that `assemble` gives back an equal code object.
 
-    Instructions on two locals at once (3.13) come as two, since one of them could not be written
-    again where its variables have slots above 15; with `keep_pairs` they come as they are.
+    Instructions of 3.13 that do two things come as two: those on two locals, since one could not be
+    written again where its variables have slots above 15, and a comparison whose result is made a
+    bool, since a graph may end between the two. With `keep_pairs` they come as they are.
     Nested functions' code objects are left as they are among the constants. The body of a module or
     class that contains a comprehension cannot be given back in full on 3.12 and later: CPython has
     no public way to make the hidden locals of such a code object. `Unsupported` is raised for the
@@ -87,15 +88,19 @@ def _read_instructions(code: CodeType) -> list[Instruction]:
 
 
 def _without_pairs(instructions: list[Instruction]) -> list[Instruction]:
-    """Two instructions for each one on two locals; the first of them is the one that jumps know."""
+    """Two instructions for each that does two things; the first is the one that jumps know."""
     found = []
     for instruction in instructions:
         found.append(instruction)
+        positions, region = instruction.positions, instruction.region
         if instruction.name in VERSION.local_pairs:
             first, second = instruction.argument
             instruction.name, other = VERSION.local_pairs[instruction.name]
             instruction.argument = first
-            found.append(Instruction(other, second, instruction.positions, instruction.region))
+            found.append(Instruction(other, second, positions, region))
+        elif instruction.name == "COMPARE_OP_TO_BOOL":
+            instruction.name = "COMPARE_OP"
+            found.append(Instruction("TO_BOOL", positions=positions, region=region))
     return found
 
 

@@ -148,12 +148,6 @@ def compare(frame: Frame, symbol: str) -> None:
     frame.stack[-1] = frame.machine.compare(symbol, frame.stack[-1], right)
 
 
-@opcode("COMPARE_OP_TO_BOOL")
-def compare_to_bool(frame: Frame, symbol: str) -> None:
-    compare(frame, symbol)
-    to_bool(frame, None)
-
-
 @opcode("IS_OP")
 def is_operation(frame: Frame, negated: int) -> None:
     right = frame.stack.pop()
