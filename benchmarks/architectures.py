@@ -666,11 +666,14 @@ _ROWS: tuple[Architecture, ...] = (
     numbers(
         "AutoformerModel",
         inputs.past_and_future,
+        left_out="heads that are not as wide as both sequences are long: the library's own masks "
+        "fail there",
         prediction_length=4,
         context_length=12,
+        label_length=8,
         num_time_features=1,
         lags_sequence=[1, 2],
-        d_model=32,
+        d_model=24,
         encoder_layers=2,
         decoder_layers=2,
         encoder_ffn_dim=64,

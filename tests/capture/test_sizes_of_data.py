@@ -61,6 +61,61 @@ def test_facts_that_the_program_promises() -> None:
     assert len(compilations(compiled)) == 1
 
 
+def by_group(x: Tensor, weight: Tensor, groups: Tensor) -> Tensor:
+    """A product with a matrix for each group of rows."""
+    sizes = torch.nn.functional.one_hot(groups, 3).sum(0).tolist()
+    parts = x.split(sizes)
+    products = [part @ weight[group] for group, part in enumerate(parts)]
+    return torch.cat(products) + x
+
+
+@pytest.mark.parametrize("backend", ["eager", "fusewright"])
+def test_parts_of_sizes_that_depend_on_data(backend: str) -> None:
+    options = OPTIONS | ({"strict": True} if backend == "fusewright" else {})
+    compiled = fusewright.compile(by_group, backend=backend, fullgraph=True, options=options)
+    x, weight = torch.randn(6, 4, requires_grad=True), torch.randn(3, 4, 4, requires_grad=True)
+    for groups in ([0, 1, 2, 2, 0, 0], [1] * 6, [0, 2, 2, 2, 0, 0]):
+        inputs = x, weight, torch.tensor(groups)
+        expected, found = by_group(*inputs), compiled(*inputs)
+        torch.testing.assert_close(found, expected)
+        of_eager = torch.autograd.grad(expected.square().sum(), (x, weight))
+        of_compiled = torch.autograd.grad(found.square().sum(), (x, weight))
+        torch.testing.assert_close(of_compiled, of_eager)
+    assert len(compilations(compiled)) == 1
+
+
+def test_parts_that_are_not_all_raise_as_in_eager() -> None:
+    def program(x: Tensor, sizes: Tensor) -> Tensor:
+        first, second = x.split(sizes.tolist())
+        return first.sum() - second.sum()
+
+    compiled = fusewright.compile(program, fullgraph=True, options=OPTIONS)
+    x = torch.randn(5, 2)
+    for sizes in ([2, 3], [5, 0], [0, 5]):
+        torch.testing.assert_close(
+            compiled(x, torch.tensor(sizes)), program(x, torch.tensor(sizes))
+        )
+    for wrong in ([2, 2], [3, 3], [-1, 6]):
+        with pytest.raises(RuntimeError, match="split_with_sizes"):
+            program(x, torch.tensor(wrong))
+        with pytest.raises(RuntimeError, match="split_with_sizes"):
+            compiled(x, torch.tensor(wrong))
+    assert len(compilations(compiled)) == 1
+
+
+def test_a_list_of_lists_of_numbers() -> None:
+    def program(x: Tensor) -> Any:
+        (a, b), (c, _) = x.tolist()
+        return x * a + c, [a + b, c]
+
+    compiled = fusewright.compile(program, backend="eager", fullgraph=True, options=OPTIONS)
+    for numbers in ([[1, 2], [3, 4]], [[-5, 0], [1, 1]]):
+        x = torch.tensor(numbers)
+        found, expected = compiled(x), program(x)
+        torch.testing.assert_close(found, expected)
+    assert len(compilations(compiled)) == 1
+
+
 def test_a_branch_on_such_a_number_breaks_the_graph() -> None:
     def program(x: Tensor) -> Tensor:
         return x + 1 if x.nonzero().shape[0] > 3 else x - 1

@@ -100,7 +100,8 @@ def watch_formulas(recorder: Recorder, outputs: Sequence[torch.Tensor]) -> None:
         open_nodes += [before for before, _ in node.next_functions]
         if isinstance(node, BackwardCFunction):
             # The engine looks `apply` up in the node, whose class has the usual one.
-            node.apply = functools.partial(_gradients, recorder, weakref.ref(node))
+            apply = functools.partial(_gradients, recorder, weakref.ref(node))
+            node.apply = apply  # type: ignore[method-assign]
 
 
 def _gradients(recorder: Recorder, reference: Any, *tangents: Any) -> Any:

@@ -536,6 +536,7 @@ def promise(recorder: Recorder, condition: torch.SymBool) -> None:
             holds = symbolic_int(node.facts, relation.indicator())
             message = f"{relation} does not hold"
             recorder.record_call(aten._assert_scalar.default, (holds, message), {}, None)
+            node.facts.assume(relation)
         case _:
             node.expect_true()
 

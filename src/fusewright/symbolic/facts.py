@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import lcm
+from typing import TypeGuard
 
 from fusewright.errors import DataDependent, Location
 from fusewright.ir.index import Bound, Compound, Index, Symbol, integer
@@ -63,6 +64,9 @@ class ShapeFacts:
         self._least: dict[tuple[object, ...], int] = {}
         """By the terms of a sum: a number that their sum is never below."""
 
+        self._sums: list[tuple[Index, Index]] = []
+        """Sums of sizes that depend on data, with what each is known to be."""
+
         self._unequal: set[Index] = set()
         self._of_reals: set[Condition] = set()
         """What is assumed of real numbers."""
@@ -97,9 +101,12 @@ class ShapeFacts:
 
     def resolve(self, index: Index) -> Index:
         """`index` with all that is assumed about its symbols made use of."""
-        if not self._replacements:
-            return index
-        return index.substitute(self._replacements)
+        if self._replacements:
+            index = index.substitute(self._replacements)
+        for whole, known in self._sums:
+            if set(whole.terms) <= set(index.terms):
+                index = index - whole + known
+        return index
 
     def is_known(self, symbol: Symbol) -> bool:
         """Whether a symbol has turned out to stand for one number."""
@@ -185,6 +192,8 @@ class ShapeFacts:
         answer = self._as_seen(condition)
         if answer is None and self.of_layout:
             answer = self.prove(rewrite(condition, self._with_large_unknown))
+            if answer is None and _is_equation(condition):
+                answer = condition.kind is Kind.NOT_ZERO  # by chance alone would they be equal
             if answer is not None:
                 return answer
         if answer is None:
@@ -319,6 +328,8 @@ class ShapeFacts:
             symbol, factor = divisible
             self._refine(symbol, multiple=lcm(symbol.multiple, factor))
             return
+        if self._note_sum(difference):
+            return
         for symbol in sorted(difference.free(), key=self._youth, reverse=True):
             rest = _solved(difference, symbol)
             if rest is None:
@@ -332,6 +343,21 @@ class ShapeFacts:
         self._least[difference.terms] = -difference.constant
         opposite = -difference
         self._least[opposite.terms] = -opposite.constant
+
+    def _note_sum(self, difference: Index) -> bool:
+        """Use `difference == 0` where it tells a sum of several sizes that depend on data: none of
+        them is replaced, as each is found out by itself. Whether it does.
+        """
+        parts = [Index((term,), 0) for term in difference.terms]
+        of_data = [part for part in parts if any(map(self.is_of_data, part.free()))]
+        if len(of_data) < 2 or (len(parts) == 2 and not difference.constant):
+            return False
+        whole = sum(of_data, integer(0))
+        if of_data[0].terms[0][0] < 0:
+            whole, difference = -whole, -difference
+        self._sums.append((whole, whole - difference))
+        self.version += 1
+        return True
 
     def _youth(self, symbol: Symbol) -> tuple[bool, int]:
         """Sizes that depend on data go before others, late ones before early ones."""
@@ -401,6 +427,10 @@ def _divisible_symbol(difference: Index) -> tuple[Symbol, int] | None:
                 case ((1, (Symbol() as symbol,)),) if not left.constant and right.is_constant:
                     return symbol, right.constant
     return None
+
+
+def _is_equation(condition: Condition) -> TypeGuard[Relation]:
+    return isinstance(condition, Relation) and condition.kind is not Kind.NOT_NEGATIVE
 
 
 def _solved(difference: Index, symbol: Symbol) -> Index | None:

@@ -224,6 +224,8 @@ class IntegerNode(Node):
     ) -> IntegerNode:
         left, right = self.index, other.index
         proved = self.facts.prove(at_least(left, right))
+        if proved is None and self.facts.prove(at_least(right, left)):
+            proved = False  # or they are equal
         if proved is None:
             return self._make(function(left, right))
         return self if proved == (function is ir.maximum) else other

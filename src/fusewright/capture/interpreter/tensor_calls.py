@@ -43,6 +43,9 @@ READS_VALUE: Final = frozenset(
 READS_INTEGER: Final = frozenset({"item", "__int__", "__index__"})
 """Those that may give a symbol, where sizes may depend on data."""
 
+MOST_SYMBOLS: Final = 64
+"""The numbers in the largest tensor whose `tolist()` may give symbols."""
+
 READS_MEMORY: Final = frozenset(
     {
         "numpy", "__array__", "__repr__", "__str__", "__dlpack__", "data_ptr", "untyped_storage",
@@ -268,6 +271,8 @@ def call_method(
     unknown = name in READS_VALUE and known_value(tensor.node, tensor.fake) is None
     if unknown and name in READS_INTEGER and _gives_symbol(machine, tensor):
         return machine.call_graph("item", [tensor], {})
+    if unknown and name == "tolist" and _gives_symbols(machine, tensor):
+        return _to_list(machine, tensor)
     if unknown or name in READS_MEMORY:
         why = reasons.TENSOR_VALUE
         refusal = functools.partial(machine.unsupported, why, operation=f"tensor.{name}()")
@@ -279,9 +284,24 @@ def call_method(
 
 def _gives_symbol(machine: Machine, tensor: TensorValue) -> bool:
     """Whether the number in a tensor may be a symbol."""
+    return _gives_symbols(machine, tensor) and tensor.fake.numel() == 1
+
+
+def _gives_symbols(machine: Machine, tensor: TensorValue) -> bool:
+    """Whether the numbers in a tensor, not many, may be symbols."""
     fake = tensor.fake
-    allowed = machine.builder.mode.allows_unknown_sizes
-    return allowed and holds_integers(fake) and fake.numel() == 1
+    allowed = machine.builder.mode.allows_unknown_sizes and holds_integers(fake)
+    return allowed and type(fake.numel()) is int and fake.numel() <= MOST_SYMBOLS
+
+
+def _to_list(machine: Machine, tensor: TensorValue) -> Value:
+    """`tensor.tolist()`, with a symbol for each number."""
+    if tensor.fake.dim() == 0:
+        return machine.call_graph("item", [tensor], {})
+    rows = machine.call_graph("unbind", [tensor], {})
+    assert isinstance(rows, TupleValue)
+    items = [row for row in rows.items(machine) if isinstance(row, TensorValue)]
+    return ListValue(list, [_to_list(machine, item) for item in items])
 
 
 def _metadata_method(
