@@ -116,7 +116,7 @@ def backward(x: Any) -> Any:
     return y.detach(), x.grad * 2
 
 
-@cases(G, breaks="grad-required")
+@cases(G)
 def autograd_grad(x: Any) -> Any:
     y = (x * x).sum()
     (g,) = torch.autograd.grad(y, x)
@@ -284,12 +284,12 @@ def break_in_a_decorated_function(s: Any, x: Any) -> Any:
     return part(x), x * 3
 
 
-@cases(torch.tensor(-1.0), G, breaks="branch-on-tensor")
+@cases(torch.tensor(-1.0), G, breaks="tensor-value")
 def exception_after_a_break_inside_no_grad(s: Any, x: Any) -> Any:
     try:
         with torch.no_grad():
             y = x * 2
-            if s < 0:
+            if s.item() < 0:
                 raise ValueError("negative")
             y = y * 3
     except ValueError as error:

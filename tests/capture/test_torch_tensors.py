@@ -462,7 +462,7 @@ def assign_data(x: Any) -> Any:
     return y
 
 
-@cases(X, breaks="grad-required")
+@cases(X)
 def require_gradients(x: Any) -> Any:
     y = x * 1
     y.requires_grad_()
@@ -476,7 +476,7 @@ def detach_in_place(x: Any) -> Any:
     return y + 1, y.requires_grad
 
 
-@cases(X, breaks="grad-required")
+@cases(X)
 def set_requires_grad(x: Any) -> Any:
     y = x * 1
     y.requires_grad = True

@@ -416,8 +416,11 @@ def trace(
     """
     recorder = Recorder(fakes, decompositions)
     with_bits = record_inputs(recorder, module, inputs)
-    with torch.no_grad():
-        result = run_module(recorder, module, inputs, SKIPPED_IN_INFERENCE)
+    if module.graph.find_nodes(op="call_function", target=torch.autograd.grad):
+        result = run_module(recorder, module, inputs)
+    else:
+        with torch.no_grad():
+            result = run_module(recorder, module, inputs, SKIPPED_IN_INFERENCE)
     return traced_program(recorder, result, with_bits)
 
 
@@ -432,7 +435,8 @@ def run_module(
     result: Any = None
     grad_enabled = torch.is_grad_enabled()
     try:
-        with recorder:
+        # The engine, which the program may call, would run on threads without the recorder.
+        with recorder, torch.autograd.set_multithreading_enabled(False):
             for node in module.graph.nodes:
                 if node.op == "placeholder" or node.target in skipped:
                     continue

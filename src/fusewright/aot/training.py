@@ -23,8 +23,9 @@ from fusewright.records import record
 
 NO_SECOND_DERIVATIVE = (
     "fusewright does not compile second derivatives: these gradients were computed by compiled "
-    "code, with create_graph=True, and cannot be differentiated again; run the model uncompiled "
-    "where you need that (a gradient penalty, say)"
+    "code, with create_graph=True, and cannot be differentiated again; compile the function that "
+    "asks for these gradients (a gradient penalty, say) with the model inside, or run the model "
+    "uncompiled there"
 )
 
 BATCHED_GRADIENTS = (

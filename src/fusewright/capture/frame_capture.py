@@ -32,6 +32,7 @@ from fusewright.capture.graph_failure import (
     tell_why_not,
 )
 from fusewright.capture.guards import Guard, GuardKind
+from fusewright.capture.histories import leaves
 from fusewright.capture.interpreter.existing_iterators import keep_iterators_whole
 from fusewright.capture.interpreter.frame import Frame, SavedException, Stopped
 from fusewright.capture.interpreter.machine import Machine
@@ -209,16 +210,18 @@ def capture_call(
     that is not possible, or when breaks are not wanted: `resumes` is None.
     """
     plan = _Plan()
-    may_check = True
+    allowed = {"may_check": True, "may_make_leaves": True}
     while True:
         with _tracing() as modes, ExitStack() as attempt:
             machine = Machine(function.__globals__, history)
-            machine.builder.may_check = may_check
+            for what, is_allowed in allowed.items():
+                setattr(machine.builder, what, is_allowed)
             attempt.callback(machine.release)
             try:
                 result = _attempt(machine, function, arguments, resumes, plan, modes)
-            except _NotRepeatable:
-                plan, may_check = _Plan(), False
+            except _NotAllowed as found:
+                plan = _Plan()
+                allowed[found.what] = False
                 continue
             except TracedError as raised:
                 raised.forget_frames()
@@ -309,8 +312,11 @@ class _TooLate(Exception):
         """Where to break instead; None when it has to be looked for."""
 
 
-class _NotRepeatable(Exception):
-    """The graph makes checks after which the call has to begin again, and writes to its inputs."""
+class _NotAllowed(Exception):
+    """Something in the graph, a field of `GraphBuilder`, goes with nothing else that was found."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
 
 
 class _GoesRound(Exception):
@@ -375,7 +381,9 @@ def _run(
     machine.builder.add_sizes(tensor.fake for tensor in machine.inputs)
     graph_module = _finish_graph(machine, outputs)
     if machine.builder.has_checks and may_write_inputs(graph_module.graph):
-        raise _NotRepeatable
+        raise _NotAllowed("may_check")  # The call could not begin again.
+    if _has_history_of_its_own(machine, outputs):
+        raise _NotAllowed("may_make_leaves")  # To autograd, results come from the graph's inputs.
     machine.guard_distinct()
     _guard_memory(machine, graph_module.graph)
     return Capture(
@@ -392,6 +400,16 @@ def _run(
         root=frame.function,
         resumes=resumes or ResumeTable(),
     )
+
+
+def _has_history_of_its_own(
+    machine: Machine, outputs: Sequence[TensorValue | SymbolicValue]
+) -> bool:
+    """Whether a result has a history that begins inside of the graph, and only there."""
+    inside = {id(leaf) for leaf in machine.builder.leaves}
+    fakes = [output.fake for output in outputs if inside and isinstance(output, TensorValue)]
+    beginnings = ({id(leaf) for leaf in leaves([fake])} for fake in fakes)
+    return any(found and found <= inside for found in beginnings)
 
 
 def _guard_memory(machine: Machine, graph: fx.Graph) -> None:

@@ -71,6 +71,12 @@ class GraphBuilder:
         self.has_checks = False
         """Whether there are such calls."""
 
+        self.may_make_leaves = True
+        """Whether tensors of the graph may begin a history of their own: `requires_grad_()`."""
+
+        self.leaves: list[FakeTensor] = []
+        """Those that do."""
+
         self.checkpoint: int | None = None
         """The checkpointed region that calls are added to: a number of its own; None outside."""
 
@@ -231,7 +237,7 @@ class SubgraphBuilder(GraphBuilder):
     def __init__(self, parent: GraphBuilder) -> None:
         super().__init__(parent.facts)
         self.mode = parent.mode
-        self.may_check = False
+        self.may_check = self.may_make_leaves = False
         self.lifted: dict[fx.Node, fx.Node] = {}
         """By node of the graph around: the input for it."""
 

@@ -175,7 +175,7 @@ def _name_writes(name: str) -> bool:
     """Whether a method says that it writes: `add_`, `__iadd__`, `__setitem__`."""
     if name.startswith("__") and name.endswith("__"):
         return _is_special_write(name)
-    return name.endswith("_")
+    return name.endswith("_") and name != "requires_grad_"
 
 
 def _function_may_write(function: Callable[..., Any], node: fx.Node) -> bool:

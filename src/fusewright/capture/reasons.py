@@ -156,8 +156,9 @@ TORCH_FUNCTION_MODE: Final = Reason(
 GRAD_REQUIRED: Final = Reason(
     name="grad-required",
     what="`{operation}`",
-    why="gradients inside a compiled function are not captured yet",
-    remedy="compute gradients outside the compiled function",
+    why="it changes gradients, or follows a history, outside of the graph",
+    remedy="call it outside the compiled function, or use torch.autograd.grad on what is computed "
+    "inside",
 )
 RANDOM_STATE: Final = Reason(
     name="random-state",

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import handles
 from fusewright.capture.handlers.uninterpreted import guard_variables
-from fusewright.capture.values.base import Interpreter, Value
-from fusewright.capture.values.constant import TRUE
+from fusewright.capture.histories import history
+from fusewright.capture.values.base import MISSING, Interpreter, Value
+from fusewright.capture.values.constant import FALSE, NONE, TRUE
 from fusewright.capture.values.functions import FunctionValue
 from fusewright.capture.values.tensors import TensorValue
 
@@ -82,9 +84,52 @@ def _refusal(name: str) -> Callable[..., Value]:
     return refuse
 
 
-for _name in ("grad", "backward"):
-    handles(getattr(torch.autograd, _name))(_refusal(f"torch.autograd.{_name}"))
+handles(torch.autograd.backward)(_refusal("torch.autograd.backward"))
 handles(torch_compat.BackwardHook)(_refusal("a backward hook"))
+
+
+@handles(torch.autograd.grad)
+def gradients(
+    interpreter: Interpreter,
+    outputs: Value,
+    inputs: Value,
+    grad_outputs: Value = NONE,
+    retain_graph: Value = NONE,
+    create_graph: Value = FALSE,
+    only_inputs: Value = TRUE,
+    allow_unused: Value = NONE,
+    is_grads_batched: Value = FALSE,
+    materialize_grads: Value = FALSE,
+) -> Value:
+    """`torch.autograd.grad(…)`: one call in the graph, in which torch's engine runs.
+
+    A backend that traces the graph runs the engine on fakes. It breaks the graph where the history
+    goes on outside, in that of an input, and where inputs have hooks. What the engine read is kept,
+    as whoever traces the graph may differentiate it once more.
+    """
+    if interpreter.truth(is_grads_batched) or _leads_outside(interpreter, outputs):
+        raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation="torch.autograd.grad")
+    keywords = {
+        "grad_outputs": grad_outputs,
+        "retain_graph": TRUE,
+        "create_graph": create_graph,
+        "allow_unused": allow_unused,
+        "materialize_grads": materialize_grads,
+    }
+    given = {name: value for name, value in keywords.items() if value is not NONE}
+    with torch.autograd.set_multithreading_enabled(False):  # Modes belong to a thread.
+        return interpreter.call_graph(torch.autograd.grad, [outputs, inputs], given)
+
+
+def _leads_outside(interpreter: Interpreter, outputs: Value) -> bool:
+    """Whether the engine, run on the real tensors, would do more than it does on fakes."""
+    values = [outputs] if isinstance(outputs, TensorValue) else interpreter.items(outputs)
+    passed = history([value.fake for value in values if isinstance(value, TensorValue)])
+    return any(
+        get_gradient_edge(each.fake).node in passed
+        for each in interpreter.inputs
+        if each.object.grad_fn is not None or each.object._backward_hooks
+    )
 
 
 @handles(torch.nn.Parameter)
@@ -96,7 +141,14 @@ def new_parameter(interpreter: Interpreter, *arguments: Value, **keywords: Value
 def require_gradients(
     interpreter: Interpreter, tensor: TensorValue, requires_grad: Value = TRUE
 ) -> Value:
-    """`tensor.requires_grad_(…)`: nothing where it is so already. A new leaf is made for real."""
-    if tensor.fake.requires_grad != bool(requires_grad.constant()):
+    """`tensor.requires_grad_(…)`: nothing where it is so already. A tensor of the graph may become
+    a leaf, one from outside is made one for real.
+    """
+    wanted = bool(requires_grad.constant())
+    if tensor.fake.requires_grad == wanted:
+        return tensor
+    builder = interpreter.builder
+    if not (wanted and tensor.object is MISSING and builder.may_make_leaves):
         raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation="tensor.requires_grad_()")
-    return tensor
+    builder.leaves.append(tensor.fake)
+    return interpreter.call_graph("requires_grad_", [tensor], {})

@@ -184,6 +184,12 @@ class Interpreter(Protocol):
     frames: list[Any]
     """The calls being executed, the innermost last."""
 
+    builder: Any
+    """Grows the graph."""
+
+    inputs: list[Any]
+    """The tensors from outside that the graph reads."""
+
     draws: list[tuple[Callable[..., Any], tuple[Any, ...]]]
     """Calls that seed Python's own random numbers, or draw, to be made when the program has run."""
 
