@@ -72,7 +72,7 @@ class EmptyModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        made = Anything(name, (), {})
+        made = Anything(name, (), {"__new__": lambda cls: None})  # not the one of all objects
         setattr(self, name, made)
         return made
 
