@@ -31,25 +31,30 @@ _OVER_COPIES: Final = tuple(type(iter(each)) for each in _HASHED)
 """Iterators that tell what is left as a new list."""
 
 _BACKWARDS: Final[type] = type(reversed([]))
-_OF_ITERATORS: Final = (enumerate, zip)
+_DRAWING: Final = (zip, map, filter)
+"""Iterators that are nothing but what they draw from, and perhaps a function."""
 
-TYPES: Final[frozenset[type]] = frozenset(
-    {*(type(iter(each)) for each in _SEQUENCES), *_OVER_COPIES, _BACKWARDS, *_OF_ITERATORS}
+_OVER_CONTAINERS: Final = frozenset(
+    {*(type(iter(each)) for each in _SEQUENCES), *_OVER_COPIES, _BACKWARDS}
 )
+
+TYPES: Final[frozenset[type]] = _OVER_CONTAINERS | {enumerate, *_DRAWING}
 """The classes of the iterators that can be taken apart."""
 
 
 def wrap_iterator(machine: MachineState, iterator: Any, source: Source) -> Value:
     """The value of an existing iterator of one of `TYPES`."""
     machine.guard(GuardKind.TYPE, source, type(iterator))
-    take_apart = functools.partial(_take_apart, machine, iterator, source)
-    return ExistingIteratorValue(iterator, source, take_apart)
+    take_apart = functools.partial(_take_apart, machine, source)
+    has_state = not isinstance(iterator, _DRAWING)
+    return ExistingIteratorValue(iterator, source, take_apart, has_state=has_state)
 
 
 def _take_apart(
-    machine: MachineState, iterator: Iterator[Any], source: Source
+    machine: MachineState, source: Source, value: ExistingIteratorValue
 ) -> IteratorValue | None:
     """An iterator made of the same parts; None for one that has to stay whole."""
+    iterator = value.object
     left = _items_left(iterator)
     if left is None or machine.sizes.history.has_changed(source.expression(), left):
         return None
@@ -60,10 +65,12 @@ def _take_apart(
     machine.guard(GuardKind.LENGTH, origin, len(arguments))
     values = [machine.wrap(item, ItemSource(origin, i)) for i, item in enumerate(arguments)]
     states = [machine.wrap(item, ItemSource(reduced, i)) for i, item in enumerate(state, 2)]
-    if isinstance(iterator, _OF_ITERATORS):
-        drawn = [each.taken(iterator) if _is_apart(each) else each for each in values]
+    if type(iterator) not in _OVER_CONTAINERS:
+        outer = iterator if value.has_state else value.outer
+        if outer is not None:
+            values = [each.taken(outer) if _is_apart(each) else each for each in values]
         keywords = {"strict": states[0]} if states else {}
-        found: IteratorValue = HANDLERS[function](machine, *drawn, **keywords)
+        found: IteratorValue = HANDLERS[function](machine, *values, **keywords)
         return found
     return _at_position(machine, iterator, values[0], [each.constant() for each in states])
 
@@ -89,26 +96,31 @@ def _parts(iterator: Iterator[Any]) -> tuple[Any, ...]:
     return parts  # type: ignore[no-any-return]
 
 
-def _items_left(iterator: Iterator[Any]) -> tuple[int, ...] | None:
+def _items_left(iterator: Iterator[Any], outer: bool = False) -> tuple[int, ...] | None:
     """How far an iterator, or each of those that it draws from, is from its end; None where it, or
-    one of those, cannot be taken apart.
+    one of those, cannot be taken apart. `outer`: whether another moves it on, which for one that
+    calls a function would call it again.
     """
-    if type(iterator) not in TYPES:
+    if type(iterator) not in TYPES or (outer and isinstance(iterator, map | filter)):
         return None
     try:
-        if not isinstance(iterator, _OF_ITERATORS):
+        if type(iterator) in _OVER_CONTAINERS:
             return (operator.length_hint(iterator),)
         _, arguments, *_ = _parts(iterator)
     except RuntimeError:  # over a dict that has changed its size
         return None
-    inner = arguments[:1] if isinstance(iterator, enumerate) else arguments
     found: tuple[int, ...] = ()
-    for each in inner:
-        left = _items_left(each)
+    for each in filter(_is_iterator, arguments):
+        left = _items_left(each, outer or isinstance(iterator, enumerate))
         if left is None:
             return None
         found += left
     return found
+
+
+def _is_iterator(part: Any) -> bool:
+    """Whether a part of an iterator is one, and not a function or number."""
+    return hasattr(type(part), "__next__")
 
 
 def _at_position(

@@ -145,19 +145,26 @@ class ExistingIteratorValue(IteratorValue):
     does so too, when the graph has run.
     """
 
-    __slots__ = ("_apart", "_take_apart", "object", "outer", "steps")
+    __slots__ = ("_apart", "_take_apart", "has_state", "object", "outer", "steps")
 
     def __init__(
-        self, iterator: Any, source: Source, take_apart: Callable[[], IteratorValue | None]
+        self,
+        iterator: Any,
+        source: Source,
+        take_apart: Callable[[ExistingIteratorValue], IteratorValue | None],
+        *,
+        has_state: bool,
     ) -> None:
         """`take_apart` gives one of the same parts, or None where it has to stay whole; called when
-        the program first takes an item.
+        the program first takes an item. `has_state`: whether it is more than the iterators that it
+        draws from, which are moved on themselves.
         """
         super().__init__(self._next, type(iterator))
         self.source = source
         self.object = iterator
         self._take_apart = take_apart
         self._apart: IteratorValue | None = None
+        self.has_state = has_state
         self.steps = 0
         """How often the program has moved it on."""
         self.outer: Any = None
@@ -169,14 +176,14 @@ class ExistingIteratorValue(IteratorValue):
     def advance(self, interpreter: Interpreter) -> Value | None:
         if self.outer is not None:
             raise NotConstant(self)
-        item = super().advance(interpreter)
-        interpreter.record_mutation(self)
-        self.steps += 1
-        return item
+        if self.has_state:
+            interpreter.record_mutation(self)
+            self.steps += 1
+        return super().advance(interpreter)
 
     def _next(self, interpreter: Interpreter) -> Value | None:
         if self._apart is None:
-            self._apart = self._take_apart()
+            self._apart = self._take_apart(self)
         if self._apart is None:
             name = f"{self.cls.__name__}.__next__"
             raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function=name)
@@ -184,7 +191,7 @@ class ExistingIteratorValue(IteratorValue):
 
     def taken(self, outer: Any) -> IteratorValue:
         """The iterator as another one moves it on, which alone does so from here on."""
-        if self.steps or self.outer not in (None, outer):
+        if self.steps or self._apart is not None or self.outer not in (None, outer):
             raise NotConstant(self)
         self.outer = outer
         return IteratorValue(super().advance, self.cls)
