@@ -51,7 +51,6 @@ if _refusal := unsupported_version(torch.__version__):
 # Public in all but name: the type of `torch.ops.aten.add.Tensor`, and of a graph operator such as
 # `cond`.
 OpOverload = torch._ops.OpOverload
-HigherOrderOperator = torch._ops.HigherOrderOperator
 
 # Before 2.13, `scan` stacks the results of its steps along the first dimension, whichever it walks.
 SCAN_STACKS_ALONG_ITS_DIMENSION = version_of(torch.__version__) >= (2, 13)
@@ -360,7 +359,7 @@ promise_size = torch._check_is_size
 """Tells that a number which depends on data is a size."""
 
 set_grad_enabled = torch._C._set_grad_enabled  # type: ignore[attr-defined]
-"""What captured graphs call to switch gradients on and off."""
+"""What `torch.no_grad` and its kin call in the end, and captured graphs too."""
 
 
 # -- tensor layout and global state, for the native floor and for guards --------------------------
@@ -462,9 +461,6 @@ STATE_QUERIES: tuple[Callable[..., Any], ...] = (
 )
 """Functions that ask for a state which guards on the global state cover."""
 
-set_grad_enabled = torch._C._set_grad_enabled
-"""What `torch.no_grad` and its kin call in the end."""
-
 set_default_dtype = torch._C._set_default_dtype  # type: ignore[attr-defined]
 """What `torch.set_default_dtype` calls."""
 
@@ -546,14 +542,6 @@ SCRIPTED_SOURCE = "_torchdynamo_inline"
 one in Python that it was made from. 2.11 to 2.13.
 """
 
-GLOBAL_HOOK_TABLES = (
-    "_global_backward_hooks",
-    "_global_backward_pre_hooks",
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-)
-"""Variables of `torch.nn.modules.module` with the hooks that every module runs."""
-
 MODULE_HOOK_TABLES = (
     "_backward_hooks",
     "_backward_pre_hooks",
@@ -561,6 +549,9 @@ MODULE_HOOK_TABLES = (
     "_forward_pre_hooks",
 )
 """Attributes of an nn.Module with its own hooks."""
+
+GLOBAL_HOOK_TABLES = tuple(f"_global{name}" for name in MODULE_HOOK_TABLES)
+"""Variables of `torch.nn.modules.module` with the hooks that every module runs."""
 
 BackwardHook: type = torch.utils.hooks.BackwardHook
 """What a module with backward hooks puts around its inputs and outputs."""
@@ -607,14 +598,7 @@ assert_async = torch._assert_async
 TENSOR_CLASSES: tuple[type, ...] = (torch.Tensor, *torch._tensor_classes)  # type: ignore[attr-defined]
 """The classes whose calls make tensors: `torch.Tensor([1, 2])`, `torch.LongTensor(3)`."""
 
-GRAPH_MODULES = frozenset(
-    {
-        "torch.nn.functional",
-        "torch.functional",
-        "torch._lowrank",
-        "torch._linalg_utils",
-    }
-)
+GRAPH_MODULES = ("torch.functional", "torch.nn.functional", "torch._linalg_utils", "torch._lowrank")
 """Modules of torch whose Python functions compute tensors from tensors."""
 
 _OPERATOR_MODULES = frozenset(

@@ -17,7 +17,8 @@ from fusewright.capture.shape_guard import Reading, ShapeGuard
 from fusewright.capture.sources import ExtentSource, Source
 from fusewright.capture.tensor_pattern import Extents
 from fusewright.errors import MarkedDimension
-from fusewright.ir.index import Bound, Symbol, integer
+from fusewright.ir.index import Symbol, integer
+from fusewright.ir.intervals import Bound
 from fusewright.records import field, record
 from fusewright.symbolic.facts import Assumption, ShapeFacts
 from fusewright.symbolic.nodes import Number, index_of, symbolic_float, symbolic_int

@@ -15,10 +15,8 @@ from functools import reduce
 from math import gcd, prod
 from typing import Any
 
-Bound = int | None
-"""An inclusive bound; None where nothing is known."""
-
-BoundsRule = Callable[["Index", "Index"], tuple[Bound, Bound]]
+from fusewright.ir import intervals
+from fusewright.ir.intervals import Bound, Interval
 
 
 class _Hashed:
@@ -78,7 +76,7 @@ class Symbol(_Hashed):
 
     __hash__ = _Hashed.__hash__
 
-    def bounds(self) -> tuple[Bound, Bound]:
+    def bounds(self) -> Interval:
         return self.lower, self.upper
 
     @property
@@ -115,8 +113,8 @@ class Compound(_Hashed):
 
     __hash__ = _Hashed.__hash__
 
-    def bounds(self) -> tuple[Bound, Bound]:
-        return _COMPOUND_BOUNDS[self.operator](self.left, self.right)
+    def bounds(self) -> Interval:
+        return intervals.OF_COMPOUNDS[self.operator](self.left.bounds(), self.right.bounds())
 
 
 Atom = Symbol | Compound
@@ -136,7 +134,7 @@ class Index(_Hashed):
         self.terms = terms
         self.constant = constant
         self._hash = hash((terms, constant))
-        self._bounds: tuple[Bound, Bound] | None = None
+        self._bounds: Interval | None = None
         self._free: frozenset[Symbol] | None = None
         self._printed: str | None = None
 
@@ -227,11 +225,20 @@ class Index(_Hashed):
             raise TypeError(f"the size {self} is symbolic")
         return self.constant
 
-    def bounds(self) -> tuple[Bound, Bound]:
+    def bounds(self) -> Interval:
         """Inclusive bounds that hold for all values of the symbols."""
         if self._bounds is None:
-            self._bounds = _sum_bounds(self)
+            self._bounds = self._interval()
         return self._bounds
+
+    def _interval(self) -> Interval:
+        total: Interval = (self.constant, self.constant)
+        for coefficient, atoms in self.terms:
+            term: Interval = (coefficient, coefficient)
+            for atom in atoms:
+                term = intervals.multiply(term, atom.bounds())
+            total = intervals.add(total, term)
+        return total
 
     @property
     def lower(self) -> Bound:
@@ -560,73 +567,6 @@ def _multiple(atom: Atom) -> int:
     if atom.operator == "//":
         return 1
     return gcd(atom.left.divisor, atom.right.divisor)
-
-
-def _scale(bounds: tuple[Bound, Bound], by: tuple[Bound, Bound]) -> tuple[Bound, Bound]:
-    """Bounds of a product; unknown ends stay unknown unless a sign settles them."""
-    (a, b), (c, d) = bounds, by
-    if a is not None and b is not None and c is not None and d is not None:
-        corners = (a * c, a * d, b * c, b * d)
-        return min(corners), max(corners)
-    if a is not None and a >= 0 and c is not None and c >= 0:
-        return a * c, (b * d if b is not None and d is not None else None)
-    if a is not None and a == b and a < 0:
-        return (a * d if d is not None else None), (a * c if c is not None else None)
-    return None, None
-
-
-def _sum_bounds(index: Index) -> tuple[Bound, Bound]:
-    lower: Bound = index.constant
-    upper: Bound = index.constant
-    for coefficient, atoms in index.terms:
-        bounds: tuple[Bound, Bound] = (1, 1)
-        for atom in atoms:
-            bounds = _scale(bounds, atom.bounds())
-        low, high = _scale((coefficient, coefficient), bounds)
-        lower = None if lower is None or low is None else lower + low
-        upper = None if upper is None or high is None else upper + high
-    return lower, upper
-
-
-def _floor_divide_bounds(left: Index, right: Index) -> tuple[Bound, Bound]:
-    (a, b), (c, d) = left.bounds(), right.bounds()
-    least = max(c or 1, 1)
-    lower: Bound = None
-    upper: Bound = None
-    if a is not None:
-        lower = a // least if a < 0 else (a // d if d is not None else 0)
-    if b is not None:
-        upper = b // least if b >= 0 else (b // d if d is not None else -1)
-    return lower, upper
-
-
-def _remainder_bounds(left: Index, right: Index) -> tuple[Bound, Bound]:
-    top = None if right.upper is None else right.upper - 1
-    if left.lower is not None and left.lower >= 0 and left.upper is not None:
-        top = left.upper if top is None else min(top, left.upper)
-    return 0, top
-
-
-def _extreme_bounds(choose: str) -> BoundsRule:
-    def bounds(left: Index, right: Index) -> tuple[Bound, Bound]:
-        (a, b), (c, d) = left.bounds(), right.bounds()
-        if choose == "min":
-            lower = None if a is None or c is None else min(a, c)
-            known = [end for end in (b, d) if end is not None]
-            return lower, min(known) if known else None
-        upper = None if b is None or d is None else max(b, d)
-        known = [end for end in (a, c) if end is not None]
-        return max(known) if known else None, upper
-
-    return bounds
-
-
-_COMPOUND_BOUNDS: dict[str, BoundsRule] = {
-    "//": _floor_divide_bounds,
-    "%": _remainder_bounds,
-    "min": _extreme_bounds("min"),
-    "max": _extreme_bounds("max"),
-}
 
 
 # Division -----------------------------------------------------------------------------------------

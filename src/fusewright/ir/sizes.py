@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fusewright.ir.index import Bound, Symbol
+from fusewright.ir.index import Symbol
+from fusewright.ir.intervals import Bound
 from fusewright.records import record
 
 

@@ -13,7 +13,8 @@ from math import lcm
 from typing import TypeGuard
 
 from fusewright.errors import DataDependent, Location
-from fusewright.ir.index import Bound, Compound, Index, Symbol, integer
+from fusewright.ir.index import Compound, Index, Symbol, integer
+from fusewright.ir.intervals import Bound
 from fusewright.ir.sizes import SizeFact, is_real, real_symbol, size_symbol
 from fusewright.records import record
 from fusewright.symbolic.real import Operand, evaluate, free_in_real

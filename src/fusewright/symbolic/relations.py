@@ -14,7 +14,6 @@ from functools import reduce
 from math import gcd
 
 from fusewright.ir.index import (
-    Bound,
     Index,
     IndexLike,
     Symbol,
@@ -23,6 +22,7 @@ from fusewright.ir.index import (
     maximum,
     minimum,
 )
+from fusewright.ir.intervals import Bound
 from fusewright.records import record
 from fusewright.symbolic.real import Operand, bounds, evaluate, free_in_real, with_indices
 
