@@ -95,6 +95,20 @@ def seeded_around_a_break(x: Any) -> Any:
     return x + a + torch.rand(4)
 
 
+@cases(X)
+def generator_made(x: Any) -> Any:
+    generator = torch.Generator("cpu").manual_seed(-7)
+    return x + generator.initial_seed() % 5, torch.Generator().initial_seed()
+
+
+@cases(X, breaks="random-state")
+def generator_drawn_from(x: Any) -> Any:
+    generator = torch.Generator()
+    generator.manual_seed(7)
+    y = x * 2 + torch.rand(4, generator=generator)
+    return y, torch.randperm(5, generator=generator), generator.get_state()
+
+
 @cases(X, breaks="random-state")
 def asks_for_the_seed(x: Any) -> Any:
     return x + torch.initial_seed() % 3

@@ -358,7 +358,7 @@ def seed_inside(x: Any) -> Any:
     return x + torch.rand(4)
 
 
-@cases(X, breaks="tensor-to-unknown")
+@cases(X, breaks="random-state")
 def generator_of_caller(x: Any) -> Any:
     return x + torch.rand(4, generator=torch.default_generator)
 

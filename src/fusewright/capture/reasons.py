@@ -163,8 +163,8 @@ GRAD_REQUIRED: Final = Reason(
 RANDOM_STATE: Final = Reason(
     name="random-state",
     what="`{operation}`",
-    why="it reads or sets the state of a random generator, which a graph does not carry",
-    remedy="seed outside the compiled function, or draw from the default generator",
+    why="it needs a random generator itself, which a graph does not hold",
+    remedy="draw from the default generator, or do this outside the compiled function",
 )
 WRITES_OUTSIDE: Final = Reason(
     name="writes-outside",

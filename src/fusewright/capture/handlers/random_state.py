@@ -47,8 +47,60 @@ def _refusal(name: str) -> Any:
 
 for _name in ("seed", "initial_seed"):
     handles(*_torch_functions(_name))(_refusal(f"torch.{_name}"))
-for _name in ("__new__", "manual_seed", "seed", "initial_seed", "get_state", "set_state"):
+for _name in ("seed", "get_state", "set_state"):
     handles(getattr(torch.Generator, _name))(_refusal(f"torch.Generator.{_name}"))
+
+
+class GeneratorOfTorchValue(ObjectValue):
+    """A `torch.Generator` made while tracing. Whoever draws from it breaks the graph, and is given
+    a real one.
+    """
+
+    __slots__ = ("device", "seed")
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(torch.Generator)
+        self.device = device
+        self.seed: int = torch.Generator().initial_seed()
+
+    def rebuild(self, code: Rebuilder) -> None:
+        parts = [functools.partial(code.constant, part) for part in (self.device, self.seed)]
+        code.call(seeded_generator, parts)
+
+
+def seeded_generator(device: torch.device, seed: int) -> torch.Generator:
+    """A generator of torch's random numbers, in generated code."""
+    return torch.Generator(device).manual_seed(seed)
+
+
+@handles(torch.Generator.__new__)
+def new_generator_of_torch(
+    interpreter: Interpreter, cls: Value, device: Value | None = None
+) -> Value:
+    where = torch.device("cpu" if device is None else device.constant())
+    if cls.constant() is not torch.Generator:
+        raise interpreter.unsupported(reasons.RANDOM_STATE, operation="torch.Generator.__new__")
+    return GeneratorOfTorchValue(where)
+
+
+@handles(torch.Generator.manual_seed)
+def seed_generator_of_torch(interpreter: Interpreter, generator: Value, seed: Value) -> Value:
+    if not isinstance(generator, GeneratorOfTorchValue):
+        operation = "torch.Generator.manual_seed"
+        raise interpreter.unsupported(reasons.RANDOM_STATE, operation=operation)
+    try:
+        generator.seed = torch.Generator().manual_seed(seed.constant()).initial_seed()
+    except (RuntimeError, TypeError) as error:
+        raise_real(interpreter, error)
+    return generator
+
+
+@handles(torch.Generator.initial_seed)
+def initial_seed(interpreter: Interpreter, generator: Value) -> Value:
+    if not isinstance(generator, GeneratorOfTorchValue):
+        operation = "torch.Generator.initial_seed"
+        raise interpreter.unsupported(reasons.RANDOM_STATE, operation=operation)
+    return ConstantValue(generator.seed)
 
 
 @handles(*_torch_functions("manual_seed"))

@@ -116,7 +116,10 @@ def call_graph(
 def cannot_hold(machine: Machine, function: Any, error: NotConstant) -> Unsupported:
     """The graph break for an argument that a graph cannot hold."""
     name = function if isinstance(function, str) else function_name(function)
-    argument = error.args[0].describe() if error.args else "an object"
+    value = error.args[0] if error.args else None
+    if isinstance(value, Value) and issubclass(value.python_type(), torch.Generator):
+        return machine.unsupported(reasons.RANDOM_STATE, operation=f"{name}(generator=…)")
+    argument = "an object" if value is None else value.describe()
     return machine.unsupported(reasons.TENSOR_TO_UNKNOWN, function=name, argument=argument)
 
 
