@@ -10,17 +10,17 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fusewright.opgen.support import map_tensors, tensors_in
+from fusewright.records import field, record, replace
 from fusewright.torch_compat import set_math_bits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Case:
     """One call that writes: to its first argument, or to `outs`."""
 
@@ -31,7 +31,7 @@ class Case:
     outs: tuple[Tensor, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Outcome:
     """What a case did."""
 

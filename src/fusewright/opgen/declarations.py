@@ -1,4 +1,4 @@
-"""torch's operator declarations as frozen dataclasses, and the groups of variants that they form.
+"""torch's operator declarations as records, and the groups of variants that they form.
 
 Parsing is torchgen's, which comes with torch; nothing else of it is used, and only in this file.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from torchgen import model
 from torchgen.gen import parse_native_yaml
 
 from fusewright.context import COLLECTOR_PAUSE
+from fusewright.records import record
 
 FACTORY_OPTIONS = ("dtype", "layout", "device", "pin_memory")
 """Arguments that say what tensor a factory makes; an out variant reads them off its `out`."""
@@ -38,7 +38,7 @@ class Kind(Enum):
     """Writes to arguments other than `self` and returns further results."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Type:
     """A type of the declaration language, such as `Tensor?[]` or `int[2]?`."""
 
@@ -61,7 +61,7 @@ class Type:
         return self.base == "Tensor"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Parameter:
     """One argument of an operator."""
 
@@ -75,7 +75,7 @@ class Parameter:
     """The operator writes to this tensor."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Result:
     """One value that an operator returns."""
 
@@ -87,7 +87,7 @@ class Result:
     """It shares memory with an argument that is not written to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Operator:
     """One declared operator: a line of torch's `native_functions.yaml`, or a variant that torch
     derives from one.
@@ -193,7 +193,7 @@ _UNDECLARED_VIEWS = _names("_unsafe_view unsafe_split.Tensor unsafe_split_with_s
 """Operators that share memory with an argument though autograd is not to know it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Group:
     """Operators that compute the same, each handing its result over in its own way."""
 
@@ -208,7 +208,7 @@ class Group:
         return iter(self.members.values())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Declarations:
     """All operators that one version of torch declares."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NoReturn
 
 import yaml
 
 from fusewright.errors import OperatorGenerationError
 from fusewright.opgen.declarations import Declarations, Operator
+from fusewright.records import record
 
 KEYS = {
     "backend": "the name of the device, as in `torch.device('npu')`",
@@ -27,7 +27,7 @@ _STRUCTURED = "structured"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where it was built in
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """One operator for which the backend has a kernel."""
 
@@ -40,7 +40,7 @@ class Entry:
     """The kernel differentiates itself and is registered under the backend's autograd key."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Description:
     """A backend, its operators, and where it was described."""
 
@@ -61,7 +61,7 @@ def read_description(text: str, declarations: Declarations, file: str = "<string
     return _Reader(file, declarations).read(text)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Reader:
     file: str
     declarations: Declarations

@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from fusewright.opgen.declarations import (
     FACTORY_OPTIONS,
@@ -18,10 +17,11 @@ from fusewright.opgen.declarations import (
     Parameter,
 )
 from fusewright.opgen.description import Description, Entry
+from fusewright.records import record
 from fusewright.torch_compat import has_kernel
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Given:
     """The backend's own kernel, registered as it is."""
 
@@ -29,7 +29,7 @@ class Given:
     entry: Entry
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Made:
     """A wrapper around another variant."""
 
@@ -41,7 +41,7 @@ class Made:
     """The source is a structured kernel: a computation without checks."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Inherited:
     """Nothing to generate: torch's own kernel does it through the backend's."""
 
@@ -49,7 +49,7 @@ class Inherited:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Refused:
     """Cannot be made from what the backend gives; it falls back to the CPU."""
 
@@ -72,7 +72,7 @@ planned before the others.
 """
 
 
-@dataclass(frozen=True)  # without slots, which cached properties need to be absent
+@record(slots=False)  # which cached properties need
 class Plan:
     """What becomes of every variant in the groups that the backend touches."""
 

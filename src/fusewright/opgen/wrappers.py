@@ -9,14 +9,14 @@ from __future__ import annotations
 import abc
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from fusewright.opgen.declarations import Kind, Operator, Parameter
 from fusewright.opgen.plan import Made, Plan, computes_in_dtype_of_out
+from fusewright.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Language:
     """How a target writes what wrappers are made of, as format strings."""
 

@@ -27,7 +27,7 @@ class Traffic:
         return self.read + self.written
 
 
-def group_traffic(group: Group, hints: Mapping[str, int]) -> Traffic:
+def group_traffic(group: Group, hints: Mapping[str, int | float]) -> Traffic:
     """Count one launch of `group`, symbolic sizes taken at their hints."""
     reads: dict[str, dict[Index, Index]] = {}
     writes: dict[str, dict[Index, Index]] = {}
@@ -68,7 +68,7 @@ def _visited(index: Index, value: Value) -> Index:
     return total
 
 
-def _bytes(buffer: Buffer, visits: Mapping[Index, Index], hints: Mapping[str, int]) -> int:
+def _bytes(buffer: Buffer, visits: Mapping[Index, Index], hints: Mapping[str, int | float]) -> int:
     layout = buffer.layout
     span = 1
     for size in layout.size:

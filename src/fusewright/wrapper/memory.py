@@ -12,6 +12,8 @@ CallKernel(.., b)         CallKernel(.., b)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index
 from fusewright.ir.lines import Allocate, Free, FreeIfNotReused, Line, Null, Reuse
@@ -53,7 +55,7 @@ def _key(line: Allocate | FreeIfNotReused) -> PoolKey:
     return layout.dtype, layout.device, storage_elements(line.buffer)
 
 
-def peak_bytes(lines: tuple[Line, ...], hints: dict[str, int]) -> int:
+def peak_bytes(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> int:
     """The most bytes that planned buffers hold at one time, for the given sizes."""
     alive: dict[str, int] = {}
     peak = 0
