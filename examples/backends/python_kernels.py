@@ -26,7 +26,7 @@ def expression(value):
             return str(number)
         case Apply(operation=name, arguments=arguments) if name in OPERATIONS:
             return f"({OPERATIONS[name].format(*map(expression, arguments))})"
-    raise Unsupported(f"Python kernels do not know {value}")
+    raise Unsupported(f"Python kernels do not know {getattr(value, 'operation', value)}")
 
 
 def statement(action):

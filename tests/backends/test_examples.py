@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,15 @@ def test_loaders_have_one_name_each() -> None:
 
 def test_the_programs_on_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.S)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     exec("\n".join(blocks), {})
-    assert "relu" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "relu" in printed
+    assert len(re.findall(r"^\d+ nodes$", printed, re.M)) == 2  # forward and backward
+
+
+def test_the_examples_run_by_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_module("examples.backends", run_name="__main__")
+    printed = capsys.readouterr().out
+    assert printed.count(": as eager to ") == 3
+    assert "'linear': 2" in printed and "extern aten.addmm" in printed

@@ -77,6 +77,8 @@ def test_a_wrong_name_names_the_nearest() -> None:
     with pytest.raises(UnknownBackend, match=r"'aot_egaer' .*did you mean 'aot_eager'") as raised:
         fusewright.compile(softmax_of_relu, backend="aot_egaer")
     assert isinstance(raised.value, ValueError)
+    with pytest.raises(TypeError, match="a name or a callable, not 3"):
+        fusewright.compile(softmax_of_relu, backend=3)  # type: ignore[arg-type]
 
 
 def test_options_go_to_who_takes_them() -> None:

@@ -159,9 +159,11 @@ def configured_backend(
 
     Backend `fusewright` takes every option; another one those that do not belong to the front end,
     as `options`. Raises: UnknownBackend; ValueError for a mode that fusewright has not; TypeError
-    for an option that nobody takes.
+    for an option that nobody takes, and for a backend that cannot be called.
     """
     function = lookup_backend(backend) if isinstance(backend, str) else backend
+    if not callable(function):
+        raise TypeError(f"a backend is a name or a callable, not {function!r}")
     keywords: dict[str, Any] = {}
     if mode not in (None, "default"):
         keywords["mode"] = mode
