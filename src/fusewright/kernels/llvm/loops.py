@@ -26,8 +26,11 @@ class Loops:
     def lane_loop(
         self, lane: Symbol, start: Register, stop: Register, wide: int, body: Callable[[], None]
     ) -> None:
-        """Steps of `wide` lanes, then masked steps of one register for what is left."""
+        """Steps of `wide` lanes, then masked steps of one register for what is left. Where there is
+        certainly something, what both need stands before both.
+        """
         scope = self.scope
+        certain = start.text == "0" and (extent(lane).lower or 0) > 0
         narrow = self.plan.lanes
         count = _constant_count(start, stop)
         if narrow == 1:
@@ -39,11 +42,12 @@ class Loops:
             return
         main_stop, runs = self._main_stop(lane, start, stop, wide, count)
         if count is None or count >= wide:
-            with scope.loop((lane,), start, main_stop, wide, runs=runs):
+            with scope.loop((lane,), start, main_stop, wide, runs=runs, confines=not certain):
                 self._with_lanes(Lanes(lane, wide, None), body)
         if (count is not None and count % wide == 0) or known_multiple(extent(lane), wide):
             return
-        self._masked_loop(lane, main_stop, stop, narrow, runs=count is not None, body=body)
+        runs = count is not None
+        self._masked_loop(lane, main_stop, stop, narrow, runs=runs, body=body, confines=not certain)
 
     def _masked_loop(
         self,
@@ -54,10 +58,11 @@ class Loops:
         *,
         runs: bool,
         body: Callable[[], None],
+        confines: bool = True,
     ) -> None:
         """Steps whose lanes past the end are masked."""
         scope, b = self.scope, self.scope.b
-        with scope.loop((lane,), start, stop, lanes, runs=runs) as first:
+        with scope.loop((lane,), start, stop, lanes, runs=runs, confines=confines) as first:
             count = _constant_count(first, stop)
             if count is None:
                 left = b.cast("trunc", stop - first, "i32")

@@ -157,13 +157,21 @@ class Scope:
 
     @contextmanager
     def loop(
-        self, symbols: Sequence[Symbol], start: Register, stop: Register, step: int, *, runs: bool
+        self,
+        symbols: Sequence[Symbol],
+        start: Register,
+        stop: Register,
+        step: int,
+        *,
+        runs: bool,
+        confines: bool = True,
     ) -> Iterator[Register]:
         """A loop from `start` to `stop`, whose counter is the value of the first of `symbols`.
 
         The other symbols change with it, and the caller says how. `runs` where at least one turn is
         certain: the body is tested at its end. Else a test stands before it, and nothing moves out
-        past that test.
+        past that test, unless it `confines` nothing: where what does not change in the loop is
+        wanted in any case.
         """
         if _is_single(start, stop, step):
             with self._single_turn(symbols, start) as current:
@@ -175,7 +183,7 @@ class Scope:
             return
         b = self.b
         inside, after = b.name("some"), b.name("none")
-        with self.level(is_floor=True) as guarded:
+        with self.level(is_floor=confines) as guarded:
             b.block = inside
             with self._certain_loop(symbols, start, stop, step) as current:
                 yield current
