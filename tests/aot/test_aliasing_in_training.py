@@ -318,3 +318,21 @@ def test_views_made_without_gradients(compile: Any, make: Any, enabled: bool) ->
         assert (one.requires_grad, one.is_leaf) == (like.requires_grad, like.is_leaf)
         shares = one.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
         assert shares == (like.untyped_storage().data_ptr() == x.untyped_storage().data_ptr())
+
+
+@WAYS
+@pytest.mark.parametrize("make", [leaf, inside])
+def test_views_made_where_the_program_turned_gradients_on(compile: Any, make: Any) -> None:
+    def program(x: torch.Tensor) -> Any:
+        with torch.enable_grad():
+            whole = x.view(-1)
+        return whole, x.t()
+
+    x = make(2, 4)
+    with torch.no_grad():
+        expected, found = program(x), compile(program)(x)
+    for one, like in zip(found, expected, strict=True):
+        assert (one.requires_grad, one.is_leaf) == (like.requires_grad, like.is_leaf)
+    (of_eager,) = torch.autograd.grad(expected[0].sum(), [x])
+    (of_compiled,) = torch.autograd.grad(found[0].sum(), [x])
+    torch.testing.assert_close(of_compiled, of_eager)

@@ -203,7 +203,8 @@ class _Planner:
         is_new = value is not whole and value.requires_grad == whole.requires_grad
         if not is_new and leaf is root:
             return base
-        return self._view(leaf, root, base, differentiable=not is_made_without_gradients(value))
+        with_gradients = not is_made_without_gradients(value) if value.requires_grad else None
+        return self._view(leaf, root, base, with_gradients)
 
     def _whole(self, root: fx.Node) -> Any:
         """The fake of all that `root` holds whose views, in autograd, most results are."""
@@ -239,7 +240,11 @@ class _Planner:
         return Detached(spec) if tracked and not value.requires_grad else spec
 
     def _view(
-        self, leaf: fx.Node, root: fx.Node, base: FromInput | FromGraph, *, differentiable: bool
+        self,
+        leaf: fx.Node,
+        root: fx.Node,
+        base: FromInput | FromGraph,
+        with_gradients: bool | None,
     ) -> ViewOf:
         view, whole = leaf.meta["val"], root.meta["val"]
         begin = whole.storage_offset() * whole.itemsize // view.itemsize
@@ -251,7 +256,7 @@ class _Planner:
             dtype=view.dtype,
             conjugate=view.is_conj() != whole.is_conj(),
             negative=view.is_neg() != whole.is_neg(),
-            differentiable=differentiable,
+            with_gradients=with_gradients,
         )
 
     def _number(self, value: Any) -> int | FromGraph:

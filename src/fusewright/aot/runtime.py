@@ -139,9 +139,9 @@ def _result(
             return before[index]
         case ViewOf(base):
             source = _result(base, kept, outputs, before)
-            if spec.differentiable:
+            if spec.with_gradients in (None, torch.is_grad_enabled()):
                 return _view(spec, source, outputs)
-            with torch.no_grad():
+            with torch.set_grad_enabled(spec.with_gradients):
                 return _view(spec, source, outputs)
         case Detached(base):
             return _result(base, kept, outputs, before).detach()

@@ -46,8 +46,10 @@ class ViewOf:
     negative: bool = False
     """The view shows the negatives of the base's elements."""
 
-    differentiable: bool = True
-    """False for a view that the program made with gradients off."""
+    with_gradients: bool | None = None
+    """Whether the program made it with gradients on, which it may have turned on or off itself;
+    None where that does not matter.
+    """
 
 
 @record

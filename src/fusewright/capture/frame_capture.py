@@ -36,7 +36,7 @@ from fusewright.capture.histories import leaves
 from fusewright.capture.interpreter.existing_iterators import keep_iterators_whole
 from fusewright.capture.interpreter.frame import Frame, SavedException, Stopped
 from fusewright.capture.interpreter.machine import Machine
-from fusewright.capture.memory import has_memory, may_write, may_write_inputs, placements
+from fusewright.capture.memory import has_memory, may_write_inputs, placements, written_storages
 from fusewright.capture.rebuild import (
     Effects,
     FunctionWriter,
@@ -413,11 +413,13 @@ def _has_history_of_its_own(
 
 
 def _guard_memory(machine: Machine, graph: fx.Graph) -> None:
-    """Guard which inputs share memory, where the graph may write to one."""
+    """Guard which inputs share memory with one that the graph may write to."""
     inputs = [tensor for tensor in machine.inputs if has_memory(tensor.object)]
-    if len(inputs) < 2 or not may_write(graph):
+    storages = written_storages(graph) if len(inputs) > 1 else set()
+    written = [torch_compat.storage_key(each.fake.meta_tensor) in storages for each in inputs]
+    if not any(written):
         return
-    placed = placements([tensor.object for tensor in inputs])
+    placed = placements([tensor.object for tensor in inputs], written)
     if placed is None:
         raise machine.unsupported(reasons.OVERLAPPING_STORAGES)
     sources = [tensor.source for tensor in inputs]

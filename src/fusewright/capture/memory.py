@@ -6,6 +6,8 @@ memory. So where a graph writes, which of its inputs share memory is part of wha
     def f(x, y):            f(base, other)      captured: two storages
         x.add_(1)           f(base, base[2:])   another capture: one storage, offsets 0 and 8
         return y * 2
+
+Inputs that are only read may share memory with each other in any way.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import functools
 import inspect
 import itertools
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -25,12 +28,17 @@ from fusewright.fake import FakeTensor
 from fusewright.records import record
 
 
+READ_ONLY: Final = -1
+
+
 @record
 class Placement:
     """How a tensor lies in memory beside the other inputs of its graph."""
 
     group: int
-    """Tensors of one group share a storage; those of different groups share no byte."""
+    """Tensors of one group share a storage; those of different groups share no byte. `READ_ONLY`:
+    one of those that share no byte with tensors of groups.
+    """
 
     item_size: int
     """Bytes of an element."""
@@ -48,23 +56,33 @@ class Placement:
         return self.group, self.item_size, offset, self.count
 
     def __str__(self) -> str:
+        if self.group == READ_ONLY:
+            return "memory that is only read"
         if self.offset is None:
             return "memory of its own"
         return f"byte {self.offset} of the storage that it shares"
 
 
-def placements(tensors: Sequence[torch.Tensor]) -> tuple[Placement, ...] | None:
-    """How each of the tensors lies in memory; None where different storages overlap."""
+def placements(
+    tensors: Sequence[torch.Tensor], written: Sequence[bool]
+) -> tuple[Placement, ...] | None:
+    """How each of the tensors lies in memory; None where different storages overlap. `written`:
+    which of them the graph may write to.
+    """
     spans = [_span(tensor, number) for number, tensor in enumerate(tensors)]
     distinct = sorted(set(spans))
     if any(left[1] > right[0] for left, right in itertools.pairwise(distinct)):
         return None
-    groups = {span: number for number, span in enumerate(distinct)}
+    groups = dict.fromkeys(spans, READ_ONLY)
+    for number, (span, is_written) in enumerate(zip(spans, written, strict=True)):
+        if is_written and groups[span] == READ_ONLY:
+            groups[span] = number
+    shared = {span for span, count in Counter(spans).items() if count > 1}
     return tuple(
         Placement(
             group=groups[span],
             item_size=tensor.itemsize,
-            offset=_offset(tensor) if spans.count(span) > 1 else None,
+            offset=_offset(tensor) if span in shared and groups[span] != READ_ONLY else None,
             count=len(tensors),
         )
         for tensor, span in zip(tensors, spans, strict=True)
@@ -121,20 +139,20 @@ _WRITING_FUNCTIONS: Final = frozenset(
 """Functions that may write to running statistics, whatever their names say."""
 
 
-def may_write(graph: fx.Graph) -> bool:
-    """Whether running the graph may write to a tensor: certain only where it is False."""
-    return any(node_may_write(node) for node in graph.nodes)
-
-
 def may_write_inputs(graph: fx.Graph) -> bool:
     """Whether running the graph may write to a tensor that existed before: certain only where it
     is False.
     """
-    writing = [node for node in graph.nodes if node_may_write(node)]
-    if not writing:
-        return False
     given = _storages(node for node in graph.nodes if node.op == "placeholder")
-    return any(not given.isdisjoint(_storages(_written(node))) for node in writing)
+    return not given.isdisjoint(written_storages(graph))
+
+
+def written_storages(graph: fx.Graph) -> set[int]:
+    """The keys of storages of fakes that running the graph may write to, by
+    `torch_compat.storage_key`: certain only of those that are not among them.
+    """
+    writing = (node for node in graph.nodes if node_may_write(node))
+    return _storages(one for node in writing for one in _written(node))
 
 
 def _written(node: fx.Node) -> Sequence[fx.Node]:

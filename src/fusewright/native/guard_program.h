@@ -21,7 +21,7 @@ typedef struct {
 /* The bytes of a tensor's storage. */
 typedef struct {
     uintptr_t begin, end;
-    Py_ssize_t group; /* tensors that should share one storage are of one group */
+    Py_ssize_t group; /* tensors that should share one storage are of one group; < 0: only read */
 } MetStorage;
 
 /* Objects already met in one check, for the tests that compare objects with each other. */

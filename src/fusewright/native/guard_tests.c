@@ -309,13 +309,14 @@ static int compare_groups(const void *left, const void *right)
     return (first > second) - (first < second);
 }
 
-/* Whether the tensors of a group share a storage, and those of different groups no byte. */
+/* Whether the tensors of a group share a storage, and those of different groups no byte. Tensors that
+   are only read belong to no group: a negative one. They may share memory with each other. */
 static bool storages_fit(MetStorage *storages, Py_ssize_t count)
 {
     qsort(storages, (size_t)count, sizeof *storages, compare_groups);
     Py_ssize_t kept = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (kept > 0 && storages[kept - 1].group == storages[i].group) {
+        if (kept > 0 && storages[i].group >= 0 && storages[kept - 1].group == storages[i].group) {
             if (storages[kept - 1].begin != storages[i].begin) {
                 return false;
             }
@@ -324,10 +325,14 @@ static bool storages_fit(MetStorage *storages, Py_ssize_t count)
         }
     }
     qsort(storages, (size_t)kept, sizeof *storages, compare_storages);
-    for (Py_ssize_t i = 1; i < kept; i++) {
-        if (storages[i].begin < storages[i - 1].end) {
+    uintptr_t written_end = 0, read_end = 0;
+    for (Py_ssize_t i = 0; i < kept; i++) {
+        bool read_only = storages[i].group < 0;
+        uintptr_t *end = read_only ? &read_end : &written_end;
+        if (storages[i].begin < written_end || (!read_only && storages[i].begin < read_end)) {
             return false;
         }
+        *end = storages[i].end > *end ? storages[i].end : *end;
     }
     return true;
 }
