@@ -38,6 +38,26 @@ def test_opgen_needs_a_file() -> None:
     assert "nowhere.yaml: No such file" in result.stderr
 
 
+def test_opgen_needs_text(tmp_path: Path) -> None:
+    (tmp_path / "npu.yaml").write_bytes(b"backend: \xff\n")
+    result = CliRunner().invoke(app, ["opgen", str(tmp_path / "npu.yaml")])
+    assert result.exit_code == 1
+    assert "npu.yaml: invalid start byte, at byte 9: not UTF-8" in result.stderr
+
+
+def test_opgen_keeps_edited_files(tmp_path: Path) -> None:
+    (tmp_path / "npu.yaml").write_text(YAML)
+    command = ["opgen", str(tmp_path / "npu.yaml"), "--out", str(tmp_path)]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    edited = tmp_path / "RegisterNpu.cpp"
+    edited.write_text(f"{edited.read_text()}// mine\n")
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert f"error: {edited}: was edited by hand" in result.stderr and "--force" in result.stderr
+    assert CliRunner().invoke(app, [*command, "--force"]).exit_code == 0
+    assert "mine" not in edited.read_text()
+
+
 def test_survey() -> None:
     result = CliRunner().invoke(app, ["opgen", "--survey"])
     assert "operators declared" in result.output

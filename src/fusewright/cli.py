@@ -67,9 +67,11 @@ def opgen(
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text()
+        return file.read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(f"{file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: {error.reason}, at byte {error.start}: not UTF-8") from error
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from fusewright.errors import OperatorGenerationError
 from fusewright.opgen.declarations import read_declarations
 from fusewright.opgen.description import read_description
 from tests.golden import golden
@@ -11,6 +14,12 @@ from tests.golden import golden
 def test_errors(text: str) -> str:
     read_description(text, read_declarations(), "npu.yaml")
     return "accepted\n"
+
+
+def test_characters_that_yaml_has_not() -> None:
+    text = "backend: npu\ncpp_namespace: \0\n"
+    with pytest.raises(OperatorGenerationError, match=r"npu.yaml:2: malformed YAML: control"):
+        read_description(text, read_declarations(), "npu.yaml")
 
 
 def test_full_signatures_and_both_lists() -> None:

@@ -33,6 +33,15 @@ def test_a_file_edited_by_hand_is_kept(tmp_path: Path) -> None:
     assert "mine" not in edited.read_text()
 
 
+@pytest.mark.parametrize("content", [b"\xff", None], ids=["not a text", "a folder"])
+def test_what_stands_in_a_files_place_is_kept(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "NpuKernels.h"
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(OperatorGenerationError, match=r"NpuKernels.h.*: (was not|cannot be)"):
+        write_files(generate(YAML), tmp_path)
+    assert path.is_dir() if content is None else path.read_bytes() == content
+
+
 def test_a_file_of_somebody_else_is_kept(tmp_path: Path) -> None:
     (tmp_path / "NpuKernels.h").write_text("#pragma once\n")
     with pytest.raises(OperatorGenerationError, match=r"NpuKernels.h:1: was not generated"):

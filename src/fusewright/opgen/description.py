@@ -110,12 +110,15 @@ class _Reader:
             mark = error.problem_mark or error.context_mark
             problem = f"malformed YAML: {error.problem or error.context}"
             self._fail(problem, mark.line + 1 if mark else None)
-        except yaml.YAMLError as error:
-            self._fail(f"malformed YAML: {error}", None)
+        except yaml.reader.ReaderError as error:
+            line = text.count("\n", 0, error.position) + 1
+            self._fail(f"malformed YAML: {error.reason}", line)
         if not isinstance(node, yaml.MappingNode):
             self._fail(f"expected a mapping with the keys {', '.join(KEYS)}", node)
         values: dict[str, yaml.Node] = {}
         for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self._fail(f"expected one of the keys {', '.join(KEYS)}", key)
             if key.value not in KEYS:
                 self._fail(f"unknown key {key.value!r}{_suggest(key.value, KEYS)}", key)
             if key.value in values:
@@ -175,6 +178,8 @@ class _Reader:
     def _spelling(self, name: str) -> str:
         """Overloads of the same base name first, then names that look alike."""
         operators = self.declarations.operators
+        if name.removesuffix(".default") in operators:  # as Python calls an overload without a name
+            return f"; did you mean {name.removesuffix('.default')}?"
         overloads = [known for known in operators if known.partition(".")[0] == name]
         if overloads:
             return f"; its overloads are {', '.join(overloads)}"

@@ -30,8 +30,8 @@ def write_files(files: Mapping[str, str], folder: Path, *, force: bool = False) 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
-            if not path.exists() or path.read_text() != text:
-                path.write_text(text)
+            if not path.exists() or path.read_bytes() != text.encode():
+                path.write_bytes(text.encode())
                 written.append(path)
         for path in superfluous:
             path.unlink()
@@ -51,7 +51,7 @@ def sealed(name: str, text: str) -> str:
 
 def _refuse_edited(path: Path) -> None:
     try:
-        first, _, rest = path.read_text().partition("\n")
+        first, _, rest = path.read_text(errors="replace").partition("\n")
     except FileNotFoundError:
         return
     except OSError as error:
