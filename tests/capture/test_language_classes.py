@@ -374,6 +374,21 @@ def named_tuple_inside(x):
     return p.a + p.b, p._fields, p[1]
 
 
+class Options(typing.TypedDict, total=False):
+    k: int
+    name: str
+
+
+@program
+def typed_dicts(x):
+    class Inside(typing.TypedDict):
+        a: int
+
+    options = Options(k=3)
+    options["name"] = "n"
+    return x * options["k"] + Inside(a=2)["a"], options, Inside(a=1), type(options)
+
+
 @program
 def enum_inside(x):
     class Mode(enum.Enum):

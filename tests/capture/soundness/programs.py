@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 PRELUDE = """
 import contextlib
+import dataclasses
 import torch
 import fusewright
 
@@ -311,7 +312,7 @@ class Generator:
     def _statement(self, scope: Scope, depth: int) -> Statement:
         simple = [self._assign, self._assign, self._assign, self._effect, self._break, self._leave]
         compound = [self._if, self._loop, self._while, self._try, self._with, self._closure]
-        compound += [self._match, self._counter, self._driven]
+        compound += [self._match, self._counter, self._driven, self._class]
         chosen = simple + compound * 2 if depth else simple
         made = self.random.choice(chosen)
         return made(scope, depth)
@@ -411,10 +412,20 @@ class Generator:
             f"pausing_numbers({number})",
             "[1, 2]",
             "{1: 2, 2: 3}",
+            "{1: 2, 2: 3}.values()",
+            "reversed([1, 2, 3])",
+            "map(abs, [1, -2, 3])",
+            f"filter(None, range({number}))",
+            f"map(lambda n: n + {number}, range(3))",
         ]
         tensors = [f"({tensor}, {self._tensor(scope)})", f"[pause({tensor})]"]
         inner = scope.inner(in_loop=True)
-        if self.random.random() < 0.7:
+        if self.random.random() < 0.2:
+            other = self._fresh("t")
+            header = f"for {name}, {other} in zip(numbers({number}), [{tensor}] * 3):"
+            inner.numbers.append(name)
+            inner.tensors.append(other)
+        elif self.random.random() < 0.7:
             header = f"for {name} in {self.random.choice(numeric)}:"
             inner.numbers.append(name)
         elif self.random.random() < 0.5:
@@ -522,6 +533,37 @@ class Generator:
         )
         scope.tensors.append(result)
         return made
+
+    def _class(self, scope: Scope, depth: int) -> Statement:
+        """A class made inside, an instance of which outlives what comes then."""
+        name, made, result = self._fresh("C"), self._fresh("c"), self._fresh("t")
+        tensor, number = self.random.choice(scope.tensors), self.random.choice(scope.numbers)
+        bases = self.random.choice(["", "(list)", "(Error)"])
+        stop = self._break(Scope(["self.v"], [number], in_helper=True), 0)
+        body = [
+            Statement([f"k = {number}"]),
+            Statement(parts=[("def set(self, v):", [Statement(["self.v = v", "return self"])])]),
+            Statement(
+                parts=[
+                    (
+                        "def get(self, n=2):",
+                        [Statement([*stop.lines, f"return self.v * self.k + n + {tensor}"])],
+                    )
+                ]
+            ),
+        ]
+        decorator = self.random.choice([[], [], ["@dataclasses.dataclass"]])
+        between = self.random.choice([[], ["fusewright.graph_break()"]])
+        lines = [
+            f"{made} = {name}().set({self._tensor(scope, 1)})",
+            *between,
+            f"{result} = {made}.get(n={number})",
+            f"log.append(type({made}).__name__)",
+        ]
+        scope.tensors.append(result)
+        return Statement(
+            decorator, [(f"class {name}{bases}:", body), ("if True:", [Statement(lines)])]
+        )
 
     def _driven(self, scope: Scope, depth: int) -> Statement:
         """A generator that is sent values, thrown into and closed."""

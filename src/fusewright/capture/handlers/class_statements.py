@@ -29,11 +29,13 @@ from fusewright.capture.values.classes import ClassValue, MadeValue
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import CellValue, FunctionValue, PartialValue
 
+_BASES_OF_TYPING: Final[tuple[Any, ...]] = (typing.NamedTuple, typing.Protocol, typing.TypedDict)
+
 METACLASSES: Final = (
     type,
     abc.ABCMeta,
     enum.EnumMeta,
-    *(type(types.resolve_bases((base,))[0]) for base in (typing.NamedTuple, typing.Protocol)),
+    *(type(types.resolve_bases((base,))[0]) for base in _BASES_OF_TYPING),
 )
 """Metaclasses that run no code of the user's when they make a class."""
 

@@ -188,7 +188,7 @@ def instantiate(
 ) -> Value:
     """What `type.__call__` does: `__new__`, then `__init__` on an instance of the class."""
     metaclass_call, source = machine.class_attribute(type(cls), "__call__")
-    if isinstance(metaclass_call, types.FunctionType):
+    if isinstance(metaclass_call, types.FunctionType | type):  # of a TypedDict it is dict
         bound = bind(
             machine, metaclass_call, source, ClassValue(cls, ConstantSource(cls)), type(cls)
         )
