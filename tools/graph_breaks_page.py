@@ -6,6 +6,7 @@ and the programs that provoke them in the tests:
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from fusewright.capture import reasons
@@ -55,10 +56,7 @@ def _section(reason: Reason, case: Case) -> str:
 
 def _sentence(text: str) -> str:
     """A capital at the beginning and a full stop at the end; details as dots."""
-    for name in ("operation", "function", "argument", "object", "cls", "name", "opcode"):
-        text = text.replace(f"{{{name}}}", "…")
-    for name in ("detail", "message", "why", "error", "limit", "transform", "tensor"):
-        text = text.replace(f"{{{name}}}", "…")
+    text = re.sub(r"\{\w+\}", "…", text)
     return f"{text[0].upper()}{text[1:]}."
 
 

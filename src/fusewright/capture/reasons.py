@@ -141,6 +141,12 @@ GENERATOR_ESCAPES: Final = Reason(
     why="its caller resumes it piece by piece",
     remedy="compile a function that it calls, or one that uses it up",
 )
+EXISTING_ITERATOR: Final = Reason(
+    name="existing-iterator",
+    what="the next item of an existing {iterator}",
+    why="how far it has come differs from call to call, or cannot be seen",
+    remedy="mend what breaks the graph inside the loop, or loop over the container itself",
+)
 GENERATOR_DROPPED: Final = Reason(
     name="generator-dropped",
     what="`{function}` is dropped while it waits inside `try` or `with`",

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, handles, polyfill
 from fusewright.capture.values.base import Interpreter, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
@@ -30,6 +31,7 @@ from fusewright.capture.values.iterators import (
 from fusewright.capture.values.mappings import DictViewValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue
 from fusewright.capture.values.sets import SetValue
+from fusewright.errors import Unsupported
 
 # -- iter, next -----------------------------------------------------------------------------------
 
@@ -506,7 +508,14 @@ ITERATORS: Final[tuple[Any, ...]] = (
 
 @handles(*[cls.__next__ for cls in ITERATORS])
 def iterator_next(interpreter: Interpreter, iterator: Value) -> Any:
-    return next_item(interpreter, iterator) if isinstance(iterator, IteratorValue) else DECLINED
+    if isinstance(iterator, IteratorValue):
+        return next_item(interpreter, iterator)
+    raise _refusal(interpreter, iterator)
+
+
+def _refusal(interpreter: Interpreter, iterator: Value) -> Unsupported:
+    name = iterator.python_type().__name__
+    return interpreter.unsupported(reasons.EXISTING_ITERATOR, iterator=name)
 
 
 @handles(*[cls.__iter__ for cls in ITERATORS])
@@ -530,7 +539,7 @@ def generator_iter(interpreter: Interpreter, generator: Value) -> Value:
 @handles(GENERATOR.send)
 def generator_send(interpreter: Interpreter, generator: Value, sent: Value) -> Any:
     if not isinstance(generator, GeneratorValue):
-        return DECLINED
+        raise _refusal(interpreter, generator)
     item = generator.frame.resume(sent)
     return generator.stop(interpreter) if item is None else item
 

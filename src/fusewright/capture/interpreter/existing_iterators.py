@@ -147,7 +147,8 @@ def _unless_resized(machine: MachineState, over: IteratorValue) -> IteratorValue
 
     def advance(interpreter: Interpreter) -> Value | None:
         if any(isinstance(each, DictValue | SetValue) for each in machine.mutated.values()):
-            raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="__next__")
+            name = over.cls.__name__
+            raise interpreter.unsupported(reasons.EXISTING_ITERATOR, iterator=name)
         return over.advance(interpreter)
 
     return IteratorValue(advance, over.cls)

@@ -185,8 +185,8 @@ class ExistingIteratorValue(IteratorValue):
         if self._apart is None:
             self._apart = self._take_apart(self)
         if self._apart is None:
-            name = f"{self.cls.__name__}.__next__"
-            raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function=name)
+            name = self.cls.__name__
+            raise interpreter.unsupported(reasons.EXISTING_ITERATOR, iterator=name)
         return self._apart.advance(interpreter)
 
     def taken(self, outer: Any) -> IteratorValue:
