@@ -68,3 +68,12 @@ def test_the_compiler_loads_quickly_after_torch(tmp_path: Path, load: str, limit
     keeping = {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
     run("import fusewright; fusewright.lookup_backend('fusewright')", **keeping)
     assert min(float(run(program, **keeping)) for _ in range(2)) < limit
+
+
+def test_a_value_that_is_computed_while_capturing_loads_nothing_of_torch() -> None:
+    program = (
+        "import torch, fusewright\n"
+        "def f(x): return x * torch.arange(5000).max().item()\n"
+        "fusewright.compile(f, backend='eager', fullgraph=True)(torch.ones(3))"
+    )
+    assert loaded(program).isdisjoint(UNNEEDED)

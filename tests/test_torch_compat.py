@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fusewright.torch_compat import unsupported_version
+from fusewright.torch_version import unsupported_version
 
 
 @pytest.mark.parametrize("version", ["2.11.0", "2.12.1+cu130", "2.13.0+cpu", "2.13.0a0+git12"])

@@ -19,38 +19,26 @@ import torch
 from torch._higher_order_ops import scan as scan
 from torch._higher_order_ops import while_loop as while_loop
 from torch.optim import adagrad, adam, asgd, optimizer, radam, sgd  # type: ignore[attr-defined]
+from torch.utils import _python_dispatch
 from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
-from torch.utils._python_dispatch import _disable_current_modes
 
-OLDEST, NEWEST = (2, 11), (2, 13)
-"""Versions of torch that all names here were seen in."""
-
-
-def version_of(text: str) -> tuple[int, int]:
-    """The major and minor number: (2, 13) of "2.13.0+cpu"."""
-    major, minor = text.split(".")[:2]
-    return int(major), int(minor)
-
-
-def unsupported_version(version: str) -> str | None:
-    """One sentence for a version of torch that fusewright does not run on; None where it does."""
-    major, minor = version_of(version)
-    if OLDEST <= (major, minor) <= NEWEST:
-        return None
-    (a, b), (c, d) = OLDEST, NEWEST
-    return (
-        f"fusewright needs torch {a}.{b} to {c}.{d}, and this is torch {version}: "
-        f"pip install 'torch>={a}.{b},<{c}.{d + 1}'"
-    )
-
+from fusewright.torch_version import unsupported_version, version_of
 
 if _refusal := unsupported_version(torch.__version__):
     raise ImportError(_refusal)
 
-# Public in all but name: the type of `torch.ops.aten.add.Tensor`, and of a graph operator such as
-# `cond`.
 OpOverload = torch._ops.OpOverload
+"""Public in all but name: the type of `torch.ops.aten.add.Tensor`."""
+
+
+class TorchDispatchMode(_python_dispatch.TorchDispatchMode):
+    """A mode under which `__torch_dispatch__` is given each ATen operator."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch's hook that keeps it from importing dynamo (1.3 s) to wrap `__torch_dispatch__`."""
+        return False
+
 
 # Before 2.13, `scan` stacks the results of its steps along the first dimension, whichever it walks.
 SCAN_STACKS_ALONG_ITS_DIMENSION = version_of(torch.__version__) >= (2, 13)
@@ -352,9 +340,6 @@ def run_references_without_dynamo() -> None:
             plain.__dynamo_disable = _plain_until_dynamo(wrapper, plain)
 
 
-promise = torch._check
-"""Tells what holds of a size that depends on data, or raises."""
-
 promise_size = torch._check_is_size
 """Tells that a number which depends on data is a size."""
 
@@ -588,6 +573,8 @@ log_api_usage = torch._C._log_api_usage_once
 
 assert_true = torch._assert
 check = torch._check
+"""Tells what holds of a size that depends on data, or raises."""
+
 check_tensor_all = torch._check_tensor_all
 """Raises if not all of a tensor of bool are true. Seen in 2.11 to 2.13."""
 
@@ -771,7 +758,7 @@ def without_saved_tensor_hooks() -> Iterator[None]:
 
 def without_modes() -> AbstractContextManager[Any]:
     """Context in which no dispatch mode is on."""
-    return _disable_current_modes()
+    return _python_dispatch._disable_current_modes()
 
 
 @contextmanager

@@ -104,11 +104,6 @@ class Recorder(TorchDispatchMode):
         self._alive: list[Any] = []
         self._constant_nodes: dict[int, fx.Node] = {}
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Torch's hook that keeps it from importing dynamo to wrap `__torch_dispatch__`."""
-        return False
-
     def __torch_dispatch__(
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

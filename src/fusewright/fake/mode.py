@@ -50,11 +50,6 @@ class FakeMode(TorchDispatchMode):
         self.allows_unknown_sizes = self.allows_unknown_sizes or of_data
         self.facts, self._handlers = facts, HANDLERS[True]
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Torch's hook that keeps it from importing dynamo to wrap `__torch_dispatch__`."""
-        return False
-
     def __torch_dispatch__(
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -20,7 +20,6 @@ from fusewright.capture.interpreter.operators import sequence_item
 from fusewright.capture.interpreter.stand_ins import raise_as, run_for_real
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.constant import ConstantValue, boolean
-from fusewright.capture.values.iterators import IteratorValue
 from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
 from fusewright.capture.values.sequences import (
     DequeValue,
@@ -436,11 +435,6 @@ def _view_methods(name: str) -> list[Any]:
 @handles(*_view_methods("__len__"))
 def view_length(interpreter: Interpreter, view: DictViewValue) -> Value:
     return ConstantValue(view.mapping.size(interpreter))
-
-
-@handles(*_view_methods("__reversed__"))
-def reverse_view(interpreter: Interpreter, view: DictViewValue) -> Value:
-    return IteratorValue.over(view.items(interpreter)[::-1])
 
 
 @handles(type({}.keys()).__contains__)

@@ -159,13 +159,6 @@ def torch_assert(interpreter: Interpreter, condition: Value, message: Value) -> 
     return None
 
 
-@handles(torch_compat.check)
-def torch_check(interpreter: Interpreter, condition: Value, message: Value | None = None) -> None:
-    if not interpreter.truth(condition):
-        text = "Expected cond to be True" if message is None else interpreter.call(message, [])
-        interpreter.raise_error(RuntimeError, text)
-
-
 @handles(lazy_property.__get__)
 def get_lazy_property(
     interpreter: Interpreter, descriptor: Value, instance: Value, owner: Value | None = None
@@ -204,7 +197,7 @@ def group_tensors(tensor_lists: Any, with_indices: bool = False) -> Any:
     return groups
 
 
-@handles(torch_compat.promise)
+@handles(torch_compat.check)
 def check(interpreter: Interpreter, condition: Value, message: Value | None = None) -> Any:
     """A condition on sizes that depend on data is taken to hold; any other is decided."""
     if not isinstance(condition, SymbolicValue) or condition.python_type() is not bool:
