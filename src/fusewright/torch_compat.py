@@ -151,6 +151,11 @@ def is_transformed(tensor: torch.Tensor) -> bool:
     return kinds.is_functorch_wrapped_tensor(tensor) or kinds.is_legacy_batchedtensor(tensor)
 
 
+def is_transforming() -> bool:
+    """Whether a function transform is running what is called now. Seen in 2.11 to 2.13."""
+    return torch._C._functorch.maybe_current_level() is not None
+
+
 def forward_level() -> int:
     """How many levels of forward differentiation this process is in, less one."""
     return torch.autograd.forward_ad._current_level
@@ -518,10 +523,11 @@ MODULE_CALLS: tuple[Callable[..., Any], ...] = (
 )
 """What a call of an nn.Module runs."""
 
-MethodInC = type(vars(torch.jit.ScriptFunction)["__call__"])
+MethodInC = type(vars(torch.jit.ScriptFunction)["graph_for"])
 """The class of methods of torch's classes in C++, which binds what it wraps: `__func__`."""
 
-CALL_SCRIPTED: Callable[..., Any] = vars(torch.jit.ScriptFunction)["__call__"].__func__
+_called = vars(torch.jit.ScriptFunction)["__call__"]  # torch.testing puts a function there
+CALL_SCRIPTED: Callable[..., Any] = getattr(_called, "__func__", _called)
 SCRIPTED_SOURCE = "_torchdynamo_inline"
 """What a call of a function made by `torch.jit.script` runs, and the attribute of it that holds the
 one in Python that it was made from. 2.11 to 2.13.
