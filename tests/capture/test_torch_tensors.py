@@ -303,6 +303,26 @@ def format_scalar(x: Any) -> Any:
     return f"{x:.2f}"
 
 
+NAMED = {"number 1": 2.0}
+
+
+@cases(X, torch.tensor(1), breaks="tensor-value")
+def text_with_a_value_as_a_key(x: Any, number: Any) -> Any:
+    return x * NAMED[f"number {number}"]
+
+
+@cases(X, torch.tensor(1), breaks="tensor-value")
+def text_with_a_value_asked_for(x: Any, number: Any) -> Any:
+    found = 3 if f"number {number}" in NAMED else 5
+    return x * found, NAMED.get(f"number {number}"), f"{number}" in {"1"}
+
+
+@cases(X, torch.tensor(1), breaks="tensor-value")
+def text_with_a_value_as_a_new_key(x: Any, number: Any) -> Any:
+    made = {f"number {number}": x}
+    return made["number 1"], len({f"{number}", "1"})
+
+
 @cases(X, breaks="tensor-value")
 def to_numpy(x: Any) -> Any:
     return np.asarray(x.numpy()).sum()

@@ -36,7 +36,13 @@ from fusewright.capture.histories import leaves
 from fusewright.capture.interpreter.existing_iterators import keep_iterators_whole
 from fusewright.capture.interpreter.frame import Frame, SavedException, Stopped
 from fusewright.capture.interpreter.machine import Machine
-from fusewright.capture.memory import has_memory, may_write_inputs, placements, written_storages
+from fusewright.capture.memory import (
+    has_memory,
+    may_write_inputs,
+    placements,
+    storages_of,
+    written_storages,
+)
 from fusewright.capture.rebuild import (
     Effects,
     FunctionWriter,
@@ -416,7 +422,7 @@ def _guard_memory(machine: Machine, graph: fx.Graph) -> None:
     """Guard which inputs share memory with one that the graph may write to."""
     inputs = [tensor for tensor in machine.inputs if has_memory(tensor.object)]
     storages = written_storages(graph) if len(inputs) > 1 else set()
-    written = [torch_compat.storage_key(each.fake.meta_tensor) in storages for each in inputs]
+    written = [not storages.isdisjoint(storages_of(each.fake)) for each in inputs]
     if not any(written):
         return
     placed = placements([tensor.object for tensor in inputs], written)

@@ -27,7 +27,6 @@ from fusewright import torch_compat
 from fusewright.fake import FakeTensor
 from fusewright.records import record
 
-
 READ_ONLY: Final = -1
 
 
@@ -162,8 +161,12 @@ def _written(node: fx.Node) -> Sequence[fx.Node]:
 
 def _storages(nodes: Iterable[fx.Node]) -> set[int]:
     """The storages in which the values of nodes lie."""
-    fakes = _fakes([node.meta.get("val") for node in nodes])
-    return {torch_compat.storage_key(fake.meta_tensor) for fake in fakes}
+    return storages_of([node.meta.get("val") for node in nodes])
+
+
+def storages_of(value: Any) -> set[int]:
+    """The keys of the storages of fakes in a value."""
+    return {torch_compat.storage_key(fake.meta_tensor) for fake in _fakes(value)}
 
 
 def _fakes(value: Any) -> Iterator[FakeTensor]:

@@ -286,5 +286,9 @@ class UnknownValue(Value):
     def constant(self) -> Any:
         raise self.refusal()
 
+    def key(self) -> Hashable:
+        """Which entry of a dict it is nobody knows."""
+        raise self.refusal()
+
     def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
         raise self.refusal()
