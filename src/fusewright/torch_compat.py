@@ -523,7 +523,7 @@ MODULE_CALLS: tuple[Callable[..., Any], ...] = (
 )
 """What a call of an nn.Module runs."""
 
-MethodInC = type(vars(torch.jit.ScriptFunction)["graph_for"])
+MethodInC = type(vars(torch.jit.ScriptFunction)["save_to_buffer"])
 """The class of methods of torch's classes in C++, which binds what it wraps: `__func__`."""
 
 _called = vars(torch.jit.ScriptFunction)["__call__"]  # torch.testing puts a function there
