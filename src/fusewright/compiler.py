@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, cast
 
 import torch
 
+from fusewright import torch_compat
 from fusewright.capture import Capture, NotCaptured, capture_call
 from fusewright.capture.directives import (
     compiled_by_torch,
@@ -88,7 +89,7 @@ class Compiler:
             return None
         if torch_disabled(frame.function) or compiled_by_torch(frame.function):
             return Entry(_function(frame), None)
-        if not (self._is_ours(frame.code) or computes_with_tensors(frame)):
+        if not self._is_ours(frame.code) and not self._is_worth_capturing(frame):
             return False
         with self._turn():
             made = self._made_meanwhile(frame)
@@ -139,6 +140,10 @@ class Compiler:
         if torch_disabled(frame.function) or compiled_by_torch(frame.function):
             return False
         return is_left_alone(frame.code) and frame.code is not self.root
+
+    def _is_worth_capturing(self, frame: Frame) -> bool:
+        """Whether a frame that runs natively, around a graph break, may hold a graph."""
+        return computes_with_tensors(frame) and not torch_compat.is_transforming()
 
     def _is_ours(self, code: types.CodeType) -> bool:
         """Whether code is what the user compiles, or goes on in it after a graph break."""

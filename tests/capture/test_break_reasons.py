@@ -42,7 +42,7 @@ def test_a_program_provokes_it(name: str, tmp_path: Path, bless: bool) -> None:
 
 def provoke(case: Case, folder: Path) -> Unsupported:
     """The error that a case's program raises under `fullgraph`; `around`, if it has one, is entered
-    around the call.
+    around the call, and `caller` calls in place of the test.
     """
     path = folder / "program.py"
     path.write_text(case.input)
@@ -50,7 +50,8 @@ def provoke(case: Case, folder: Path) -> Unsupported:
     exec(compile(case.input, str(path), "exec"), variables)
     around = variables.get("around", contextlib.nullcontext())
     with pytest.raises(Unsupported) as raised, around:
-        fusewright.compile(variables["f"], backend="eager", fullgraph=True)(X)
+        compiled = fusewright.compile(variables["f"], backend="eager", fullgraph=True)
+        variables.get("caller", lambda function: function)(compiled)(X)
     return raised.value
 
 

@@ -24,6 +24,7 @@ from torch.func import (
 from torch.nn import functional
 
 import fusewright
+from fusewright.errors import Unsupported
 
 torch.manual_seed(0)
 LINEAR = torch.nn.Linear(4, 3)
@@ -177,3 +178,14 @@ def test_what_a_transform_returned_is_compiled_itself(backend: str) -> None:
     compiled = fusewright.compile(vmap(grad(cube)), backend=backend, fullgraph=True)
     torch.testing.assert_close(compiled(X), 3 * X**2)
     assert len(fusewright.compilations(compiled)) == 1
+
+
+def test_compiled_functions_inside_of_transforms_run_as_they_are() -> None:
+    compiled = fusewright.compile(lambda row: row.sin() * row.sum(), backend="eager")
+    with pytest.warns(RuntimeWarning, match="a transform of torch.func calls the compiled"):
+        torch.testing.assert_close(vmap(compiled)(X), X.sin() * X.sum(1, keepdim=True))
+    torch.testing.assert_close(compiled(V), V.sin() * V.sum())
+    assert len(fusewright.compilations(compiled)) == 1
+    strict = fusewright.compile(cube, backend="eager", fullgraph=True)
+    with pytest.raises(Unsupported, match="compile the function that applies the transform"):
+        grad(strict)(V)

@@ -176,6 +176,31 @@ def attributes_that_are_items(x):
     return made, vars(made), dict(RECORD), vars(RECORD), hasattr(RECORD, "gone")
 
 
+class Cached:
+    scale = 2
+
+    @functools.lru_cache(maxsize=None)
+    def table(self, size):
+        return [self.scale * i for i in range(size)]
+
+    @staticmethod
+    @functools.lru_cache
+    def doubled(number):
+        return number * 2
+
+
+CACHED = Cached()
+
+
+@program
+def cached_methods(x):
+    return (
+        x * CACHED.table(3)[2] + Cached.table(CACHED, 2)[1],
+        CACHED.doubled(4),
+        len(CACHED.table(3)),
+    )
+
+
 class Measured:
     unit = "m"
 

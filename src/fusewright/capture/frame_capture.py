@@ -272,6 +272,8 @@ def _attempt(
     try:
         if torch_compat.has_foreign_modes():
             raise machine.unsupported(reasons.TORCH_FUNCTION_MODE)
+        if torch_compat.is_transforming():
+            raise machine.unsupported(reasons.INSIDE_TRANSFORM)
         root = _root_function(machine, function)
         frame = machine.new_frame(root, _root_variables(machine, function, arguments))
         if plan.is_too_late:

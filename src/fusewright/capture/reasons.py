@@ -196,7 +196,13 @@ FUNCTION_TRANSFORM: Final = Reason(
     name="function-transform",
     what="`{transform}`",
     why="it calls a function on tensors of its own kind, which a graph does not hold",
-    remedy="apply the transform outside the compiled function, to a compiled one if you like",
+    remedy="apply the transform outside the compiled function",
+)
+INSIDE_TRANSFORM: Final = Reason(
+    name="inside-transform",
+    what="a transform of torch.func calls the compiled function",
+    why="its tensors are of a kind that a graph does not hold",
+    remedy="compile the function that applies the transform, or what it returns",
 )
 PARAMETER_MADE: Final = Reason(
     name="parameter-made",

@@ -4,6 +4,7 @@ instance gives.
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import Any
 
@@ -48,7 +49,7 @@ def bind(
     match raw:
         case WrittenAttribute(value=value):
             return _bind_written(machine, value, instance, cls)
-        case types.FunctionType():
+        case types.FunctionType() | functools._lru_cache_wrapper():
             function = _wrap(machine, raw, source)
             return function if instance is None else MethodValue(function, instance)
         case types.MethodDescriptorType() | types.WrapperDescriptorType():
