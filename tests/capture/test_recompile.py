@@ -12,6 +12,7 @@ import os
 import pickle
 import types
 import typing
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -496,3 +497,73 @@ def test_lists_are_sliced_by_an_argument() -> None:
     compiled = api.compile(program, backend="eager", fullgraph=True)
     for place in (slice(0, 2), slice(1), slice(None), slice(-1, None), slice(0, 2)):
         assert_same(compiled(X, place), program(X, place))
+
+
+def _appended(x, items):
+    items.append(x + 1)
+    items += [x, 2]
+    items.extend((3, items))
+    return x * 2, items
+
+
+def _appended_and_looked_at(x, items):
+    items.append(x.shape[0])
+    return x + len(items), items[-1], items[0]
+
+
+def _looked_at_and_appended(x, items):
+    first = items[0]
+    items.append(first)
+    return x + sum(items), items
+
+
+def _appended_and_replaced(x, items):
+    items.append(x)
+    items[0] = 7
+    items.append(8)
+    return items
+
+
+def _appended_and_taken(x, items):
+    items.append(x)
+    return items.pop(), items.pop(0), items
+
+
+LIST_PROGRAMS = [
+    _appended, _appended_and_looked_at, _looked_at_and_appended, _appended_and_replaced,
+    _appended_and_taken,
+]  # fmt: skip
+
+
+class Items(list):
+    def __len__(self):
+        return 4
+
+
+@pytest.mark.parametrize("program", LIST_PROGRAMS)
+def test_a_list_that_is_added_to(program: Callable[..., Any]) -> None:
+    compiled = api.compile(program, backend="eager", fullgraph=True)
+    for make in (lambda: [1, 2], lambda: [1, 2, 3], lambda: [4], lambda: Items([5, 6])):
+        mine, theirs = make(), make()
+        found, expected = compiled(X, mine), program(X, theirs)
+        assert_same([found, mine], [expected, theirs])
+    if program is _appended:
+        assert compiled.compiler.capture_count == 2, "nobody looks at what they hold"
+
+
+def test_results_collected_in_a_loop_that_breaks() -> None:
+    def collects(x, layers):
+        found = []
+        for layer in layers:
+            x = layer(x)
+            api.graph_break()
+            found.append(x)
+        return torch.stack(found)
+
+    layers = [nn.Linear(3, 3) for _ in range(12)]
+    compiled = api.compile(collects, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            assert_same(compiled(X, layers), collects(X, layers))
+    assert compiled.compiler.capture_count < 6

@@ -501,6 +501,10 @@ class FunctionWriter:
             case Write(owner=ExistingIteratorValue(steps=steps) as owner):
                 self.call(move_on, [owner, functools.partial(self.constant, steps)])
                 self.code.pop()
+            case Write(owner=ListValue(added=list(added)) as owner):
+                extend = sequence_base(owner.cls).extend
+                self.call(extend, [owner, functools.partial(self.build, "list", added)])
+                self.code.pop()
             case Write(owner=ListValue() as owner):
                 self._fill_list(owner, replace_list)
             case Write(owner=DictValue() as owner):

@@ -205,6 +205,21 @@ def append(interpreter: Interpreter, target: ListValue, item: Value) -> None:
     target.append(interpreter, item)
 
 
+@handles(list.extend)
+def extend(interpreter: Interpreter, target: ListValue, more: Value) -> None:
+    if isinstance(more, SequenceValue) and more.cls in (list, tuple):
+        for item in list(more.items(interpreter)):
+            target.append(interpreter, item)
+    else:
+        run_for_real(interpreter, list.extend, [target, more], {})
+
+
+@handles(list.__iadd__)
+def add_in_place(interpreter: Interpreter, target: ListValue, more: Value) -> Value:
+    extend(interpreter, target, more)
+    return target
+
+
 @handles(collections.deque.copy, collections.deque.__copy__)
 def copy_deque(interpreter: Interpreter, value: DequeValue) -> Value:
     return DequeValue(value.cls, value.items(interpreter), maximum=value.maximum)

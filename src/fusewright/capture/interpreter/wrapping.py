@@ -129,8 +129,13 @@ def wrap_tuple(machine: MachineState, object: Any, source: Source) -> Value:
 
 def wrap_list(machine: MachineState, object: Any, source: Source) -> Value:
     machine.guard(GuardKind.TYPE, source, type(object))
-    machine.guard(GuardKind.LENGTH, source, sequence_base(type(object)).__len__(object))
-    return ListValue(type(object), object=object, source=source)
+    length = list.__len__(object)
+    return ListValue(
+        type(object),
+        object=object,
+        source=source,
+        guard_length=lambda: machine.guard(GuardKind.LENGTH, source, length),
+    )
 
 
 def wrap_deque(machine: MachineState, object: Any, source: Source) -> Value:

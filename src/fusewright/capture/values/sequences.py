@@ -40,13 +40,18 @@ class SequenceValue(ObjectValue):
         self._items: list[Any] = list(items) if object is MISSING else [None] * length
         self._unread = object is not MISSING
 
+    def look(self) -> None:
+        """Let what follows depend on the content, and so on how many items there are."""
+
     @property
     def size(self) -> int:
         """How many items there are."""
+        self.look()
         return len(self._items)
 
     def item(self, interpreter: Interpreter, index: int) -> Value:
         """The item at a position from 0 to size - 1."""
+        self.look()
         found = self._items[index]
         if found is None:
             overridden = overrides_items(self.cls, sequence_base(self.cls))
@@ -56,6 +61,7 @@ class SequenceValue(ObjectValue):
 
     def items(self, interpreter: Interpreter) -> list[Value]:
         """All items; the list itself, to be changed only by `replace`."""
+        self.look()
         if self._unread:
             for index in range(len(self._items)):
                 self.item(interpreter, index)
@@ -67,23 +73,50 @@ class SequenceValue(ObjectValue):
 
     def read_items(self) -> list[Value]:
         """The items of a sequence of which all were read or made while tracing."""
+        self.look()
         if any(item is None for item in self._items):
             raise NotConstant(self)
         return self._items
 
 
 class ListValue(SequenceValue):
-    """A list, or an instance of a subclass of list."""
+    """A list, or an instance of a subclass of list. While the program only adds to one that exists,
+    it does not matter what that holds already.
+    """
 
-    __slots__ = ("changed",)
+    __slots__ = ("_guard_length", "_is_replaced", "changed")
 
-    def __init__(self, cls: type, items: Sequence[Value] = (), **origin: Any) -> None:
+    def __init__(
+        self,
+        cls: type,
+        items: Sequence[Value] = (),
+        *,
+        guard_length: Callable[[], None] | None = None,
+        **origin: Any,
+    ) -> None:
+        """`guard_length` is called when the content of an existing list is first looked at."""
         super().__init__(cls, items, **origin)
         self.changed = False
+        self._guard_length = guard_length
+        self._is_replaced = False
+
+    def look(self) -> None:
+        if self._guard_length is not None:
+            guard, self._guard_length = self._guard_length, None
+            guard()
+
+    @property
+    def added(self) -> list[Value] | None:
+        """What was added to an existing list; None where its content changed otherwise."""
+        if self.object is MISSING or self._is_replaced:
+            return None
+        return self._items[sequence_base(self.cls).__len__(self.object) :]
 
     def replace(self, interpreter: Interpreter, items: Sequence[Value]) -> None:
         """Make `items` the whole content of the list."""
         interpreter.record_mutation(self)
+        self._guard_length = None
+        self._is_replaced = True
         self._items = list(items)
         self._unread = False
         self.changed = True
@@ -91,7 +124,6 @@ class ListValue(SequenceValue):
     def append(self, interpreter: Interpreter, item: Value) -> None:
         """Add one item at the end."""
         if self.object is not MISSING:
-            self.items(interpreter)
             interpreter.record_mutation(self)
             self.changed = True
         self._items.append(item)
