@@ -100,7 +100,7 @@ def _compile_training(
 
     compiled = compile_aten(partition.forward, context, language)
     run = with_gradients(partition, compiled.run, compile_backward, measured)
-    if joint.bases:
+    if joint.bases:  # It holds for inputs that share a history as these do.
 
         def compile_for(inputs: list[Any]) -> Callable[[list[Any]], Any]:
             again = CompileContext(options=context.options)
