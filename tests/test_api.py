@@ -9,6 +9,7 @@ import functools
 import inspect
 import pickle
 import warnings
+from abc import ABCMeta
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -346,6 +347,32 @@ def test_copies_of_a_compiled_module(copied: Callable[[Any], Any]) -> None:
         with torch.no_grad():
             other.mean.add_(1)
         assert not torch.equal(other(X), compiled(X))
+
+
+@pytest.mark.parametrize("with_abc", [False, True])
+def test_a_compiled_module_is_in_no_registry_of_its_classes(with_abc: bool) -> None:
+    classes: list[type] = []
+    derived: list[type] = []
+
+    class Registering(ABCMeta if with_abc else type):  # type: ignore[misc]
+        def __new__(cls, *arguments: Any, **keywords: Any) -> Any:
+            classes.append(super().__new__(cls, *arguments, **keywords))
+            return classes[-1]
+
+    class Layer(torch.nn.Linear, metaclass=Registering):
+        def __init_subclass__(cls, *, name: str) -> None:
+            derived.append(cls)
+
+    class Wide(Layer, name="wide"):
+        pass
+
+    x = torch.randn(2, 3)
+    wide: Any = Wide(3, 4)
+    compiled = fusewright.compile(wide, backend="eager")
+    torch.testing.assert_close(compiled(x), wide(x))
+    assert (classes, derived) == ([Layer, Wide], [Wide])
+    assert isinstance(compiled, Wide) and not isinstance(wide, type(compiled))
+    assert isinstance(wide, Layer)
 
 
 def test_a_compiled_module_inside_another_module() -> None:

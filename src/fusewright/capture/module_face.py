@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABCMeta
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,9 @@ class ModuleFace:
 
     _behind: Behind
 
+    def __init_subclass__(cls) -> None:
+        """The module's classes are not told of the face, which is none of the program's."""
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._behind.call(*args, **kwargs)
 
@@ -56,7 +60,9 @@ def second_face(kind: type[ModuleFace], behind: Behind) -> Any:
     """
     cls = type(behind.module)
     namespace = {"__slots__": ("_behind",), "__module__": cls.__module__, "__doc__": cls.__doc__}
-    face: Any = type(cls.__name__, (kind, cls), namespace)
+    metaclass = type(cls)  # whose own `__new__` might enter the face where it enters classes
+    new_class = ABCMeta.__new__ if issubclass(metaclass, ABCMeta) else type.__new__
+    face: Any = new_class(metaclass, cls.__name__, (kind, cls), namespace)
     made = object.__new__(face)
     object.__setattr__(made, "__dict__", behind.module.__dict__)
     face._behind.__set__(made, behind)
