@@ -116,6 +116,8 @@ def _definition(cursor: Cursor, reader: Reader) -> wrapper.Line:
         symbol = read_symbol(cursor)
         reader.symbols[symbol.name] = symbol.index
         cursor.expect("=")
+        if cursor.accept("call"):
+            return _extern(cursor, reader, (symbol.name,), is_tuple=False)
         cursor.expect("input")
         return wrapper.DefineSymbol(name=symbol.name, position=cursor.integer())
     if cursor.peek(1).text == "=" and cursor.peek(2).text == "input":

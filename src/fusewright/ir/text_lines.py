@@ -44,7 +44,7 @@ def print_line(line: wrapper.Line, symbols: Mapping[str, Symbol] | None = None) 
             return _launch(launch)
         case wrapper.CallExtern():
             call = print_call(line.operator, line.arguments, line.keywords)
-            return f"{_results(line.results, line.is_tuple)}call {call}"
+            return f"{_results(line, symbols or {})}call {call}"
         case wrapper.CallExternOut(out=out):
             return f"call {print_call(line.operator, line.arguments, line.keywords)} into {out}"
         case wrapper.CopyInto(target=target, source=source):
@@ -94,9 +94,11 @@ def _launch(launch: Launch) -> str:
     return f"launch {launch.kernel}({', '.join(launch.buffers)}){sizes} {work}"
 
 
-def _results(results: tuple[str | None, ...], is_tuple: bool) -> str:
-    if not is_tuple:
-        return ", ".join(map(str, results)) + " = " if results else ""
+def _results(line: wrapper.CallExtern, symbols: Mapping[str, Symbol]) -> str:
+    results = line.results
+    if not line.is_tuple:
+        shown = (print_symbol(symbols[one]) if one in symbols else str(one) for one in results)
+        return ", ".join(shown) + " = " if results else ""
     inner = f"{results[0]}," if len(results) == 1 else ", ".join(map(str, results))
     return f"({inner}) = "
 
