@@ -117,6 +117,7 @@ def records(x: Any, pause: Any) -> Any:
         a: Any
         b: int = 2
         c: list[int] = dataclasses.field(default_factory=list)
+        d: Any = dataclasses.field(default_factory=lambda: [x], kw_only=True, compare=False)
 
         def total(self) -> Any:
             return self.a * self.b + len(self.c)
@@ -273,6 +274,7 @@ def check_uses(found: Any, program: Callable[..., Any]) -> list[Any]:
                 pair.total(),
                 repr(point),
                 hash(point) == hash(frozen(1)),
+                pair.d is not cls(X).d and pair.d[0] is X,
                 fields,
                 repr(slots(X)),
             ]

@@ -39,7 +39,7 @@ METACLASSES: Final = (
 )
 """Metaclasses that run no code of the user's when they make a class."""
 
-PURE.update({enum.auto, dataclasses.field})
+PURE.add(enum.auto)
 
 
 @handles(builtins.__build_class__)
@@ -141,26 +141,35 @@ def call_with_names(
     return function(*arguments, **named)
 
 
-# -- descriptors ----------------------------------------------------------------------------------
+# -- what classes hold ----------------------------------------------------------------------------
 
 
-def _descriptor(cls: type) -> Any:
+def _part_of_class(function: Callable[..., Any]) -> Any:
+    """What makes a descriptor or a field, for real, of functions that never run."""
+
     def make(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
         try:
             known = [interpreter.real_object(argument) for argument in arguments]
             named = {name: interpreter.real_object(item) for name, item in keywords.items()}
         except NotConstant:
             return DECLINED
-        made = cls(*known, **named)
-        recipe = MadeValue(cls, call_with_names, (ConstantValue(cls), arguments, keywords))
+        made = function(*known, **named)
+        parts = (ConstantValue(function), arguments, keywords)
+        recipe = MadeValue(type(made), call_with_names, parts)
         interpreter.note_made(made, recipe)
         return interpreter.wrap(made, ConstantSource(made))
 
     return make
 
 
-for _class in (property, classmethod, staticmethod, functools.cached_property):
-    handles(_class)(_descriptor(_class))
+for _made_by in (
+    property,
+    classmethod,
+    staticmethod,
+    functools.cached_property,
+    dataclasses.field,
+):
+    handles(_made_by)(_part_of_class(_made_by))
 
 
 def _property_change(name: str) -> Any:
