@@ -168,7 +168,7 @@ class BreakWriter(FunctionWriter):
         handler = code.label()
         if region is not None:
             depth = 2 + (first is not None) + 2 * (handled is not None)
-            code.region = ExceptionRegion(handler, depth)
+            code.enter_region(ExceptionRegion(handler, depth))
         taken, null_slots = self._emit_instruction()
         code.region = None
         kept = frame.stack[: len(frame.stack) - taken]

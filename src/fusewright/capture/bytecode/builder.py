@@ -87,11 +87,17 @@ class Builder:
         The handler finds the first `stack_depth` values of the stack and the exception above them.
         """
         outer = self.region
-        self.region = ExceptionRegion(handler, stack_depth, saves_offset)
+        self.enter_region(ExceptionRegion(handler, stack_depth, saves_offset))
         try:
             yield
         finally:
             self.region = outer
+
+    def enter_region(self, region: ExceptionRegion) -> None:
+        """What is appended next lies in `region`."""
+        self.region = region
+        if VERSION.raises_before_calls:
+            self.emit("NOP")  # for a call that comes first
 
     # Variables, constants and attributes.
 

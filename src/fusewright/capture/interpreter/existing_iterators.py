@@ -124,10 +124,12 @@ def _is_iterator(part: Any) -> bool:
 
 
 def _at_position(
-    machine: MachineState, iterator: Iterator[Any], container: Value, state: list[int]
+    machine: MachineState, iterator: Iterator[Any], container: Value, state: list[Any]
 ) -> IteratorValue:
-    """An iterator over a container, or backwards over a list, where a state says."""
-    position = state[0] if state else 0
+    """An iterator over a container, or backwards over a list, where a state says. From 3.12 on,
+    that of a range is None: the range is what is left.
+    """
+    position = (state[0] or 0) if state else 0
     if isinstance(container, SequenceValue):
         if state and isinstance(iterator, _BACKWARDS):
             return IteratorValue.backwards(container, position)

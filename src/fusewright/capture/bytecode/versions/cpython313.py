@@ -65,6 +65,7 @@ VERSION = Version(
     effects={"END_FOR": (1, 0), "MAKE_FUNCTION": (1, 1)},
     skipped_at_loop_end=("END_FOR", "POP_TOP"),
     jumps_need_bool=True,
+    raises_before_calls=True,
     call=call,
     make_function=make_function,
 )

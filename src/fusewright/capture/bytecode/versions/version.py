@@ -97,6 +97,9 @@ class Version:
     jumps_need_bool: bool
     """Conditional jumps take True and False only, made by `TO_BOOL`."""
 
+    raises_before_calls: bool = False
+    """The region of what a called function raises is looked up one code unit before the call."""
+
     effects: Mapping[str, Effect] = field(default_factory=dict)
     """Our name of an operation -> its effect on the stack, where it is this version's own."""
 
