@@ -130,6 +130,8 @@ def main() -> None:
             print(row, flush=True)
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     print(f"geometric mean of static over dynamic: {mean:.3f}")
+    for line in guard_rows(options.models):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":
