@@ -71,6 +71,10 @@ def repeated(x: Tensor) -> Tensor:
     return x + torch.tensor([[1.5]] * x.shape[0])
 
 
+def powers(x: Tensor, number: float) -> Tensor:
+    return x * number**2 + 2**number
+
+
 def image(x: Tensor) -> Tensor:
     y = F.max_pool2d(F.relu(F.conv2d(x, IMAGE_WEIGHT, padding=1)), 2)
     return F.adaptive_avg_pool2d(y, 1).flatten(1)
@@ -98,6 +102,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]], int]] = {
     "slices": (slices, rows(*LENGTHS), 2),
     "a loop over a constant": (unrolled, [(x, 3) for (x,) in rows(*LENGTHS)], 2),
     "a list as long as a size": (repeated, rows(4, 6, 8), 3),
+    "powers": (powers, [(torch.ones(3), number) for number in (1.5, 2.5, 3.5, -1.2)], 3),
     "images": (image, [(torch.randn(b, 3, 8, 8),) for b in (2, 3, 4, 5)], 2),
     "image sizes": (image, [(torch.randn(2, 3, s, s),) for s in (8, 10, 12, 16)], 2),
     "containers": (containers, rows(*LENGTHS), 2),

@@ -218,7 +218,7 @@ def _compute(machine: Interpreter, function: Any, *operands: Value) -> Value:
         result = FUNCTIONS.get(function, function)(*numbers)
     except ZeroDivisionError as error:
         machine.raise_error(ZeroDivisionError, *error.args)
-    except (TypeError, NotImplementedError, AttributeError):
+    except (TypeError, NotImplementedError, AttributeError, RuntimeError):
         return fold(machine, function, *(operand.constant() for operand in operands))
     return machine.new(result)
 
