@@ -13,13 +13,8 @@ from torch import Tensor
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from fusewright.opgen.conformance import Mover
-from fusewright.opgen.support import (
-    check_apart,
-    check_overlap,
-    map_tensors,
-    split_arguments,
-    tensors_in,
-)
+from fusewright.opgen.fall_back import split_arguments
+from fusewright.opgen.support import check_apart, check_overlap, map_tensors, tensors_in
 from fusewright.torch_compat import (
     operator_arguments,
     operator_returns,

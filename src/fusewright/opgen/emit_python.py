@@ -24,12 +24,14 @@ from typing import Any
 import torch
 
 from fusewright.opgen import support
+from fusewright.opgen.fall_back import FallBack
+from fusewright.opgen.registration import register as register_operators
 
 aten = torch.ops.aten
 kernels: Any = SimpleNamespace()
 """The backend's functions; `register` sets it."""
 
-fall_back = support.FallBack()
+fall_back = FallBack()
 """Computes on the CPU what stands neither here nor among the kernels; `fall_back.counts` lists it,
 `fall_back.mode` is "warn", "quiet" or "error".
 """
@@ -49,7 +51,7 @@ def register(backend_kernels: Any) -> None:
         **MADE,
     }}
     autograd = {{name: getattr(kernels, symbol) for name, symbol in DIFFERENTIATED.items()}}
-    support.register(library, operators, autograd, fall_back, "{key}")
+    register_operators(library, operators, autograd, fall_back, "{key}")
     rest = torch.library.Library("_", "IMPL")
     rest.fallback(fall_back, "{key}")
     _libraries.extend((library, rest))
