@@ -30,6 +30,7 @@ from fusewright.aot.tracer import RECORDED_WHOLE, Fakes, Recorder, trace
 from fusewright.control_flow import ControlFlow, Function, called
 from fusewright.errors import UnsupportedOperator
 from fusewright.ir.index import integer
+from fusewright.records import record
 from fusewright.symbolic.nodes import index_of
 
 aten = torch.ops.aten
@@ -127,6 +128,22 @@ def _with_stride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     return result.copy_(tensor)
 
 
+@record
+class _Call:
+    """A condition or loop, and what it is called with."""
+
+    flow: ControlFlow
+    outside: Sequence[Sequence[Any]]
+    """By function: the tensors and numbers that it reads from outside."""
+
+    arguments: Sequence[Any]
+    shape: Any
+    """The arguments with leaves for their tensors."""
+
+    given: Sequence[Any]
+    """The tensors in the arguments, and those from outside."""
+
+
 def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[Any]) -> Any:
     """Record a call of `flow`; gives its results. Raises UnsupportedOperator."""
     outside, *arguments = args
@@ -135,11 +152,12 @@ def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[An
     given += control_flow.tensors(outside)
     if any(torch_compat.unwrapped(one) is not one for one in given):
         raise UnsupportedOperator(f"{flow.name} inside of a transform of torch.func")
+    call = _Call(flow, outside, arguments, shape, given)
     if not torch.is_grad_enabled() or not any(one.requires_grad for one in given):
-        return _record(recorder, flow, outside, arguments, shape, given)
+        return _record(recorder, call)
     match flow.name:
         case "cond":
-            return _record_with_gradients(recorder, flow, outside, arguments, shape, given)
+            return _record_with_gradients(recorder, call)
         case "scan":
             (module,), (own,) = flow.modules, outside
             return control_flow.scan_by_steps(called(module, own), *arguments)
@@ -150,29 +168,21 @@ def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[An
             )
 
 
-def _record(
-    recorder: Recorder,
-    flow: ControlFlow,
-    outside: Sequence[Sequence[Any]],
-    arguments: Sequence[Any],
-    shape: Any,
-    given: Sequence[Any],
-) -> Any:
-    """Record a call without gradients. `given`: the tensors in its arguments, whose `shape` has
-    leaves for them, and from outside.
-    """
-    lifted = list(control_flow.tensors(outside))
-    numbers = symbols_as_numbers([given, outside])
+def _record(recorder: Recorder, call: _Call) -> Any:
+    """Record a call without gradients."""
+    name = call.flow.name
+    lifted = list(control_flow.tensors(call.outside))
+    numbers = symbols_as_numbers([call.given, call.outside])
     functions = [
         _Tracing(recorder, module, [*lifted, *numbers], own)
-        for module, own in zip(flow.modules, _places(outside, numbers), strict=True)
+        for module, own in zip(call.flow.modules, _places(call.outside, numbers), strict=True)
     ]
     with torch_compat.without_modes(), torch.no_grad():
-        result = control_flow.FUNCTIONS[flow.name](*functions, *arguments)
+        result = control_flow.FUNCTIONS[name](*functions, *call.arguments)
     graphs = [function.graph for function in functions]
-    call = ControlFlowCall(flow.name, graphs, [each.structure for each in functions], shape)
+    target = ControlFlowCall(name, graphs, [each.structure for each in functions], call.shape)
     results = tuple(control_flow.tensors(result))
-    recorder.record_call(call, (*given, *numbers), {}, results)
+    recorder.record_call(target, (*call.given, *numbers), {}, results)
     return result
 
 
@@ -235,21 +245,14 @@ RECORDED_WHOLE |= {
 # -- gradients of a condition ---------------------------------------------------------------------
 
 
-def _record_with_gradients(
-    recorder: Recorder,
-    flow: ControlFlow,
-    outside: Sequence[Sequence[Any]],
-    arguments: Sequence[Any],
-    shape: Any,
-    given: Sequence[Any],
-) -> Any:
+def _record_with_gradients(recorder: Recorder, call: _Call) -> Any:
     """Record a condition; when the engine comes to it, another one, whose sides compute the
     gradients of these sides, from the operands and the gradients of the results.
     """
     mode: Any = recorder.fakes
     was_random, mode.is_random = mode.is_random, False
     with torch.no_grad():
-        recorded = _record(recorder, flow, outside, arguments, shape, given)
+        recorded = _record(recorder, call)
     if mode.is_random:
         raise UnsupportedOperator("gradients through a condition that draws random numbers")
     mode.is_random = was_random
@@ -257,9 +260,9 @@ def _record_with_gradients(
     structure = with_leaves(recorded, fakes)
 
     def backward(tangents: Sequence[Any]) -> tuple[Any, ...]:
-        return _record_backward(recorder, flow, outside, given, tangents)
+        return _record_backward(recorder, call, tangents)
 
-    results = torch_compat.apply_function(_Differentiable, fakes, backward, *given)
+    results = torch_compat.apply_function(_Differentiable, fakes, backward, *call.given)
     for fake, result in zip(fakes, results, strict=True):
         recorder.bind(result, recorder.argument(fake))
     return filled(structure, results)
@@ -281,31 +284,25 @@ class _Differentiable(torch.autograd.Function):
         return None, None, *ctx.run_backward(tangents)
 
 
-def _record_backward(
-    recorder: Recorder,
-    flow: ControlFlow,
-    outside: Sequence[Sequence[Any]],
-    given: Sequence[Any],
-    tangents: Sequence[Any],
-) -> tuple[Any, ...]:
-    """Record the gradients of a condition; one for each tensor in `given`, None where there is
-    none.
+def _record_backward(recorder: Recorder, call: _Call, tangents: Sequence[Any]) -> tuple[Any, ...]:
+    """Record the gradients of a condition; one for each tensor that it is given, None where there
+    is none.
     """
-    predicate, *operands = given
+    predicate, *operands = call.given
     wanted = [number for number, one in enumerate(operands) if one.requires_grad]
-    count = len(operands) - sum(1 for _ in control_flow.tensors(outside))
-    numbers = symbols_as_numbers([given, outside])
+    count = len(operands) - sum(1 for _ in control_flow.tensors(call.outside))
+    numbers = symbols_as_numbers([call.given, call.outside])
     values = [*operands, *numbers]
     graphs = []
     with torch_compat.without_modes():
-        for module, own in zip(flow.modules, _places(outside, numbers), strict=True):
+        for module, own in zip(call.flow.modules, _places(call.outside, numbers), strict=True):
             taken = [*range(count), *(count + place for place in own)]
             graphs.append(_gradient_graph(recorder, module, taken, values, wanted, tangents))
         likes = [_like(operands[number], recorder.fakes) for number in wanted]
     everything = [Leaf(number) for number in range(1, 1 + len(operands) + len(tangents))]
     results = [Leaf(number) for number in range(len(wanted))]
-    call = ControlFlowCall("cond", graphs, [results, results], [Leaf(0), everything])
-    recorder.record_call(call, (predicate, *operands, *tangents, *numbers), {}, tuple(likes))
+    target = ControlFlowCall("cond", graphs, [results, results], [Leaf(0), everything])
+    recorder.record_call(target, (predicate, *operands, *tangents, *numbers), {}, tuple(likes))
     found = dict(zip(wanted, likes, strict=True))
     return None, *(found.get(number) for number in range(len(operands)))
 
