@@ -16,6 +16,7 @@ from fusewright import api, capture
 from fusewright.capture.handlers.registry import HANDLERS
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.errors import BackendCompilerFailed, NothingRaised, Unsupported
+from tests.capture.agreement import assert_same
 
 X = torch.arange(3.0)
 
@@ -222,3 +223,25 @@ def test_a_caught_exception_has_a_traceback() -> None:
             return x + (1 if error.__traceback__ is None else 2)
 
     assert torch.equal(api.compile(f, backend="eager", fullgraph=True)(X), X + 2)
+
+
+def test_what_the_callers_handle() -> None:
+    def looks(x):
+        try:
+            raise ValueError("inside")
+        except ValueError as error:
+            inside = sys.exception() is error is sys.exc_info()[1]
+            return x + inside, type(error.__context__), sys.exc_info()[0]
+
+    def looks_outside(x):
+        return x + 1, sys.exception(), sys.exc_info()[0]
+
+    for function in (looks, looks_outside):
+        compiled = api.compile(function, backend="eager")
+        assert_same(api.compile(function, backend="eager", fullgraph=True)(X), function(X))
+        for _ in range(2):
+            assert_same(compiled(X), function(X))
+            try:
+                raise KeyError("outside")
+            except KeyError:
+                assert_same(compiled(X), function(X))

@@ -28,6 +28,7 @@ from fusewright.capture.values.objects import (
     IdentityValue,
     ObjectValue,
     PrimitiveValue,
+    handled_by_callers,
 )
 from fusewright.capture.values.sequences import SliceValue, TupleValue
 from fusewright.capture.values.tensors import TensorMethodValue, TensorValue
@@ -364,12 +365,18 @@ def bind_descriptor(
     )
 
 
-@handles(sys.exc_info)
-def exception_information(interpreter: Interpreter) -> Value:
+@handles(sys.exception)
+def handled_exception(interpreter: Interpreter) -> Value:
     """What is being handled, by the innermost frame that handles anything."""
     handling = (frame.handled for frame in reversed(interpreter.frames))
-    value = next((each for each in handling if each is not None), None)
-    if value is None:
+    found = next((each for each in handling if each is not None), None)
+    return handled_by_callers(interpreter) if found is None else found
+
+
+@handles(sys.exc_info)
+def exception_information(interpreter: Interpreter) -> Value:
+    value = handled_exception(interpreter)
+    if isinstance(value, ConstantValue):  # None
         return interpreter.new((None, None, None))
     cls = value.python_type()
     traceback = interpreter.attribute(value, "__traceback__")

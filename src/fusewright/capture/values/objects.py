@@ -9,6 +9,7 @@ source and a guard.
 
 from __future__ import annotations
 
+import sys
 import threading
 import types
 from collections.abc import Hashable, Sequence
@@ -16,7 +17,13 @@ from typing import Any, Final
 
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
-from fusewright.capture.sources import AttributeSource, InstanceSource, ItemSource, Source
+from fusewright.capture.sources import (
+    AttributeSource,
+    InstanceSource,
+    ItemSource,
+    Source,
+    StateSource,
+)
 from fusewright.capture.values.base import (
     MISSING,
     Interpreter,
@@ -383,6 +390,18 @@ class IdentityValue(Value):
         code.call(id, [self.target])
 
 
+def handled_by_callers(interpreter: Interpreter) -> Value:
+    """The exception that the captured function's callers handle: none, or the graph breaks."""
+    if sys.exception() is not None:
+        raise interpreter.unsupported(
+            reasons.OUTSIDE_WORLD,
+            function="sys.exception",
+            detail="what the function's callers handle is not known while it is captured",
+        )
+    interpreter.guard(GuardKind.EQUALS, StateSource("sys.exception()", sys.exception), None)
+    return interpreter.new(None)
+
+
 CHAIN: Final = ("__cause__", "__context__", "__suppress_context__")
 """What links an exception to others."""
 
@@ -419,6 +438,8 @@ class ExceptionValue(ObjectValue):
         if name == "args":
             return interpreter.new_tuple(self.arguments)
         if self.object is MISSING and name not in self.known:
+            if name == "__context__" and "__traceback__" in self.known:
+                return handled_by_callers(interpreter)
             if name in ("__cause__", "__context__", "__traceback__"):
                 return interpreter.new(None)
             if name == "__suppress_context__":
