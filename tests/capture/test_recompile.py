@@ -567,3 +567,21 @@ def test_results_collected_in_a_loop_that_breaks() -> None:
         for _ in range(2):
             assert_same(compiled(X, layers), collects(X, layers))
     assert compiled.compiler.capture_count < 6
+
+
+def test_what_each_call_makes_anew_is_compiled_for_some_calls_only() -> None:
+    def program(x):
+        class Factor:
+            def times(self, y):
+                return y * 2
+
+        factor = Factor()
+        api.graph_break()
+        return factor.times(x)
+
+    compiled = api.compile(program, backend="eager", options={"recompile_limit": 2})
+    with pytest.warns(RuntimeWarning, match="recompile_limit"):
+        for _ in range(30):
+            assert_same(compiled(X), program(X))
+            gc.collect()
+    assert compiled.compiler.capture_count < 25

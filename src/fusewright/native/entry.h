@@ -13,6 +13,7 @@ typedef struct {
     PyObject *detail;       /* what Python keeps beside the entry; None by default */
     PyObject *on_return;    /* called when the function has returned; NULL: nothing is */
     char continues;         /* whether frames called by the function are looked up, too */
+    bool served;            /* whether it was found for a call, not only made for one */
     int *guarded_locals;    /* for each local that the guards name, its index in the frame */
 } Entry;
 

@@ -126,6 +126,7 @@ Entry *frame_compiler_find_entry(FrameCompiler *compiler, const PendingCall *cal
     for (Py_ssize_t i = 0; record != NULL && i < record->entry_count; i++) {
         Entry *entry = (Entry *)Py_NewRef(record->entries[i]);
         if (entry_holds(entry, call)) {
+            entry->served = true;
             record = frame_compiler_find(compiler, code);
             if (record != NULL && i > 0 && i < record->entry_count && record->entries[i] == entry) {
                 memmove(record->entries + 1, record->entries, (size_t)i * sizeof *record->entries);
@@ -148,6 +149,7 @@ static int take_dead_entries(CodeRecord *record, PyObject *dead)
         Entry *entry = record->entries[i];
         if (!failed && entry_is_dead(entry) &&
             (failed = PyList_Append(dead, (PyObject *)entry)) == 0) {
+            record->wasted_count += !entry->served;
             Py_DECREF(entry);
             taken++;
         } else {
@@ -290,6 +292,9 @@ static int reach_limit(FrameCompiler *self, const PendingCall *call, bool accumu
     return answer == NULL ? -1 : 0;
 }
 
+/* What each call makes anew, such as a class, would else have it compiled at each call. */
+#define WASTED_SHARE 4
+
 /* Whether a limit is reached, told then; -1 with an exception. */
 static int check_limits(FrameCompiler *self, const PendingCall *call)
 {
@@ -297,7 +302,8 @@ static int check_limits(FrameCompiler *self, const PendingCall *call)
         return -1;
     }
     CodeRecord *record = frame_compiler_find(self, call->code);
-    if (record != NULL && record->entry_count >= self->recompile_limit) {
+    if (record != NULL && (record->entry_count >= self->recompile_limit ||
+                           record->wasted_count >= WASTED_SHARE * self->recompile_limit)) {
         return reach_limit(self, call, false) < 0 ? -1 : 1;
     }
     if (self->entry_count >= self->accumulated_limit && drop_dead_entries(self, NULL) < 0) {

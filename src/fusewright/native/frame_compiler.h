@@ -26,6 +26,7 @@ struct CodeRecord {
     CodeRecord *next_of_compiler;
     CodeRecord *next_of_code;
     bool closed; /* ask the callback no more */
+    Py_ssize_t wasted_count; /* entries that died before they served another call */
     Py_ssize_t entry_count;
     Entry **entries; /* owned */
 };
