@@ -166,6 +166,12 @@ def test_views_and_in_place_fall_back_to_the_same_memory() -> None:
         torch.view_as_complex(expected.view(3, 2, 2))[2].sqrt_()
         assert torch.equal(x.cpu(), expected)
         assert "aten::exp.out" in torch.ops.ember.fallback_counts()
+        try:
+            torch.ops.aten._masked_scale(x, x, 1.0)
+        except NotImplementedError as error:
+            assert "aten::_masked_scale has no kernel on this device, nor on the CPU" in str(error)
+        else:
+            raise AssertionError("there is no such kernel")
         torch.ops.ember.set_fallback("error")
         try:
             x.cos()

@@ -127,9 +127,15 @@ def test_falling_back_is_counted_and_named_once() -> None:
             x.cos()
         except NotImplementedError as error:
             print(error)
+        module.fall_back.mode = "quiet"
+        try:
+            torch.ops.aten._masked_scale(x, x, 1.0)
+        except NotImplementedError as error:
+            print(error)
         """
     )
-    names, count, refusal = output.splitlines()
+    names, count, refusal, nowhere = output.splitlines()
+    assert nowhere == "aten::_masked_scale has no kernel on this device, nor on the CPU"
     assert names.count("erf") == 1
     assert count == "2"
     assert refusal.endswith("has no kernel on this device, and falling back to the CPU is off")
