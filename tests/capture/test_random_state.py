@@ -46,6 +46,15 @@ def seeded_with_no_number(x: Any) -> Any:
     return y
 
 
+@cases(X, breaks="random-state" if torch.cuda.is_available() else None)
+def everything_seeded(x: Any) -> Any:
+    random.seed(3)
+    np.random.seed(3)
+    torch.manual_seed(3)
+    torch.cuda.manual_seed_all(3)
+    return torch.nn.functional.dropout(x, 0.5) * random.random()
+
+
 @cases(X)
 def saved_and_set(x: Any) -> Any:
     before = torch.get_rng_state()

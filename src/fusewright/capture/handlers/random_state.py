@@ -115,6 +115,23 @@ def manual_seed(interpreter: Interpreter, seed: Value) -> Value:
     return interpreter.wrap(torch.default_generator, ConstantSource(torch.default_generator))
 
 
+def _seed_devices(function: Callable[[int], None]) -> Any:
+    """Seeding GPUs where there are none: torch keeps the seed for later, when the call has run."""
+
+    def seed_devices(interpreter: Interpreter, seed: Value) -> None:
+        number = seed.constant()
+        if torch.cuda.is_available() or type(number) is not int:
+            operation = f"torch.cuda.{function.__name__}"
+            raise interpreter.unsupported(reasons.RANDOM_STATE, operation=operation)
+        interpreter.draws.append((function, (number,)))
+
+    return seed_devices
+
+
+for _function in (torch.cuda.manual_seed, torch.cuda.manual_seed_all):
+    handles(_function)(_seed_devices(_function))
+
+
 @handles(*_torch_functions("get_rng_state"))
 def get_rng_state(interpreter: Interpreter) -> Value:
     device = ConstantValue(torch.device("cpu"))
