@@ -78,9 +78,10 @@ def has_symbolic_geometry(tensor: torch.Tensor) -> bool:
 
 def is_symbolic_refusal(error: RuntimeError) -> bool:
     """Whether `error` is what torch raises when C++ code asks for the sizes of a tensor whose sizes
-    are symbolic.
+    are symbolic, or is given such sizes where it takes none.
     """
-    return "on tensor with symbolic sizes/strides" in str(error)
+    refusals = ("on tensor with symbolic sizes/strides", "expected to contain only concrete integers")
+    return any(text in str(error) for text in refusals)
 
 
 def python_kernels() -> AbstractContextManager[None]:

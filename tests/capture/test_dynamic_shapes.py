@@ -4,6 +4,7 @@ eager.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -311,3 +312,26 @@ def test_parts_are_guarded_as_weakly_as_their_number_allows(name: str, backend: 
         x = torch.randn(length, 4)
         torch.testing.assert_close(compiled(x), function(x))
     assert len(compilations(compiled)) == most
+
+
+WINDOWS: dict[str, Callable[[Tensor], Any]] = {
+    "pooling in one dimension": nn.MaxPool1d(3, 2, padding=1),
+    "and the places": lambda x: F.max_pool1d(x, 2, return_indices=True),
+    "a half more": lambda x: F.interpolate(x, scale_factor=1.5, mode="linear"),
+    "a quarter": lambda x: F.interpolate(x, scale_factor=0.25),
+    "twice a size": lambda x: F.interpolate(x, size=x.shape[-1] * 2),
+    "rounded sizes": lambda x: x[..., : int(x.shape[-1] * 0.75)] + math.ceil(x.shape[0] * 1.25),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "fusewright"])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_of_what_varies(name: str, backend: str) -> None:
+    compiled = fusewright.compile(
+        WINDOWS[name], backend=backend, dynamic=True, fullgraph=True, options={"strict": True}
+    )
+    for rows, columns in ((3, 8), (4, 13), (9, 21), (5, 10)):
+        x = torch.randn(rows, 4, columns)
+        found, expected = compiled(x), WINDOWS[name](x)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert len(compilations(compiled)) == 1

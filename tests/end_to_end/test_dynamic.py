@@ -44,7 +44,27 @@ def padded(x: torch.Tensor, weight: torch.Tensor) -> Any:
     return F.pad(x, (0, 0, 1, x.shape[0])), x.repeat(2, 1, 1), F.interpolate(x.mT, scale_factor=2)
 
 
-FUNCTIONS = (attention, slices, positions, normalised, padded)
+def convolved(x: torch.Tensor, weight: torch.Tensor) -> Any:
+    kernel = torch.stack([weight, weight.mT, -weight], -1)
+    row = F.relu(F.conv1d(x.mT, kernel, padding=1, stride=2))
+    image = F.conv2d(x.unsqueeze(1), weight[None, None, :3, :3], padding=1)
+    return F.max_pool1d(row, 2, padding=1), F.avg_pool2d(image, 2), F.conv_transpose1d(row, kernel)
+
+
+def looked_up(x: torch.Tensor, weight: torch.Tensor) -> Any:
+    rows = x.flatten(0, 1)
+    count = rows.shape[0]
+    places = (torch.arange(count) * 3).flip(0) % count
+    picked = rows[places] + F.embedding(places % 16, weight)
+    gathered = rows.gather(0, places[:, None].expand(-1, 16))
+    return picked, torch.where(gathered > 0, gathered, rows), rows.index_add(0, places, picked)
+
+
+def products(x: torch.Tensor, weight: torch.Tensor) -> Any:
+    return torch.einsum("bld,de,bme->blm", x, weight, x), x.mT @ x, torch.tensordot(x, weight, 1)
+
+
+FUNCTIONS = (attention, slices, positions, normalised, padded, convolved, looked_up, products)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

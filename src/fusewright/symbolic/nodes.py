@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import torch
 
@@ -34,6 +35,9 @@ from fusewright.symbolic.relations import (
 )
 
 Number = int | torch.SymInt
+
+EXACT_FACTOR: Final = 2**20
+"""A product of a size below 2**32 and of a fraction of numbers below this is a double exactly."""
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 """Classes of symbolic numbers."""
@@ -513,24 +517,40 @@ class RealNode(Node):
         return self._compute("max", other)
 
     def floor(self) -> IntegerNode:
-        match self.number:
-            case Real("truediv", (Index() as left, Index() as right)):
-                return IntegerNode(self.facts, left).int_floordiv(IntegerNode(self.facts, right))
-            case Real("float", (Index() as exact,)):
-                return IntegerNode(self.facts, exact)
-        return self.wrap_int(math.floor(self.value()))
+        ratio = self._ratio()
+        if ratio is None:
+            return self.wrap_int(math.floor(self.value()))
+        numerator, denominator = (IntegerNode(self.facts, index) for index in ratio)
+        return numerator.int_floordiv(denominator)
 
     def ceil(self) -> IntegerNode:
-        match self.number:
-            case Real("truediv", (Index() as left, Index() as right)):
-                negated = IntegerNode(self.facts, -left)
-                return negated.int_floordiv(IntegerNode(self.facts, right)).neg()
-            case Real("float", (Index() as exact,)):
-                return IntegerNode(self.facts, exact)
-        return self.wrap_int(math.ceil(self.value()))
+        return self.neg().floor().neg()
 
     def trunc(self) -> IntegerNode:
-        return self.wrap_int(int(self.value()))
+        ratio = self._ratio()
+        if ratio is None or not all(self.facts.prove(at_least(index, 0)) for index in ratio):
+            return self.wrap_int(int(self.value()))
+        return self.floor()
+
+    def _ratio(self) -> tuple[Index, Index] | None:
+        """Integers of which this number is the quotient, exactly or as Python rounds it; None where
+        there are none.
+        """
+        match self.number:
+            case Real("truediv", (Index() as left, Index() as right)):
+                return left, right
+            case Real("float", (Index() as exact,)):
+                return exact, integer(1)
+            case Real("neg", (inner,)):
+                ratio = RealNode(self.facts, inner)._ratio()
+                return None if ratio is None else (-ratio[0], ratio[1])
+            case Real("mul", (Real("float", (Index() as size,)), float(factor))) | Real(
+                "mul", (float(factor), Real("float", (Index() as size,)))
+            ) if math.isfinite(factor):
+                numerator, denominator = factor.as_integer_ratio()
+                is_exact = max(abs(numerator), denominator) < EXACT_FACTOR
+                return (size * numerator, integer(denominator)) if is_exact else None
+        return None
 
     def round(self, digits: object = None) -> IntegerNode:
         return self.wrap_int(round(self.value()))

@@ -15,7 +15,7 @@ from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, PURE, handles, polyfill
 from fusewright.capture.values.base import MISSING, Interpreter, Value
 from fusewright.capture.values.classes import ClassValue
-from fusewright.capture.values.constant import FALSE, NONE, TRUE, boolean
+from fusewright.capture.values.constant import FALSE, NONE, TRUE, ConstantValue, boolean
 from fusewright.capture.values.functions import MethodValue
 from fusewright.capture.values.modules import ModuleValue
 from fusewright.capture.values.numbers import SymbolicValue
@@ -168,6 +168,25 @@ def get_lazy_property(
     if real is MISSING or instance.python_type() is not type(None):
         return DECLINED
     return interpreter.new(lazy_property.__get__(real, None))
+
+
+@handles(torch.nn.functional.max_pool1d)
+def max_pool1d(
+    interpreter: Interpreter,
+    input: Value,
+    kernel_size: Value,
+    stride: Value = NONE,
+    padding: Value | None = None,
+    dilation: Value | None = None,
+    ceil_mode: Value = FALSE,
+    return_indices: Value = FALSE,
+) -> Any:
+    """Where sizes are symbolic, by the operator that gives places too: the other one takes none."""
+    if not isinstance(input, TensorValue) or not torch_compat.has_symbolic_geometry(input.fake):
+        return DECLINED
+    options = [stride, padding or ConstantValue(0), dilation or ConstantValue(1), ceil_mode]
+    both = interpreter.call_graph(torch.max_pool1d_with_indices, [input, kernel_size, *options], {})
+    return both if interpreter.truth(return_indices) else interpreter.items(both)[0]
 
 
 def _new_tensor(cls: type) -> Any:
