@@ -7,8 +7,9 @@ captured as one graph, with eager's results and gradients, and how fast?
 Every architecture is measured in a process of its own, with empty caches, by
 `benchmarks.measure_architecture`: inference and one training step. `--peer` measures torch.compile
 in place of fusewright. With `--resume`, what passes in FILE is not measured again, and what is
-measured is added to it at once. The exit status is 1 if a result is wrong, or something failed or
-fell back.
+measured is added to it at once. "Sizes of data" behind the kind of one: it is compiled with the
+option that keeps sizes which depend on data in the graph. The exit status is 1 if a result is
+wrong, or something failed or fell back.
 """
 
 from __future__ import annotations
@@ -60,6 +61,16 @@ class Architecture:
     """Whether the training step is in train mode, because the model refuses another. Nowhere is
     there dropout.
     """
+
+    sizes_of_data: bool = False
+    """Whether it is compiled with the option that keeps sizes which depend on data in the graph;
+    torch.compile has such options too.
+    """
+
+    @property
+    def about(self) -> str:
+        """Its kind, and what it is compiled with."""
+        return f"{self.kind}, sizes of data" if self.sizes_of_data else self.kind
 
 
 def build(name: str) -> tuple[nn.Module, Inputs]:
@@ -170,6 +181,7 @@ def section(
         call_with: Callable[[], Inputs] = usual_inputs,
         left_out: str = "",
         train_mode: bool = False,
+        sizes_of_data: bool = False,
         **settings: Any,
     ) -> Architecture:
         return Architecture(
@@ -179,6 +191,7 @@ def section(
             inputs=call_with,
             left_out=left_out,
             train_mode=train_mode,
+            sizes_of_data=sizes_of_data,
         )
 
     return row
@@ -293,7 +306,7 @@ _ROWS: tuple[Architecture, ...] = (
         attn_config={"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8.0},
         ffn_config={"ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 2},
     ),
-    experts("JetMoeForCausalLM", kv_channels=8),
+    experts("JetMoeForCausalLM", sizes_of_data=True, kv_channels=8),
     t5(
         "SwitchTransformersForConditionalGeneration",
         num_experts=4,
@@ -741,7 +754,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for line in (*report.problems(shown), *report.sentences(shown)):
         console.print(line, markup=False, highlight=False)
     if options.markdown is not None:
-        about = {row.model: (row.kind, row.left_out) for row in ARCHITECTURES.values()}
+        about = {row.model: (row.about, row.left_out) for row in ARCHITECTURES.values()}
         options.markdown.write_text("\n".join(report.document(record, about)))
     return int(not all(map(report.passes, shown.values())))
 

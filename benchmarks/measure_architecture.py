@@ -48,6 +48,9 @@ UNJUDGED_ERROR = 0.05
 Compiled = Callable[..., Any]
 Figures = dict[str, Any]
 
+Compiler = Callable[[nn.Module], tuple[Compiled, Callable[[], Figures]]]
+"""Compiles a module; gives what it tells afterwards as well."""
+
 
 @dataclass(frozen=True, slots=True)
 class Half:
@@ -80,13 +83,17 @@ def measure(column: str, name: str, *, timed: bool = True) -> dict[str, Figures]
         module, inputs = build(name)
     except LookupError as missing:
         return {"missing": {"because": str(missing)}}
-    figures = {"inference": _attempt(column, INFERENCE, module, inputs, timed)}
-    with_loss = WithLoss(module, weighted_mean).train(ARCHITECTURES[name].train_mode)
-    figures["training"] = _attempt(column, TRAINING, with_loss, inputs, timed)
+    architecture = ARCHITECTURES[name]
+    compiler = partial(_peer if column == PEER else _own, architecture.sizes_of_data)
+    figures = {"inference": _attempt(compiler, INFERENCE, module, inputs, timed)}
+    with_loss = WithLoss(module, weighted_mean).train(architecture.train_mode)
+    figures["training"] = _attempt(compiler, TRAINING, with_loss, inputs, timed)
     return figures
 
 
-def _attempt(column: str, half: Half, module: nn.Module, inputs: Inputs, timed: bool) -> Figures:
+def _attempt(
+    compiler: Compiler, half: Half, module: nn.Module, inputs: Inputs, timed: bool
+) -> Figures:
     """The figures, with `failure` in place of those that could not be had.
 
     Eager runs first, so that what the library sets up in a first call is there.
@@ -96,7 +103,7 @@ def _attempt(column: str, half: Half, module: nn.Module, inputs: Inputs, timed: 
     try:
         expected = _seeded(half, module, module, inputs)
         start = time.perf_counter()
-        compiled, graphs = (_peer if column == PEER else _own)(module)
+        compiled, graphs = compiler(module)
         found = _seeded(half, module, compiled, inputs)
         figures["first_call"] = time.perf_counter() - start
         figures |= graphs() | _errors(half, exact, inputs, expected, found)
@@ -108,7 +115,7 @@ def _attempt(column: str, half: Half, module: nn.Module, inputs: Inputs, timed: 
     return figures
 
 
-def _own(module: nn.Module) -> tuple[Compiled, Callable[[], Figures]]:
+def _own(sizes_of_data: bool, module: nn.Module) -> tuple[Compiled, Callable[[], Figures]]:
     """fusewright, whose backend must not fail, and what it tells afterwards."""
     import fusewright
     from fusewright.backends.registry import lookup_backend
@@ -119,7 +126,8 @@ def _own(module: nn.Module) -> tuple[Compiled, Callable[[], Figures]]:
         backend = lookup_backend("fusewright")
         return backend(graph, example_inputs, options={"strict": True})  # type: ignore[call-arg]
 
-    compiled = fusewright.compile(module, backend=strict)
+    options = {"capture_data_dependent_sizes": sizes_of_data}
+    compiled = fusewright.compile(module, backend=strict, options=options)
 
     def graphs() -> Figures:
         told = explain_compiler(compiler_of(compiled), type(module).__name__)
@@ -134,10 +142,12 @@ def _own(module: nn.Module) -> tuple[Compiled, Callable[[], Figures]]:
     return compiled, graphs
 
 
-def _peer(module: nn.Module) -> tuple[Compiled, Callable[[], Figures]]:
+def _peer(sizes_of_data: bool, module: nn.Module) -> tuple[Compiled, Callable[[], Figures]]:
     """torch.compile with its default backend, and what it counted afterwards."""
+    from torch._dynamo import config
     from torch._dynamo.utils import counters
 
+    config.capture_dynamic_output_shape_ops = config.capture_scalar_outputs = sizes_of_data
     counters.clear()
     compiled = torch.compile(module)
 

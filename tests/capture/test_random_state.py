@@ -185,7 +185,7 @@ def numpy_seeded(x: Any) -> Any:
     return x + 1
 
 
-@cases(X, breaks="unknown-callable")
+@cases(X, breaks="outside-world")
 def numpy_seeded_and_drawn(x: Any) -> Any:
     np.random.seed(4)
     return x + float(np.random.rand())
@@ -244,3 +244,19 @@ def test_a_call_that_fails_puts_the_state_back_before_it_runs_again() -> None:
         with pytest.raises(IndexError):
             function(X, torch.tensor(9))
         assert torch.initial_seed() == 5
+
+
+def test_a_number_of_numpy_that_nobody_looks_at_is_drawn() -> None:
+    def program(x: torch.Tensor, training: bool) -> torch.Tensor:
+        chance = np.random.uniform(0, 1)
+        return x if training and chance < 0.3 else x * 2
+
+    x = torch.ones(2)
+    for training, fullgraph in ((False, True), (True, False)):
+        compiled = api.compile(program, backend="eager", fullgraph=fullgraph)
+        for seed in range(4):
+            np.random.seed(seed)
+            expected, following = program(x, training), np.random.uniform()
+            np.random.seed(seed)
+            assert torch.equal(compiled(x, training), expected)
+            assert np.random.uniform() == following

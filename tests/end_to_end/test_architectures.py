@@ -14,6 +14,7 @@ ONE_GRAPH = [
     "DebertaV2Model",
     "LongformerModel",  # its masks are known values
     "GptOssForCausalLM",  # experts
+    "JetMoeForCausalLM",  # parts whose sizes depend on data
     "MambaForCausalLM",  # a scan
     "T5ForConditionalGeneration",
     "Swinv2Model",
@@ -31,7 +32,7 @@ def test_one_graph(name: str) -> None:
 
 
 def test_a_graph_for_each_part() -> None:
-    """Its experts take the tokens that values tell them to, which breaks the graph."""
-    row = measure(OURS, "JetMoeForCausalLM", timed=False)
-    assert report.passes(row), list(report.problems({"JetMoeForCausalLM": row}))
+    """The experts that run are those that values tell, which breaks the graph."""
+    row = measure(OURS, "DbrxForCausalLM", timed=False)
+    assert report.passes(row), list(report.problems({"DbrxForCausalLM": row}))
     assert not report.is_whole(row)

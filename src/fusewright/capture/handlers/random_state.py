@@ -12,7 +12,7 @@ import contextlib
 import functools
 import inspect
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
@@ -366,12 +366,38 @@ try:
 except ImportError:  # torch runs without
     pass
 else:
+    _DRAWN_BY_NUMPY: Final = {
+        getattr(numpy.random.RandomState, name): name
+        for name in ("random", "uniform", "normal", "rand", "randn", "random_sample")
+    }
+    """By method of a generator: the function of the module that draws a number with it."""
 
     @handles(type(numpy.random.seed).__call__)
-    def seed_numpy(interpreter: Interpreter, function: Value, *arguments: Value) -> Any:
-        """`numpy.random.seed(…)`, a function written in Cython."""
-        if function.real() is not numpy.random.seed:
+    def call_numpy(interpreter: Interpreter, function: Value, *arguments: Value) -> Any:
+        """`numpy.random.seed(…)`, and what draws one number: functions written in Cython, the
+        latter as methods of a generator.
+        """
+        if function.real() is numpy.random.seed:
+            return _seed_numpy(interpreter, arguments)
+        name = _DRAWN_BY_NUMPY.get(function.real())
+        if name is None or arguments[0].real() is not getattr(numpy.random, name).__self__:
             return DECLINED
+        numbers = tuple(argument.constant() for argument in arguments[1:])
+        try:
+            drawn = getattr(numpy.random.RandomState(0), name)(*numbers)
+        except Exception as error:
+            raise_real(interpreter, error)
+        if type(drawn) is not float:
+            return DECLINED
+        interpreter.draws.append((getattr(numpy.random, name), numbers))
+        refusal = functools.partial(_refuse_numpy, interpreter, name)
+        return UnknownValue(float, refusal)
+
+    def _refuse_numpy(interpreter: Interpreter, name: str) -> Unsupported:
+        function, why = f"numpy.random.{name}", _RANDOM.replace("Python", "NumPy")
+        return interpreter.unsupported(reasons.OUTSIDE_WORLD, function=function, detail=why)
+
+    def _seed_numpy(interpreter: Interpreter, arguments: Sequence[Value]) -> Any:
         numbers = tuple(argument.constant() for argument in arguments)
         if not numbers or numbers[0] is None:
             return DECLINED
