@@ -16,6 +16,7 @@ from fusewright.opgen.cpp_types import (
 from fusewright.opgen.declarations import Kind, Operator, Parameter
 from fusewright.opgen.description import Entry
 from fusewright.opgen.plan import Given, Made, Plan, Refused, needs_geometry
+from fusewright.opgen.registration import with_gradient
 from fusewright.opgen.wrappers import Language, Wrapper, fitted
 
 SUPPORT = Path(__file__).parent / "support.h"
@@ -206,21 +207,16 @@ _COMMON = {
 
 
 def _common_registrations(plan: Plan) -> list[str]:
-    registered = {_with_gradient(row.operator.name) for row in plan.registered}
+    registered = {with_gradient(row.operator.name) for row in plan.registered}
     return [
         "",
         "  // What every backend gets.",
         *(
             fitted(f'  m.impl("{name}", {function});')
             for name, function in _COMMON.items()
-            if _with_gradient(name) not in registered
+            if with_gradient(name) not in registered
         ),
     ]
-
-
-def _with_gradient(name: str) -> str:
-    """One name for an operator and its gradient, which knows what the operator keeps for it."""
-    return name.removesuffix("_impl").removesuffix("_backward")
 
 
 def _includes(plan: Plan, name: str, made: Sequence[Made]) -> Iterator[str]:

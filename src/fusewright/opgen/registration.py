@@ -134,7 +134,7 @@ alone.
 """
 
 
-def _with_gradient(name: str) -> str:
+def with_gradient(name: str) -> str:
     """One name for an operator and its gradient, which knows what the operator keeps for it."""
     return name.removesuffix("_impl").removesuffix("_backward")
 
@@ -155,8 +155,8 @@ def register(
     common |= {**_CELLS, "resize_": resize, "set_": set_empty}
     for operator in _CONVOLUTIONS:
         common[operator.name().removeprefix("aten::")] = functools.partial(fall_back, operator)
-    given = {_with_gradient(name) for name in operators}
-    common = {name: common[name] for name in common if _with_gradient(name) not in given}
+    given = {with_gradient(name) for name in operators}
+    common = {name: common[name] for name in common if with_gradient(name) not in given}
     for name, function in (common | dict(operators)).items():
         library.impl(name, function, key)
     for bit in ("Conjugate", "Negative"):  # to resolve it takes a copy; hence copies get it as is
