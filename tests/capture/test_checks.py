@@ -159,3 +159,13 @@ def test_distributions_check_what_they_are_given() -> None:
     assert len(fusewright.compilations(compiled)) == 1
     with pytest.raises(ValueError, match="Expected parameter scale"):
         compiled(state, -spread)
+
+
+def test_checks_of_torch_s_own_functions() -> None:
+    def f(x: Tensor, spread: Tensor) -> Tensor:
+        return nn.functional.gaussian_nll_loss(x, x * 2, spread)
+
+    compiled = fusewright.compile(f, options={"strict": True})
+    torch.testing.assert_close(compiled(GOOD, GOOD), f(GOOD, GOOD))
+    with pytest.raises(ValueError, match="var has negative entry"):
+        compiled(GOOD, BAD)

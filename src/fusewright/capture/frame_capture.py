@@ -37,6 +37,7 @@ from fusewright.capture.interpreter.existing_iterators import keep_iterators_who
 from fusewright.capture.interpreter.frame import Frame, SavedException, Stopped
 from fusewright.capture.interpreter.machine import Machine
 from fusewright.capture.memory import (
+    any_is_seen_through,
     has_memory,
     may_write_inputs,
     placements,
@@ -216,7 +217,7 @@ def capture_call(
     that is not possible, or when breaks are not wanted: `resumes` is None.
     """
     plan = _Plan()
-    allowed = {"may_check": True, "may_make_leaves": True}
+    allowed = {"may_check": True, "may_make_leaves": True, "may_copy_items": True}
     while True:
         with _tracing() as modes, ExitStack() as attempt:
             machine = Machine(function.__globals__, history)
@@ -390,6 +391,8 @@ def _run(
     graph_module = _finish_graph(machine, outputs)
     if machine.builder.has_checks and may_write_inputs(graph_module.graph):
         raise _NotAllowed("may_check")  # The call could not begin again.
+    if any_is_seen_through(graph_module.graph, machine.builder.copied_items):
+        raise _NotAllowed("may_copy_items")
     if _has_history_of_its_own(machine, outputs):
         raise _NotAllowed("may_make_leaves")  # To autograd, results come from the graph's inputs.
     machine.guard_distinct()

@@ -71,6 +71,12 @@ class GraphBuilder:
         self.has_checks = False
         """Whether there are such calls."""
 
+        self.may_copy_items = True
+        """Whether an item of a tensor may be a copy, where eager's is a view."""
+
+        self.copied_items: list[tuple[FakeTensor, FakeTensor]] = []
+        """The tensors that they were read from, and the copies."""
+
         self.may_make_leaves = True
         """Whether tensors of the graph may begin a history of their own: `requires_grad_()`."""
 
@@ -237,7 +243,7 @@ class SubgraphBuilder(GraphBuilder):
     def __init__(self, parent: GraphBuilder) -> None:
         super().__init__(parent.facts)
         self.mode = parent.mode
-        self.may_check = self.may_make_leaves = False
+        self.may_check = self.may_make_leaves = self.may_copy_items = False
         self.lifted: dict[fx.Node, fx.Node] = {}
         """By node of the graph around: the input for it."""
 

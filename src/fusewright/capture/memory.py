@@ -154,6 +154,24 @@ def written_storages(graph: fx.Graph) -> set[int]:
     return _storages(one for node in writing for one in _written(node))
 
 
+def any_is_seen_through(graph: fx.Graph, copies: Sequence[tuple[FakeTensor, FakeTensor]]) -> bool:
+    """Whether it may be told that one of `copies`, given with what was copied, is not a view of it:
+    by a write to either, or by both being there when the graph has run.
+    """
+    if not copies:
+        return False
+    written = written_storages(graph)
+    given = _storages(graph.find_nodes(op="placeholder"))
+    returned = _storages([graph.output_node()])
+    for pair in copies:
+        original, copy = (torch_compat.storage_key(fake.meta_tensor) for fake in pair)
+        if not written.isdisjoint((original, copy)):
+            return True
+        if copy in returned and (original in returned or original in given):
+            return True
+    return False
+
+
 def _written(node: fx.Node) -> Sequence[fx.Node]:
     """What a call that writes may write to: a method, to its own tensor."""
     return node.all_input_nodes[:1] if node.op == "call_method" else node.all_input_nodes

@@ -37,7 +37,7 @@ from fusewright.capture.values.constant import CONSTANT_TYPES, NONE
 from fusewright.capture.values.functions import FunctionValue, Namespace, function_name
 from fusewright.capture.values.numbers import FUNCTIONS, has_symbols, number_of
 from fusewright.capture.values.tensors import TensorValue
-from fusewright.errors import FusewrightError
+from fusewright.errors import FusewrightError, Unsupported
 
 if TYPE_CHECKING:
     from fusewright.capture.interpreter.machine import Machine
@@ -170,17 +170,32 @@ def inline(
             result = _fold(machine, function.object, arguments, keywords)
             if result is not None:
                 return result
-        if is_graph_function(function.object):
-            try:
-                return tensor_calls.call_graph(machine, function.object, arguments, keywords)
-            except NotConstant:
-                pass
-        if arguments and isinstance(arguments[0], TensorValue):
-            name = function.code.co_name
-            if is_tensor_method(function.object) and hasattr(torch.Tensor, name):
-                return machine.call_tensor_method(arguments[0], name, arguments[1:], keywords)
+        result = _called_in_graph(machine, function, arguments, keywords)
+        if result is not None:
+            return result
     variables = bind_arguments(machine, function, arguments, keywords)
     return machine.execute(function, variables)
+
+
+def _called_in_graph(
+    machine: Machine, function: FunctionValue, arguments: list[Value], keywords: dict[str, Value]
+) -> Value | None:
+    """A call of a function of torch's, written in Python, as one in the graph; None where it has
+    to be interpreted.
+    """
+    if is_graph_function(function.object):
+        try:
+            return tensor_calls.call_graph(machine, function.object, arguments, keywords)
+        except NotConstant:
+            pass
+        except Unsupported as refusal:  # It may look at values only to check them.
+            if refusal.reason != reasons.FAKE_EXECUTION.name:
+                raise
+    if arguments and isinstance(arguments[0], TensorValue):
+        name = function.code.co_name
+        if is_tensor_method(function.object) and hasattr(torch.Tensor, name):
+            return machine.call_tensor_method(arguments[0], name, arguments[1:], keywords)
+    return None
 
 
 def instantiate(

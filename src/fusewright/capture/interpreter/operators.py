@@ -7,6 +7,7 @@ from __future__ import annotations
 import collections
 import operator
 import types
+from types import EllipsisType
 from typing import Any, Final, TypeGuard
 
 import torch
@@ -16,7 +17,7 @@ from fusewright.capture.interpreter.stand_ins import raise_as, run_for_real
 from fusewright.capture.known_values import known_value
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
-from fusewright.capture.values.constant import SCALAR_TYPES, ConstantValue, boolean
+from fusewright.capture.values.constant import NONE, SCALAR_TYPES, ConstantValue, boolean
 from fusewright.capture.values.iterators import (
     SEQUENCE_ITERATOR,
     GeneratorValue,
@@ -27,10 +28,17 @@ from fusewright.capture.values.mappings import DictValue, DictViewValue, Instanc
 from fusewright.capture.values.numbers import FUNCTIONS, SymbolicValue, is_number, number_of
 from fusewright.capture.values.objects import IdentityValue, ObjectValue, PrimitiveValue
 from fusewright.capture.values.regions import IndexRegionValue
-from fusewright.capture.values.sequences import DequeValue, ListValue, SequenceValue, TupleValue
+from fusewright.capture.values.sequences import (
+    DequeValue,
+    ListValue,
+    SequenceValue,
+    SliceValue,
+    TupleValue,
+)
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
-from fusewright.errors import DataDependent
+from fusewright.errors import DataDependent, Unsupported
+from fusewright.fake import holds_integers
 
 _NAMES: Final = (
     "add",
@@ -508,7 +516,47 @@ def tensor_item(machine: Interpreter, tensor: TensorValue, key: Value) -> Value:
             ]
             index = ListValue(list, indices)
             return machine.call_graph(torch.ops.aten.index.Tensor, [tensor, index], {})
-    return machine.call_graph(operator.getitem, [tensor, key], {})
+    try:
+        return machine.call_graph(operator.getitem, [tensor, key], {})
+    except Unsupported as refusal:
+        if refusal.reason != reasons.FAKE_EXECUTION.name or not machine.builder.may_copy_items:
+            raise
+        found = _copied_item(machine, tensor, key)
+        if found is None:
+            raise
+        return found
+
+
+def _copied_item(machine: Interpreter, tensor: TensorValue, key: Value) -> Value | None:
+    """`tensor[:, i]` where a tensor of one integer says where, as a copy: which part of the tensor
+    a view would be is not known. None where the key has other parts.
+    """
+    keys = key.items(machine) if isinstance(key, TupleValue) else [key]
+    numbered = [each for each in keys if _is_basic(each)]
+    if len(numbered) < sum(each.python_type() not in (type(None), EllipsisType) for each in keys):
+        return None
+    places, place = [], 0
+    for number, each in enumerate(keys):
+        if each.python_type() is EllipsisType:
+            place = tensor.fake.dim() - sum(_is_basic(later) for later in keys[number + 1 :])
+        if isinstance(each, TensorValue):
+            places.append((place, machine.call_tensor_method(each, "long", [], {})))
+        place += _is_basic(each)
+    item: Value = tensor
+    for place, index in reversed(places):
+        indices = ListValue(list, [*[NONE] * place, index])
+        item = machine.call_graph(torch.ops.aten.index.Tensor, [item, indices], {})
+    assert isinstance(item, TensorValue)
+    machine.builder.copied_items.append((tensor.fake, item.fake))
+    rest = [each for each in keys if not isinstance(each, TensorValue)]
+    return tensor_item(machine, item, machine.new_tuple(rest)) if rest else item
+
+
+def _is_basic(key: Value) -> bool:
+    """Whether part of a key takes a dimension: a slice, an integer, or a tensor that holds one."""
+    if isinstance(key, TensorValue):
+        return key.fake.dim() == 0 and holds_integers(key.fake) and key.fake.dtype != torch.uint8
+    return isinstance(key, SliceValue) or (is_number(key) and key.python_type() is int)
 
 
 def sequence_item(machine: Interpreter, value: SequenceValue, key: Value) -> Value:
