@@ -45,6 +45,7 @@ def padded(x: torch.Tensor, weight: torch.Tensor) -> Any:
 
 
 def convolved(x: torch.Tensor, weight: torch.Tensor) -> Any:
+    x = torch.cat([x, x], 1)  # a length of 2 would become 1, which is compiled for itself
     kernel = torch.stack([weight, weight.mT, -weight], -1)
     row = F.relu(F.conv1d(x.mT, kernel, padding=1, stride=2))
     image = F.conv2d(x.unsqueeze(1), weight[None, None, :3, :3], padding=1)
