@@ -13,7 +13,8 @@ import fusewright
 
 SOURCE = Path(fusewright.__file__).parents[1]
 UNNEEDED = (
-    "jinja2", "llvmlite", "rich", "sympy", "triton", "typer", "torch._dynamo", "torch._inductor",
+    "jinja2", "llvmlite", "numpy.random", "rich", "sympy", "triton", "typer",
+    "torch._dynamo", "torch._inductor",
     "fusewright.aot", "fusewright.kernels", "fusewright.lower", "fusewright.schedule",
     "fusewright.wrapper",
 )  # fmt: skip

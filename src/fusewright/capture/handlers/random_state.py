@@ -13,13 +13,14 @@ import functools
 import inspect
 import random
 from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any, Final
 
 import torch
 
 from fusewright import random_state
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import DECLINED, handles, polyfill
+from fusewright.capture.handlers.registry import DECLINED, handles, polyfill, when_imported
 from fusewright.capture.interpreter.stand_ins import raise_real
 from fusewright.capture.sources import ConstantSource
 from fusewright.capture.values.base import Interpreter, NotConstant, Rebuilder, Value
@@ -361,35 +362,36 @@ for _name in ("getstate", "setstate"):
 
 # -- NumPy ----------------------------------------------------------------------------------------
 
-try:
-    import numpy
-except ImportError:  # torch runs without
-    pass
-else:
-    _DRAWN_BY_NUMPY: Final = {
-        getattr(numpy.random.RandomState, name): name
+
+@when_imported("numpy.random")
+def enter_numpy(numpy_random: ModuleType) -> None:
+    """Enter the handler of functions written in Cython, of which those of NumPy's random numbers
+    are some.
+    """
+    drawn_by = {
+        getattr(numpy_random.RandomState, name): name
         for name in ("random", "uniform", "normal", "rand", "randn", "random_sample")
     }
     """By method of a generator: the function of the module that draws a number with it."""
 
-    @handles(type(numpy.random.seed).__call__)
+    @handles(type(numpy_random.seed).__call__)
     def call_numpy(interpreter: Interpreter, function: Value, *arguments: Value) -> Any:
         """`numpy.random.seed(…)`, and what draws one number: functions written in Cython, the
         latter as methods of a generator.
         """
-        if function.real() is numpy.random.seed:
+        if function.real() is numpy_random.seed:
             return _seed_numpy(interpreter, arguments)
-        name = _DRAWN_BY_NUMPY.get(function.real())
-        if name is None or arguments[0].real() is not getattr(numpy.random, name).__self__:
+        name = drawn_by.get(function.real())
+        if name is None or arguments[0].real() is not getattr(numpy_random, name).__self__:
             return DECLINED
         numbers = tuple(argument.constant() for argument in arguments[1:])
         try:
-            drawn = getattr(numpy.random.RandomState(0), name)(*numbers)
+            drawn = getattr(numpy_random.RandomState(0), name)(*numbers)
         except Exception as error:
             raise_real(interpreter, error)
         if type(drawn) is not float:
             return DECLINED
-        interpreter.draws.append((getattr(numpy.random, name), numbers))
+        interpreter.draws.append((getattr(numpy_random, name), numbers))
         refusal = functools.partial(_refuse_numpy, interpreter, name)
         return UnknownValue(float, refusal)
 
@@ -402,8 +404,8 @@ else:
         if not numbers or numbers[0] is None:
             return DECLINED
         try:
-            numpy.random.RandomState(*numbers)
+            numpy_random.RandomState(*numbers)
         except Exception as error:
             raise_real(interpreter, error)
-        interpreter.draws.append((numpy.random.seed, numbers))
+        interpreter.draws.append((numpy_random.seed, numbers))
         return None

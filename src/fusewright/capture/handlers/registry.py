@@ -7,7 +7,10 @@ for Python's None) or DECLINED, to let the call be treated as if there were no h
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Final
 
 HANDLERS: Final[dict[Any, Callable[..., Any]]] = {}
@@ -24,6 +27,25 @@ INNER_FUNCTIONS: Final[dict[int, Callable[..., Any]]] = {}
 """Handlers of what a library's function returns, a closure, by the identity of its code, which the
 library keeps. They take the closure before its arguments.
 """
+
+
+_WAITING: Final[dict[str, Callable[[ModuleType], object]]] = {}
+"""By module: what enters the handlers of its functions."""
+
+
+def when_imported(name: str) -> Callable[[Callable[[ModuleType], None]], None]:
+    """Decorates a function that enters handlers: it is called, with the module of this name, once a
+    program has imported that, so that capture does not import it for programs without it.
+    """
+    return functools.partial(_WAITING.__setitem__, name)
+
+
+def enter_imported() -> None:
+    """Enter the handlers of modules that are there by now; done before a capture."""
+    for name in [name for name in _WAITING if name in sys.modules]:
+        enter = _WAITING.pop(name, None)  # another thread may have been first
+        if enter is not None:
+            enter(sys.modules[name])
 
 
 class _Declined:

@@ -26,6 +26,7 @@ from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.graph import GraphBuilder
 from fusewright.capture.guards import Guard, GuardKind
+from fusewright.capture.handlers.registry import enter_imported
 from fusewright.capture.interpreter import calls, operators, stand_ins, subprograms, tensor_calls
 from fusewright.capture.interpreter.attributes import (
     bind,
@@ -87,6 +88,7 @@ class Machine:
     """One capture of one frame."""
 
     def __init__(self, root_globals: dict[str, Any], history: SizeHistory | None = None) -> None:
+        enter_imported()
         self.builder = GraphBuilder(ShapeFacts(self.location))
         facts = self.builder.facts
         use_facts = functools.partial(self.builder.mode.use_facts, facts)
