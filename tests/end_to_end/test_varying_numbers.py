@@ -71,6 +71,13 @@ def test_numbers_that_are_not_finite_are_compiled_for_themselves() -> None:
     assert calls(lambda x, s: x * s, values) == 4
 
 
+def test_why_an_infinite_number_is_compiled_for() -> None:
+    explained = fusewright.explain(lambda x, s: x * s, backend="eager")
+    for value in (0.5, 0.25, math.inf):
+        found = explained(X, value)
+    assert "s: was a finite number, is inf" in str(found)
+
+
 def test_a_power() -> None:
     assert calls(lambda x, s: x.abs().pow(s), (2.5, 3.5, 0.25, 7.0)) == 2
 

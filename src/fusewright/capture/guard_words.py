@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from fusewright.capture.shape_guard import REAL_ITSELF
+
 GONE: Any = object()
 """Stands for an expected object that was held weakly and is gone."""
 
@@ -51,7 +53,9 @@ _EXPECTED: dict[str, Words] = {
     "same": lambda value: "one object in both places",
     "distinct": lambda value: "an object given only once",
     "storage": str,
-    "sizes": lambda expected: "sizes that fit together",
+    "sizes": lambda expected: (
+        "a finite number" if _reads_float(expected) else "sizes that fit together"
+    ),
     "grad_mode": lambda value: "on" if value else "off",
     "state": lambda reading: _show(reading.value),
     "dispatch_state": lambda value: "as when compiled",
@@ -73,7 +77,9 @@ _FOUND: dict[str, Callable[[Any, Any], str]] = {
     "tensor": lambda expected, found: "a tensor of another kind (its dispatch keys differ)",
     "same": lambda expected, found: "two objects",
     "distinct": lambda expected, found: "an object given twice",
-    "sizes": lambda expected, found: f"{_show(found)}, which has no such sizes",
+    "sizes": lambda expected, found: (
+        _show(found) if _reads_float(expected) else f"{_show(found)}, which has no such sizes"
+    ),
     "storage": lambda expected, found: "memory shared in another way with what the graph reads",
     "grad_mode": lambda expected, found: "off" if expected else "on",
     "state": lambda expected, found: _show(expected.read()),
@@ -94,3 +100,8 @@ def found_in_words(test: str, expected: Any, found: tuple[Any, ...]) -> str:
         return _FOUND[test](expected, found[0])
     except Exception:  # An object of another class than expected, or with a `__repr__` that raises.
         return f"an object of {type(found[0])!r}"
+
+
+def _reads_float(expected: Any) -> bool:
+    """Whether a test of symbolic numbers reads a float, and no tensor."""
+    return any(what == REAL_ITSELF for _, what in expected.reads)
