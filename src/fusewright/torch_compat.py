@@ -80,7 +80,10 @@ def is_symbolic_refusal(error: RuntimeError) -> bool:
     """Whether `error` is what torch raises when C++ code asks for the sizes of a tensor whose sizes
     are symbolic, or is given such sizes where it takes none.
     """
-    refusals = ("on tensor with symbolic sizes/strides", "expected to contain only concrete integers")
+    refusals = (
+        "on tensor with symbolic sizes/strides",
+        "expected to contain only concrete integers",
+    )
     return any(text in str(error) for text in refusals)
 
 

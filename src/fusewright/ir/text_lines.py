@@ -97,7 +97,10 @@ def _launch(launch: Launch) -> str:
 def _results(line: wrapper.CallExtern, symbols: Mapping[str, Symbol]) -> str:
     results = line.results
     if not line.is_tuple:
-        shown = (print_symbol(symbols[one]) if one in symbols else str(one) for one in results)
+        shown = (
+            print_symbol(symbols[one]) if one is not None and one in symbols else str(one)
+            for one in results
+        )
         return ", ".join(shown) + " = " if results else ""
     inner = f"{results[0]}," if len(results) == 1 else ", ".join(map(str, results))
     return f"({inner}) = "
