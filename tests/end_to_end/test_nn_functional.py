@@ -168,7 +168,6 @@ FOR_CUDA = ("grouped_mm", "scaled_grouped_mm", "scaled_mm")
 
 BREAKS = {
     "ctc_loss": "gives a result that depends on the values of a tensor",  # how long the paths are
-    "gaussian_nll_loss": "depends on the values of a tensor",  # it raises for a negative variance
 }
 """By function: why it is not captured as one graph. It runs all the same, around a graph break."""
 
