@@ -335,3 +335,28 @@ def test_windows_of_what_varies(name: str, backend: str) -> None:
         found, expected = compiled(x), WINDOWS[name](x)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     assert len(compilations(compiled)) == 1
+
+
+MISFITS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "a slice": lambda x, y: x.slice_scatter(y, 0, 1),
+    "a row": lambda x, y: x.select_scatter(y[:, 0], 1, 0),
+    "a diagonal": lambda x, y: torch.ones(20, x.shape[0]).diagonal_scatter(y[:, 0]),
+    "sums of rows": lambda x, y: x.index_add(0, torch.arange(x.shape[0]), y),
+    "rows": lambda x, y: x.clone().index_put_((torch.arange(x.shape[0]),), y),
+    "columns": lambda x, y: x.index_copy(1, torch.arange(3), y),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", MISFITS)
+def test_sizes_that_do_not_fit_raise_as_in_eager(name: str, dynamic: bool) -> None:
+    function, less = MISFITS[name], 1 if name == "a slice" else 0
+    compiled = fusewright.compile(function, dynamic=dynamic)
+    for rows in (5, 7):
+        x, y = torch.randn(rows, 3), torch.randn(rows - less, 3)
+        torch.testing.assert_close(compiled(x, y), function(x, y))
+    x, y = torch.randn(9, 3), torch.randn(6, 3)
+    with pytest.raises((RuntimeError, IndexError)):
+        function(x, y)
+    with pytest.raises((RuntimeError, IndexError)):
+        compiled(x, y)

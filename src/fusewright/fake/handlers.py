@@ -31,6 +31,7 @@ from fusewright.fake.values import (
 from fusewright.fake_rules import RULES, VIEW_RULES, Geometry, View
 from fusewright.fake_rules.arguments import flat, mapped
 from fusewright.fake_rules.factories import FILLS
+from fusewright.fake_rules.requirements import REQUIREMENTS
 from fusewright.fake_rules.trial import geometry_of, result_for_zeros
 from fusewright.symbolic.nodes import index_of
 from fusewright.torch_compat import OpOverload
@@ -185,6 +186,9 @@ def run_on_meta(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
     if not any(isinstance(value, torch.Tensor) for value in flat((*args, *kwargs.values()))):
         value = op(*args, **kwargs)
         return constant(mode, value, value.device)
+    fits = REQUIREMENTS.get(op) or REQUIREMENTS.get(_without_write(op))
+    if fits is not None and not fits(*args, **kwargs):
+        raise RuntimeError(f"{op}: the sizes of its arguments do not fit together")
     device = common_device(op, args, kwargs)
     return _run_meta_kernel(mode, op, args, kwargs, device)
 

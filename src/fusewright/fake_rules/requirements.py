@@ -1,0 +1,70 @@
+"""What operators require of their arguments' sizes where torch's meta kernels do not look: eager
+raises, and so do fakes; with symbolic sizes what is required is guarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusewright.fake_rules.views import VIEW_RULES
+
+aten = torch.ops.aten
+
+Requirement = Callable[..., bool]
+"""Given an operator's arguments: whether their sizes fit together."""
+
+
+def _same(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
+    return len(sizes) == len(others) and all(a == b for a, b in zip(sizes, others, strict=True))
+
+
+def _fills(view: Any) -> Requirement:
+    """The source has the sizes of a view of the first argument."""
+
+    def fits(x: Tensor, source: Tensor, *arguments: Any, **keywords: Any) -> bool:
+        found = VIEW_RULES[view](x, *arguments, **keywords)
+        return found is None or _same(found.size, source.shape)
+
+    return fits
+
+
+def _source_fits(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, *arguments: Any, **keywords: Any
+) -> bool:
+    """One slice of the source for each place, each as large as the slices of `x`."""
+    if not (x.dim() and source.dim()):
+        return bool(index.numel() == source.numel())
+    others = [[*one.shape] for one in (x, source)]
+    count = others[1].pop(dim)
+    others[0].pop(dim)
+    return bool(index.numel() == count) and _same(*others)
+
+
+def _values_fit(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> bool:
+    """The values broadcast to what the indices choose, where its size does not depend on data."""
+    if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices):
+        return True
+    wanted = aten.index.Tensor(x, indices).shape
+    given = values.shape
+    if len(given) > len(wanted):
+        return all(size == 1 for size in given[: len(given) - len(wanted)])
+    pairs = zip(given, wanted[len(wanted) - len(given) :], strict=True)
+    return all(size == 1 or size == other for size, other in pairs)
+
+
+REQUIREMENTS: dict[Any, Requirement] = {
+    aten.select_scatter.default: _fills(aten.select.int),
+    aten.slice_scatter.default: _fills(aten.slice.Tensor),
+    aten.diagonal_scatter.default: _fills(aten.diagonal.default),
+    aten.index_add.default: _source_fits,
+    aten.index_copy.default: _source_fits,
+    aten.index_reduce.default: _source_fits,
+    aten.index_put.default: _values_fit,
+}
+"""By operator that writes to none of its arguments; in place the same is required."""
