@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fusewright.fake_rules.views import VIEW_RULES
+from fusewright.fake_rules.views import VIEW_RULES, View
 
 aten = torch.ops.aten
 
@@ -27,7 +27,7 @@ def _fills(view: Any) -> Requirement:
 
     def fits(x: Tensor, source: Tensor, *arguments: Any, **keywords: Any) -> bool:
         found = VIEW_RULES[view](x, *arguments, **keywords)
-        return found is None or _same(found.size, source.shape)
+        return not isinstance(found, View) or _same(found.size, source.shape)
 
     return fits
 
