@@ -11,6 +11,7 @@ from torch._higher_order_ops import scan, while_loop
 
 import fusewright
 from fusewright.errors import BackendCompilerFailed, Unsupported
+from fusewright.torch_compat import SCAN_STACKS_ALONG_ITS_DIMENSION
 
 torch.manual_seed(0)
 X, W, LINEAR = torch.randn(5, 4), torch.randn(4, 4), torch.nn.Linear(4, 4).requires_grad_(False)
@@ -256,6 +257,9 @@ def test_sizes_that_vary(program: Callable[..., Any], backend: str) -> None:
 
 @pytest.mark.parametrize("program", [condition, reads_a_size, nested_sizes, turned, over_columns])
 def test_gradients_with_sizes_that_vary(program: Callable[..., Any]) -> None:
+    if program is over_columns and not SCAN_STACKS_ALONG_ITS_DIMENSION:
+        pytest.skip("eager's own gradient is wrong there before torch 2.13")
+
     def loss(function: Any, x: Any) -> Any:
         results = function(x)
         return sum(one.square().sum() for one in (results if type(results) is tuple else [results]))
