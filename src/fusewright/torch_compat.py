@@ -537,6 +537,9 @@ SCRIPTED_SOURCE = "_torchdynamo_inline"
 one in Python that it was made from. 2.11 to 2.13.
 """
 
+einsum_along = torch._VF.einsum
+"""`torch.einsum(equation, tensors, path=positions)`: in the order of a path. 2.11 to 2.13."""
+
 MODULE_HOOK_TABLES = (
     "_backward_hooks",
     "_backward_pre_hooks",

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -360,3 +361,27 @@ def test_sizes_that_do_not_fit_raise_as_in_eager(name: str, dynamic: bool) -> No
         function(x, y)
     with pytest.raises((RuntimeError, IndexError)):
         compiled(x, y)
+
+
+def test_the_order_of_products_guards_no_size() -> None:
+    """Where opt_einsum is installed torch asks it for the order, by the sizes."""
+
+    class Installed:
+        @staticmethod
+        def contract_path(equation: str, *operands: Any, **options: Any) -> Any:
+            shapes = [getattr(operand, "shape", operand) for operand in operands]
+            assert all(type(size) is int for shape in shapes for size in shape)
+            return [(1, 2), (0, 1)], "described"
+
+    def products(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("bld,de,bme->blm", x, w, x)
+
+    compiled = fusewright.compile(products, dynamic=True, options={"strict": True}, fullgraph=True)
+    weight = torch.randn(4, 4)
+    module = torch.backends.opt_einsum.get_opt_einsum.__globals__
+    as_installed = {"get_opt_einsum": lambda: Installed, "is_available": lambda: True}
+    with mock.patch.dict(module, as_installed | {"enabled": True, "strategy": "auto"}):
+        for count, length in ((2, 3), (5, 7), (9, 4)):
+            x = torch.randn(count, length, 4)
+            torch.testing.assert_close(compiled(x, weight), products(x, weight))
+    assert len(compilations(compiled)) == 1

@@ -8,6 +8,7 @@ import types
 from typing import Any
 
 import torch
+import torch.backends.opt_einsum
 from torch.distributions.utils import lazy_property
 
 from fusewright import torch_compat
@@ -67,6 +68,35 @@ def call_scripted(
     """A function of `torch.jit.script` does what the one in Python does that it was made from."""
     source = interpreter.attribute(function, torch_compat.SCRIPTED_SOURCE)
     return interpreter.call(source, list(arguments), keywords)
+
+
+@handles(torch.einsum)
+def einsum(interpreter: Interpreter, *arguments: Value) -> Any:
+    """Products of more than two tensors are made in the order that opt_einsum, where it is there,
+    finds best for the sizes seen; since every order gives the result, no size is guarded for it.
+    """
+    equation, *operands = arguments
+    tensors = [each for each in operands if isinstance(each, TensorValue)]
+    if len(tensors) < max(len(operands), 3) or not _ORDERED.is_available() or not _ORDERED.enabled:
+        return DECLINED
+    shapes = [tuple(map(_seen, each.fake.shape)) for each in tensors]
+    vary = any(isinstance(size, torch.SymInt) for each in tensors for size in each.fake.shape)
+    if not vary or any(None in shape for shape in shapes):
+        return DECLINED
+    pairs, _ = _ORDERED.get_opt_einsum().contract_path(
+        equation.constant(), *shapes, shapes=True, optimize=_ORDERED.strategy
+    )
+    path = interpreter.new([position for pair in pairs for position in pair])
+    inputs = [equation, interpreter.new_list(tensors)]
+    return interpreter.call_graph(torch_compat.einsum_along, inputs, {"path": path})
+
+
+_ORDERED: Any = torch.backends.opt_einsum
+
+
+def _seen(size: int | torch.SymInt) -> int | None:
+    """A size, or what it was when compiling; None for one that depends on data."""
+    return size.node.hint if isinstance(size, torch.SymInt) else size  # type: ignore[no-any-return]
 
 
 @handles(torch.Tensor.__setitem__)
