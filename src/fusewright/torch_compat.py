@@ -537,7 +537,7 @@ SCRIPTED_SOURCE = "_torchdynamo_inline"
 one in Python that it was made from. 2.11 to 2.13.
 """
 
-einsum_along = torch._VF.einsum
+einsum_along: Callable[..., Any] = torch._VF.einsum  # type: ignore[attr-defined]
 """`torch.einsum(equation, tensors, path=positions)`: in the order of a path. 2.11 to 2.13."""
 
 MODULE_HOOK_TABLES = (
