@@ -145,8 +145,10 @@ def test_distributions_check_what_they_are_given() -> None:
     policy = nn.Linear(3, 4)
 
     def act(state: Tensor, spread: Tensor) -> tuple[Tensor, ...]:
-        chosen = distributions.Categorical(logits=policy(state))
-        noise = distributions.Independent(distributions.Normal(state, spread), 1)
+        chosen = distributions.Categorical(logits=policy(state), validate_args=True)
+        noise = distributions.Independent(
+            distributions.Normal(state, spread, validate_args=True), 1
+        )
         action = chosen.sample()
         return action, chosen.log_prob(action), chosen.entropy(), noise.log_prob(noise.rsample())
 
