@@ -285,7 +285,8 @@ def scripted(x: torch.Tensor, scale: int) -> torch.Tensor:
 
 @cases(X)
 def a_scripted_function(x: Any) -> Any:
-    return scripted(x + 1, 3) * x, scripted(x, scale=2)
+    called = type(scripted).__call__(scripted, x, 2)
+    return scripted(x + 1, 3) * x, scripted(x, scale=2), called
 
 
 SLOPE = 1.0

@@ -61,6 +61,15 @@ def bind_method_in_c(
     return MethodValue(interpreter.attribute(method, "__func__"), instance)
 
 
+@handles(torch_compat.MethodInC.__call__)
+def call_method_in_c(
+    interpreter: Interpreter, method: Value, *arguments: Value, **keywords: Value
+) -> Value:
+    """What reading it through its class gives: the method as it stands there."""
+    function = interpreter.attribute(method, "__func__")
+    return interpreter.call(function, list(arguments), keywords)
+
+
 @handles(torch_compat.CALL_SCRIPTED)
 def call_scripted(
     interpreter: Interpreter, function: Value, *arguments: Value, **keywords: Value
