@@ -96,31 +96,39 @@ def called(module: fx.GraphModule, outside: Sequence[Any]) -> Function:
     return lambda *arguments: module(*tensors(arguments), *outside)
 
 
-# -- containers of tensors ------------------------------------------------------------------------
+# -- containers ----------------------------------------------------------------------------------
+
+
+Kinds = type | tuple[type, ...]
+
+
+def members(value: Any, kinds: Kinds) -> Iterator[Any]:
+    """What is of these kinds in lists, tuples and dicts, in order."""
+    match value:
+        case _ if isinstance(value, kinds):
+            yield value
+        case tuple() | list():
+            for item in value:
+                yield from members(item, kinds)
+        case dict():
+            for item in value.values():
+                yield from members(item, kinds)
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:
     """The tensors in lists, tuples and dicts, in order."""
-    match value:
-        case torch.Tensor():
-            yield value
-        case tuple() | list():
-            for item in value:
-                yield from tensors(item)
-        case dict():
-            for item in value.values():
-                yield from tensors(item)
+    return members(value, torch.Tensor)
 
 
-def mapped(function: Function, value: Any) -> Any:
-    """The same containers with the results of a function for tensors."""
+def mapped(function: Function, value: Any, kinds: Kinds = torch.Tensor) -> Any:
+    """The same containers with the results of a function for what is of these kinds."""
     match value:
-        case torch.Tensor():
+        case _ if isinstance(value, kinds):
             return function(value)
         case tuple() | list():
-            return type(value)([mapped(function, item) for item in value])
+            return type(value)([mapped(function, item, kinds) for item in value])
         case dict():
-            return {key: mapped(function, item) for key, item in value.items()}
+            return {key: mapped(function, item, kinds) for key, item in value.items()}
         case _:
             return value
 
