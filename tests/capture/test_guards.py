@@ -34,7 +34,6 @@ from fusewright.capture.sources import (
     ModuleSource,
     Source,
     TypeAttributeSource,
-    TypeSource,
 )
 from fusewright.capture.tensor_pattern import TensorPattern
 from fusewright.errors import Location
@@ -299,7 +298,7 @@ def make_closure(value: Any) -> Any:
         (ItemSource(X, 1), (4, 5), 5),
         (DictItemSource(X, "k"), MyDict(k=5), 5),
         (DictKeySource(X, 1), {"a": 1, 5: 2}, 5),
-        (TypeAttributeSource(TypeSource(X), "shared"), Plain(shared=7), 1),
+        (TypeAttributeSource(X, "shared"), Plain, 1),
         (GlobalSource("A_GLOBAL"), None, A_GLOBAL),
         (GlobalSource("pi", "math"), None, math.pi),
         (BuiltinSource("len"), None, len),
@@ -325,7 +324,6 @@ def test_each_step_loads(source: Source, x: Any, found: Any) -> None:
         DictItemSource(X, "missing"),
         DictItemSource(X, ()),
         DictKeySource(X, 7),
-        TypeAttributeSource(TypeSource(X), "missing"),
         TypeAttributeSource(X, "missing"),
         CellContentsSource(X),
         GlobalSource("missing"),
@@ -694,7 +692,7 @@ def test_malformed_programs_are_refused() -> None:
         with pytest.raises(error):
             native.GuardProgram(("x",), nodes)  # type: ignore[arg-type]
     deep: Any = tuple(
-        (depth, ("local", "x") if depth == 0 else ("type",), ()) for depth in range(300)
+        (depth, ("local", "x") if depth == 0 else ("attribute", "a"), ()) for depth in range(300)
     )
     with pytest.raises(ValueError, match="cannot stand at depth 256"):
         native.GuardProgram(("x",), deep)

@@ -19,7 +19,6 @@ from fusewright.capture.sources import (
     ModuleSource,
     Source,
     TypeAttributeSource,
-    TypeSource,
 )
 
 SELF = LocalSource("self")
@@ -40,8 +39,7 @@ LAYER = DictItemSource(InstanceSource(SELF, "_modules"), "layer")
         (ConstantSource(LocalSource), "LocalSource", ("constant", LocalSource)),
         (AttributeSource(SELF, "a"), "self.a", ("attribute", "a")),
         (InstanceSource(SELF, "a"), "self.a", ("instance", "a")),
-        (TypeSource(SELF), "type(self)", ("type",)),
-        (TypeAttributeSource(TypeSource(SELF), "a"), "type(self).a", ("type_attribute", "a")),
+        (TypeAttributeSource(SELF, "a"), "self.a", ("type_attribute", "a")),
         (ItemSource(SELF, 2), "self[2]", ("item", 2)),
         (DictItemSource(SELF, "k"), "self['k']", ("dict_item", "k")),
         (DictKeySource(SELF, 2), "list(self)[2]", ("dict_key", 2)),

@@ -104,10 +104,10 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "slot": (SELF, (1, ("attribute", "slot"), LEAF)),
     "class attribute": (
         SELF,
-        (1, ("type",), ()),
-        (2, ("type_attribute", "kind"), (("equals", "class attribute"),)),
+        (0, ("constant", Thing), ()),
+        (1, ("type_attribute", "kind"), (("equals", "class attribute"),)),
     ),
-    "what a class lacks": (SELF, (1, ("type",), (("type_lacks", "absent"),))),
+    "what a class lacks": (SELF, (0, ("constant", Thing), (("type_lacks", "absent"),))),
     "leaf's class": (
         (0, ("constant", Leaf), (("type_lacks", "absent"),)),
         (1, ("type_attribute", "value"), (("equals", 1),)),

@@ -135,7 +135,7 @@ def trace_joint(
     _refuse_tracked_constants(recorder)
     program = traced_program(recorder, result, with_bits)
     with recorder, torch.enable_grad():
-        plan = plan_results(program, given, fakes)
+        plan = plan_results(program, given)
         tracked = frozenset(
             index
             for index in plan.mutated

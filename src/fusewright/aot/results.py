@@ -64,7 +64,7 @@ def finish_graph(program: TracedProgram, inputs: Sequence[Any], fakes: Fakes) ->
     """Make `program`, traced on `inputs`, functional and decide where each of its results comes
     from.
     """
-    plan = plan_results(program, inputs, fakes)
+    plan = plan_results(program, inputs)
     likes = [node.meta["val"] for node in plan.nodes]
     outputs, bases = finish_outputs(program, plan, likes, fakes)
     program.graph.output(tuple(outputs))
@@ -115,7 +115,7 @@ def finish_outputs(
     return outputs, bases
 
 
-def plan_results(program: TracedProgram, inputs: Sequence[Any], fakes: Fakes) -> ResultPlan:
+def plan_results(program: TracedProgram, inputs: Sequence[Any]) -> ResultPlan:
     """Decide what the graph of `program` returns, and how results are made of that.
 
     `inputs`: the fakes that the program was given, which after it have the autograd history of what

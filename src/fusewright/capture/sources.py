@@ -24,7 +24,6 @@ to an object: `self.layer[0].weight`. It says three things: how the user would w
     ("dict_key", index)          the key of dict `x` at position `index`
     ("dict_values",)             a list of the values of dict `x`, past overridden `values`
     ("dict_value", index)        its item at `index`
-    ("type",)                    `type(x)`
     ("reduced",)                 `x.__reduce__()` of an iterator of Python's own
     ("size", dim), ("stride", dim)   `x.size(dim)`, `x.stride(dim)` of a tensor
 
@@ -396,15 +395,3 @@ class ReducedSource(_DerivedSource):
 
     def expression(self) -> str:
         return f"{self.origin.expression()}.__reduce__()"
-
-
-@record
-class TypeSource(_DerivedSource):
-    """The class of an object."""
-
-    @property
-    def step(self) -> Step:
-        return ("type",)
-
-    def expression(self) -> str:
-        return f"type({self.origin.expression()})"

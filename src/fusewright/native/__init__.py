@@ -81,7 +81,6 @@ def _samples() -> tuple[tuple[torch.Tensor, int, int], ...]:
     )
 
 
-KEY_SETS_READABLE: bool = _extension.attach_torch(
+_extension.attach_torch(
     torch_compat.LIBRARY_FILE, torch.Tensor, torch.nn.Parameter, _samples(), torch_compat.key_set
 )
-"""Whether dispatch key sets are read from memory; else guards ask torch for them, more slowly."""

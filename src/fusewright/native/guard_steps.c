@@ -140,12 +140,6 @@ static PyObject *load_dict_value(GuardStep *step, PyObject *base,
     return entry_at(base, step->number, &key, &value) ? Py_NewRef(value) : NULL;
 }
 
-static PyObject *load_type(GuardStep *Py_UNUSED(step), PyObject *base,
-                           const GuardContext *Py_UNUSED(context))
-{
-    return Py_NewRef((PyObject *)Py_TYPE(base));
-}
-
 static PyObject *load_reduced(GuardStep *Py_UNUSED(step), PyObject *base,
                               const GuardContext *Py_UNUSED(context))
 {
@@ -186,7 +180,6 @@ static const StepKind step_kinds[] = {
     {"dict_item", load_dict_item, OBJECT, false, READS_DICTIONARY},
     {"dict_key", load_dict_key, POSITION, false, READS_DICTIONARY},
     {"dict_value", load_dict_value, POSITION, false, READS_DICTIONARY},
-    {"type", load_type, NO_OPERAND, false, READS_TYPE},
     {"reduced", load_reduced, NO_OPERAND, false, READS_ANYTHING},
 };
 

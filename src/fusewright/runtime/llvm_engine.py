@@ -182,10 +182,9 @@ KEPT: list[KernelLibrary] = []
 """Libraries made by `compile_batch`, which live as long as the process."""
 
 
-def compile_batch(sources: Mapping[str, str], target: CpuTarget | None = None) -> KernelLibrary:
-    """Compile kernels, by name, in one go for `target` (this machine by default), and keep them
-    for good."""
-    library = Compiler(target or cpu_target()).library(sources)
+def compile_batch(sources: Mapping[str, str]) -> KernelLibrary:
+    """Compile kernels, by name, in one go for this machine, and keep them for good."""
+    library = Compiler(cpu_target()).library(sources)
     KEPT.append(library)
     return library
 

@@ -13,22 +13,6 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 
-from fusewright.records import record
-
-
-@record
-class Cubin:
-    """Machine code of one kernel, and what a launch must provide."""
-
-    binary: bytes
-    name: str
-    """The function's name in the binary."""
-
-    shared_memory: int
-    """Bytes a block."""
-
-    warps: int
-
 
 def load_kernel(source: str, folder: Path) -> Any:
     """The function `kernel` of a source, from a file in `folder`: Triton reads its text again.
@@ -47,28 +31,6 @@ def load_kernel(source: str, folder: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.kernel
-
-
-def compile_cubin(
-    source: str,
-    signature: Mapping[str, str],
-    blocks: Mapping[str, int],
-    folder: Path,
-    *,
-    architecture: int,
-    warps: int,
-    debug: bool = False,
-) -> Cubin:
-    """The machine code of a kernel; arguments as `compile_kernel` takes them."""
-    compiled = compile_kernel(
-        source, signature, blocks, folder, architecture=architecture, warps=warps, debug=debug
-    )
-    return Cubin(
-        binary=compiled.asm["cubin"],
-        name=compiled.metadata.name,
-        shared_memory=compiled.metadata.shared,
-        warps=warps,
-    )
 
 
 def compile_kernel(

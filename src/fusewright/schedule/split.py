@@ -76,7 +76,7 @@ def _partial_and_total(
 ) -> tuple[ComputedBuffer, ComputedBuffer]:
     (output,) = statement.outputs
     cut = max(body.reduction_loops, key=lambda symbol: analysis.hint(_extent(symbol)))
-    chunks = _chunks(_extent(cut), analysis)
+    chunks = _chunks(_extent(cut))
     length = (_extent(cut) + chunks - 1) // chunks
     chunk = loop(f"i{len(body.loops)}", chunks)
     rest = loop(cut.name, length)
@@ -115,7 +115,7 @@ def _total(body: Reduction, partial: Buffer, chunks: int, analysis: Analysis) ->
     return Reduction(loops=body.loops, reduction_loops=(over,), kind=body.kind, value=value)
 
 
-def _chunks(extent: Index, analysis: Analysis) -> int:
+def _chunks(extent: Index) -> int:
     """A number of chunks near `CHUNKS` that divides the extent; `CHUNKS` where none does."""
     numbers = range(FEWEST_CHUNKS, MOST_CHUNKS + 1)
     fitting = [n for n in numbers if extent % n == 0]

@@ -98,7 +98,7 @@ def test_code_that_begins_in_the_middle_of_another() -> None:
     entry.load_constant([])
     entry.store_local("total")
     entry.load_local("total")
-    entry.load_method("append")
+    entry.emit("LOAD_METHOD", "append")
     entry.load_constant(7)
     entry.load_constant(0)
     entry.jump(body[start])

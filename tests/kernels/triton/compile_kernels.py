@@ -17,7 +17,7 @@ from fusewright.ir.canonical import canonical_group, canonical_names
 from fusewright.ir.group import Group
 from fusewright.ir.parse import parse_program
 from fusewright.kernels.triton import TritonKernel, write
-from fusewright.runtime.triton_compiler import compile_cubin
+from fusewright.runtime.triton_compiler import compile_kernel
 from fusewright.schedule import schedule
 from tests.golden import read_cases
 from tests.kernels.triton.operators import operator_programs
@@ -55,7 +55,7 @@ def main(everything: bool) -> int:
         for name, kernel in work(everything):
             start = time.perf_counter()
             try:
-                cubin = compile_cubin(
+                compiled = compile_kernel(
                     kernel.source,
                     dict(kernel.signature),
                     dict(kernel.blocks),
@@ -69,7 +69,7 @@ def main(everything: bool) -> int:
                 print(f"{name}: {type(error).__name__}: {error}\n{kernel.source}")
                 continue
             took = time.perf_counter() - start
-            print(f"{name}: {len(cubin.binary)} bytes, {took:.2f} s")
+            print(f"{name}: {len(compiled.asm['cubin'])} bytes, {took:.2f} s")
     return 1 if failures else 0
 
 

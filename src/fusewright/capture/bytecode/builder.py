@@ -9,13 +9,13 @@
     unit = new_unit("wrapper", builder.instructions, parameters=("x",))
     function = types.FunctionType(assemble(unit), globals())
 
-Jumps go to labels: `end = builder.label()`, `builder.jump_if_false(end)`, …, `builder.place(end)`.
+Jumps go to labels: `end = builder.label()`, `builder.jump_if_none(end)`, …, `builder.place(end)`.
 Whatever has no method here is written with `emit(name, argument)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -66,10 +66,6 @@ class Builder:
         self.instructions.append(instruction)
         return instruction
 
-    def extend(self, instructions: Iterable[Instruction]) -> None:
-        """Append instructions made elsewhere, with their own positions and regions."""
-        self.instructions.extend(instructions)
-
     def label(self) -> Instruction:
         """A place to jump to, still to be put into the code by `place`."""
         return Instruction(LABEL)
@@ -79,15 +75,13 @@ class Builder:
         self.instructions.append(label)
 
     @contextmanager
-    def protected(
-        self, handler: Instruction, stack_depth: int, *, saves_offset: bool = False
-    ) -> Iterator[None]:
+    def protected(self, handler: Instruction, stack_depth: int) -> Iterator[None]:
         """What is appended in this block goes to `handler` when it raises.
 
         The handler finds the first `stack_depth` values of the stack and the exception above them.
         """
         outer = self.region
-        self.enter_region(ExceptionRegion(handler, stack_depth, saves_offset))
+        self.enter_region(ExceptionRegion(handler, stack_depth))
         try:
             yield
         finally:
@@ -116,14 +110,6 @@ class Builder:
     def delete_local(self, name: str) -> None:
         """Unset a local, which must be set."""
         self.emit("DELETE_FAST", name)
-
-    def load_cell(self, name: str) -> None:
-        """Push what a cell variable or free variable holds."""
-        self.emit("LOAD_DEREF", name)
-
-    def store_cell(self, name: str) -> None:
-        """Pop the top into a cell variable or free variable."""
-        self.emit("STORE_DEREF", name)
 
     def load_closure(self, name: str) -> None:
         """Push the cell itself, for `make_function`."""
@@ -167,40 +153,17 @@ class Builder:
             self.emit("PUSH_NULL")
             self.swap(2)
 
-    def load_method(self, name: str) -> None:
-        """Replace the top by its method, ready for arguments without `prepare_call`."""
-        self.emit("LOAD_METHOD", name)
-
     def call(self, count: int, keywords: Sequence[str] = ()) -> None:
         """Replace callable and `count` arguments, the last named by `keywords`, by the result."""
         for name, argument in VERSION.call(count, tuple(keywords)):
             self.emit(name, argument)
 
-    def call_unpacked(self, *, keywords: bool = False) -> None:
-        """`callable(*tuple)`, or with `keywords` `callable(*tuple, **dict)`.
-
-        Pushed in this order, with `prepare_call` after the callable.
+    def make_function(self, code: Any, *, closure: bool = False) -> None:
+        """Push a function of code object `code`; with `closure` the top is a tuple of cells in the
+        order of the code's free names, which it replaces.
         """
-        self.emit("CALL_FUNCTION_EX", int(keywords))
-
-    def make_function(
-        self,
-        code: Any,
-        *,
-        defaults: bool = False,
-        keyword_defaults: bool = False,
-        annotations: bool = False,
-        closure: bool = False,
-    ) -> None:
-        """Push a function of code object `code`, popping the parts named, pushed in this order.
-
-        `defaults` is a tuple, `keyword_defaults` a dict, `annotations` a flat tuple of names and
-        values, `closure` a tuple of cells in the order of the code's free names.
-        """
-        parts = (defaults, keyword_defaults, annotations, closure)
-        flags = [1 << bit for bit, present in enumerate(parts) if present]
         self.load_constant(code)
-        for name, argument in VERSION.make_function(flags):
+        for name, argument in VERSION.make_closure if closure else [("MAKE_FUNCTION", 0)]:
             self.emit(name, argument)
 
     # Collections and operators.
@@ -225,21 +188,9 @@ class Builder:
         """Replace the top, an iterable of `count` items, by them; the first becomes the top."""
         self.emit("UNPACK_SEQUENCE", count)
 
-    def binary_operation(self, operator: str) -> None:
-        """`second operator top` for an operator such as "+", "@" or "+="; replaces both."""
-        self.emit("BINARY_OP", operator)
-
     def compare(self, operator: str) -> None:
         """`second operator top` for <, <=, ==, !=, >, >=; replaces both."""
         self.emit("COMPARE_OP", operator)
-
-    def is_identical(self, *, negated: bool = False) -> None:
-        """`second is top`, or `is not`; replaces both."""
-        self.emit("IS_OP", int(negated))
-
-    def contains(self, *, negated: bool = False) -> None:
-        """`second in top`, or `not in`; replaces both."""
-        self.emit("CONTAINS_OP", int(negated))
 
     # The stack.
 
@@ -261,23 +212,9 @@ class Builder:
         """Go to `target`, before or after this place."""
         self.emit("JUMP", target)
 
-    def jump_if_true(self, target: Instruction) -> None:
-        """Pop the top and go to `target`, a later place, if it is true in the sense of bool()."""
-        self._to_bool()
-        self.emit("POP_JUMP_IF_TRUE", target)
-
-    def jump_if_false(self, target: Instruction) -> None:
-        """Pop the top and go to `target`, a later place, if it is false in the sense of bool()."""
-        self._to_bool()
-        self.emit("POP_JUMP_IF_FALSE", target)
-
     def jump_if_none(self, target: Instruction) -> None:
         """Pop the top and go to `target`, a later place, if it is None."""
         self.emit("POP_JUMP_IF_NONE", target)
-
-    def _to_bool(self) -> None:
-        if VERSION.jumps_need_bool:
-            self.emit("TO_BOOL")
 
     def return_value(self) -> None:
         """Return the top."""

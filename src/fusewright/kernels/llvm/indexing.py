@@ -42,7 +42,7 @@ def scalar(scope: Scope, index: Index) -> Register:
     for level, number in parts:
         coefficient, atoms = index.terms[number]
         with scope.at(level):
-            term = _term(scope, coefficient, atoms, level)
+            term = _term(scope, coefficient, atoms)
             total = term if total is None else total + term
     assert total is not None
     with scope.at(innermost):
@@ -67,7 +67,7 @@ def _free(atom: Compound) -> frozenset[Symbol]:
     return atom.left.free() | atom.right.free()
 
 
-def _term(scope: Scope, coefficient: int, atoms: tuple[Atom, ...], level: int) -> Register:
+def _term(scope: Scope, coefficient: int, atoms: tuple[Atom, ...]) -> Register:
     product: Register | None = None
     for atom in atoms:
         factor = _atom(scope, atom)

@@ -244,13 +244,13 @@ class Scope:
     def integer(self, value: int) -> Register:
         return self.b.constant(I64, value)
 
-    def slot(self, kind: str, count: int | Register = 1, align: int = 64) -> Register:
+    def slot(self, kind: str, count: int | Register = 1) -> Register:
         """Memory in the function's frame, made once at its entry."""
         number = (
             "" if count == 1 else f", i64 {count.text if isinstance(count, Register) else count}"
         )
         with self.at(0):
-            return self.b.emit(POINTER, f"alloca {kind}{number}, align {align}")
+            return self.b.emit(POINTER, f"alloca {kind}{number}, align 64")
 
     def spread(self, value: Register) -> Register:
         """`value` in every lane, if it is a scalar and lanes are being written."""

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from opcode import cmp_op
 
-from fusewright.capture.bytecode.versions.version import Emission, Version
+from fusewright.capture.bytecode.versions.version import CLOSURE, Emission, Version
 
 
 def call(count: int, keywords: tuple[str, ...]) -> Sequence[Emission]:
     """Names of keyword arguments are set aside by an instruction of their own before the call."""
     names = [("KW_NAMES", keywords)] if keywords else []
     return [*names, ("PRECALL", count), ("CALL", count)]
-
-
-def make_function(flags: Sequence[int]) -> Sequence[Emission]:
-    """One instruction takes all parts."""
-    return [("MAKE_FUNCTION", sum(flags))]
 
 
 VERSION = Version(
@@ -54,7 +49,6 @@ VERSION = Version(
     checked_local_load="LOAD_FAST",
     null_above_callable=False,
     effects_when_jumping={"FOR_ITER": (1, 0), "SEND": (2, 1)},
-    jumps_need_bool=False,
     call=call,
-    make_function=make_function,
+    make_closure=(("MAKE_FUNCTION", CLOSURE),),
 )

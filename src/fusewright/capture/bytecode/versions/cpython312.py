@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from opcode import cmp_op
 
-from fusewright.capture.bytecode.versions.cpython311 import make_function
-from fusewright.capture.bytecode.versions.version import Emission, Version
+from fusewright.capture.bytecode.versions.version import CLOSURE, Emission, Version
 
 COMPARISON_OUTCOMES = {"<": 2, "<=": 2 | 8, "==": 8, "!=": 1 | 2 | 4, ">": 4, ">=": 4 | 8}
 """The outcomes under which an operator holds, which the specialised comparison reads from the
@@ -62,7 +61,6 @@ VERSION = Version(
     null_above_callable=False,
     effects={"END_FOR": (2, 0)},
     skipped_at_loop_end=("END_FOR",),
-    jumps_need_bool=False,
     call=call,
-    make_function=make_function,
+    make_closure=(("MAKE_FUNCTION", CLOSURE),),
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from opcode import cmp_op
 
 from fusewright.capture.bytecode.versions import cpython312
-from fusewright.capture.bytecode.versions.version import Emission, Version
+from fusewright.capture.bytecode.versions.version import CLOSURE, Emission, Version
 
 
 def call(count: int, keywords: tuple[str, ...]) -> Sequence[Emission]:
@@ -14,12 +14,6 @@ def call(count: int, keywords: tuple[str, ...]) -> Sequence[Emission]:
     if keywords:
         return [("LOAD_CONST", keywords), ("CALL_KW", count)]
     return [("CALL", count)]
-
-
-def make_function(flags: Sequence[int]) -> Sequence[Emission]:
-    """One instruction a part, the last one pushed first."""
-    attributes = [("SET_FUNCTION_ATTRIBUTE", flag) for flag in sorted(flags, reverse=True)]
-    return [("MAKE_FUNCTION", None), *attributes]
 
 
 VERSION = Version(
@@ -64,8 +58,7 @@ VERSION = Version(
     null_above_callable=True,
     effects={"END_FOR": (1, 0), "MAKE_FUNCTION": (1, 1)},
     skipped_at_loop_end=("END_FOR", "POP_TOP"),
-    jumps_need_bool=True,
     raises_before_calls=True,
     call=call,
-    make_function=make_function,
+    make_closure=(("MAKE_FUNCTION", None), ("SET_FUNCTION_ATTRIBUTE", CLOSURE)),
 )

@@ -16,6 +16,10 @@ Effect = tuple[int, int] | Callable[[Any], tuple[int, int]]
 """How many values an instruction takes off the stack and leaves there, given its argument."""
 
 
+CLOSURE = 8
+"""The bit that says, where a function is made, that it has cells."""
+
+
 class Operand(Enum):
     """What an operation's operand stands for, hence how it is encoded and decoded."""
 
@@ -94,9 +98,6 @@ class Version:
     null_above_callable: bool
     """A call finds NULL above the callable rather than below it."""
 
-    jumps_need_bool: bool
-    """Conditional jumps take True and False only, made by `TO_BOOL`."""
-
     raises_before_calls: bool = False
     """The region of what a called function raises is looked up one code unit before the call."""
 
@@ -112,8 +113,8 @@ class Version:
     call: Callable[[int, tuple[str, ...]], Sequence[Emission]]
     """Argument count, names of the last ones -> what comes after the arguments."""
 
-    make_function: Callable[[Sequence[int]], Sequence[Emission]]
-    """`MAKE_FUNCTION` flag bits of the parts on the stack -> what comes after the code object."""
+    make_closure: Sequence[Emission]
+    """What comes after cells and code object to make a function with these cells."""
 
 
 BINARY_OPERATORS: tuple[str, ...] = (
