@@ -301,21 +301,25 @@ def _inside(function: FunctionType) -> Any:
     """What a decorated function calls: torch's decorators all name it `fn`; None when it is not
     decorated.
     """
-    names = function.__code__.co_freevars
-    if function.__closure__ is None or "fn" not in names:
-        return None
-    return function.__closure__[names.index("fn")].cell_contents
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    return cells["fn"].cell_contents if "fn" in cells else None
+
+
+_KEEPS_DYNAMO_OUT = torch._disable_dynamo(lambda: None).__code__
+
+
+def keeps_dynamo_out(function: FunctionType) -> bool:
+    """Whether calling a function calls its `__wrapped__`, which dynamo is not to look into."""
+    return function.__code__ is _KEEPS_DYNAMO_OUT
 
 
 def _wrappers(functions: Iterable[Any]) -> Iterable[tuple[FunctionType, Any]]:
-    """Each function made with `torch._disable_dynamo` among the decorators of `functions`, with
-    what it wraps.
-    """
+    """Each such function among the decorators of `functions`, with what it wraps."""
     for outermost in functions:
         function = outermost
         while isinstance(function, FunctionType):
             inside = _inside(function)
-            if inside is not None and function.__code__.co_filename == torch._compile.__file__:
+            if keeps_dynamo_out(function):
                 yield function, inside
             function = inside
 
@@ -612,24 +616,6 @@ def is_operator_in_c(function: Any) -> bool:
     if owner is None:  # a static method of the class that holds most of them
         return str(function.__qualname__).startswith("_VariableFunctionsClass.")
     return getattr(owner, "__name__", None) in _OPERATOR_MODULES
-
-
-_NEEDS_DATA = (
-    ("data is not allocated yet", "it reads a tensor's data in C++"),
-    ("Cannot access data pointer", "it reads a tensor's data in C++"),
-    ("Cannot copy out of meta tensor", "it reads a tensor's data in C++"),
-    (" meta ", "it looks at whether a tensor has data"),
-    ("There was no fake impl registered", "the operator has no fake implementation"),
-)
-"""Part of the text of errors from C++ given tensors without data, and what they mean."""
-
-
-def why_not_on_fakes(error: RuntimeError) -> str | None:
-    """Why a call that raised `error` cannot be run on tensors without data; None where the error is
-    the program's own.
-    """
-    text = str(error)
-    return next((meaning for part, meaning in _NEEDS_DATA if part in text), None)
 
 
 def is_module_bookkeeping(function: object) -> bool:

@@ -42,3 +42,16 @@ def test_optimizers_that_torch_keeps_from_its_own_compiler() -> None:
     step()
     step()
     torch.testing.assert_close(weight, torch.full((3,), 1 - 2e-3))
+
+
+def test_functions_that_torch_keeps_its_own_compiler_out_of() -> None:
+    """Importing that compiler wraps `torch.manual_seed` once more."""
+    import torch._dynamo
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(5)
+        return x + torch.rand(3)
+
+    assert torch.manual_seed is not torch.random.manual_seed
+    found = fusewright.compile(program, fullgraph=True, backend="eager")(torch.ones(3))
+    torch.testing.assert_close(found, program(torch.ones(3)))

@@ -20,6 +20,7 @@ from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Va
 from fusewright.capture.values.constant import TRUE
 from fusewright.capture.values.functions import function_name
 from fusewright.errors import Unsupported
+from fusewright.torch_compat import keeps_dynamo_out
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -158,14 +159,22 @@ def compiled_by_torch(function: Any) -> bool:
     return getattr(function, "_torchdynamo_wrapper_id", None) == id(function)
 
 
-def torch_original(interpreter: Interpreter, function: Any, source: Source | None) -> Value | None:
-    """What torch.compile was given to make `function`; None for other functions."""
-    if not compiled_by_torch(function) and not _sets_up_state(function):
+def torch_original(
+    interpreter: Interpreter, function: types.FunctionType, source: Source | None
+) -> Value | None:
+    """What a wrapper made for torch's own compiler calls: what that was given to compile, or what
+    torch keeps it from; None for other functions.
+    """
+    if keeps_dynamo_out(function):
+        name = "__wrapped__"
+    elif compiled_by_torch(function) or _sets_up_state(function):
+        name = TORCH_ORIGINAL
+    else:
         return None
-    original = getattr(function, TORCH_ORIGINAL)
+    original = getattr(function, name)
     if source is None:
         return interpreter.wrap(original, ConstantSource(original))
-    return interpreter.wrap(original, AttributeSource(source, TORCH_ORIGINAL))
+    return interpreter.wrap(original, AttributeSource(source, name))
 
 
 @handles(native.Disabled.__call__, DisabledModule.__call__)

@@ -13,7 +13,6 @@ double precision likewise; operators then meet such tensors where eager passes t
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -38,10 +37,6 @@ def number(value: Any) -> Any:
 def numbers(values: Any) -> Any:
     """A list of numbers, which torch would stack into one tensor when it compiles."""
     return values
-
-
-polyfill(torch.optim.Optimizer.zero_grad)(inspect.unwrap(torch.optim.Optimizer.zero_grad))
-"""Torch keeps its own compiler from following this one."""
 
 
 # -- tensors where operators take numbers ---------------------------------------------------------

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import random
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
@@ -33,12 +32,6 @@ from fusewright.errors import Unsupported
 # -- torch ----------------------------------------------------------------------------------------
 
 
-def _torch_functions(name: str) -> tuple[Any, ...]:
-    """A function of torch that stands in two modules, one of which torch.compile wraps anew."""
-    found = [getattr(module, name) for module in (torch, torch.random)]
-    return (*found, *map(inspect.unwrap, found))
-
-
 def _refusal(name: str) -> Any:
     def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
         raise interpreter.unsupported(reasons.RANDOM_STATE, operation=name)
@@ -47,7 +40,7 @@ def _refusal(name: str) -> Any:
 
 
 for _name in ("seed", "initial_seed"):
-    handles(*_torch_functions(_name))(_refusal(f"torch.{_name}"))
+    handles(getattr(torch.random, _name))(_refusal(f"torch.{_name}"))
 for _name in ("seed", "get_state", "set_state"):
     handles(getattr(torch.Generator, _name))(_refusal(f"torch.Generator.{_name}"))
 
@@ -104,7 +97,7 @@ def initial_seed(interpreter: Interpreter, generator: Value) -> Value:
     return ConstantValue(generator.seed)
 
 
-@handles(*_torch_functions("manual_seed"))
+@handles(torch.random.manual_seed)
 def manual_seed(interpreter: Interpreter, seed: Value) -> Value:
     number = seed.constant()
     try:
@@ -133,13 +126,13 @@ for _function in (torch.cuda.manual_seed, torch.cuda.manual_seed_all):
     handles(_function)(_seed_devices(_function))
 
 
-@handles(*_torch_functions("get_rng_state"))
+@handles(torch.random.get_rng_state)
 def get_rng_state(interpreter: Interpreter) -> Value:
     device = ConstantValue(torch.device("cpu"))
     return interpreter.call_graph(random_state.operator("get_rng_state"), [], {"device": device})
 
 
-@handles(*_torch_functions("set_rng_state"))
+@handles(torch.random.set_rng_state)
 def set_rng_state(interpreter: Interpreter, new_state: Value) -> Any:
     if not isinstance(new_state, TensorValue) or new_state.fake.device.type != "cpu":
         raise interpreter.unsupported(reasons.RANDOM_STATE, operation="torch.set_rng_state")
