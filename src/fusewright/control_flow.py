@@ -53,7 +53,7 @@ def scan(combine: Function, init: Any, xs: Any, dim: int = 0, reverse: bool = Fa
         count = next(tensors(xs)).shape[dim]
         carry, result = combine(init, sliced(xs, dim, 0))
         require_alike("what a scan carries", init, carry)
-        return copied(carry), mapped(lambda one: _moved(_repeated(one, count), dim), result)
+        return copied(carry), mapped(lambda one: moved(_repeated(one, count), dim), result)
     return scan_by_steps(combine, init, xs, dim, reverse)
 
 
@@ -143,7 +143,7 @@ def sliced(xs: Any, dim: int, step: int) -> Any:
 
 def stacked(results: Sequence[Any], dim: int) -> Any:
     columns = zip(*map(tensors, results), strict=True)
-    stacks = iter([_moved(torch.stack(column), dim) for column in columns])
+    stacks = iter([moved(torch.stack(column), dim) for column in columns])
     return mapped(lambda one: next(stacks), results[0])
 
 
@@ -151,7 +151,7 @@ def _repeated(one: torch.Tensor, count: int) -> torch.Tensor:
     return one.unsqueeze(0).expand(count, *one.shape).clone(memory_format=torch.contiguous_format)
 
 
-def _moved(stack: torch.Tensor, dim: int) -> torch.Tensor:
+def moved(stack: torch.Tensor, dim: int) -> torch.Tensor:
     moves = SCAN_STACKS_ALONG_ITS_DIMENSION and dim < stack.ndim
     return stack.movedim(0, dim) if moves else stack
 

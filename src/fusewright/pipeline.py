@@ -11,6 +11,7 @@ from fusewright.aot import (
     AtenGraph,
     ControlFlowCall,
     FormulaCall,
+    LoopCall,
     by_relatives,
     interpreter,
     min_cut_rematerialization_partition,
@@ -160,7 +161,7 @@ def _subprograms(
     """
     found: dict[str, Callable[..., Any]] = {}
     for node in graph.graph.nodes:
-        if isinstance(node.target, (ControlFlowCall, FormulaCall)):
+        if isinstance(node.target, (ControlFlowCall, FormulaCall, LoopCall)):
             runs = []
             for inner in node.target.graphs:
                 compiled = compile_aten(inner, CompileContext(options=context.options), language)

@@ -55,7 +55,7 @@ def trace_inference(
     with context.stage("functionalize"):
         graph = finish_graph(program, inputs, fakes)
     with context.stage("clean up"):
-        return replace(graph, constants=_clean_up(graph))
+        return replace(graph, constants=clean_up(graph))
 
 
 def trace_training(
@@ -81,7 +81,7 @@ def trace_training(
         if written:  # they lie in one history; that is known only now, and rare
             graph = _trace_joint(module, example_inputs, interior, decompositions, written)
     with context.stage("clean up"):
-        return replace(graph, constants=_clean_up(graph))
+        return replace(graph, constants=clean_up(graph))
 
 
 def _trace_joint(
@@ -101,7 +101,7 @@ def _written_relatives(graph: JointGraph, example_inputs: Sequence[Any]) -> Rela
     return tuple(group for group in relatives(example_inputs) if not written.isdisjoint(group))
 
 
-def _clean_up(graph: AtenGraph | JointGraph) -> dict[str, torch.Tensor]:
+def clean_up(graph: AtenGraph | JointGraph) -> dict[str, torch.Tensor]:
     """Fold what is constant, merge what is equal, add rows in place, drop what is nothing or dead;
     gives the constants that are still read.
     """

@@ -1,0 +1,156 @@
+"""Functions of the program in a traced graph: each a graph of its own, called by a condition or a
+loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright import control_flow
+from fusewright.aot.graph import AtenGraph
+from fusewright.aot.leaves import filled, with_leaves
+from fusewright.aot.results import finish_graph
+from fusewright.aot.specs import FromGraph
+from fusewright.aot.tracer import Fakes, Recorder, trace
+from fusewright.control_flow import ControlFlow
+from fusewright.errors import UnsupportedOperator
+from fusewright.ir.index import integer
+from fusewright.records import record
+from fusewright.symbolic.nodes import index_of
+
+aten = torch.ops.aten
+
+
+@record
+class Call:
+    """A condition or loop, and what it is called with."""
+
+    flow: ControlFlow
+    outside: Sequence[Sequence[Any]]
+    """By function: the tensors and numbers that it reads from outside."""
+
+    arguments: Sequence[Any]
+    shape: Any
+    """The arguments with leaves for their tensors."""
+
+    given: Sequence[Any]
+    """The tensors in the arguments, and those from outside."""
+
+
+def places(outside: Sequence[Sequence[Any]], numbers: Sequence[Any]) -> list[list[int]]:
+    """For each function, where the values that it reads from outside stand among the tensors of
+    all from outside, and the numbers behind them.
+    """
+    count = sum(1 for _ in control_flow.tensors(outside))
+    symbols = [str(number) for number in numbers]
+    position = iter(range(count))
+    return [
+        [
+            next(position) if isinstance(one, torch.Tensor) else count + symbols.index(str(one))
+            for one in own
+        ]
+        for own in outside
+    ]
+
+
+class Tracing:
+    """A function that is traced when it is called on fakes."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        module: fx.GraphModule,
+        outside: Sequence[Any],
+        own: Sequence[int],
+    ) -> None:
+        self.recorder = recorder
+        self.module = module
+        self.outside = outside
+        """Tensors that the functions of the call read, and then symbolic numbers."""
+
+        self.own = own
+        """Which of those are this function's."""
+
+        self.graph: Any = None
+        self.structure: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        given = [*control_flow.tensors(arguments), *self.outside]
+        count = len(given) - len(self.outside)
+        taken = [*range(count), *(count + number for number in self.own)]
+        module, self.structure = from_all(self.module, len(given), taken)
+        fakes = self.recorder.fakes
+        inputs = [like(one, fakes) for one in given]
+        program = trace(module, inputs, fakes, self.recorder.decompositions)
+        self.graph = graph = finish_graph(program, inputs, fakes)
+        if graph.mutated_inputs:
+            raise UnsupportedOperator("a function of a condition or loop writes to its arguments")
+        assert graph.results == tuple(FromGraph(number) for number in range(len(graph.results)))
+        return filled(self.structure, [node.meta["val"] for node in graph.outputs])
+
+
+def like(tensor: Any, fakes: Fakes) -> Any:
+    """A fake of its own, with sizes and strides of another; a number as it is."""
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    options = {"dtype": tensor.dtype, "device": tensor.device}
+    return fakes.dispatch(aten.empty_strided.default, (tensor.shape, tensor.stride()), options)
+
+
+def from_all(module: fx.GraphModule, count: int, taken: Sequence[int]) -> Any:
+    """A function's graph as one from `count` values, of which it takes some, to the tensors in its
+    results, none of which shares memory with another; and the results with leaves for them.
+    """
+    graph = fx.Graph()
+    inputs = [graph.placeholder(f"input{number}") for number in range(count)]
+    own = module.graph.find_nodes(op="placeholder")
+    values = dict(zip(own, (inputs[number] for number in taken), strict=True))
+    found: list[Any] = []
+    structure = with_leaves(graph.graph_copy(module.graph, values), found)
+    graph.output(tuple([graph.call_function(torch.clone, (node,)) for node in found]))
+    return fx.GraphModule(module, graph), structure
+
+
+# -- when the graph runs --------------------------------------------------------------------------
+
+
+class Strides:
+    """The strides that a graph takes its tensors with, which may depend on its numbers."""
+
+    def __init__(self, graph: AtenGraph) -> None:
+        values = [node.meta["val"] for node in graph.placeholders]
+        self.strides = [
+            tuple(map(index_of, value.stride()))
+            for value in values
+            if isinstance(value, torch.Tensor)
+        ]
+        self._numbers = [
+            index_of(value) if isinstance(value, int | torch.SymInt) else integer(0)
+            for value in values[len(self.strides) :]
+        ]
+
+    def found(self, numbers: Sequence[Any]) -> list[tuple[int, ...]]:
+        """Of each tensor, given the graph's numbers."""
+        values = {
+            symbol.name: number
+            for index, number in zip(self._numbers, numbers, strict=True)
+            for symbol in index.free()
+        }
+        return [tuple([step.evaluate(values) for step in each]) for each in self.strides]
+
+    def applied(self, given: Sequence[Any]) -> list[Any]:
+        """`given`, tensors and then numbers, with the tensors so laid out."""
+        count = len(self.strides)
+        return [*map(with_stride, given[:count], self.found(given[count:])), *given[count:]]
+
+
+def with_stride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """`tensor`, copied where its strides are others."""
+    if tensor.stride() == stride:
+        return tensor
+    result = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device)
+    return result.copy_(tensor)

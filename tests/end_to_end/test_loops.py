@@ -1,0 +1,149 @@
+"""Loops over steps and their gradients, over any number of steps, beside the same in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._higher_order_ops import scan
+
+import fusewright
+from fusewright import compilations
+
+
+def running(x: Tensor, w: Tensor) -> Any:
+    return scan(lambda c, a: (torch.tanh(c @ w + a), c * 2), x.new_zeros(x.shape[1:]), x)
+
+
+def running_by_python(x: Tensor, w: Tensor) -> Any:
+    carry, results = x.new_zeros(x.shape[1:]), []
+    for row in x:
+        results.append(carry * 2)
+        carry = torch.tanh(carry @ w + row)
+    return carry, torch.stack(results)
+
+
+def from_the_end(x: Tensor, w: Tensor) -> Any:
+    def step(carry: Any, a: Tensor) -> Any:
+        total, count = carry["total"], carry["count"]
+        return {"total": total * a + a @ w, "count": count + 1}, (total.sum(), a.detach() * total)
+
+    start = {"total": w[0], "count": torch.zeros((), dtype=torch.int64)}
+    carry, (sums, products) = scan(step, start, x, dim=1, reverse=True)
+    return carry["total"], carry["count"], sums, products.square().sum()
+
+
+def from_the_end_by_python(x: Tensor, w: Tensor) -> Any:
+    total, sums, products = w[0], [], []
+    for a in reversed(x.unbind(1)):
+        sums.append(total.sum())
+        products.append(a.detach() * total)
+        total = total * a + a @ w
+    return (
+        total,
+        torch.tensor(len(sums)),
+        torch.stack(sums[::-1]),
+        torch.stack(products).square().sum(),
+    )
+
+
+def of_nothing_kept(x: Tensor, w: Tensor) -> Any:
+    """The gradient needs no value of forward but the number of steps."""
+    carry, _ = scan(lambda c, a: (c + a, a.detach().clone()), w[0], x)
+    return carry
+
+
+def of_nothing_kept_by_python(x: Tensor, w: Tensor) -> Any:
+    return w[0] + x.sum(0)
+
+
+def in_a_scan(x: Tensor, w: Tensor) -> Any:
+    def row(carry: Tensor, matrix: Tensor) -> Any:
+        last, outputs = scan(lambda c, a: ((c * a).sin() + w[0], c @ w), carry, matrix)
+        return last, outputs.sum()
+
+    return scan(row, w[1], torch.stack([x, x.cos(), x * 2]))
+
+
+def in_a_scan_by_python(x: Tensor, w: Tensor) -> Any:
+    carry, sums = w[1], []
+    for matrix in (x, x.cos(), x * 2):
+        outputs = []
+        for a in matrix:
+            outputs.append(carry @ w)
+            carry = (carry * a).sin() + w[0]
+        sums.append(torch.stack(outputs).sum())
+    return carry, torch.stack(sums)
+
+
+def with_a_condition(x: Tensor, w: Tensor) -> Any:
+    def step(carry: Tensor, a: Tensor) -> Any:
+        new = torch.cond(a.sum() > 0, lambda c: (c @ w).sin(), lambda c: c * a, (carry,))
+        return new, carry + a
+
+    return scan(step, w[0], x)
+
+
+def with_a_condition_by_python(x: Tensor, w: Tensor) -> Any:
+    carry, results = w[0], []
+    for a in x:
+        results.append(carry + a)
+        carry = (carry @ w).sin() if a.sum() > 0 else carry * a
+    return carry, torch.stack(results)
+
+
+def swapped(x: Tensor, w: Tensor) -> Any:
+    """Two values change places, and one is returned twice."""
+    step = lambda c, a: ((c[1], c[0] * a), (c[0] + 1, c[0] + 1))  # noqa: E731
+    return scan(step, (w[0], w[1]), x)
+
+
+def swapped_by_python(x: Tensor, w: Tensor) -> Any:
+    one, other, results = w[0], w[1], []
+    for a in x:
+        results.append(one + 1)
+        one, other = other, one * a
+    return (one, other), (torch.stack(results), torch.stack(results))
+
+
+PROGRAMS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+    (running, running_by_python),
+    (from_the_end, from_the_end_by_python),
+    (of_nothing_kept, of_nothing_kept_by_python),
+    (in_a_scan, in_a_scan_by_python),
+    (with_a_condition, with_a_condition_by_python),
+    (swapped, swapped_by_python),
+]
+
+
+def tensors(value: Any) -> list[Tensor]:
+    return (
+        [value] if isinstance(value, Tensor) else [one for each in value for one in tensors(each)]
+    )
+
+
+def with_gradients(program: Callable[..., Any], x: Tensor, w: Tensor) -> list[Tensor]:
+    """What a program gives, and gradients of what it gives."""
+    x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
+    results = tensors(program(x, w))
+    weights = (torch.linspace(0.1, 1, one.numel()).view_as(one) for one in results)
+    loss = sum((one * each).sum() for one, each in zip(results, weights, strict=True))
+    return [*results, *torch.autograd.grad(loss, (x, w))]
+
+
+@pytest.mark.parametrize(("program", "expected"), PROGRAMS, ids=lambda one: one.__name__)
+def test_one_compile_for_any_number_of_steps(program: Any, expected: Any) -> None:
+    torch.manual_seed(0)
+    compiled = fusewright.compile(program, fullgraph=True, options={"strict": True})
+    for rows in (3, 5, 2, 7):
+        sizes = (4, rows) if program is from_the_end else (rows, 4)
+        w = torch.rand(4, 4)
+        x = torch.randn(sizes)
+        found = with_gradients(compiled, x, w)
+        torch.testing.assert_close(found, with_gradients(expected, x, w), rtol=1e-4, atol=1e-5)
+        with torch.no_grad():
+            torch.testing.assert_close(tensors(compiled(x, w)), tensors(expected(x, w)))
+    assert len(compilations(compiled)) == 4  # twice with gradients, and twice without
