@@ -27,9 +27,13 @@ from fusewright.capture import reasons
 from fusewright.capture.graph import GraphBuilder
 from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.handlers.registry import enter_imported
-from fusewright.capture.interpreter import calls, operators, stand_ins, subprograms, tensor_calls
-from fusewright.capture.interpreter.attributes import (
-    bind,
+from fusewright.capture.interpreter import (
+    attributes,
+    calls,
+    operators,
+    stand_ins,
+    subprograms,
+    tensor_calls,
 )
 from fusewright.capture.interpreter.class_lookup import ClassLookup
 from fusewright.capture.interpreter.frame import Frame, Program, load_program
@@ -86,6 +90,28 @@ differentiation, so tensors that have one are no inputs.
 
 class Machine:
     """One capture of one frame."""
+
+    new = new_value
+    bind = attributes.bind
+    call_object = calls.call_object
+    inline = calls.inline
+    construct = calls.construct
+    import_module = calls.import_module
+    call_with_subprograms = subprograms.call_with_subprograms
+    call_tensor_method = tensor_calls.call_method
+    tensor_metadata = tensor_calls.metadata
+    binary = operators.binary
+    compare = operators.compare
+    contains = operators.contains
+    equal = operators.equal
+    get_item = operators.get_item
+    identical = operators.identical
+    items = operators.items
+    iterate = operators.iterate
+    length = operators.length
+    next = operators.next_item
+    truth = operators.truth
+    unary = operators.unary
 
     def __init__(self, root_globals: dict[str, Any], history: SizeHistory | None = None) -> None:
         enter_imported()
@@ -310,9 +336,6 @@ class Machine:
     def known_value(self, object: Any) -> Value | None:
         return NONE if object is None else self._values.get(id(object))
 
-    def new(self, object: Any) -> Value:
-        return new_value(self, object)
-
     def new_tuple(self, items: Sequence[Value], cls: type = tuple) -> Value:
         return TupleValue(cls, items)
 
@@ -393,9 +416,6 @@ class Machine:
     def real_object(self, value: Value) -> Any:
         return self.classes.real_object(value)
 
-    def bind(self, raw: Any, source: Source | None, instance: Value | None, cls: type) -> Value:
-        return bind(self, raw, source, instance, cls)
-
     def attribute(self, value: Value, name: str) -> Value:
         return value.get_attribute(self, name)
 
@@ -419,7 +439,7 @@ class Machine:
         raw, source = self.class_attribute(cls, name)
         if raw is MISSING or raw is None:
             return None
-        return bind(self, raw, source, value, cls)
+        return self.bind(raw, source, value, cls)
 
     def call_special(
         self,
@@ -439,28 +459,6 @@ class Machine:
         self, function: Value, arguments: list[Value], keywords: dict[str, Value] | None = None
     ) -> Value:
         return function.call(self, arguments, keywords or {})
-
-    def call_object(
-        self,
-        function: Any,
-        source: Source | None,
-        arguments: list[Value],
-        keywords: dict[str, Value],
-    ) -> Value:
-        return calls.call_object(self, function, source, arguments, keywords)
-
-    def inline(
-        self, function: FunctionValue, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
-        return calls.inline(self, function, arguments, keywords)
-
-    def construct(self, cls: type, arguments: list[Value], keywords: dict[str, Value]) -> Value:
-        return calls.construct(self, cls, arguments, keywords)
-
-    def import_module(
-        self, namespace: Namespace, name: str, names: tuple[str, ...] | None, level: int
-    ) -> Value:
-        return calls.import_module(self, namespace, name, names, level)
 
     def read_all(self, values: Iterable[Value]) -> None:
         """Read the items of existing containers, so that the containers are wholly known."""
@@ -562,24 +560,6 @@ class Machine:
         finally:
             self.builder.checkpoint = before
 
-    def call_with_subprograms(
-        self,
-        name: str,
-        use: Callable[..., Any],
-        functions: Sequence[Value],
-        arguments: Sequence[Value],
-        keywords: dict[str, Value],
-    ) -> Value:
-        return subprograms.call_with_subprograms(self, name, use, functions, arguments, keywords)
-
-    def call_tensor_method(
-        self, tensor: TensorValue, name: str, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
-        return tensor_calls.call_method(self, tensor, name, arguments, keywords)
-
-    def tensor_metadata(self, tensor: TensorValue, name: str) -> Value:
-        return tensor_calls.metadata(self, tensor, name)
-
     def add_effect(self, function: Any, arguments: Sequence[Any]) -> fx.Node:
         """Put a call with constant arguments in the graph for what it does; its node."""
         return self.builder.add_call(function, arguments, {}, None, self.describe_node)
@@ -591,46 +571,6 @@ class Machine:
         node.meta["stack_trace"] = node.stack_trace = self.stack_trace()
         self.may_handle = self.may_handle or any(frame.is_protected for frame in self.frames)
         node.meta["module_path"] = self.frames[-1].module_path if self.frames else ""
-
-    # -- operators -------------------------------------------------------------------------------
-
-    def truth(self, value: Value) -> bool:
-        return operators.truth(self, value)
-
-    def iterate(self, value: Value) -> Value:
-        return operators.iterate(self, value)
-
-    def next(self, iterator: Value) -> Value | None:
-        return operators.next_item(self, iterator)
-
-    def items(self, value: Value) -> list[Value]:
-        return operators.items(self, value)
-
-    def length(self, value: Value) -> int:
-        return operators.length(self, value)
-
-    def get_item(self, value: Value, key: Value) -> Value:
-        return operators.get_item(self, value, key)
-
-    def contains(self, container: Value, item: Value) -> bool:
-        """`item in container`."""
-        return operators.contains(self, container, item)
-
-    def binary(self, name: str, left: Value, right: Value) -> Value:
-        return operators.binary(self, name, left, right)
-
-    def unary(self, name: str, operand: Value) -> Value:
-        """A unary operator by its name in module `operator`."""
-        return operators.unary(self, name, operand)
-
-    def compare(self, symbol: str, left: Value, right: Value) -> Value:
-        return operators.compare(self, symbol, left, right)
-
-    def equal(self, left: Value, right: Value) -> bool:
-        return operators.equal(self, left, right)
-
-    def identical(self, left: Value, right: Value) -> bool:
-        return operators.identical(self, left, right)
 
     def mapping_entries(self, value: Value) -> list[tuple[Value, Value]]:
         """The items of a mapping, as `**` and `dict()` read them."""
