@@ -54,6 +54,7 @@ def check(function: Callable[..., Any], make: Callable[[], torch.Tensor] = grid)
         lambda x: (torch.fft.ifft(x), torch.fft.ihfft(x.real), torch.fft.hfft2(x)),
         lambda x: (torch.cat([x.conj(), x]), torch.vdot(x[0], x[1]), x.conj().sum()),
         lambda x: (x.expand(2, 3, 4).conj() + 0, x.t().conj().clone()),
+        lambda x: (x.expand(2, 3, 4).conj().imag[:, 1:].exp(), x[:, ::2].conj().real.t() + 1),
     ],
 )
 @pytest.mark.parametrize("make", [grid, lambda: grid().conj()], ids=["plain", "conjugate"])

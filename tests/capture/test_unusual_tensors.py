@@ -43,7 +43,7 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "quantised made": (
         lambda: torch.quantize_per_tensor(X * 2, 0.1, 0, torch.quint8).dequantize() + 1,
-        "" if torch.__version__ >= "2.13" else "fake-execution",
+        "fake-execution",
     ),
     "quantised in float": (
         lambda: torch.fake_quantize_per_tensor_affine(X, 0.1, 0, -128, 127) * 2,

@@ -33,6 +33,25 @@ _OPERATOR_TYPES: Final = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tens
 
 _DEVICE_CONSTRUCTORS: Final = torch_compat.device_constructors()
 
+_NEEDS_DATA: Final = (
+    ("data is not allocated yet", "it reads a tensor's data in C++"),
+    ("Cannot access data pointer", "it reads a tensor's data in C++"),
+    ("Cannot copy out of meta tensor", "it reads a tensor's data in C++"),
+    (" meta ", "it looks at whether a tensor has data"),
+    ("already associated to a python object", "its result is of a class of its own"),
+    ("_nested_tensor_from_tensor_list", "its result is nested"),
+    ("There was no fake impl registered", "the operator has no fake implementation"),
+)
+"""Part of the text of errors from C++ given tensors without data, and what they mean."""
+
+
+def why_not_on_fakes(error: RuntimeError) -> str | None:
+    """Why a call that raised `error` cannot be run on tensors without data; None where the error is
+    the program's own.
+    """
+    text = str(error)
+    return next((meaning for part, meaning in _NEEDS_DATA if part in text), None)
+
 
 def is_graph_function(function: Any) -> bool:
     """Whether a callable computes tensors from tensors and belongs in the graph as one call."""
@@ -181,7 +200,7 @@ class GraphBuilder:
             except NotImplementedError as error:
                 raise UnsupportedOperator(str(error)) from error
             except RuntimeError as error:
-                why = torch_compat.why_not_on_fakes(error)
+                why = why_not_on_fakes(error)
                 if why is None:
                     raise
                 raise DataDependent(why) from error

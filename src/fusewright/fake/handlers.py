@@ -312,6 +312,13 @@ def refuse(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     raise UnsupportedOperator(f"{op} gives a tensor other memory and cannot be traced")
 
 
+def refuse_quantised(
+    mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """`quantize_per_tensor`: torch's meta kernel gives an ordinary tensor."""
+    raise UnsupportedOperator(f"the result of {op} is quantised and cannot be traced")
+
+
 class NeedsPlainSizes(Exception):
     """C++ code asks a fake of symbolic sizes for plain ones."""
 
@@ -369,5 +376,13 @@ SPECIAL: dict[Any, Handler] = {
             aten.set_.source_Storage_storage_offset,
         ),
         refuse,
+    ),
+    **dict.fromkeys(
+        (
+            aten.quantize_per_tensor.default,
+            aten.quantize_per_tensor.tensor_qparams,
+            aten.quantize_per_tensor.tensors,
+        ),
+        refuse_quantised,
     ),
 }

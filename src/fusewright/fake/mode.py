@@ -101,7 +101,10 @@ class FakeMode(TorchDispatchMode):
         """A new fake for `tensor`, aliasing earlier ones of the same storage but never identical to
         one. Its sizes and strides are those of `tensor` unless given, then both.
         """
-        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        if tensor.is_quantized or tensor.is_nested:
+            kind = "quantised" if tensor.is_quantized else "nested"
+            raise UnsupportedOperator(f"a {kind} tensor cannot be traced")
+        if tensor.layout is not torch.strided:
             raise UnsupportedOperator(f"a tensor of layout {tensor.layout} cannot be traced")
         with torch.inference_mode(False):
             meta = torch.empty((), dtype=tensor.dtype, device=META)
@@ -194,6 +197,8 @@ class FakeMode(TorchDispatchMode):
         """A fake on `device` around a meta tensor."""
         if meta.layout is not torch.strided:
             raise UnsupportedOperator(f"a tensor of layout {meta.layout} cannot be traced")
+        if meta.is_quantized:
+            raise UnsupportedOperator("a quantised tensor cannot be traced")
         return FakeTensor(meta, device, self, False, storage_bytes)
 
     def make(self, geometry: Geometry, device: torch.device) -> FakeTensor:

@@ -96,7 +96,7 @@ def call_graph(
     except Exception as error:
         why = "it raises an error, and the program looks at its text"
         refusal = functools.partial(cannot_run, machine, function, why)
-        machine.raise_error(type(error), UnknownValue(str, refusal))
+        machine.raise_error(type(error), UnknownValue(str, refusal, str(error)))
     of_data = isinstance(result, torch.SymInt) and is_of_data(result)
     if result is not None and not contains_tensor(result) and not of_data:
         return machine.new(result)

@@ -272,13 +272,20 @@ class UnknownValue(Value):
     the graph.
     """
 
-    __slots__ = ("cls", "refusal")
+    __slots__ = ("cls", "on_fakes", "refusal")
 
-    def __init__(self, cls: type, refusal: Callable[[], Unsupported]) -> None:
+    def __init__(
+        self, cls: type, refusal: Callable[[], Unsupported], on_fakes: str | None = None
+    ) -> None:
         super().__init__(None)
         self.cls = cls
         self.refusal = refusal
         """Makes the error for the graph break."""
+        self.on_fakes = on_fakes
+        """What it is on fakes, for reports."""
+
+    def describe(self) -> str:
+        return super().describe() if self.on_fakes is None else repr(self.on_fakes)
 
     def python_type(self) -> type:
         return self.cls
