@@ -32,9 +32,8 @@ Torch-free. Sources are values: equal when their steps are equal.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from fusewright.records import field, record
 
@@ -43,7 +42,18 @@ Step = tuple[Any, ...]
 
 @record
 class Source:
-    """A place that an object was read from. Subclasses add what names the place in `base`."""
+    """A place that an object was read from. A subclass declares its step and its form; its fields
+    name the place in `base`.
+    """
+
+    kind: ClassVar[str] = ""
+    """The name of the step, whose operands are the fields."""
+
+    form: ClassVar[str] = ""
+    """How the user would write the source, which is `{0}`."""
+
+    step: Step = field(init=False, repr=False, compare=False)
+    """The last step of the path."""
 
     _hash: int = field(init=False, repr=False, compare=False)
     """Computed once from the step and the base's own hash: paths are long, and much looked up."""
@@ -52,24 +62,25 @@ class Source:
         cls.__hash__ = Source.__hash__  # type: ignore[method-assign]  # else a record gets its own
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.step, self.base)))
+        step = self._step()
+        object.__setattr__(self, "step", step)
+        object.__setattr__(self, "_hash", hash((step, self.base)))
 
     def __hash__(self) -> int:
         return self._hash
+
+    def _step(self) -> Step:
+        fields: tuple[str, ...] = self.__match_args__  # type: ignore[attr-defined]
+        return (self.kind, *[getattr(self, name) for name in fields if name != "origin"])
 
     @property
     def base(self) -> Source | None:
         """The source of the object that this one was read from; None for a root."""
         return None
 
-    @property
-    def step(self) -> Step:
-        """The last step of the path."""
-        raise NotImplementedError
-
     def expression(self) -> str:
         """The source as the user would write it."""
-        raise NotImplementedError
+        return self.form.format(self)
 
     def steps(self) -> tuple[Step, ...]:
         """All steps, from the root."""
@@ -84,18 +95,16 @@ class Source:
         return self.expression()
 
 
+# -- roots ----------------------------------------------------------------------------------------
+
+
 @record
 class LocalSource(Source):
     """An argument of the frame."""
 
+    kind = "local"
+    form = "{0.name}"
     name: str
-
-    @property
-    def step(self) -> Step:
-        return ("local", self.name)
-
-    def expression(self) -> str:
-        return self.name
 
 
 @record
@@ -105,8 +114,7 @@ class GlobalSource(Source):
     name: str
     module: str | None = None
 
-    @property
-    def step(self) -> Step:
+    def _step(self) -> Step:
         return ("global", self.module, self.name)
 
     def expression(self) -> str:
@@ -117,105 +125,80 @@ class GlobalSource(Source):
 class BuiltinSource(Source):
     """A name of the builtins module."""
 
+    kind = "builtin"
+    form = "{0.name}"
     name: str
-
-    @property
-    def step(self) -> Step:
-        return ("builtin", self.name)
-
-    def expression(self) -> str:
-        return self.name
 
 
 @record
 class ModuleSource(Source):
     """An imported module, by its name in `sys.modules`."""
 
+    kind = "module"
+    form = "sys.modules[{0.name!r}]"
     name: str
-
-    @property
-    def step(self) -> Step:
-        return ("module", self.name)
-
-    def expression(self) -> str:
-        return f"sys.modules[{self.name!r}]"
 
 
 @record
 class CellSource(Source):
     """A closure cell of the frame: the cell, not what it holds."""
 
+    kind = "cell"
+    form = "<cell {0.name}>"
     name: str
-
-    @property
-    def step(self) -> Step:
-        return ("cell", self.name)
-
-    def expression(self) -> str:
-        return f"<cell {self.name}>"
 
 
 @record
-class ConstantSource(Source):
-    """An object known when the code is compiled, held by the code: a class or a function of a
-    module.
-    """
+class _KnownSource(Source):
+    """An object known when the code is compiled, which is told by its identity."""
 
     value: Any
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash(("constant", id(self.value))))
+        object.__setattr__(self, "step", (self.kind, self.value))
+        object.__setattr__(self, "_hash", hash((self.kind, id(self.value))))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ConstantSource) and other.value is self.value
+        return type(other) is type(self) and other.value is self.value  # type: ignore[attr-defined]
 
-    def __hash__(self) -> int:
-        return self._hash
+    __hash__ = Source.__hash__
 
-    @property
-    def step(self) -> Step:
-        return ("constant", self.value)
+
+@record(eq=False)
+class ConstantSource(_KnownSource):
+    """An object known when the code is compiled, held by the code: a class or a function of a
+    module.
+    """
+
+    kind = "constant"
 
     def expression(self) -> str:
         return getattr(self.value, "__qualname__", None) or repr(self.value)
 
 
-@record
-class ReferentSource(Source):
+@record(eq=False)
+class ReferentSource(_KnownSource):
     """What a weak reference, known when the code is compiled, refers to."""
 
-    reference: weakref.ref[Any]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash(("referent", id(self.reference))))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ReferentSource) and other.reference is self.reference
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @property
-    def step(self) -> Step:
-        return ("referent", self.reference)
+    kind = "referent"
 
     def expression(self) -> str:
-        return f"<a {type(self.reference()).__name__}>"
+        return f"<a {type(self.value()).__name__}>"
 
 
 @record
 class StateSource(Source):
     """A state of the process that a function reads. Guards call it; compiled code does not."""
 
+    form = "{0.name}"
     name: str
     reader: Callable[[], Any]
 
-    @property
-    def step(self) -> Step:
+    def _step(self) -> Step:
         return ("call", self.reader)
 
-    def expression(self) -> str:
-        return self.name
+
+# -- what is read from another source --------------------------------------------------------------
 
 
 @record
@@ -233,72 +216,52 @@ class _DerivedSource(Source):
 class CellContentsSource(_DerivedSource):
     """What a closure cell holds."""
 
-    @property
-    def step(self) -> Step:
-        return ("cell_contents",)
+    kind = "cell_contents"
 
     def expression(self) -> str:
         if isinstance(self.origin, CellSource):
             return self.origin.name
-        return f"{self.origin.expression()}.cell_contents"
+        return f"{self.origin}.cell_contents"
 
 
 @record
 class AttributeSource(_DerivedSource):
     """An attribute, read as `getattr` reads it. Only where that runs no user code."""
 
+    kind = "attribute"
+    form = "{0.origin}.{0.name}"
     name: str
-
-    @property
-    def step(self) -> Step:
-        return ("attribute", self.name)
-
-    def expression(self) -> str:
-        return f"{self.origin.expression()}.{self.name}"
 
 
 @record
 class InstanceSource(_DerivedSource):
     """An entry of an object's `__dict__`, read past descriptors and `__getattr__`."""
 
+    kind = "instance"
+    form = "{0.origin}.{0.name}"
     name: str
-
-    @property
-    def step(self) -> Step:
-        return ("instance", self.name)
-
-    def expression(self) -> str:
-        return f"{self.origin.expression()}.{self.name}"
 
 
 @record
 class TypeAttributeSource(_DerivedSource):
     """What the method resolution order of a class holds for a name, before descriptors bind it."""
 
+    kind = "type_attribute"
+    form = "{0.origin}.{0.name}"
     name: str
-
-    @property
-    def step(self) -> Step:
-        return ("type_attribute", self.name)
-
-    def expression(self) -> str:
-        return f"{self.origin.expression()}.{self.name}"
 
 
 @record
 class ItemSource(_DerivedSource):
     """An item of a list or tuple (or of an instance of a subclass), by position."""
 
+    form = "{0.origin}[{0.index}]"
     index: int
     overridden: bool = False
     """Whether the class has a `__getitem__` of its own, so that `x[index]` is something else."""
 
-    @property
-    def step(self) -> Step:
+    def _step(self) -> Step:
         return ("own_item" if self.overridden else "item", self.index)
-
-    def expression(self) -> str:
-        return f"{self.origin.expression()}[{self.index}]"
 
 
 _MODULE_TABLES = ("_modules", "_parameters", "_buffers")
@@ -308,50 +271,36 @@ _MODULE_TABLES = ("_modules", "_parameters", "_buffers")
 class DictItemSource(_DerivedSource):
     """The value of a dict (or of an instance of a subclass) under a key."""
 
+    form = "{0.origin}[{0.key!r}]"
     key: Any
     overridden: bool = False
     """Whether the class has a `__getitem__` of its own, so that `x[key]` is something else."""
 
-    @property
-    def step(self) -> Step:
+    def _step(self) -> Step:
         return ("own_dict_item" if self.overridden else "dict_item", self.key)
 
     def expression(self) -> str:
-        match self.origin:
-            case InstanceSource(owner, name) if name in _MODULE_TABLES and isinstance(
-                self.key, str
-            ):
-                inner = self.key
-                expression = owner.expression()
-                return f"{expression}[{inner}]" if inner.isdigit() else f"{expression}.{inner}"
-            case _:
-                return f"{self.origin.expression()}[{self.key!r}]"
+        match self.origin, self.key:
+            case InstanceSource(owner, name), str(inner) if name in _MODULE_TABLES:
+                return f"{owner}[{inner}]" if inner.isdigit() else f"{owner}.{inner}"
+        return self.form.format(self)
 
 
 @record
 class DictKeySource(_DerivedSource):
     """The key of a dict at a position of its order."""
 
+    kind = "dict_key"
+    form = "list({0.origin})[{0.index}]"
     index: int
-
-    @property
-    def step(self) -> Step:
-        return ("dict_key", self.index)
-
-    def expression(self) -> str:
-        return f"list({self.origin.expression()})[{self.index}]"
 
 
 @record
 class DictValuesSource(_DerivedSource):
     """The values of a dict in order, as a list that generated code makes once."""
 
-    @property
-    def step(self) -> Step:
-        return ("dict_values",)
-
-    def expression(self) -> str:
-        return f"list({self.origin.expression()}.values())"
+    kind = "dict_values"
+    form = "list({0.origin}.values())"
 
 
 @record
@@ -360,38 +309,26 @@ class DictValueSource(_DerivedSource):
     must not be held, such as a tensor.
     """
 
+    kind = "dict_value"
+    form = "{0.origin}[{0.index}]"
     index: int
-
-    @property
-    def step(self) -> Step:
-        return ("dict_value", self.index)
-
-    def expression(self) -> str:
-        return f"{self.origin.expression()}[{self.index}]"
 
 
 @record
 class ExtentSource(_DerivedSource):
     """A size or a stride of a tensor."""
 
+    form = "{0.origin}.{0.step[0]}({0.dim})"
     dim: int
     is_stride: bool = False
 
-    @property
-    def step(self) -> Step:
+    def _step(self) -> Step:
         return ("stride" if self.is_stride else "size", self.dim)
-
-    def expression(self) -> str:
-        return f"{self.origin.expression()}.{self.step[0]}({self.dim})"
 
 
 @record
 class ReducedSource(_DerivedSource):
     """What an iterator of Python's own is made of: a function, its arguments, and a state."""
 
-    @property
-    def step(self) -> Step:
-        return ("reduced",)
-
-    def expression(self) -> str:
-        return f"{self.origin.expression()}.__reduce__()"
+    kind = "reduced"
+    form = "{0.origin}.__reduce__()"
