@@ -3,6 +3,9 @@
     fusewright::manual_seed(int seed) -> ()             torch.manual_seed, of all devices
     fusewright::get_rng_state() -> Tensor               torch.get_rng_state, of the CPU
     fusewright::set_rng_state(Tensor state) -> ()       torch.set_rng_state
+    fusewright::draw(Tensor like, str distribution, Scalar a, Scalar? b=None) -> Tensor
+        torch.empty_like(like).uniform_(a, b), or another distribution's: torch's own operators take
+        no parameter that varies
 
 They count as random, so that each stays, in its order among the draws. Torch keeps operators once
 they are defined: these are when a program first needs them.
@@ -38,6 +41,14 @@ def _set_rng_state(state: torch.Tensor, device: torch.device | None = None) -> N
         torch.set_rng_state(state)
 
 
+def _draw(like: torch.Tensor, distribution: str, *parameters: float | None) -> torch.Tensor:
+    drawn = torch.empty_like(like)
+    if not _is_meta(like.device):
+        given = [float(each) for each in parameters if each is not None]
+        getattr(drawn, f"{distribution}_")(*given)
+    return drawn
+
+
 def _is_meta(device: torch.device | None) -> bool:
     """Whether only the result's geometry is asked for."""
     return device is not None and torch.device(device).type == "meta"
@@ -47,6 +58,7 @@ _OPERATORS: Final[dict[str, tuple[str, Callable[..., Any]]]] = {
     "manual_seed": ("(int seed, *, Device? device=None) -> ()", _manual_seed),
     "get_rng_state": ("(*, Device? device=None) -> Tensor", _get_rng_state),
     "set_rng_state": ("(Tensor state, *, Device? device=None) -> ()", _set_rng_state),
+    "draw": ("(Tensor like, str distribution, Scalar a, Scalar? b=None) -> Tensor", _draw),
 }
 
 

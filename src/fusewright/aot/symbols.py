@@ -15,10 +15,12 @@ from typing import Any
 import torch
 from torch import fx
 
+from fusewright import random_state
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.sizes import is_real
 from fusewright.symbolic.graph_nodes import NumberNodes
 from fusewright.symbolic.nodes import free_symbols, index_of, symbolic_float, symbolic_int
+from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
 
@@ -32,14 +34,20 @@ TAKES_REALS = frozenset(
         ("where", "Scalar ScalarSelf ScalarOther"),
         ("clamp clamp_min clamp_max addcmul addcdiv addmm baddbmm addmv addbmm addr", "default"),
         ("leaky_relu hardtanh elu celu softplus threshold hardshrink softshrink", "default"),
-        ("full full_like new_full scalar_tensor", "default"),
+        ("full full_like new_full scalar_tensor constant_pad_nd index_add", "default"),
+        ("scatter", "value value_reduce"),
+        ("index_fill", "int_Scalar"),
     )
     for name in names.split()
     for overload in overloads.split()
 )
-"""Operators that take a real number as it is when they run: in their kernels, or as an argument of
-a library call.
-"""
+
+
+def takes_reals(op: OpOverload) -> bool:
+    """Whether an operator takes a real number as it is when it runs: in its kernel, or as an
+    argument of a library call.
+    """
+    return op in TAKES_REALS or op.namespace == random_state.NAMESPACE
 
 
 def with_known_reals(value: Any) -> Any:

@@ -33,7 +33,7 @@ from fusewright.aot.mutations import bernoulli, functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
 from fusewright.aot.recurrent import lstm
 from fusewright.aot.specs import Leaf
-from fusewright.aot.symbols import TAKES_REALS, SymbolNodes, with_known_reals
+from fusewright.aot.symbols import SymbolNodes, takes_reals, with_known_reals
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode
 from fusewright.fake_rules import UNKNOWN_RULES
@@ -184,7 +184,7 @@ class Recorder(TorchDispatchMode):
     def record_call(self, op: Any, args: Any, kwargs: Any, result: Any) -> fx.Node:
         """Note a call with fakes as arguments, and that it gave the fakes `result`."""
         is_operator = isinstance(op, OpOverload)
-        if self.fakes.facts is not None and is_operator and op not in TAKES_REALS:
+        if self.fakes.facts is not None and is_operator and not takes_reals(op):
             args, kwargs = with_known_reals(args), with_known_reals(kwargs)
         node = self.graph.create_node(
             "call_function",

@@ -13,6 +13,7 @@ from fusewright.capture.sources import ExtentSource, Source
 from fusewright.errors import Location
 from fusewright.events import FailedGuard
 from fusewright.ir.index import Compound, Index, Symbol
+from fusewright.ir.ops import FUNCTIONS_OF_ONE
 from fusewright.ir.sizes import is_real
 from fusewright.records import record
 from fusewright.symbolic.facts import Assumption
@@ -38,14 +39,15 @@ _OPERATIONS: Final = {
     for code, name in enumerate(
         (
             "slot", "number", "+", "*", "//", "%", "min", "max",
-            "float", "sqrt", "add", "sub", "mul", "truediv", "pow", "real min", "real max",
+            "float", "function", "add", "sub", "mul", "truediv", "pow", "floordiv", "real %",
+            "atan2", "copysign", "fmod", "real min", "real max",
             "<", "<=", "==", "is", Kind.ZERO, Kind.NOT_ZERO, Kind.NOT_NEGATIVE,
         )
     )
 }  # fmt: skip
 """What the native floor computes; see native/guard_sizes.c."""
 
-_REAL_OPERATIONS: Final = {"min": "real min", "max": "real max"}
+_REAL_OPERATIONS: Final = {"min": "real min", "max": "real max", "mod": "real %"}
 """By operator of a `Real`, the name of the operation where that is another."""
 
 Code = list[tuple[int, int]]
@@ -154,6 +156,9 @@ def _real_code(number: Operand, slots: Mapping[str, int]) -> Code:
             return _real_code(operand, slots)
         case Real("neg", (operand,)):
             return _real_code(Real("mul", (-1.0, operand)), slots)
+        case Real(operator, (operand,)):
+            function = FUNCTIONS_OF_ONE.index(operator)
+            return [*_real_code(operand, slots), (_OPERATIONS["function"], function)]
         case Real(operator, operands):
             code = [pair for operand in operands for pair in _real_code(operand, slots)]
             return [*code, (_OPERATIONS[_REAL_OPERATIONS.get(operator, operator)], 0)]

@@ -13,6 +13,7 @@ from fusewright import torch_compat
 from fusewright.errors import UnsupportedOperator
 from fusewright.fake.constants import Constants
 from fusewright.fake.handlers import HANDLERS, Handler, NeedsPlainSizes, choose_handler
+from fusewright.fake.real_arguments import written_out
 from fusewright.fake.tensor import META, FakeTensor
 from fusewright.fake_rules import Geometry
 from fusewright.fake_rules.geometry import extent
@@ -59,10 +60,16 @@ class FakeMode(TorchDispatchMode):
         """`function(*args, **kwargs)`, which runs operators on fakes in this mode.
 
         Where sizes are symbolic, and a composite operator in C++ takes none, the call is made again
-        with torch's Python implementations of such operators.
+        with torch's Python implementations of such operators. A float that varies is kept, where
+        the function is known to compute with it only.
         """
         if self.facts is None:
             return function(*args, **kwargs)
+        written = written_out(function, args, kwargs)
+        result = NotImplemented if written is None else self._call(written, args, kwargs)
+        return self._call(function, args, kwargs) if result is NotImplemented else result
+
+    def _call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.refuses_plain_sizes = True
         try:
             return function(*args, **kwargs)

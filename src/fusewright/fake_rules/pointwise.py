@@ -74,12 +74,12 @@ def _promoted(x: Any, y: Any) -> tuple[torch.dtype, tuple[Tensor, ...]] | None:
     return None if dtype.is_complex else (dtype, tensors)
 
 
-def binary(x: Any, y: Any, *, alpha: Any = 1) -> Geometry | None:
+def binary(x: Any, y: Any, alpha: Any = 1) -> Geometry | None:
     """add, mul, maximum …: the promoted type of both; bool arithmetic is left to torch."""
     found = _promoted(x, y)
     if found is None or found[0] is torch.bool or not is_number(alpha):
         return None
-    if isinstance(alpha, float) and not found[0].is_floating_point:
+    if isinstance(alpha, float | torch.SymFloat) and not found[0].is_floating_point:
         return None
     return elementwise(*found)
 

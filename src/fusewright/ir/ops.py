@@ -119,6 +119,12 @@ REDUCTION_KINDS: dict[str, str] = {
     "welford": "two results: mean, and sum of squared deviations from it",
 }
 
+FUNCTIONS_OF_ONE = (
+    "sqrt", "fabs", "floor", "trunc", "rint", "exp", "expm1", "log", "log1p", "log2", "log10",
+    "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan",
+)  # fmt: skip
+"""Functions of one real number, named as in C; in the order of native/guard_sizes.c."""
+
 NUMBER_FUNCTIONS: dict[str, Callable[..., float]] = {
     "float": float,
     "add": operator.add,
@@ -126,10 +132,17 @@ NUMBER_FUNCTIONS: dict[str, Callable[..., float]] = {
     "mul": operator.mul,
     "truediv": operator.truediv,
     "pow": operator.pow,
+    "floordiv": operator.floordiv,
     "mod": operator.mod,
     "neg": operator.neg,
-    "sqrt": math.sqrt,
     "min": min,
     "max": max,
+    "atan2": math.atan2,
+    "copysign": math.copysign,
+    "fmod": math.fmod,
+    **{name: getattr(math, name) for name in FUNCTIONS_OF_ONE if name != "rint"},
+    "floor": lambda number: float(math.floor(number)),
+    "trunc": lambda number: float(math.trunc(number)),
+    "rint": lambda number: float(round(number)),
 }
 """By name, what computes a real number from numbers, as the program's own Python does."""

@@ -16,6 +16,7 @@ from fusewright.lower.rules import rule
 from fusewright.lower.scalar import Scalar
 from fusewright.lower.views import clamp_start, dimension, dimensions, reshaped, strided
 from fusewright.records import record
+from fusewright.symbolic.real import Real
 
 CAT_LIMIT = 4
 """More tensors than this are joined by the eager operator: a branch for each would cost more than
@@ -270,7 +271,10 @@ def constant_pad(call: Call, x: Box, padding: Sequence[IndexLike], value: Any = 
         conditions: list[Scalar] = []
         for index, extent in zip(old, x.size, strict=True):
             conditions += within(call, index, 0, extent)
-        return call.raw(x, old).masked(all_of(call, conditions), value)
+        inside, raw = all_of(call, conditions), call.raw(x, old)
+        if not isinstance(value, Real):
+            return raw.masked(inside, value)
+        return inside.where(raw.masked(inside, 0), call.real(value, raw.dtype))
 
     return call.elementwise(element)
 

@@ -23,12 +23,17 @@ typedef enum {
     MINIMUM,
     MAXIMUM,
     TO_REAL, /* from here on of real numbers */
-    SQUARE_ROOT,
+    REAL_FUNCTION, /* of one number; the operand says which of `functions` */
     REAL_ADD,
     REAL_SUBTRACT,
     REAL_MULTIPLY,
     REAL_DIVIDE,
     REAL_POWER,
+    REAL_FLOOR_DIVIDE,
+    REAL_REMAINDER,
+    REAL_ARC_TANGENT, /* of a quotient */
+    REAL_COPY_SIGN,
+    REAL_C_REMAINDER, /* with the sign of the dividend */
     REAL_MINIMUM,
     REAL_MAXIMUM,
     REAL_LESS, /* these give the integer 1 or 0 */
@@ -100,6 +105,34 @@ static int64_t bits_of(double number)
     return bits;
 }
 
+static double (*const functions[])(double) = {
+    sqrt, fabs, floor, trunc, rint,  exp,  expm1, log,  log1p, log2,
+    log10, sin,  cos,   tan,   sinh,  cosh, tanh,  asin, acos,  atan,
+};
+
+#define FUNCTION_COUNT ((int64_t)(sizeof functions / sizeof *functions))
+
+/* Of floats as in Python: the remainder has the sign of the divisor, and the quotient is what
+   that leaves, divided. */
+static double remainder_of(double left, double right)
+{
+    double rest = fmod(left, right);
+    if (rest == 0) {
+        return copysign(0, right);
+    }
+    return (right < 0) == (rest < 0) ? rest : rest + right;
+}
+
+static double floor_quotient(double left, double right)
+{
+    double quotient = (left - remainder_of(left, right)) / right;
+    if (quotient == 0) {
+        return copysign(0, left / right);
+    }
+    double whole = floor(quotient);
+    return quotient - whole > 0.5 ? whole + 1 : whole;
+}
+
 static int64_t compute_real(Operation operation, int64_t left_bits, int64_t right_bits)
 {
     double left = real(left_bits), right = real(right_bits);
@@ -114,6 +147,16 @@ static int64_t compute_real(Operation operation, int64_t left_bits, int64_t righ
         return bits_of(left / right);
     case REAL_POWER:
         return bits_of(pow(left, right));
+    case REAL_FLOOR_DIVIDE:
+        return bits_of(floor_quotient(left, right));
+    case REAL_REMAINDER:
+        return bits_of(remainder_of(left, right));
+    case REAL_ARC_TANGENT:
+        return bits_of(atan2(left, right));
+    case REAL_COPY_SIGN:
+        return bits_of(copysign(left, right));
+    case REAL_C_REMAINDER:
+        return bits_of(fmod(left, right));
     case REAL_MINIMUM:
         return right < left ? right_bits : left_bits;
     case REAL_MAXIMUM:
@@ -127,6 +170,15 @@ static int64_t compute_real(Operation operation, int64_t left_bits, int64_t righ
     default:
         return left_bits == right_bits;
     }
+}
+
+/* Whether Python, in place of this result, raises an exception: the program is to do so too. */
+static bool raises(Operation operation, double right, double result)
+{
+    if (operation == REAL_DIVIDE) {
+        return right == 0;
+    }
+    return operation >= REAL_POWER && operation <= REAL_C_REMAINDER && !isfinite(result);
 }
 
 static bool relations_hold(const Expectation *expected, const int64_t *numbers)
@@ -157,14 +209,20 @@ static bool relations_hold(const Expectation *expected, const int64_t *numbers)
         case TO_REAL:
             stack[depth - 1] = bits_of((double)stack[depth - 1]);
             break;
-        case SQUARE_ROOT:
-            stack[depth - 1] = bits_of(sqrt(real(stack[depth - 1])));
+        case REAL_FUNCTION:
+            stack[depth - 1] = bits_of(functions[code[i].second](real(stack[depth - 1])));
+            if (!isfinite(real(stack[depth - 1]))) {
+                return false; /* Python raises an exception */
+            }
             break;
         default:
             depth--;
             if (code[i].first > TO_REAL) {
-                stack[depth - 1] =
-                    compute_real((Operation)code[i].first, stack[depth - 1], stack[depth]);
+                Operation operation = (Operation)code[i].first;
+                stack[depth - 1] = compute_real(operation, stack[depth - 1], stack[depth]);
+                if (raises(operation, real(stack[depth]), real(stack[depth - 1]))) {
+                    return false;
+                }
                 break;
             }
             if (!compute((Operation)code[i].first, &stack[depth - 1], stack[depth])) {
@@ -269,8 +327,10 @@ static bool is_valid(const Expectation *expected)
     for (Py_ssize_t i = 0; i < expected->code_count; i++) {
         bool pushes = code[i].first == PUSH_SLOT || code[i].first == PUSH_NUMBER;
         bool ends = code[i].first >= IS_ZERO;
-        bool replaces = code[i].first == TO_REAL || code[i].first == SQUARE_ROOT;
+        bool names = code[i].first == REAL_FUNCTION;
+        bool replaces = code[i].first == TO_REAL || names;
         if (code[i].first < 0 || code[i].first >= OPERATION_COUNT ||
+            (names && (code[i].second < 0 || code[i].second >= FUNCTION_COUNT)) ||
             (code[i].first == PUSH_SLOT &&
              (code[i].second < 0 || code[i].second >= expected->slots)) ||
             depth < (pushes ? 0 : ends || replaces ? 1 : 2)) {

@@ -256,6 +256,13 @@ class ShapeFacts:
                 self.number(symbol.index)
         return evaluate(number, self.hints)
 
+    def hint_of_real(self, number: Operand) -> float:
+        """The value of a real number when compiling. DataDependent: it depends on data."""
+        unknown = [symbol for symbol in free_in_real(number) if self.is_of_data(symbol)]
+        if unknown:
+            raise DataDependent(f"the number {number} depends on the values of a tensor")
+        return evaluate(number, self.hints)
+
     # -- assumptions ------------------------------------------------------------------------------
 
     def assume(self, condition: Condition) -> None:

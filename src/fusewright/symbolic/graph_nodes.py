@@ -18,6 +18,7 @@ from fusewright.errors import UnsupportedOperator
 from fusewright.ir.index import Atom, Compound, Index, Symbol
 from fusewright.ir.ops import NUMBER_FUNCTIONS
 from fusewright.symbolic.facts import ShapeFacts
+from fusewright.symbolic.functions import FUNCTIONS
 from fusewright.symbolic.nodes import (
     ConditionNode,
     IntegerNode,
@@ -37,8 +38,8 @@ COMPOUNDS: dict[str, Callable[..., Any]] = {
 
 REALS: dict[str, Callable[..., Any]] = {
     **NUMBER_FUNCTIONS,
+    **FUNCTIONS,
     "float": torch.sym_float,
-    "sqrt": torch.sym_sqrt,
     "min": torch.sym_min,
     "max": torch.sym_max,
 }

@@ -504,8 +504,13 @@ class RealNode(Node):
     def neg(self) -> RealNode:
         return self._compute("neg")
 
+    def floordiv(self, other: RealNode) -> RealNode:
+        return self._compute("floordiv", other)
+
+    float_floordiv = floordiv
+
     def abs(self) -> RealNode:
-        return self if self.ge(self.wrap_float(0.0)).bool_() else self.neg()
+        return self._compute("fabs")
 
     def sym_sqrt(self) -> RealNode:
         return self._compute("sqrt")
@@ -519,7 +524,7 @@ class RealNode(Node):
     def floor(self) -> IntegerNode:
         ratio = self._ratio()
         if ratio is None:
-            return self.wrap_int(math.floor(self.value()))
+            return self._as_seen("floor")
         numerator, denominator = (IntegerNode(self.facts, index) for index in ratio)
         return numerator.int_floordiv(denominator)
 
@@ -529,8 +534,15 @@ class RealNode(Node):
     def trunc(self) -> IntegerNode:
         ratio = self._ratio()
         if ratio is None or not all(self.facts.prove(at_least(index, 0)) for index in ratio):
-            return self.wrap_int(int(self.value()))
+            return self._as_seen("trunc")
         return self.floor()
+
+    def _as_seen(self, function: builtins.str) -> IntegerNode:
+        """The integer that a function gives of the number, which is assumed to stay so."""
+        whole = Real(function, (self.number,))
+        seen = self.facts.hint_of_real(whole)
+        self.facts.assume(RealRelation("==", whole, seen))
+        return self.wrap_int(int(seen))
 
     def _ratio(self) -> tuple[Index, Index] | None:
         """Integers of which this number is the quotient, exactly or as Python rounds it; None where
@@ -552,8 +564,10 @@ class RealNode(Node):
                 return (size * numerator, integer(denominator)) if is_exact else None
         return None
 
-    def round(self, digits: object = None) -> IntegerNode:
-        return self.wrap_int(round(self.value()))
+    def round(self, digits: int | None = None) -> IntegerNode | RealNode:
+        if digits is not None:
+            return self.wrap_float(round(self.value(), digits))
+        return self._as_seen("rint")
 
     def eq(self, other: RealNode) -> ConditionNode:
         return self._compare(equal, other, "==")

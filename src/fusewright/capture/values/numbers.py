@@ -18,6 +18,7 @@ from fusewright.capture.sources import Source
 from fusewright.capture.values.base import Rebuilder, Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.sequences import SequenceValue
+from fusewright.symbolic.functions import IN_PYTHON
 from fusewright.symbolic.nodes import SYMBOLIC, free_symbols
 
 Number = Any
@@ -113,10 +114,6 @@ def number_of(value: Value) -> Any:
     return value.number if isinstance(value, SymbolicValue) else value.to_python()
 
 
-def _divmod(left: Any, right: Any) -> tuple[Any, Any]:
-    return left // right, left % right
-
-
 FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     **{
         function: function
@@ -125,11 +122,10 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
             operator.index, torch.sym_max, torch.sym_min, torch.sym_float, torch.sym_int,
         )
     },
-    divmod: _divmod,
     **dict.fromkeys((operator.index, int.__index__, int.__int__), lambda number: number),
     int: torch.sym_int,
     float: torch.sym_float,
     math.trunc: torch.sym_int,
-    math.sqrt: torch.sym_sqrt,
+    **IN_PYTHON,
 }  # fmt: skip
 """Functions that keep numbers symbolic, and what computes them."""
