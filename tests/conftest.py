@@ -23,6 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "golden: compares an output with a case file")
+    config.addinivalue_line(
+        "markers",
+        "dynamic(value): compiles so wherever it says nothing, with --dynamic and without; None is "
+        "for tests that count what is compiled before sizes are seen to vary",
+    )
 
 
 @pytest.fixture
@@ -33,8 +38,9 @@ def bless(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(autouse=True)
 def dynamic_by_default(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under `--dynamic`, sizes and integers are symbols from the start."""
-    if request.config.getoption("--dynamic"):
+    """With `--dynamic`, or marked so, sizes and integers are symbols from the start."""
+    mark = request.node.get_closest_marker("dynamic")
+    if mark.args[0] if mark is not None else request.config.getoption("--dynamic"):
         from fusewright.capture.sizes import SizeHistory
 
         made = SizeHistory.__init__

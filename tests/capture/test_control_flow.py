@@ -243,6 +243,7 @@ WITH_SIZES = [
 ]  # fmt: skip
 
 
+@pytest.mark.dynamic(None)
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "fusewright"])
 @pytest.mark.parametrize("program", WITH_SIZES)
 def test_sizes_that_vary(program: Callable[..., Any], backend: str) -> None:
@@ -255,6 +256,7 @@ def test_sizes_that_vary(program: Callable[..., Any], backend: str) -> None:
     assert len(fusewright.compilations(compiled)) == 2
 
 
+@pytest.mark.dynamic(None)
 @pytest.mark.parametrize("program", [condition, reads_a_size, nested_sizes, turned, over_columns])
 def test_gradients_with_sizes_that_vary(program: Callable[..., Any]) -> None:
     if program is over_columns and not SCAN_STACKS_ALONG_ITS_DIMENSION:

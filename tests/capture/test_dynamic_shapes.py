@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import fusewright
 from fusewright.api import compilations
-from fusewright.errors import MarkedDimension
+from fusewright.errors import MarkedDimension, Unsupported
 
 WEIGHT = torch.randn(32, 32)
 IMAGE_WEIGHT = torch.randn(8, 3, 3, 3)
@@ -251,6 +251,39 @@ def test_a_failing_relation_is_told_in_words() -> None:
     assert "x.size(0)" in text and "12" in text
 
 
+def last_position(x: Tensor) -> Tensor:
+    return x * torch.arange(x.shape[0]).max().item()
+
+
+def test_values_that_depend_on_sizes_are_known_in_graphs_that_must_be_whole() -> None:
+    assert run(last_position, rows(4, 6, 9, 4), dynamic=True) == 3
+    x = torch.randn(4, 3)
+    fusewright.mark_dynamic(x, 0)
+    with pytest.raises(Unsupported, match="item"):
+        fusewright.compile(last_position, backend="eager", fullgraph=True)(x)
+
+
+def test_values_that_depend_on_sizes_break_graphs_that_may_break() -> None:
+    compiled = fusewright.compile(last_position, backend="eager", dynamic=True)
+    for (x,) in rows(4, 6, 9):
+        torch.testing.assert_close(compiled(x), last_position(x))
+    assert len(compilations(compiled)) == 2
+
+
+def test_values_that_depend_on_sizes_which_turned_out_to_be_constant() -> None:
+    """As decoders ask whether a mask is the causal one of their length."""
+
+    def program(x: Tensor) -> Tensor:
+        mask, causal = torch.ones(4, 4).triu(1), torch.ones(x.shape[0], x.shape[0]).triu(1)
+        return x + 1 if mask.shape == causal.shape and bool((mask == causal).all()) else x - 1
+
+    compiled = fusewright.compile(program, backend="eager", dynamic=True)
+    for (x,) in rows(4, 6, 9):
+        torch.testing.assert_close(compiled(x), program(x))
+    assert len(compilations(compiled)) == 2 and not fusewright.explain(compiled).history.breaks
+
+
+@pytest.mark.dynamic(None)
 @pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
 @pytest.mark.parametrize("train", [False, True])
 def test_recurrent_networks_of_any_batch(kind: Any, train: bool) -> None:
@@ -274,6 +307,7 @@ def test_a_recurrent_network_with_gradients_takes_each_length_by_itself() -> Non
     assert len(compilations(compiled)) == 3
 
 
+@pytest.mark.dynamic(None)
 def test_sizes_of_two_tensors_compared_as_tuples() -> None:
     def program(x: Tensor, y: Tensor) -> Tensor:
         if x.size() != (y.shape[0], 3) or [*x.shape] == [*y.shape]:
@@ -302,6 +336,7 @@ PARTS: dict[str, tuple[Callable[[Tensor], Any], tuple[int, ...], int]] = {
 }
 
 
+@pytest.mark.dynamic(None)
 @pytest.mark.parametrize("backend", ["eager", "fusewright"])
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_are_guarded_as_weakly_as_their_number_allows(name: str, backend: str) -> None:

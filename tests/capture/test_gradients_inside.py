@@ -102,6 +102,7 @@ def test_without_gradients_around() -> None:
         torch.testing.assert_close(compiled(POINTS), forces(POINTS))
 
 
+@pytest.mark.dynamic(None)
 def test_points_of_any_number() -> None:
     compiled = fusewright.compile(differential_equation, options={"strict": True})
     for count in (4, 6, 9):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from torch.nn import functional
 
@@ -18,12 +17,6 @@ N = CONSTANT_LIMIT + 2
 X = torch.arange(2.0 * N).reshape(2, N)
 
 cases = Cases()
-
-
-@pytest.fixture(autouse=True)
-def with_known_sizes(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--dynamic"):
-        pytest.skip("the values of tensors of symbolic sizes are not known")
 
 
 @cases(X)

@@ -84,12 +84,13 @@ def test_parts_of_sizes_that_depend_on_data(backend: str) -> None:
     assert len(compilations(compiled)) == 1
 
 
-def test_parts_that_are_not_all_raise_as_in_eager() -> None:
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_parts_that_are_not_all_raise_as_in_eager(dynamic: bool) -> None:
     def program(x: Tensor, sizes: Tensor) -> Tensor:
         first, second = x.split(sizes.tolist())
         return first.sum() - second.sum()
 
-    compiled = fusewright.compile(program, fullgraph=True, options=OPTIONS)
+    compiled = fusewright.compile(program, fullgraph=True, dynamic=dynamic, options=OPTIONS)
     x = torch.randn(5, 2)
     for sizes in ([2, 3], [5, 0], [0, 5]):
         torch.testing.assert_close(
@@ -103,12 +104,15 @@ def test_parts_that_are_not_all_raise_as_in_eager() -> None:
     assert len(compilations(compiled)) == 1
 
 
-def test_a_list_of_lists_of_numbers() -> None:
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_list_of_lists_of_numbers(dynamic: bool) -> None:
     def program(x: Tensor) -> Any:
         (a, b), (c, _) = x.tolist()
         return x * a + c, [a + b, c]
 
-    compiled = fusewright.compile(program, backend="eager", fullgraph=True, options=OPTIONS)
+    compiled = fusewright.compile(
+        program, backend="eager", dynamic=dynamic, fullgraph=True, options=OPTIONS
+    )
     for numbers in ([[1, 2], [3, 4]], [[-5, 0], [1, 1]]):
         x = torch.tensor(numbers)
         found, expected = compiled(x), program(x)

@@ -467,7 +467,7 @@ def scripted_module(m: Any, x: Any) -> Any:
     return m(x) * 2
 
 
-@cases(lambda: (linear(), torch.optim.SGD, X), breaks="disabled")
+@cases(lambda: (linear(), torch.optim.SGD, X), breaks="grad-required")
 def optimizer_made_inside(m: Any, optimizer_class: Any, x: Any) -> Any:
     optimizer = optimizer_class(m.parameters(), lr=0.1)
     optimizer.zero_grad()

@@ -214,7 +214,8 @@ def capture_call(
 
     What cannot be captured is a graph break: the call is traced once more, up to the instruction
     of `function` that led there, so that nothing of the attempt remains. Raises NotCaptured when
-    that is not possible, or when breaks are not wanted: `resumes` is None.
+    that is not possible, or when breaks are not wanted: `resumes` is None. Then symbolic sizes are
+    given up before.
     """
     plan = _Plan()
     allowed = {"may_check": True, "may_make_leaves": True, "may_copy_items": True}
@@ -240,6 +241,9 @@ def capture_call(
                     error.__cause__ = failure
                 elif error is plan.error:
                     _without_frames(error)
+                if resumes is None and machine.sizes.give_up_symbols():
+                    plan = _Plan()
+                    continue
                 raise NotCaptured(machine.guard_list(), error) from None
             if isinstance(result, Capture):
                 attempt.pop_all()

@@ -5,6 +5,7 @@ by `arange` or a mask of ones. Only when a program reads one is it computed.
 from __future__ import annotations
 
 import types
+from itertools import chain
 from typing import Any, Final
 
 import torch
@@ -13,6 +14,7 @@ from torch.fx.node import map_arg
 
 from fusewright.capture.memory import node_may_write
 from fusewright.fake import FakeTensor
+from fusewright.symbolic.nodes import Number, known_numbers
 from fusewright.torch_compat import TorchDispatchMode
 
 LIMIT: Final = 200
@@ -48,7 +50,7 @@ def _calls_behind(node: fx.Node) -> list[fx.Node] | None:
         one = waiting.pop()
         if one in found:
             continue
-        if len(found) == LIMIT or not _is_of_torch(one):
+        if len(found) == LIMIT or (not _is_of_torch(one) and _number(one) is None):
             return None
         found.add(one)
         if not _asks_only(one):
@@ -69,12 +71,23 @@ def _is_of_torch(node: fx.Node) -> bool:
     return False
 
 
+def _number(node: fx.Node) -> int | None:
+    """What the size that an input holds has turned out to be; None: it may vary, or is no size."""
+    value = node.meta.get("val")
+    return value.node.maybe_as_int() if isinstance(value, torch.SymInt) else None
+
+
 def _asks_only(node: fx.Node) -> bool:
     """Whether a call asks its one tensor for what is known of it, its sizes being numbers."""
     if node.target not in LIKE or node.all_input_nodes != [node.args[0]]:
         return False
-    fake = node.all_input_nodes[0].meta["val"]
-    return all(isinstance(number, int) for number in (*fake.size(), *fake.stride()))
+    return all(isinstance(number, int) for number in chain(*_layout(node.all_input_nodes[0])))
+
+
+def _layout(node: fx.Node) -> tuple[tuple[Number, ...], tuple[Number, ...]]:
+    """The sizes and strides of a tensor, as far as they are known."""
+    fake = node.meta["val"]
+    return known_numbers(fake.size()), known_numbers(fake.stride())
 
 
 def _run(calls: list[fx.Node], last: fx.Node) -> torch.Tensor | None:
@@ -83,10 +96,7 @@ def _run(calls: list[fx.Node], last: fx.Node) -> torch.Tensor | None:
     """
     values: dict[fx.Node, Any] = {}
     likenesses = {
-        given: _unset(given.meta["val"])
-        for node in calls
-        if _asks_only(node)
-        for given in node.all_input_nodes
+        given: _unset(given) for node in calls if _asks_only(node) for given in node.all_input_nodes
     }
     try:
         with torch.no_grad(), _Determined():
@@ -94,21 +104,23 @@ def _run(calls: list[fx.Node], last: fx.Node) -> torch.Tensor | None:
                 inputs = likenesses if _asks_only(node) else values
                 given = map_arg(node.args, inputs.__getitem__)
                 named = map_arg(node.kwargs, inputs.__getitem__)
-                if isinstance(node.target, str):
+                if node.op == "placeholder":
+                    values[node] = _number(node)
+                elif isinstance(node.target, str):
                     values[node] = getattr(given[0], node.target)(*given[1:], **named)
                 else:
                     values[node] = node.target(*given, **named)  # type: ignore[operator]
     except Exception:  # What fails here fails when the program runs, where it says why.
         return None
-    known = all(_version(node.meta["val"]) == _version(value) for node, value in values.items())
+    known = all(_version(node.meta.get("val")) == _version(value) for node, value in values.items())
     result = values[last]
     return result if known and isinstance(result, torch.Tensor) else None
 
 
-def _unset(fake: torch.Tensor) -> torch.Tensor:
-    """Memory of these sizes, type and device."""
-    layout = fake.size(), fake.stride()
-    return torch.empty_strided(*layout, dtype=fake.dtype, device=fake.device)
+def _unset(node: fx.Node) -> torch.Tensor:
+    """Memory of a tensor's sizes, type and device."""
+    fake = node.meta["val"]
+    return torch.empty_strided(*_layout(node), dtype=fake.dtype, device=fake.device)
 
 
 def _version(value: Any) -> int:

@@ -259,6 +259,15 @@ class Sizes:
             if name in names or self.facts.is_known(reading.symbol):
                 self.history.constant.add(reading.source)
 
+    def give_up_symbols(self) -> bool:
+        """Have the next captures take all as it is that no user has marked; whether anything was a
+        symbol that need not be.
+        """
+        marked = {symbol.name for _, symbol in self._marked}
+        found = [r.source for name, r in self.readings.items() if name not in marked]
+        self.history.constant.update(found)
+        return bool(found)
+
     # -- what has to hold -------------------------------------------------------------------------
 
     def close(self) -> ShapeGuard | None:

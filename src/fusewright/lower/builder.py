@@ -351,7 +351,8 @@ class Builder:
         call = ExternKernel(outputs=(), operator=operator, arguments=arguments, number=symbol)
         self.statements.append(call)
         known = self.sizes.facts[symbol].symbol
-        if known.lower or known.upper is not None:  # by its kind, or promised by the program
+        of_kind = 0 if operator == "aten.sym_size.int" else None
+        if (known.lower, known.upper) != (of_kind, None):  # of its type, or promised by the program
             self.statements.append(
                 ExternKernel(
                     outputs=(),

@@ -292,9 +292,10 @@ def _gives_symbol(machine: Machine, tensor: TensorValue) -> bool:
 
 def _gives_symbols(machine: Machine, tensor: TensorValue) -> bool:
     """Whether the numbers in a tensor, not many, may be symbols."""
-    fake = tensor.fake
-    allowed = machine.builder.mode.allows_unknown_sizes and holds_integers(fake)
-    return allowed and type(fake.numel()) is int and fake.numel() <= MOST_SYMBOLS
+    if not (machine.builder.mode.allows_unknown_sizes and holds_integers(tensor.fake)):
+        return False
+    count = tensor.fake.numel()
+    return not (isinstance(count, torch.SymInt) and is_of_data(count)) and count <= MOST_SYMBOLS
 
 
 def _to_list(machine: Machine, tensor: TensorValue) -> Value:
