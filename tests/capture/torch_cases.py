@@ -34,6 +34,10 @@ from fusewright.errors import Unsupported
 from tests.capture.agreement import assert_same
 
 
+SAMPLED = 8
+"""Each such program is tried with symbolic sizes too; `--dynamic` tries all of them so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One program of the table."""
@@ -75,14 +79,19 @@ class Cases:
         return enter
 
     def test(self) -> Callable[[Case], None]:
-        """The test function, one call a program."""
+        """The test function, one call a program; of a sample one more, with symbolic sizes."""
         names = [case.function.__name__ for case in self.cases]
         assert len(set(names)) == len(names), "a program hides another of the same name"
+        sample = [
+            pytest.param(case, marks=pytest.mark.dynamic(True), id=f"{name}, symbolic sizes")
+            for case, name in list(zip(self.cases, names, strict=True))[::SAMPLED]
+        ]
 
         def test_program(case: Case) -> None:  # one a table: pytest marks the function itself
             check_case(case)
 
-        return pytest.mark.parametrize("case", self.cases, ids=names)(test_program)
+        cases = [pytest.param(case, id=name) for case, name in zip(self.cases, names, strict=True)]
+        return pytest.mark.parametrize("case", [*cases, *sample])(test_program)
 
 
 def _is_module(value: Any) -> bool:
