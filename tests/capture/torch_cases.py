@@ -33,7 +33,6 @@ from fusewright import api
 from fusewright.errors import Unsupported
 from tests.capture.agreement import assert_same
 
-
 SAMPLED = 8
 """Each such program is tried with symbolic sizes too; `--dynamic` tries all of them so."""
 
