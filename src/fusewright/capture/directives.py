@@ -16,7 +16,7 @@ from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import HANDLERS, handles
 from fusewright.capture.module_face import Behind, ModuleFace, second_face
 from fusewright.capture.sources import AttributeSource, ConstantSource, Source
-from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value
+from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value, evaluate
 from fusewright.capture.values.constant import TRUE
 from fusewright.capture.values.functions import function_name
 from fusewright.errors import Unsupported
@@ -230,10 +230,7 @@ def assume_constant_result(function: Function) -> Function:
     def handler(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
         known = [_known(interpreter, function, argument) for argument in arguments]
         named = {name: _known(interpreter, function, kw) for name, kw in keywords.items()}
-        try:
-            result = function(*known, **named)
-        except Exception as error:
-            interpreter.raise_error(type(error), *error.args)
+        result = evaluate(interpreter, function, *known, **named)
         return interpreter.wrap(result, ConstantSource(result))
 
     return _enter(function, handler)

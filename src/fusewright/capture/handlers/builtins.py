@@ -19,7 +19,7 @@ from fusewright.capture.interpreter.stand_ins import raise_as, raise_real, run_f
 from fusewright.capture.sources import ConstantSource, StateSource
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value
 from fusewright.capture.values.classes import ClassValue, PythonModuleValue, SuperValue
-from fusewright.capture.values.constant import ConstantValue, boolean
+from fusewright.capture.values.constant import ConstantValue, boolean, is_none
 from fusewright.capture.values.functions import BuiltinValue, FunctionValue, MethodValue
 from fusewright.capture.values.mappings import GlobalsValue
 from fusewright.capture.values.numbers import SymbolicValue
@@ -350,18 +350,16 @@ for _class in (str, bytes, int, float, complex):
 def bind_function(
     interpreter: Interpreter, function: Value, instance: Value, owner: Value | None = None
 ) -> Value:
-    is_none = type(instance) is ConstantValue and instance.value is None
-    return function if is_none else MethodValue(function, instance)
+    return function if is_none(instance) else MethodValue(function, instance)
 
 
 @handles(property.__get__, classmethod.__get__, staticmethod.__get__)
 def bind_descriptor(
     interpreter: Interpreter, descriptor: Value, instance: Value, owner: Value | None = None
 ) -> Value:
-    is_none = type(instance) is ConstantValue and instance.value is None
     cls = instance.python_type() if owner is None else owner.constant()
     return interpreter.bind(
-        descriptor.real(), descriptor.source, None if is_none else instance, cls
+        descriptor.real(), descriptor.source, None if is_none(instance) else instance, cls
     )
 
 

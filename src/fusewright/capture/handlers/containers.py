@@ -19,7 +19,7 @@ from fusewright.capture.handlers.registry import DECLINED, handles
 from fusewright.capture.interpreter.operators import sequence_item
 from fusewright.capture.interpreter.stand_ins import raise_as, run_for_real
 from fusewright.capture.values.base import Interpreter, Value
-from fusewright.capture.values.constant import ConstantValue, boolean
+from fusewright.capture.values.constant import ConstantValue, boolean, is_none
 from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
 from fusewright.capture.values.sequences import (
     DequeValue,
@@ -141,10 +141,9 @@ def init_default_dict(
     *arguments: Value,
     **keywords: Value,
 ) -> None:
-    is_none = factory is None or (type(factory) is ConstantValue and factory.value is None)
-    if factory is not None and not is_none and interpreter.special(factory, "__call__") is None:
+    target.default_factory = None if factory is None or is_none(factory) else factory
+    if target.default_factory and interpreter.special(target.default_factory, "__call__") is None:
         interpreter.raise_error(TypeError, "first argument must be callable or None")
-    target.default_factory = None if is_none else factory
     update(interpreter, target, *arguments, **keywords)
 
 

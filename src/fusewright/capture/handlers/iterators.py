@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, handles, polyfill
-from fusewright.capture.values.base import Interpreter, TracedError, Value
+from fusewright.capture.values.base import Interpreter, TracedError, Value, evaluate
 from fusewright.capture.values.classes import ClassValue
-from fusewright.capture.values.constant import NONE, ConstantValue
+from fusewright.capture.values.constant import NONE, ConstantValue, is_none
 from fusewright.capture.values.iterators import (
     GENERATOR,
     GeneratorValue,
@@ -148,11 +148,10 @@ def _kept(
 ) -> Value:
     """The items for which a function's answer, or their own truth, is as wanted."""
     iterator = interpreter.iterate(iterable)
-    asks_item = type(function) is ConstantValue and function.value is None
 
     def advance(interpreter: Interpreter) -> Value | None:
         while (item := interpreter.next(iterator)) is not None:
-            answer = item if asks_item else interpreter.call(function, [item])
+            answer = item if is_none(function) else interpreter.call(function, [item])
             if interpreter.truth(answer) is wanted:
                 return item
         return None
@@ -182,7 +181,7 @@ def _reversed_sequence(interpreter: Interpreter, value: Value) -> Value:
     """An iterator backwards over what has a length and items at indices."""
     kind: type = reversed
     if isinstance(value, ConstantValue):
-        kind = type(_run(interpreter, reversed, value.value))
+        kind = type(evaluate(interpreter, reversed, value.value))
     size = interpreter.length(value)
 
     def item(interpreter: Interpreter, position: int) -> Value | None:
@@ -353,7 +352,7 @@ def cycle(interpreter: Interpreter, iterable: Value) -> Value:
 @handles(itertools.islice)
 def slice_iterator(interpreter: Interpreter, iterable: Value, *bounds: Value) -> Value:
     known = [bound.constant() for bound in bounds]
-    _run(interpreter, itertools.islice, (), *known)
+    evaluate(interpreter, itertools.islice, (), *known)
     span = slice(*known)
     start, stop, step = span.start or 0, span.stop, span.step or 1
     iterator = interpreter.iterate(iterable)
@@ -380,58 +379,39 @@ def slice_iterator(interpreter: Interpreter, iterable: Value, *bounds: Value) ->
     return IteratorValue(advance, itertools.islice, remake)
 
 
-@handles(itertools.product)
-def product(
-    interpreter: Interpreter, *iterables: Value, repeat: Value | None = None
-) -> IteratorValue:
-    times = 1 if repeat is None else repeat.constant()
-    pools = [interpreter.items(iterable) for iterable in iterables]
-    return _rows(interpreter, itertools.product(*pools, repeat=times))
+def _arranging(function: Any) -> Any:
+    """A handler of a class that only arranges what it is given."""
+
+    def arrange(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+        given = [_pool(interpreter, each) for each in arguments]
+        named = {name: _pool(interpreter, each) for name, each in keywords.items()}
+        rows = evaluate(interpreter, function, *given, **named)
+        left = (interpreter.new_tuple(row) for row in rows)
+
+        def remake() -> Remaking:
+            nonlocal left
+            kept = list(left)
+            left = (row for row in kept)
+            return rest_of, kept
+
+        return IteratorValue(lambda interpreter: next(left, None), function, remake)
+
+    return arrange
 
 
-@handles(itertools.permutations)
-def permutations(
-    interpreter: Interpreter, iterable: Value, r: Value | None = None
-) -> IteratorValue:
-    length = None if r is None else r.constant()
-    items = interpreter.items(iterable)
-    return _rows(interpreter, _run(interpreter, itertools.permutations, items, length))
+def _pool(interpreter: Interpreter, argument: Value) -> Any:
+    """The items to arrange, or how many of them."""
+    is_number = isinstance(argument, ConstantValue) and argument.python_type() in (int, type(None))
+    return argument.constant() if is_number else interpreter.items(argument)
 
 
-@handles(itertools.combinations)
-def combinations(interpreter: Interpreter, iterable: Value, r: Value) -> IteratorValue:
-    items = interpreter.items(iterable)
-    return _rows(interpreter, _run(interpreter, itertools.combinations, items, r.constant()))
-
-
-@handles(itertools.combinations_with_replacement)
-def combinations_with_replacement(
-    interpreter: Interpreter, iterable: Value, r: Value
-) -> IteratorValue:
-    function = itertools.combinations_with_replacement
-    rows = _run(interpreter, function, interpreter.items(iterable), r.constant())
-    return _rows(interpreter, rows)
-
-
-def _rows(interpreter: Interpreter, rows: Iterator[tuple[Value, ...]]) -> IteratorValue:
-    """An iterator of one of the classes that only arrange what they are given."""
-    left = (interpreter.new_tuple(row) for row in rows)
-
-    def remake() -> Remaking:
-        nonlocal left
-        kept = list(left)
-        left = (row for row in kept)
-        return rest_of, kept
-
-    return IteratorValue(lambda interpreter: next(left, None), type(rows), remake)
-
-
-def _run(interpreter: Interpreter, function: Any, *arguments: Any) -> Any:
-    """Call a function for real. What it raises is raised in the traced program."""
-    try:
-        return function(*arguments)
-    except Exception as error:
-        interpreter.raise_error(type(error), *error.args)
+for _function in (
+    itertools.product,
+    itertools.permutations,
+    itertools.combinations,
+    itertools.combinations_with_replacement,
+):
+    handles(_function)(_arranging(_function))
 
 
 @polyfill(itertools.compress)

@@ -21,11 +21,11 @@ from typing import Any
 import torch
 
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import DECLINED, PURE, handles
+from fusewright.capture.handlers.registry import DECLINED, HANDLERS, PURE, handles
 from fusewright.capture.interpreter.stand_ins import raise_real
-from fusewright.capture.values.base import MISSING, Interpreter, Value
+from fusewright.capture.values.base import MISSING, Interpreter, Value, known_arguments
 from fusewright.capture.values.classes import ClassValue
-from fusewright.capture.values.constant import ConstantValue
+from fusewright.capture.values.constant import ConstantValue, boolean
 from fusewright.capture.values.functions import (
     BuiltinValue,
     FunctionValue,
@@ -96,9 +96,19 @@ for _name, _symbol in {
     )
 
 
-@handles(divmod)
-def divide(interpreter: Interpreter, left: Value, right: Value) -> Value:
-    return interpreter.binary("divmod", left, right)
+HANDLERS.update({
+    divmod: lambda interpreter, left, right: interpreter.binary("divmod", left, right),
+    operator.getitem: lambda interpreter, container, key: interpreter.get_item(container, key),
+    operator.setitem: lambda interpreter, container, key, value: interpreter.call_special(
+        container, "__setitem__", [key, value]
+    ),
+    operator.contains: lambda interpreter, container, item: boolean(
+        interpreter.contains(container, item)
+    ),
+    operator.not_: lambda interpreter, value: boolean(not interpreter.truth(value)),
+    operator.truth: lambda interpreter, value: boolean(interpreter.truth(value)),
+    operator.is_: lambda interpreter, left, right: boolean(interpreter.identical(left, right)),
+})  # fmt: skip
 
 
 @handles(pow)
@@ -106,43 +116,11 @@ def power(interpreter: Interpreter, left: Value, right: Value, *modulus: Value) 
     return DECLINED if modulus else interpreter.binary("pow", left, right)
 
 
-@handles(operator.getitem)
-def get_item(interpreter: Interpreter, container: Value, key: Value) -> Value:
-    return interpreter.get_item(container, key)
-
-
-@handles(operator.setitem)
-def set_item(interpreter: Interpreter, container: Value, key: Value, value: Value) -> None:
-    interpreter.call_special(container, "__setitem__", [key, value])
-
-
-@handles(operator.contains)
-def contains(interpreter: Interpreter, container: Value, item: Value) -> Value:
-    return ConstantValue(interpreter.contains(container, item))
-
-
-@handles(operator.not_)
-def logical_not(interpreter: Interpreter, value: Value) -> Value:
-    return ConstantValue(not interpreter.truth(value))
-
-
-@handles(operator.truth)
-def truth(interpreter: Interpreter, value: Value) -> Value:
-    return ConstantValue(interpreter.truth(value))
-
-
-@handles(operator.is_)
-def is_(interpreter: Interpreter, left: Value, right: Value) -> Value:
-    return ConstantValue(interpreter.identical(left, right))
-
-
 @handles(operator.index)
 def index(interpreter: Interpreter, value: Value) -> Any:
-    return (
-        DECLINED
-        if isinstance(value, ConstantValue)
-        else interpreter.call_special(value, "__index__", [])
-    )
+    if isinstance(value, ConstantValue):
+        return DECLINED
+    return interpreter.call_special(value, "__index__", [])
 
 
 @handles(weakref.ref)
@@ -174,8 +152,7 @@ def thread_identity(interpreter: Interpreter) -> Value:
 @handles(collections.namedtuple)
 def make_named_tuple(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
     """A class of named tuples: made once, when compiling, since nothing tells two alike apart."""
-    known = [argument.to_python() for argument in arguments]
-    named = {name: keyword.to_python() for name, keyword in keywords.items()}
+    known, named = known_arguments(interpreter, arguments, keywords)
     module = interpreter.frames[-1].namespace.dictionary.get("__name__")
     try:
         cls = collections.namedtuple(*known, **{"module": module, **named})  # type: ignore[misc]

@@ -8,7 +8,13 @@ from typing import Any, Final
 
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import handles
-from fusewright.capture.values.base import Interpreter, NotConstant, Value
+from fusewright.capture.values.base import (
+    Interpreter,
+    NotConstant,
+    Value,
+    evaluate,
+    known_arguments,
+)
 from fusewright.capture.values.constant import NUMPY_SCALARS, SCALAR_TYPES
 from fusewright.capture.values.functions import function_name
 
@@ -30,18 +36,13 @@ NUMBERS_TO_NUMBER: Final = frozenset(
 def _call(interpreter: Interpreter, function: Value, *arguments: Value, **keywords: Value) -> Value:
     """A call of a NumPy function: made for real when it computes one number from known ones."""
     known = function.real()
-    interpreter.read_all([*arguments, *keywords.values()])
     try:
         if not isinstance(known, numpy.ufunc) and known.__name__ not in NUMBERS_TO_NUMBER:
             raise NotConstant(function)
-        values = [argument.to_python() for argument in arguments]
-        named = {name: value.to_python() for name, value in keywords.items()}
+        values, named = known_arguments(interpreter, arguments, keywords)
     except NotConstant:
         raise _refusal(interpreter, known) from None
-    try:
-        result: Any = known(*values, **named)
-    except Exception as error:
-        interpreter.raise_error(type(error), *error.args)
+    result = evaluate(interpreter, known, *values, **named)
     if type(result) not in NUMPY_SCALARS and type(result) not in SCALAR_TYPES:
         raise _refusal(interpreter, known)
     return interpreter.new(result)

@@ -12,12 +12,10 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import HANDLERS
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.handlers.registry import handles, refusal
 from fusewright.capture.values.functions import function_name
 
 _LOGGER = logging.Logger
@@ -76,15 +74,8 @@ TABLE: dict[str, tuple[Any, ...]] = {
 """Callables by what about them cannot be captured."""
 
 
-def _break(function: Callable[..., Any], detail: str) -> Callable[..., Value]:
-    def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-        raise interpreter.unsupported(
-            reasons.OUTSIDE_WORLD, function=function_name(function), detail=detail
-        )
-
-    return refuse
-
-
 for _detail, _functions in TABLE.items():
     for _function in _functions:
-        HANDLERS[_function] = _break(_function, _detail)
+        handles(_function)(
+            refusal(reasons.OUTSIDE_WORLD, function=function_name(_function), detail=_detail)
+        )

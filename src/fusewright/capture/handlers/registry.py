@@ -11,7 +11,10 @@ import functools
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+
+from fusewright.capture.reasons import Reason
+from fusewright.capture.values.base import Interpreter, Value
 
 HANDLERS: Final[dict[Any, Callable[..., Any]]] = {}
 """By the callable itself: a C function, a method descriptor, a class, or a Python function."""
@@ -64,6 +67,15 @@ def handles(*callables: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
         return handler
 
     return enter
+
+
+def refusal(reason: Reason, **details: object) -> Callable[..., NoReturn]:
+    """A handler for what always breaks the graph, and why."""
+
+    def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> NoReturn:
+        raise interpreter.unsupported(reason, **details)
+
+    return refuse
 
 
 def polyfill(*callables: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

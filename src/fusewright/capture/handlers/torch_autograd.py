@@ -12,7 +12,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from fusewright import torch_compat
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import handles
+from fusewright.capture.handlers.registry import handles, refusal
 from fusewright.capture.handlers.uninterpreted import guard_variables
 from fusewright.capture.histories import history
 from fusewright.capture.values.base import MISSING, Interpreter, Value
@@ -77,15 +77,12 @@ def checkpoint(
 _CHECKPOINT_OPTIONS = ("preserve_rng_state", "determinism_check", "debug", "early_stop")
 
 
-def _refusal(name: str) -> Callable[..., Value]:
-    def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-        raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation=name)
-
-    return refuse
-
-
-handles(torch.autograd.backward)(_refusal("torch.autograd.backward"))
-handles(torch_compat.BackwardHook)(_refusal("a backward hook"))
+for _function, _name in (
+    (torch.autograd.backward, "torch.autograd.backward"),
+    (torch_compat.BackwardHook, "a backward hook"),
+):
+    handles(_function)(refusal(reasons.GRAD_REQUIRED, operation=_name))
+handles(torch.nn.Parameter)(refusal(reasons.PARAMETER_MADE))
 
 
 @handles(torch.autograd.grad)
@@ -130,11 +127,6 @@ def _leads_outside(interpreter: Interpreter, outputs: Value) -> bool:
         for each in interpreter.inputs
         if each.object.grad_fn is not None or each.object._backward_hooks
     )
-
-
-@handles(torch.nn.Parameter)
-def new_parameter(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-    raise interpreter.unsupported(reasons.PARAMETER_MADE)
 
 
 @handles(torch.Tensor.requires_grad_)

@@ -7,15 +7,20 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import HANDLERS, INNER_FUNCTIONS, handles
-from fusewright.capture.values.base import Interpreter, NotConstant, Rebuilder, Value
+from fusewright.capture.handlers.registry import HANDLERS, INNER_FUNCTIONS, handles, refusal
+from fusewright.capture.values.base import (
+    Interpreter,
+    NotConstant,
+    Rebuilder,
+    Value,
+    known_arguments,
+)
 from fusewright.capture.values.functions import FunctionValue
-from fusewright.errors import Unsupported
 
 TRANSFORMS: Final = (
     torch.func.vmap,
@@ -89,14 +94,19 @@ handles(torch.func.jvp)(_applied_at_once(torch.func.jvp))
 handles(torch.func.vjp)(_applied_at_once(torch.func.vjp))
 
 
+def _refusal(name: str) -> Callable[..., NoReturn]:
+    return refusal(reasons.FUNCTION_TRANSFORM, transform=f"torch.func.{name}")
+
+
 def _transform(transform: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Value]:
+    refuse = _refusal(transform.__name__)
+
     def given(interpreter: Interpreter, func: Value, *arguments: Value, **keywords: Value) -> Value:
         options = {**dict(zip(names, arguments, strict=False)), **keywords}
-        interpreter.read_all(options.values())
         try:
-            known = {name: value.to_python() for name, value in options.items()}
+            _, known = known_arguments(interpreter, [], options)
         except NotConstant:
-            raise _refusal(interpreter, transform.__name__) from None
+            refuse(interpreter)
         return TransformedValue(transform, func, known)
 
     return given
@@ -130,15 +140,4 @@ for _function in TRANSFORMS:
             INNER_FUNCTIONS[id(_constant)] = _closure_of(_function)
 
 
-def _refuse(name: str) -> Callable[..., Value]:
-    def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-        raise _refusal(interpreter, name)
-
-    return refuse
-
-
-def _refusal(interpreter: Interpreter, name: str) -> Unsupported:
-    return interpreter.unsupported(reasons.FUNCTION_TRANSFORM, transform=f"torch.func.{name}")
-
-
-handles(torch.func.linearize)(_refuse("linearize"))
+handles(torch.func.linearize)(_refusal("linearize"))

@@ -31,7 +31,7 @@ from fusewright.capture.interpreter.arguments import bind_arguments
 from fusewright.capture.interpreter.attributes import bind
 from fusewright.capture.interpreter.handler_calls import call_handler
 from fusewright.capture.sources import ConstantSource, ModuleSource, Source
-from fusewright.capture.values.base import MISSING, NotConstant, Value
+from fusewright.capture.values.base import MISSING, NotConstant, Value, evaluate, known_arguments
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import CONSTANT_TYPES, NONE
 from fusewright.capture.values.functions import FunctionValue, Namespace, function_name
@@ -100,16 +100,11 @@ def _call_caching(
     """A call of what `functools.lru_cache` made: for real where the arguments are known, as the
     cache is the program's own; else the function itself, whose result is the same.
     """
-    machine.read_all([*arguments, *keywords.values()])
     try:
-        known = [argument.to_python() for argument in arguments]
-        named = {name: argument.to_python() for name, argument in keywords.items()}
+        known, named = known_arguments(machine, arguments, keywords)
     except NotConstant:
         return machine.call(machine.new(function.__wrapped__), arguments, keywords)
-    try:
-        result = function(*known, **named)
-    except Exception as error:
-        machine.raise_error(type(error), *error.args)
+    result = evaluate(machine, function, *known, **named)
     return machine.wrap(result, ConstantSource(result))
 
 

@@ -15,7 +15,14 @@ import torch
 from fusewright.capture import reasons
 from fusewright.capture.interpreter.stand_ins import raise_as, run_for_real
 from fusewright.capture.known_values import known_value
-from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, TracedError, Value
+from fusewright.capture.values.base import (
+    MISSING,
+    Interpreter,
+    NotConstant,
+    TracedError,
+    Value,
+    evaluate,
+)
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import NONE, SCALAR_TYPES, ConstantValue, boolean
 from fusewright.capture.values.iterators import (
@@ -120,13 +127,7 @@ OPERATIONS: Final[dict[str, Any]] = {
 
 def fold(machine: Interpreter, function: Any, *operands: Any) -> Value:
     """Run a pure function for real. What it raises is raised in the traced program."""
-    try:
-        result = function(*operands)
-    except Exception as error:
-        machine.raise_error(type(error), *error.args)
-    if type(result) in SCALAR_TYPES:
-        return ConstantValue(result)
-    return machine.new(result)
+    return machine.new(evaluate(machine, function, *operands))
 
 
 def _constants(left: Value, right: Value) -> tuple[Any, Any] | None:
@@ -402,11 +403,7 @@ def iterate(machine: Interpreter, value: Value) -> Value:
         case SequenceValue() if value.cls in PLAIN_SEQUENCES:
             return IteratorValue.over_sequence(value)
         case ConstantValue():
-            constant = value.value
-            try:
-                iterator = iter(constant)
-            except TypeError as error:
-                machine.raise_error(TypeError, *error.args)
+            iterator = evaluate(machine, iter, value.value)
             return IteratorValue.of_container(
                 value,
                 lambda machine, position: _next_constant(machine, iterator),
@@ -579,7 +576,7 @@ def sequence_item(machine: Interpreter, value: SequenceValue, key: Value) -> Val
     if isinstance(key, TensorValue) and known_value(key.node, key.fake) is None:
         raise machine.unsupported(reasons.TENSOR_VALUE, operation="list[tensor]")
     if key.python_type() is slice:
-        chosen = fold_list(machine, value.items(machine), key.constant())
+        chosen = evaluate(machine, operator.getitem, value.items(machine), key.constant())
         if isinstance(value, ListValue):
             return machine.new_list(chosen)
         return machine.new_tuple(chosen, torch.Size if value.cls is torch.Size else tuple)
@@ -587,14 +584,6 @@ def sequence_item(machine: Interpreter, value: SequenceValue, key: Value) -> Val
     if index_method is None:
         machine.raise_error(TypeError, f"{value.cls.__name__} indices must be integers or slices")
     return sequence_item(machine, value, machine.call(index_method, []))
-
-
-def fold_list(machine: Interpreter, values: list[Value], key: slice) -> list[Value]:
-    """A slice of a Python list of values; what slicing raises is raised in the traced program."""
-    try:
-        return values[key]
-    except (TypeError, ValueError) as error:
-        machine.raise_error(type(error), *error.args)
 
 
 def contains(machine: Interpreter, container: Value, item: Value) -> bool:

@@ -157,6 +157,27 @@ class Value:
         return interpreter.call_special(self, "__call__", arguments, keywords)
 
 
+def evaluate(
+    interpreter: Interpreter, function: Callable[..., Any], *arguments: Any, **keywords: Any
+) -> Any:
+    """What a function of known objects gives, called now. What it raises is raised in the traced
+    program.
+    """
+    try:
+        return function(*arguments, **keywords)
+    except Exception as error:
+        interpreter.raise_error(type(error), *error.args)
+
+
+def known_arguments(
+    interpreter: Interpreter, arguments: Sequence[Value], keywords: dict[str, Value]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The objects that the arguments of a call are, wholly known. Raises NotConstant."""
+    interpreter.read_all([*arguments, *keywords.values()])
+    known = [argument.to_python() for argument in arguments]
+    return known, {name: argument.to_python() for name, argument in keywords.items()}
+
+
 class TracedError(Exception):
     """An exception of the traced program on its way to a handler in that program."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fusewright.capture import reasons
 from fusewright.capture.sources import AttributeSource, ConstantSource, Source
-from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
+from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value, evaluate
 from fusewright.capture.values.functions import Namespace
 from fusewright.capture.values.objects import (
     IMMUTABLE_TYPE,
@@ -70,10 +70,7 @@ class ClassValue(Value):
         )
 
     def _slot(self, interpreter: Interpreter, name: str) -> Value:
-        try:
-            part = type.__getattribute__(self.cls, name)
-        except AttributeError as error:
-            interpreter.raise_error(AttributeError, *error.args)
+        part = evaluate(interpreter, type.__getattribute__, self.cls, name)
         if name == "__dict__" and self.source is not None:
             return interpreter.wrap(dict(part), AttributeSource(self.source, name))
         if self.cls.__flags__ & IMMUTABLE_TYPE:
@@ -266,10 +263,7 @@ class PythonModuleValue(Value):
             value = interpreter.wrap(found, self.namespace.source(name))
             self.namespace.known[name] = value
             return value
-        try:
-            found = getattr(self.module, name)
-        except AttributeError as error:
-            interpreter.raise_error(AttributeError, *error.args)
+        found = evaluate(interpreter, getattr, self.module, name)
         origin = self.source
         return (
             interpreter.wrap(found, AttributeSource(origin, name))

@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 
 from fusewright.capture.sources import Source
-from fusewright.capture.values.base import Interpreter, Rebuilder, Value
+from fusewright.capture.values.base import Interpreter, Rebuilder, Value, evaluate
 
 SCALAR_TYPES: Final = (type(None), bool, int, float, complex, str, bytes)
 
@@ -121,10 +121,7 @@ class ConstantValue(Value):
             raw, source = interpreter.class_attribute(type(value), name)
             if isinstance(raw, types.MethodDescriptorType | types.WrapperDescriptorType):
                 return interpreter.bind(raw, source, self, type(value))
-        try:
-            result = getattr(value, name)
-        except AttributeError as error:
-            interpreter.raise_error(AttributeError, *error.args)
+        result = evaluate(interpreter, getattr, value, name)
         if isinstance(result, types.MethodType):
             raw, source = interpreter.class_attribute(type(value), name)
             return interpreter.bind(raw, source, self, type(value))
@@ -134,6 +131,11 @@ class ConstantValue(Value):
 NONE: Final = ConstantValue(None)
 TRUE: Final = ConstantValue(True)
 FALSE: Final = ConstantValue(False)
+
+
+def is_none(value: Value) -> bool:
+    """Whether a value is None."""
+    return type(value) is ConstantValue and value.value is None
 
 
 def boolean(value: bool) -> ConstantValue:

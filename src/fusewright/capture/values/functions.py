@@ -25,7 +25,14 @@ from fusewright.capture.sources import (
     ModuleSource,
     Source,
 )
-from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, Value
+from fusewright.capture.values.base import (
+    MISSING,
+    Interpreter,
+    NotConstant,
+    Rebuilder,
+    Value,
+    evaluate,
+)
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.objects import ObjectValue
 
@@ -397,11 +404,7 @@ class BuiltinValue(Value):
         return interpreter.call_object(self.function, self.source, arguments, keywords)
 
     def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        try:
-            found = getattr(self.function, name)
-        except AttributeError as error:
-            interpreter.raise_error(AttributeError, *error.args)
-        return interpreter.new(found)
+        return interpreter.new(evaluate(interpreter, getattr, self.function, name))
 
     def rebuild(self, code: Rebuilder) -> None:
         code.constant(self.function)

@@ -17,7 +17,7 @@ from fusewright.capture.values.base import (
     TracedError,
     Value,
 )
-from fusewright.capture.values.constant import ConstantValue
+from fusewright.capture.values.constant import ConstantValue, is_none
 from fusewright.capture.values.objects import ExceptionValue
 from fusewright.capture.values.sequences import SequenceValue, sequence_base
 
@@ -282,8 +282,7 @@ class GeneratorValue(Value):
     def stop(self, interpreter: Interpreter) -> NoReturn:
         """Raise the StopIteration that says that the function has returned, with its result."""
         result = self.frame.result
-        is_none = type(result) is ConstantValue and result.value is None
-        raise TracedError(ExceptionValue(StopIteration, [] if is_none else [result]))
+        raise TracedError(ExceptionValue(StopIteration, [] if is_none(result) else [result]))
 
     def parts(self) -> Sequence[Value]:
         return self.frame.parts()  # type: ignore[no-any-return]

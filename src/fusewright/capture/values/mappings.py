@@ -26,7 +26,7 @@ from fusewright.capture.sources import (
     Source,
 )
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, Value
-from fusewright.capture.values.constant import ConstantValue, is_constant
+from fusewright.capture.values.constant import ConstantValue, is_constant, is_none
 from fusewright.capture.values.functions import Namespace
 from fusewright.capture.values.objects import ObjectValue, overrides_items
 
@@ -109,8 +109,7 @@ class DictValue(ObjectValue):
     def store(self, interpreter: Interpreter, name: str, value: Any) -> None:
         super().store(interpreter, name, value)
         if name == "default_factory" and issubclass(self.cls, collections.defaultdict):
-            is_none = type(value) is ConstantValue and value.value is None
-            self.default_factory = None if is_none else value
+            self.default_factory = None if is_none(value) else value
 
     # -- primitives ------------------------------------------------------------------------------
 
