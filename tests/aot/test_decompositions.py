@@ -95,6 +95,23 @@ def test_statistics_saved_by_batch_norm_have_the_type_of_eager(parameters: torch
     torch.testing.assert_close(found, module(*given), rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("order", [(1, 0), (0, 2, 1), (0, 3, 2, 1), (0, 3, 1, 2), (0, 4, 1, 2, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_batch_norm_lays_out_its_result_as_eager(
+    dtype: torch.dtype, order: tuple[int, ...], training: bool
+) -> None:
+    x = torch.randn(4, 5, 6, 7, 3)[(0,) * (5 - len(order))].permute(order).to(dtype)
+    statistics = [torch.zeros(x.shape[1]), torch.ones(x.shape[1])]
+
+    def normalised(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.batch_norm(x, mean, variance, training=training)
+
+    graph = trace_inference(fx.symbolic_trace(normalised), [x, *statistics], CompileContext())
+    found = with_results(graph, interpreter(graph))([x, *statistics])
+    assert found.stride() == normalised(x, *statistics).stride()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", SAMPLED)
 def test_equals_eager(name: str, dtype: torch.dtype) -> None:

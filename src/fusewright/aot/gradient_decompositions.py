@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fusewright.aot.decompositions import HALF_TYPES, rounded, widened
+from fusewright.fake_rules.geometry import has_memory_format
 
 aten = torch.ops.aten
 
@@ -190,6 +191,8 @@ def batch_norm_training(
     is_mixed = any(one is not None and one.dtype == torch.float32 for one in parameters)
     if not is_mixed and x.device.type == "cpu":  # as eager saves them
         mean, inverse = rounded(mean, x), rounded(inverse, x)
+    if not has_memory_format(x):  # eager's result is row-major then
+        result = aten.clone.default(result, memory_format=torch.contiguous_format)
     return rounded(result, x), mean, inverse
 
 

@@ -98,6 +98,14 @@ def is_channels_last(x: Tensor) -> bool:
     return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
 
 
+def has_memory_format(x: Tensor) -> bool:
+    """Dense, and either row-major or with the channels of images or volumes innermost."""
+    innermost = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    if x.is_contiguous():
+        return True
+    return innermost is not None and x.is_contiguous(memory_format=innermost)
+
+
 def known_equal(a: int, b: int) -> bool:
     """Whether two sizes are equal; of symbolic ones, whether they are the same expression: nothing
     is assumed.

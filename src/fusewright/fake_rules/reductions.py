@@ -7,7 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fusewright.fake_rules.geometry import Geometry, Rule, contiguous, is_channels_last, named
+from fusewright.fake_rules.geometry import (
+    Geometry,
+    Rule,
+    contiguous,
+    has_memory_format,
+    is_channels_last,
+    named,
+)
 
 
 def _reduced_size(x: Tensor, dims: Any, keepdim: bool) -> tuple[int, ...] | None:
@@ -121,12 +128,14 @@ def batch_norm(
     eps: float,
 ) -> tuple[Geometry, ...] | None:
     """_native_batch_norm_legit_no_training on the CPU: the saved statistics are empty."""
-    if x.device.type != "cpu" or not (x.is_contiguous() or is_channels_last(x)):
+    if x.device.type != "cpu":
         return None
-    if any(p is not None and p.dtype != x.dtype for p in (weight, bias, mean, variance)):
+    statistics = {p.dtype for p in (weight, bias, mean, variance) if p is not None} or {x.dtype}
+    if statistics != {x.dtype} and statistics != {torch.float32}:
         return None
-    empty = contiguous(x.dtype, (0,))
-    return Geometry(x.dtype, tuple(x.shape), x.stride()), empty, empty
+    size, empty = tuple(x.shape), contiguous(statistics.pop(), (0,))
+    result = Geometry(x.dtype, size, x.stride())
+    return result if has_memory_format(x) else contiguous(x.dtype, size), empty, empty
 
 
 def native_batch_norm(
