@@ -34,6 +34,7 @@ TAKES_REALS = frozenset(
         ("where", "Scalar ScalarSelf ScalarOther"),
         ("clamp clamp_min clamp_max addcmul addcdiv addmm baddbmm addmv addbmm addr", "default"),
         ("leaky_relu hardtanh elu celu softplus threshold hardshrink softshrink", "default"),
+        ("hardshrink_backward softshrink_backward", "default"),
         ("full full_like new_full scalar_tensor constant_pad_nd index_add", "default"),
         ("scatter", "value value_reduce"),
         ("index_fill", "int_Scalar"),

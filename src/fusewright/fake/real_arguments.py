@@ -125,33 +125,51 @@ def logspace(start: Any, end: Any, steps: int, base: Any = 10.0, **options: Any)
     return exponents if exponents is NotImplemented else base**exponents
 
 
-def _between_tensors(function: Function) -> Function:
-    """A function of two tensors, for a tensor and a number."""
+def _is_differentiated(*values: Any) -> bool:
+    """Whether a gradient may be asked for with respect to one of them."""
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
-    def call(left: Any, right: Any, **options: Any) -> Any:
-        like = left if isinstance(left, Tensor) else right
-        if not isinstance(like, Tensor) or like.is_complex():
+
+def _between_tensors(function: Function, *, for_gradient: bool = False) -> Function:
+    """A function of tensors, where numbers are given for some. `for_gradient`: it takes numbers,
+    but what computes its gradient does not.
+    """
+
+    def call(*operands: Any, **options: Any) -> Any:
+        like = next((each for each in operands if isinstance(each, Tensor)), None)
+        if (
+            like is None
+            or like.is_complex()
+            or (for_gradient and not _is_differentiated(*operands))
+        ):
             return NotImplemented
         dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
-        sides = [
-            side
-            if isinstance(side, Tensor)
-            else torch.full((), side, dtype=dtype, device=like.device)
-            for side in (left, right)
+        tensors = [
+            each
+            if isinstance(each, Tensor)
+            else torch.full((), each, dtype=dtype, device=like.device)
+            for each in operands
         ]
-        return function(*sides, **options)
+        return function(*tensors, **options)
 
     return call
 
 
+power = _between_tensors(torch.pow, for_gradient=True)
+interpolated = _between_tensors(torch.lerp, for_gradient=True)
+
+
+def reversed_power(exponent: Any, base: Any) -> Any:
+    """`Tensor.__rpow__`."""
+    return power(base, exponent)
+
+
 def float_power(base: Any, exponent: Any) -> Any:
     """`torch.float_power`: in double precision."""
-    if any(isinstance(each, Tensor) and each.is_complex() for each in (base, exponent)):
-        return NotImplemented
-    base, exponent = (
-        each.double() if isinstance(each, Tensor) else each for each in (base, exponent)
-    )
-    return base**exponent
+    operands = [each.double() if isinstance(each, Tensor) else each for each in (base, exponent)]
+    found = power(*operands)
+    return operands[0] ** operands[1] if found is NotImplemented else found
 
 
 # -- elements --------------------------------------------------------------------------------------
@@ -190,7 +208,17 @@ def rrelu(
     x: Tensor, lower: Any = 1 / 8, upper: Any = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Any:
     """`F.rrelu` outside training."""
-    return NotImplemented if training or inplace else F.leaky_relu(x, (lower + upper) / 2)
+    if training or inplace:
+        return NotImplemented
+    return F.leaky_relu(x.contiguous(), (lower + upper) / 2)
+
+
+def celu(x: Tensor, alpha: Any = 1.0, inplace: bool = False) -> Any:
+    """`F.celu`."""
+    if inplace or not _is_differentiated(x):
+        return NotImplemented
+    below = torch.where(x > 0, 0, x)
+    return torch.where(x > 0, x, alpha * torch.expm1(below / alpha))
 
 
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Any:
@@ -261,7 +289,7 @@ def rms_norm(x: Tensor, shape: Sequence[int], weight: Any = None, eps: Any = Non
     """`F.rms_norm`."""
     if not _ends_in(x, shape):
         return NotImplemented
-    wide = _wide(x)
+    wide = _wide(x.contiguous())
     mean = wide.square().mean(list(range(-len(shape), 0)), keepdim=True)
     return _scaled(wide * (mean + eps).rsqrt(), weight, None, x)
 
@@ -611,5 +639,9 @@ WRITTEN_OUT: Final[dict[Any, Function]] = {
         )
     },
     operator.floordiv: _between_tensors(torch.floor_divide),
+    **dict.fromkeys((torch.lerp, torch.Tensor.lerp), interpolated),
+    **dict.fromkeys((operator.pow, torch.pow, torch.Tensor.pow), power),
+    torch.Tensor.__rpow__: reversed_power,
+    F.celu: celu,
 }  # fmt: skip
 """By function of torch's."""
