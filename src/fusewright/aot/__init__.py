@@ -8,6 +8,7 @@ for training `joint`, `partition`, `training`, and `autograd`, the public pieces
 
 from __future__ import annotations
 
+from fusewright.aot import recurrent as _recurrent  # noqa: F401  (says how those are recorded)
 from fusewright.aot.autograd import aot_autograd, aot_function, aot_module
 from fusewright.aot.control_flow import ControlFlowCall
 from fusewright.aot.graph import AtenGraph

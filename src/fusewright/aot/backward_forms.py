@@ -1,7 +1,8 @@
-"""Operators that autograd's formulas call, and whose results depend on values, computed otherwise.
+"""Operators that are computed otherwise where there are gradients: some that autograd's formulas
+call, whose results depend on values, and one that keeps something for its formula.
 
-Each function takes the operator's arguments, and computes what the formula wants; NotImplemented
-leaves a call as it is.
+Each function takes the operator's arguments, and computes what is wanted; NotImplemented leaves a
+call as it is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fusewright import torch_compat
+from fusewright.aot import lstm_layers
 
 aten = torch.ops.aten
 
@@ -80,5 +82,7 @@ BACKWARD_FORMS: dict[Any, Callable[..., Any]] = {
     aten.allclose.default: required_closeness,
     aten._unique.default: rows_filled,
     aten.index_select.default: gradient_where_filled,
+    aten.mkldnn_rnn_layer.default: lstm_layers.layer,
+    aten.mkldnn_rnn_layer_backward.default: lstm_layers.layer_backward,
 }
 """By operator."""

@@ -32,6 +32,7 @@ from fusewright.aot.results import finish_graph
 from fusewright.aot.runtime import with_results
 from fusewright.aot.specs import FromGraph, FromInput
 from fusewright.aot.subprograms import Call, Strides, from_all, like, places, with_stride
+from fusewright.aot.sums_over_steps import Sum, dependent, sum_over_steps
 from fusewright.aot.symbols import symbols_as_numbers
 from fusewright.aot.trace import clean_up
 from fusewright.aot.tracer import Recorder, trace
@@ -315,6 +316,11 @@ class _Backward:
     gradients: Sequence[int]
     """By result: the input of the scan's step whose gradient it is."""
 
+    sums: Mapping[int, tuple[Sum, Sequence[int]]]
+    """By input of the scan's step that all steps share: how its gradient is summed when the loop
+    has run, and of which stacks: positions among the arguments, and behind those the results.
+    """
+
     @property
     def kept(self) -> list[int]:
         """What the scan has to stack for it."""
@@ -348,7 +354,10 @@ class _Backward:
         arguments = list(map(value, self.sources))
         stacked = range(2 * self.step.carried, self.step.carried + len(self.graph.outputs))
         found = _record_loop(recorder, self.graph, self.step, stacked, arguments, (), reverse)
-        of_inputs = dict(zip(self.gradients, found, strict=True))
+        of_inputs = dict(zip(self.gradients, found, strict=False))
+        stacks = [*arguments, *found]
+        for index, (sum_, positions) in self.sums.items():
+            of_inputs[index] = sum_.of_stacks(*[stacks[position] for position in positions])
         return tuple([of_inputs.get(index) for index in range(len(given))])
 
 
@@ -373,12 +382,10 @@ def _backward(step: _Step, partition: Partition) -> _Backward:
     chained = [k for k in range(step.carried) if _is_inexact(inputs[k])]
     wanted = [k for k, place in enumerate(joint.gradients) if place is not None]
     sliced = [k for k in wanted if step.carried <= k < first_shared]
-    summed = [k for k in wanted if k >= first_shared]
 
     tangents = partition.backward.placeholders[len(partition.saved) :]
     of_results = dict(zip(joint.tangents, tangents, strict=True))
     carried = [_Entry(GradientOf(k), inputs[k], of_results.get(k)) for k in chained]
-    carried += [_Entry(ZerosLike(k), inputs[k]) for k in summed]
     slices, rest = _saved_entries(step, partition)
     slices += [
         _Entry(GradientOf(k), node.meta["val"], node)
@@ -388,13 +395,29 @@ def _backward(step: _Step, partition: Partition) -> _Backward:
     if not slices:  # they tell how many steps there are
         slices.append(_Entry(FromInput(step.carried), inputs[step.carried]))
 
+    of_steps = dependent([entry.node for entry in (*carried, *slices)])
+    sums: dict[int, Sum] = {}
+    for k in wanted:
+        match joint.gradients[k]:
+            case FromGraph(position) if k >= first_shared:
+                found = sum_over_steps(partition.backward.outputs[position], of_steps)
+                sums.update({k: found} if found else {})
+    summed = [k for k in wanted if k >= first_shared and k not in sums]
+    carried += [_Entry(ZerosLike(k), inputs[k]) for k in summed]
+
     entries = [*carried, *slices, *rest]
-    graph = _gradient_graph(partition, entries, chained, summed, sliced)
+    factors = [one for sum_ in sums.values() for one in sum_.factors if one.op != "placeholder"]
+    factors = list(dict.fromkeys(factors))
+    graph = _gradient_graph(partition, entries, [chained, summed, sliced], factors)
+    count = len(chained) + len(summed) + len(sliced)
+    stacks = {entry.node: number for number, entry in enumerate(entries)}
+    stacks |= {node: len(entries) + count + number for number, node in enumerate(factors)}
     return _Backward(
         step=_Step(step.module, [entry.value for entry in entries], len(carried), len(slices)),
         graph=graph,
         sources=[entry.source for entry in entries],
         gradients=[*chained, *summed, *sliced],
+        sums={k: (one, [stacks[node] for node in one.factors]) for k, one in sums.items()},
     )
 
 
@@ -426,14 +449,15 @@ def _saved_entries(step: _Step, partition: Partition) -> tuple[list[_Entry], lis
 def _gradient_graph(
     partition: Partition,
     entries: Sequence[_Entry],
-    chained: Sequence[int],
-    summed: Sequence[int],
-    sliced: Sequence[int],
+    wanted: Sequence[Sequence[int]],
+    factors: Sequence[fx.Node],
 ) -> AtenGraph:
     """The step of the gradients: from `entries` to the gradients of those inputs of the scan's step
-    that are carried, the sums for those that all steps share, and the gradients of slices.
+    that are carried, the sums for those that all steps share, the gradients of slices, and what is
+    summed later.
     """
     joint, graph = partition.joint, fx.Graph()
+    chained, summed, sliced = wanted
     places: dict[fx.Node, fx.Node] = {}
     inputs: list[fx.Node] = []
     for number, entry in enumerate(entries):
@@ -443,7 +467,7 @@ def _gradient_graph(
             inputs[-1].meta["val"] = entry.node.meta["val"]
             places[entry.node] = inputs[-1]
     tangents = partition.backward.placeholders[len(partition.saved) :]
-    copied: Any = graph.graph_copy(partition.backward.graph, places)
+    copied: Any = graph.graph_copy(partition.backward.graph, places)  # and notes all in `places`
     taken: set[fx.Node] = set()
 
     def gradient(index: int) -> fx.Node:
@@ -463,6 +487,7 @@ def _gradient_graph(
     for before, index in zip(inputs[len(chained) :], summed, strict=False):
         outputs.append(_call(graph, aten.add.Tensor, before, gradient(index)))
     outputs += [gradient(index) for index in sliced]
+    outputs += [places[node] for node in factors]
     graph.output(tuple(outputs))
     remove_dead_code(graph)
     results = tuple(map(FromGraph, range(len(outputs))))

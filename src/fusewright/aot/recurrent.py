@@ -1,84 +1,74 @@
-"""The LSTM step by step, for graphs with gradients.
+"""Recurrent networks in traced graphs: loops over their steps.
 
-On CPUs `torch.lstm` is a call of oneDNN for each layer and direction, whose backward needs a
-workspace of a size that only oneDNN knows, made only while gradients are on. Gates written out can
-be differentiated, and fused, as anything else.
+oneDNN's LSTM layers stay library calls in inference. Their backward needs a workspace of a size
+that only oneDNN knows; with gradients they are loops as well, as are GRUs and RNNs, for which torch
+has no kernels on CPUs but those of the operators in a step.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional
+from torch import Tensor, fx
 
+from fusewright import recurrent
+from fusewright.aot.control_flow import record_control_flow
+from fusewright.aot.tracer import RECORDED_WHOLE, Recorder
+from fusewright.control_flow import ControlFlow
 from fusewright.errors import UnsupportedOperator
 
 
-def lstm(
-    inputs: Tensor, states: Any, weights: Any, has_biases: Any, *options: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    """`torch.lstm` of a padded batch: the last layer's outputs, and the last hidden and cell states
-    of each layer and direction.
-
-    `inputs`: (length, batch, features), or (batch, length, features) with the option batch_first.
-    The equations are those of `torch.nn.LSTM`'s documentation, projections included.
-
-    A symbolic length becomes a constant. Raises: `UnsupportedOperator`, for packed sequences.
-    """
-    if isinstance(states, Tensor):  # the overload whose second argument is the batch's sizes
-        raise UnsupportedOperator("an LSTM over a packed sequence, with gradients")
-    layers, dropout, training, bidirectional, batch_first = options
-    if batch_first:
-        inputs = inputs.transpose(0, 1)
-
-    directions = 2 if bidirectional else 1
-    first_hidden, first_cell = states
-    per_direction = len(weights) // (layers * directions)
-    parameters = iter(weights)
-    last_states: list[tuple[Tensor, Tensor]] = []
-    for layer in range(layers):
-        found = []
-        for direction in range(directions):
-            number = layer * directions + direction
-            state = (first_hidden[number], first_cell[number])
-            own = list(islice(parameters, per_direction))
-            outputs, state = _scan(own, has_biases, inputs, state, backwards=direction == 1)
-            found.append(outputs)
-            last_states.append(state)
-        inputs = found[0] if len(found) == 1 else torch.cat(found, -1)
-        if dropout and training and layer < layers - 1:
-            inputs = functional.dropout(inputs, dropout)
-
-    hidden, cell = zip(*last_states, strict=True)
-    result = inputs.transpose(0, 1) if batch_first else inputs
-    return result, torch.stack(hidden), torch.stack(cell)
+def record_recurrent(recorder: Recorder, function: Any, arguments: Sequence[Any]) -> Any:
+    """Record a call of one of `recurrent.STEPS`. Raises UnsupportedOperator."""
+    with_gradients = recorder.follows_autograd
+    if recurrent.is_loop(function, arguments):
+        if not _has_kernel(function, arguments):
+            loop = functools.partial(_recorded_loop, recorder)
+            return recurrent.recurrent(function, loop, *arguments)
+    elif function is torch.lstm and with_gradients:
+        if isinstance(arguments[1], Tensor):
+            raise UnsupportedOperator("an LSTM over a packed sequence, with gradients")
+        return recurrent.recurrent(function, recurrent.unrolled, *arguments)
+    return recorder.fakes.call(function, arguments, {})
 
 
-def _scan(
-    weights: Sequence[Tensor],
-    has_biases: bool,
-    inputs: Tensor,
-    state: tuple[Tensor, Tensor],
-    backwards: bool,
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """One layer in one direction: its output at every step, and its last state."""
-    of_input, of_hidden, *others = weights
-    input_bias, hidden_bias = others[:2] if has_biases else (None, None)
-    projection = others[2 * has_biases] if len(others) > 2 * has_biases else None
+def _has_kernel(function: Any, arguments: Sequence[Any]) -> bool:
+    """Whether torch may have a kernel for whole layers: a GPU's, or oneDNN's LSTM."""
+    inputs, _, weights, *_ = arguments
+    if inputs.device.type != "cpu":
+        return True
+    has_projections = weights[1].shape[1] != weights[1].shape[0] // 4
+    has_type = inputs.dtype in (torch.float32, torch.bfloat16)
+    return function is torch.lstm and has_type and not has_projections
 
-    steps = functional.linear(inputs, of_input, input_bias).unbind(0)  # one product for all steps
-    hidden, cell = state
-    outputs = []
-    for of_step in reversed(steps) if backwards else steps:
-        gates = of_step + functional.linear(hidden, of_hidden, hidden_bias)
-        enter, forget, candidate, leave = gates.chunk(4, 1)
-        cell = forget.sigmoid() * cell + enter.sigmoid() * candidate.tanh()
-        hidden = leave.sigmoid() * cell.tanh()
-        if projection is not None:
-            hidden = functional.linear(hidden, projection)
-        outputs.append(hidden)
-    return torch.stack(outputs[::-1] if backwards else outputs), (hidden, cell)
+
+def _recorded_loop(
+    recorder: Recorder,
+    step: recurrent.Step,
+    states: recurrent.States,
+    gates: Tensor,
+    shared: Sequence[Any],
+    reverse: bool,
+) -> Any:
+    """A `recurrent.Loop` that is recorded."""
+    graph = fx.Graph()
+    own = tuple([graph.placeholder(f"state{number}") for number in range(len(states))])
+    of_step = graph.placeholder("gates")
+    outside = [one for one in shared if one is not None]
+    given = [
+        None if one is None else graph.placeholder(f"shared{number}")
+        for number, one in enumerate(shared)
+    ]
+    found = graph.call_function(step, (own, of_step, *given))
+    items = [(found, number) for number in range(len(states))]
+    new = tuple([graph.call_function(operator.getitem, item) for item in items])
+    graph.output((new, new[0]))
+    flow = ControlFlow("scan", [fx.GraphModule({}, graph)])
+    return record_control_flow(recorder, flow, [(outside,), states, gates, 0, reverse])
+
+
+RECORDED_WHOLE |= dict.fromkeys(recurrent.STEPS, record_recurrent)

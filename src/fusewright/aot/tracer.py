@@ -31,7 +31,6 @@ from fusewright.aot.foreach import apply_to_each, is_foreach
 from fusewright.aot.graph import TracedProgram
 from fusewright.aot.mutations import bernoulli, functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
-from fusewright.aot.recurrent import lstm
 from fusewright.aot.specs import Leaf
 from fusewright.aot.symbols import SymbolNodes, takes_reals, with_known_reals
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
@@ -54,14 +53,13 @@ NO_OPERATION = frozenset({aten.detach.default, aten.alias.default})
 
 WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.embedding_bag: embedding_bag,
-    torch.lstm: lstm,
 }
 """By function of a captured graph: what is traced in its place if the graph has gradients."""
 
 PLAIN_GEOMETRY = frozenset({aten.size.default, aten.stride.default})
 
-RECORDED_WHOLE: dict[type, Callable[[Recorder, Any, Sequence[Any]], Any]] = {}
-"""By class of the target of a captured call: what records it, given the target and the arguments,
+RECORDED_WHOLE: dict[Any, Callable[[Recorder, Any, Sequence[Any]], Any]] = {}
+"""By target of a captured call, or its class: what records it, given the target and the arguments,
 in place of running it.
 """
 
@@ -124,8 +122,6 @@ class Recorder(TorchDispatchMode):
             raise UnsupportedOperator(f"{op} cannot be traced yet")
         if op.namespace == "prim" or op in PLAIN_GEOMETRY:  # asks for a field of a fake
             return self.fakes.dispatch(op, args, kwargs)
-        if op is aten.mkldnn_rnn_layer.default and self.follows_autograd:
-            raise UnsupportedOperator("an LSTM inside of a module or function that is one node")
         if self.follows_autograd and op in BACKWARD_FORMS:
             with self:
                 result = BACKWARD_FORMS[op](*args, **kwargs)
@@ -506,8 +502,8 @@ def _run_node(
                 target: Any = node.target
                 if target is torch_compat.check and isinstance(args[0], torch.SymBool):
                     return promise(recorder, args[0])
-                whole = RECORDED_WHOLE.get(type(target))
-                if whole is not None:
+                whole = RECORDED_WHOLE.get(type(target)) or RECORDED_WHOLE.get(target)
+                if whole is not None and not kwargs:
                     return whole(recorder, target, args)
                 if recorder.follows_autograd:
                     target = WRITTEN_OUT.get(target, target)

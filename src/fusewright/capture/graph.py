@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from fusewright import torch_compat
+from fusewright import recurrent, torch_compat
 from fusewright.capture.memory import may_write_inputs
 from fusewright.capture.sizes import SymbolicShape
 from fusewright.errors import DataDependent, FusewrightError, UnsupportedOperator
@@ -107,6 +107,11 @@ class GraphBuilder:
 
         self._last_placeholder: fx.Node | None = None
 
+    @property
+    def is_restricted(self) -> bool:
+        """Whether one of these is not allowed, so that the program breaks where it might not."""
+        return not (self.may_check and self.may_copy_items and self.may_make_leaves)
+
     def add_input(
         self, name: str, tensor: torch.Tensor, shape: SymbolicShape | None = None
     ) -> tuple[fx.Node, FakeTensor]:
@@ -196,6 +201,9 @@ class GraphBuilder:
             try:
                 if isinstance(function, str):
                     function, arguments = getattr(arguments[0], function), arguments[1:]
+                elif function in recurrent.STEPS and recurrent.is_loop(function, arguments):
+                    arguments = (function, recurrent.on_fakes, *arguments)
+                    function = recurrent.recurrent
                 return self.mode.call(function, arguments, keywords)
             except NotImplementedError as error:
                 raise UnsupportedOperator(str(error)) from error

@@ -1,0 +1,63 @@
+"""oneDNN's LSTM layers where gradients are wanted: library calls that keep a workspace.
+
+    aten::mkldnn_rnn_layer               ->   fusewright::lstm_layer
+    aten::mkldnn_rnn_layer_backward      ->   fusewright::lstm_layer_backward
+
+Torch's operator makes the workspace only while gradients are on, which they are not in compiled
+code, and only oneDNN knows its size. These hand it on as a tensor of no elements that holds the
+memory. Torch keeps operators once they are defined: these are when a program first needs them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusewright import random_state, torch_compat
+from fusewright.torch_compat import OpOverload
+
+aten = torch.ops.aten
+
+_library = torch.library.Library(random_state.NAMESPACE, "FRAGMENT")
+
+
+def _layer(*arguments: Any) -> tuple[Tensor, ...]:
+    if arguments[0].device.type == "meta":
+        return tuple(aten.mkldnn_rnn_layer.default(*arguments))
+    given = [one.detach() if isinstance(one, Tensor) else one for one in arguments]
+    with torch.enable_grad():
+        *results, workspace = aten.mkldnn_rnn_layer.default(*given)
+    memory = torch.empty(0, dtype=workspace.dtype)
+    return *results, memory.set_(workspace.untyped_storage(), 0, (0,), (1,))
+
+
+def _layer_backward(*arguments: Any) -> tuple[Tensor, ...]:
+    *given, workspace = arguments
+    if workspace.device.type != "meta":
+        workspace = torch.empty(0, dtype=workspace.dtype).set_(workspace.untyped_storage())
+    return tuple(aten.mkldnn_rnn_layer_backward.default(*given, workspace))
+
+
+@functools.cache
+def _operator(name: str, like: OpOverload, function: Callable[..., Any]) -> OpOverload:
+    """`function` as an operator that takes what `like` takes."""
+    returns = ", ".join(str(one.type) for one in torch_compat.operator_returns(like))
+    _library.define(f"{name}({torch_compat.arguments_text(like)}) -> ({returns})")
+    _library.impl(name, function, "CompositeExplicitAutograd")
+    found: OpOverload = getattr(getattr(torch.ops, random_state.NAMESPACE), name).default
+    return found
+
+
+def layer(*arguments: Any) -> Any:
+    """What is recorded in place of `aten.mkldnn_rnn_layer`."""
+    return _operator("lstm_layer", aten.mkldnn_rnn_layer.default, _layer)(*arguments)
+
+
+def layer_backward(*arguments: Any) -> Any:
+    """What is recorded in place of `aten.mkldnn_rnn_layer_backward`."""
+    like = aten.mkldnn_rnn_layer_backward.default
+    return _operator("lstm_layer_backward", like, _layer_backward)(*arguments)
