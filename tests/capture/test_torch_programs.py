@@ -93,10 +93,34 @@ def padded_sequences(x: Any) -> Any:
     return nn.utils.rnn.pad_sequence([x[0], x[1, :3], x[2, :2]], batch_first=True)
 
 
-@cases(torch.randn(2, 400), breaks="fake-execution")
+@cases(torch.randn(2, 400))
 def spectrogram_and_back(x: Any) -> Any:
     s = torch.stft(x, 64, hop_length=16, window=torch.hann_window(64), return_complex=True)
     return s.abs(), torch.istft(s, 64, hop_length=16, window=torch.hann_window(64))
+
+
+@cases(torch.randn(400, dtype=torch.double, requires_grad=True))
+def spectra_of_every_kind(x: Any) -> Any:
+    narrow, s = torch.hamming_window(48, dtype=x.dtype), torch.stft(x, 64, return_complex=True)
+    whole = torch.stft(x, 64, 20, 48, narrow, onesided=False, return_complex=True, normalized=True)
+    return (
+        torch.istft(s, 64),
+        s.istft(64, length=500),
+        torch.istft(s, 64, center=False, length=450),
+        torch.istft(whole, 64, 20, 48, narrow, normalized=True),
+        torch.istft(whole, 64, 20, 48, narrow, onesided=False, return_complex=True, length=100),
+    )
+
+
+@cases(torch.randn(2, 400), raises=True)
+def windows_that_leave_something_out(x: Any) -> Any:
+    s = torch.stft(x, 64, hop_length=16, window=torch.hann_window(64), return_complex=True)
+    return torch.istft(s, 64, hop_length=16, window=torch.hann_window(64), center=False)
+
+
+@cases(torch.randn(2, 400), raises=True)
+def spectra_of_another_size(x: Any) -> Any:
+    return torch.istft(torch.stft(x, 64, return_complex=True), 60)
 
 
 @cases(torch.randn(4, 4))
