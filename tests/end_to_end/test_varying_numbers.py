@@ -227,6 +227,26 @@ def test_a_learning_rate_that_a_scheduler_changes(kind: Any, fused_lists: bool) 
     assert len(compilations(step)) == 2
 
 
+@pytest.mark.parametrize("fused_lists", [False, True], ids=["one by one", "lists"])
+def test_the_betas_of_adam(fused_lists: bool) -> None:
+    """A tuple of floats."""
+    torch.manual_seed(0)
+    parameters = [torch.randn(4, 3).requires_grad_() for _ in range(2)]
+    parameters[1].data.copy_(parameters[0].data)
+    optimizers = [torch.optim.AdamW([each], foreach=fused_lists) for each in parameters]
+    step = fusewright.compile(
+        lambda: optimizers[1].step(), fullgraph=True, options={"strict": True}
+    )
+    for betas in ((0.9, 0.99), (0.8, 0.98), (0.7, 0.97), (0.85, 0.9)):
+        for parameter, optimizer in zip(parameters, optimizers, strict=True):
+            parameter.grad = parameters[0].detach().sin()
+            optimizer.param_groups[0]["betas"] = betas
+        optimizers[0].step()
+        step()
+        torch.testing.assert_close(parameters[1], parameters[0])
+    assert len(compilations(step)) == 2
+
+
 def test_dynamic_from_the_start() -> None:
     assert calls(lambda x, s: x * s, (0.5, 0.25, 3.0), dynamic=True) == 1
 

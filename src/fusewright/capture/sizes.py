@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 from fusewright.capture.shape_guard import Reading, ShapeGuard
-from fusewright.capture.sources import ExtentSource, Source
+from fusewright.capture.sources import ExtentSource, ItemSource, Source
 from fusewright.capture.tensor_pattern import Extents
 from fusewright.errors import MarkedDimension
 from fusewright.ir.index import Symbol, integer
@@ -245,6 +245,21 @@ class Sizes:
         if source in self.history.constant or _of_a_constant(source):
             return False
         return self.history.varies(source.expression(), number, _of_call(source))
+
+    def has_varying_float(self, items: tuple[Any, ...], source: Source) -> bool:
+        """Whether one of the floats in a tuple of constants, which else is guarded as a whole, may
+        give a symbol.
+        """
+        floats = [
+            (item, ItemSource(source, place))
+            for place, item in enumerate(items)
+            if type(item) is float
+        ]
+        if any(self.may_vary(item, place) for item, place in floats):
+            return True
+        for item, place in floats:
+            self.history.varying(place.expression(), (item,), _of_call(place))
+        return False
 
     def release(self) -> None:
         """Let go of whoever is asked for lines and told of symbols."""

@@ -324,7 +324,7 @@ def batch_norm(
     count = x.numel() // x.shape[1] if x.dim() > 1 and x.numel() else 0
     if count < 2:
         return NotImplemented  # an error in training
-    wide = _wide(x)
+    wide = _wide(x if x.dim() > 3 else x.contiguous())
     if training:
         dims = [0, *range(2, x.dim())]
         mean, variance = wide.mean(dims), wide.var(dims, correction=0)

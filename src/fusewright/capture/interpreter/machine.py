@@ -296,6 +296,8 @@ class Machine:
             if isinstance(source, ConstantSource):
                 return new_value(self, object)
             if isinstance(object, tuple):
+                if self.sizes.has_varying_float(object, source):
+                    return wrap_object(self, object, source)
                 self.guard(GuardKind.EQUALS, source, object)
                 return new_value(self, object)
             constant = self._constant(object, source)
