@@ -247,6 +247,29 @@ def test_accumulated_limit_is_told_once_in_all() -> None:
     assert (compiler.recompile_limit, compiler.accumulated_limit) == (2, 3)
 
 
+def test_the_more_calls_are_not_wanted_the_fewer_are_shown() -> None:
+    """Plain Python that runs behind a graph break must not pay for a question at each call."""
+    asked: list[Any] = []
+
+    def callback(frame: Frame) -> Entry | bool:
+        asked.append(frame.locals["x"])
+        return by_type(frame) if isinstance(frame.locals["x"], str) else False
+
+    compiler = FrameCompiler(callback)
+    for number in range(100_000):
+        assert compiler.call(identity, (number,), None) == ("original", number)
+    assert asked[:12] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 25]
+    assert len(asked) < 30
+
+    for _ in range(2**14 + 1):  # what is wanted is found all the same, before long
+        found = compiler.call(identity, ("a",), None)
+    assert found == ("str", "a")
+    del asked[:]
+    for number in range(20):  # and what is not wanted is shown again
+        compiler.call(identity, (number,), None)
+    assert asked == [0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 16]
+
+
 def test_dead_entries_of_other_code_make_room_in_all() -> None:
     def without_detail(frame: Frame) -> Entry:
         made = by_type(frame)

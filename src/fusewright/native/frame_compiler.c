@@ -229,6 +229,29 @@ static PyObject *describe_call(const PendingCall *call, CodeRecord *record)
     return description;
 }
 
+/* A function in plain Python may be called a million times behind a graph break: after some answers
+   that its calls hold nothing to compile, ever more calls pass between two questions. */
+#define REFUSALS_WITHOUT_WAIT 8
+#define MOST_DOUBLINGS 14
+
+static void refuse_once(CodeRecord *record)
+{
+    int doublings = ++record->refusals - REFUSALS_WITHOUT_WAIT;
+    if (doublings > 0) {
+        record->waits = 1 << Py_MIN(doublings, MOST_DOUBLINGS);
+    }
+    record->refusals = Py_MIN(record->refusals, REFUSALS_WITHOUT_WAIT + MOST_DOUBLINGS);
+}
+
+bool frame_compiler_declines(CodeRecord *record)
+{
+    if (record->waits > 0) {
+        record->waits--;
+        return true;
+    }
+    return record->closed;
+}
+
 static int keep_answer(FrameCompiler *self, PyCodeObject *code, PyObject *answer)
 {
     CodeRecord *record = frame_compiler_find(self, code);
@@ -240,8 +263,10 @@ static int keep_answer(FrameCompiler *self, PyCodeObject *code, PyObject *answer
         return 0;
     }
     if (answer == Py_False) {
+        refuse_once(record);
         return 0;
     }
+    record->refusals = 0;
     if (!Py_IS_TYPE(answer, &Entry_Type) || !entry_fits((Entry *)answer, code)) {
         PyErr_Format(
             PyExc_TypeError,

@@ -26,6 +26,8 @@ struct CodeRecord {
     CodeRecord *next_of_compiler;
     CodeRecord *next_of_code;
     bool closed; /* ask the callback no more */
+    int refusals; /* how often in a row it wanted none of the calls */
+    int waits;    /* calls that run as they are before it is asked again */
     Py_ssize_t wasted_count; /* entries that died before they served another call */
     Py_ssize_t entry_count;
     Entry **entries; /* owned */
@@ -44,6 +46,10 @@ CodeRecord *frame_compiler_find(FrameCompiler *compiler, PyCodeObject *code);
    is none. */
 Entry *frame_compiler_find_entry(FrameCompiler *compiler, const PendingCall *call,
                                  CodeRecord *record);
+
+/* Whether the callback is not to be asked about the next call of the record's code. Counts that
+   call. */
+bool frame_compiler_declines(CodeRecord *record);
 
 /* Ask the callback about a call and keep its answer. A new reference to the entry to run; NULL to
    run the call as it is, or with an exception. */

@@ -119,7 +119,7 @@ static Entry *choose_entry(FrameCompiler *compiler, const PendingCall *call)
             return entry;
         }
         record = frame_compiler_find(compiler, call->code);
-        if (record != NULL && record->closed) {
+        if (record != NULL && frame_compiler_declines(record)) {
             return NULL;
         }
     }
@@ -237,11 +237,11 @@ static PyObject *evaluate_wanted(PyThreadState *thread, InterpreterFrame *frame)
     return result;
 }
 
-/* Whether the code always runs as it is: nothing but that is to be found out, quickly. */
+/* Whether a call of the code runs as it is: nothing but that is to be found out, quickly. */
 static bool is_left_alone(FrameCompiler *compiler, PyCodeObject *code)
 {
     CodeRecord *record = frame_compiler_find(compiler, code);
-    return record != NULL && record->closed && record->entry_count == 0;
+    return record != NULL && record->entry_count == 0 && frame_compiler_declines(record);
 }
 
 /* Evaluate a frame of a thread that waits for frames. */
