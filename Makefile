@@ -3,10 +3,12 @@
 #   PYTHON       the interpreter to build .venv from: CPython 3.11, 3.12 or 3.13
 #   PIP_OPTIONS  for example --extra-index-url https://download.pytorch.org/whl/cpu,
 #                to get torch without its GPU libraries (gigabytes) on Linux
+#   WORKERS      how many processes `make test` runs tests in
 
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,\
 	$(shell command -v $(name))))
 PIP_OPTIONS ?=
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
@@ -18,7 +20,7 @@ demo: $(READY)
 	$(BIN)/python -m examples.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .

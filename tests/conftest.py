@@ -1,8 +1,12 @@
-"""What all tests share: Triton's interpreter, and re-blessing of golden cases."""
+"""What all tests share: Triton's interpreter, re-blessing of golden cases, and a collector that
+leaves alone what collecting the tests has made.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -28,6 +32,18 @@ def pytest_configure(config: pytest.Config) -> None:
         "dynamic(value): compiles so wherever it says nothing, with --dynamic and without; None is "
         "for tests that count what is compiled before sizes are seen to vary",
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Ten thousand tests, torch and its samples are a million objects that stay: going through
+    them in each full collection took longer than the tests themselves.
+    """
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
 
 
 @pytest.fixture
