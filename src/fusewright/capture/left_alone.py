@@ -10,10 +10,13 @@ from __future__ import annotations
 import os
 import sysconfig
 import types
+from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from fusewright.native import Frame
 
@@ -40,6 +43,11 @@ _PROGRAMS_OF_TORCH: Final = tuple(
 )
 """Parts of torch that compute with tensors in Python, as a user's code would."""
 
+_PACKING: Final = os.path.join(_TORCH, "nn", "utils", "rnn.py")
+"""What packs sequences: into as many rows for each step as the data says."""
+
+_RECURRENT: Final = os.path.join(_TORCH, "nn", "modules", "rnn.py")
+
 _DISPATCH_OF_MODULES: Final = os.path.join(_TORCH, "nn", "modules", "module.py")
 """`nn.Module.__call__` and what belongs to it: hooks and `forward` are called from there."""
 
@@ -48,7 +56,7 @@ def is_left_alone(code: types.CodeType) -> bool:
     """Whether a frame of this code runs as it is; frames that it calls may be captured."""
     name = code.co_filename
     if name.startswith(_TORCH):
-        return name == _DISPATCH_OF_MODULES or not name.startswith(_PROGRAMS_OF_TORCH)
+        return name in (_DISPATCH_OF_MODULES, _PACKING) or not name.startswith(_PROGRAMS_OF_TORCH)
     if name.startswith(_PACKAGE):
         return True
     if name.startswith(_STANDARD_LIBRARY):
@@ -58,8 +66,13 @@ def is_left_alone(code: types.CodeType) -> bool:
 
 def computes_with_tensors(frame: Frame) -> bool:
     """Whether a call is likely to: it is given tensors or modules, or its code names torch or one
-    of them.
+    of them. Not within a recurrent layer, or one of a packed sequence.
     """
+    if frame.code.co_filename == _RECURRENT and (
+        frame.code.co_name != "forward"
+        or any(isinstance(one, PackedSequence) for one in frame.locals.values())
+    ):
+        return False
     if has_tensors((*frame.locals.values(), *(frame.closure or ()))):
         return True
     for name in frame.code.co_names:
@@ -71,33 +84,38 @@ def computes_with_tensors(frame: Frame) -> bool:
     return False
 
 
-def has_tensors(objects: Iterable[Any], depth: int = 3) -> bool:
-    """Whether a tensor or module is found among objects, or in what they hold."""
-    for item in objects:
-        match item:
+def has_tensors(objects: Iterable[Any]) -> bool:
+    """Whether a tensor or module is found among objects, or in what they hold: those nearest first,
+    and not many.
+    """
+    waiting = deque(objects)
+    for _ in range(_MOST_OBJECTS):
+        if not waiting:
+            return False
+        parts: Iterable[Any] = ()
+        match waiting.popleft():
             case torch.Tensor() | torch.nn.Module():
                 return True
-            case types.CellType():
-                parts = _contents(item)
-            case list() | tuple() | set() | frozenset():
-                parts = list(item)[:_PARTS]
-            case dict():
-                parts = list(item.values())[:_PARTS]
-            case types.MethodType():
-                parts = [item.__self__]
-            case types.FunctionType():
-                parts = list(item.__closure__ or ())
             case type() | types.ModuleType():
-                continue
-            case _:
-                parts = list(_attributes(item).values())[:_PARTS]
-        if depth and parts and has_tensors(parts, depth - 1):
-            return True
+                pass
+            case types.CellType() as cell:
+                parts = _contents(cell)
+            case list() | tuple() | set() | frozenset() as items:
+                parts = items
+            case dict() as items:
+                parts = dict.values(items)
+            case types.MethodType() as method:
+                parts = [method.__self__]
+            case types.FunctionType() as function:
+                parts = function.__closure__ or ()
+            case item:
+                parts = _attributes(item).values()
+        waiting.extend(islice(parts, _MOST_PARTS))
     return False
 
 
-_PARTS: Final = 64
-"""How many parts of an object are looked at."""
+_MOST_OBJECTS: Final = 1024
+_MOST_PARTS: Final = 64
 
 
 def _contents(cell: types.CellType) -> list[Any]:
