@@ -32,6 +32,7 @@ def slices(x: torch.Tensor, weight: torch.Tensor) -> Any:
 def positions(x: torch.Tensor, weight: torch.Tensor) -> Any:
     batch, length, width = x.shape
     angles = torch.arange(length)[:, None] / torch.arange(1, width + 1)
+    angles = angles + torch.full((length,), 3)[:, None].float()
     return x * angles.cos() + x.flip(1) * angles.sin(), x.mean(1) / length**0.5, x.numel() - batch
 
 
@@ -134,6 +135,9 @@ def test_writes_through_views_of_symbolic_size() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         x[1:].mul_(2)
         x[:, -1] = x.shape[0]
+        x.view(-1)[::2].neg_()
+        x.flatten(0)[: x.shape[1]].unsqueeze(0).add_(1)
+        x[1:].copy_(x[0])
         return x.t().clone().fill_diagonal_(0)
 
     compiled = fusewright.compile(program, dynamic=True, options=STRICT)

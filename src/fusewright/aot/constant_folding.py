@@ -6,7 +6,8 @@
     add = aten.add(x, unsqueeze)
 
 A tensor all of whose elements are the same number stays one through views and pointwise operators;
-the number is computed by torch itself, in the operator's own type.
+the number is computed by torch itself, in the operator's own type. Those of symbolic sizes stay as
+they are: kernels compute constants just as well.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def _computed(node: fx.Node, numbers: dict[fx.Node, torch.Tensor]) -> torch.Tens
     inputs = node.all_input_nodes
     if not inputs or not all(one in numbers for one in inputs):
         return None
-    if not isinstance(value, torch.Tensor) or not value.is_contiguous() or value.dtype.is_complex:
+    if not isinstance(value, torch.Tensor) or not all(isinstance(s, int) for s in value.shape):
+        return None
+    if not value.is_contiguous() or value.dtype.is_complex:
         return None
     if torch_compat.is_view_operator(target):
         number = numbers[inputs[0]]

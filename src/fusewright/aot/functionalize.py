@@ -174,7 +174,17 @@ Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 
 def _sizes(node: fx.Node) -> list[Any]:
-    return list(node.meta["val"].shape)
+    """The sizes of what `node` gives; those that are symbolic are read from it."""
+    return [
+        size if isinstance(size, int) else _read_size(node, dim, size)
+        for dim, size in enumerate(node.meta["val"].shape)
+    ]
+
+
+def _read_size(node: fx.Node, dim: int, size: torch.SymInt) -> fx.Node:
+    read = node.graph.call_function(aten.sym_size.int, (node, dim))
+    read.meta["val"] = size
+    return read
 
 
 def replay(view: fx.Node, source: fx.Node) -> Call:
