@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from fusewright import torch_compat
 from fusewright.control_flow import scan as scan_on_fakes
+from fusewright.records import record
 
 States = tuple[Tensor, ...]
 """Hidden state, and with an LSTM the cell's: of shape (batch, features) each."""
@@ -32,6 +33,25 @@ Loop = Callable[[Step, States, Tensor, Sequence[Tensor | None], bool], tuple[Sta
 """Takes the step, first states, the gates of all steps, of shape (length, batch, gates * size),
 what else the step takes, and whether it runs from the end; gives the last states and all hidden
 states.
+"""
+
+
+@record
+class Layer:
+    """One layer in one direction."""
+
+    of_input: Tensor
+    of_hidden: Tensor
+    input_bias: Tensor | None
+    hidden_bias: Tensor | None
+    projection: Tensor | None
+    reverse: bool
+    training: bool
+
+
+RunLayer = Callable[[Layer, Tensor, States, bool], tuple[States, Tensor]]
+"""Takes a layer, its inputs, of shape (length, batch, features), its first states, and whether the
+inputs have batch and length the other way round; gives the last states and all hidden states.
 """
 
 
@@ -78,22 +98,25 @@ STEPS: dict[Any, Step] = {
 """By function of torch."""
 
 
+def is_padded(function: Any, arguments: Sequence[Any]) -> bool:
+    """Whether a call of one of `STEPS` is one of a padded batch, not of a packed sequence."""
+    if len(arguments) != 9 or isinstance(arguments[2], Tensor):
+        return False
+    return not (function is torch.lstm and isinstance(arguments[1], Tensor))
+
+
 def is_loop(function: Any, arguments: Sequence[Any]) -> bool:
-    """Whether a call of one of `STEPS` can be written as a loop: of a padded batch, of which every
-    step gives what it takes. Autocast lets hidden states change their type.
+    """Whether a call is one of a padded batch, and every step takes what the one before gives:
+    autocast lets hidden states change their type.
     """
-    if len(arguments) != 9:
+    if not is_padded(function, arguments):
         return False
     inputs, states, weights, *_ = arguments
-    is_packed = isinstance(weights, Tensor) or (
-        function is torch.lstm and isinstance(states, Tensor)
-    )
-    if is_packed or torch.is_autocast_enabled(inputs.device.type):
-        return False
     states = states if function is torch.lstm else (states,)
     tensors = (inputs, *states, *weights)
     plain = all(torch_compat.unwrapped(one) is one for one in tensors)
-    return plain and len({one.dtype for one in tensors}) == 1 and inputs.dim() == 3
+    alike = len({one.dtype for one in tensors}) == 1 and inputs.dim() == 3
+    return plain and alike and not torch.is_autocast_enabled(inputs.device.type)
 
 
 def unrolled(
@@ -119,9 +142,23 @@ def on_fakes(
     return scan_on_fakes(combine, states, gates)  # type: ignore[no-any-return]
 
 
+def by(function: Any, loop: Loop) -> RunLayer:
+    """How to run a layer of `function` by a loop over its steps."""
+
+    def run(
+        layer: Layer, inputs: Tensor, states: States, batch_first: bool
+    ) -> tuple[States, Tensor]:
+        gates = functional.linear(inputs, layer.of_input, layer.input_bias)
+        gates = gates.transpose(0, 1) if batch_first else gates
+        shared = [layer.of_hidden, layer.hidden_bias, layer.projection]
+        return loop(STEPS[function], states, gates, shared, layer.reverse)
+
+    return run
+
+
 def recurrent(
     function: Any,
-    loop: Loop,
+    run_layer: RunLayer,
     inputs: Tensor,
     states: Any,
     weights: Sequence[Tensor],
@@ -143,20 +180,27 @@ def recurrent(
     per_direction = len(weights) // (layers * directions)
     parameters = iter(weights)
     last: list[States] = []
-    for layer in range(layers):
+    for number in range(layers):
         outputs = []
         for direction in range(directions):
             of_input, of_hidden, *others = islice(parameters, per_direction)
             input_bias, hidden_bias = others[:2] if has_biases else (None, None)
             projection = others[-1] if len(others) % 2 else None
-            gates = functional.linear(inputs, of_input, input_bias)
-            gates = gates.transpose(0, 1) if batch_first and layer == 0 else gates
-            shared = [of_hidden, hidden_bias, projection]
-            state, output = loop(STEPS[function], first[len(last)], gates, shared, direction == 1)
+            layer = Layer(
+                of_input,
+                of_hidden,
+                input_bias,
+                hidden_bias,
+                projection,
+                reverse=direction == 1,
+                training=training,
+            )
+            transposed = batch_first and number == 0
+            state, output = run_layer(layer, inputs, first[len(last)], transposed)
             outputs.append(output)
             last.append(state)
         inputs = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
-        if dropout and training and layer < layers - 1:
+        if dropout and training and number < layers - 1:
             inputs = functional.dropout(inputs, dropout)
     result = inputs.transpose(0, 1) if batch_first else inputs
     return result, *map(torch.stack, zip(*last, strict=True))

@@ -284,30 +284,6 @@ def test_values_that_depend_on_sizes_which_turned_out_to_be_constant() -> None:
 
 
 @pytest.mark.dynamic(None)
-@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
-@pytest.mark.parametrize("train", [False, True])
-def test_recurrent_networks_of_any_batch(kind: Any, train: bool) -> None:
-    module = kind(4, 6, 2, batch_first=True).train(train)
-    compiled = fusewright.compile(module, fullgraph=True, options={"strict": True})
-    for batch in (2, 3, 4, 7):
-        x = torch.randn(batch, 5, 4)
-        with torch.set_grad_enabled(train):
-            torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-5)
-            if train:
-                compiled(x)[0].sum().backward()
-    assert len(compilations(compiled)) == 2
-
-
-def test_a_recurrent_network_with_gradients_takes_each_length_by_itself() -> None:
-    module = nn.LSTM(4, 6)
-    compiled = fusewright.compile(module, fullgraph=True, options={"strict": True})
-    for length in (5, 6, 7):
-        x = torch.randn(length, 2, 4)
-        torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-5)
-    assert len(compilations(compiled)) == 3
-
-
-@pytest.mark.dynamic(None)
 def test_sizes_of_two_tensors_compared_as_tuples() -> None:
     def program(x: Tensor, y: Tensor) -> Tensor:
         if x.size() != (y.shape[0], 3) or [*x.shape] == [*y.shape]:

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import fx, nn
+from torch import nn
 from torch.nn import functional
 
 import fusewright
-from fusewright.aot import aot_autograd, aot_module
-from fusewright.backends.eager import eager
-from fusewright.errors import BackendCompilerFailed, Unsupported
+from fusewright.errors import BackendCompilerFailed
 from tests.capture import small_models
 
 WORDS = torch.tensor([[3, 7, 1, 0], [5, 2, 9, 4]])
@@ -57,55 +55,6 @@ def test_translator() -> None:
     trains_as_eager(small_models.Translator(), WORDS, WORDS[:, :3])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"batch_first": True, "bidirectional": True, "num_layers": 2},
-        {"proj_size": 2, "bias": False},
-        {"proj_size": 2, "num_layers": 2, "bidirectional": True},
-    ],
-    ids=str,
-)
-@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
-def test_lstm(options: dict[str, Any]) -> None:
-    torch.manual_seed(0)
-    trains_as_eager(nn.LSTM(4, 3, **options), torch.randn(5, 2, 4))
-
-
-def test_lstm_of_one_sequence_with_states() -> None:
-    states = (torch.randn(1, 3), torch.randn(1, 3))
-    trains_as_eager(nn.LSTM(4, 3), torch.randn(5, 4), states)
-
-
-def test_lstm_without_gradients_is_one_library_call() -> None:
-    model = nn.LSTM(4, 3)
-    x = torch.randn(5, 2, 4)
-    with torch.no_grad():
-        compiled = fusewright.compile(model, fullgraph=True, options={"strict": True})
-        torch.testing.assert_close(compiled(x)[0], model(x)[0])
-
-
-def test_lstm_that_tracing_does_not_see_is_refused() -> None:
-    """Its oneDNN layers cannot be differentiated in compiled code."""
-    with pytest.raises(Unsupported, match="LSTM"):
-        aot_module(nn.LSTM(4, 3), fw_compiler=eager)(torch.randn(5, 2, 4))
-
-
-def test_lstm_over_a_packed_sequence_is_refused() -> None:
-    """Capture refuses it by itself; this is for other graphs."""
-    weights = list(nn.LSTM(4, 3).parameters())
-    states = (torch.zeros(1, 2, 3), torch.zeros(1, 2, 3))
-    graph = fx.Graph()
-    packed = graph.placeholder("packed")
-    sizes = torch.tensor([2, 2, 1])
-    arguments = (packed, sizes, states, weights, True, 1, 0.0, False, False)
-    graph.output(graph.call_function(torch.lstm, arguments))
-    backend = aot_autograd(fw_compiler=eager)
-    with pytest.raises(Unsupported, match="packed sequence"):
-        backend(fx.GraphModule({}, graph), [torch.randn(5, 4, requires_grad=True)])
-
-
 def test_hessian() -> None:
     def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return torch.func.hessian(lambda y: (weight @ y).tanh().prod())(x)
@@ -113,25 +62,6 @@ def test_hessian() -> None:
     inputs = torch.randn(3), torch.randn(3, 3)
     found = fusewright.compile(program, fullgraph=True, options={"strict": True})(*inputs)
     torch.testing.assert_close(found, program(*inputs))
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        nn.RNN(4, 3, nonlinearity="relu"),
-        nn.RNN(4, 3, 2, bidirectional=True, batch_first=True),
-        nn.GRU(4, 3, bias=False),
-        nn.GRU(4, 3, 2, bidirectional=True),
-    ],
-    ids=str,
-)
-def test_recurrent_networks(model: nn.Module) -> None:
-    trains_as_eager(model, torch.randn(5, 2, 4))
-
-
-@pytest.mark.parametrize("model", [nn.RNNCell(4, 3), nn.GRUCell(4, 3), nn.LSTMCell(4, 3)], ids=str)
-def test_recurrent_cells(model: nn.Module) -> None:
-    trains_as_eager(model, torch.randn(2, 4))
 
 
 INDICES = torch.tensor([1, 2, 3, 4, 1, 3])

@@ -11,16 +11,20 @@ memory. Torch keeps operators once they are defined: these are when a program fi
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fusewright import random_state, torch_compat
+from fusewright.recurrent import Layer, States
 from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
+
+_LSTM = 2
+"""Among oneDNN's kinds of recurrent networks."""
 
 _library = torch.library.Library(random_state.NAMESPACE, "FRAGMENT")
 
@@ -40,6 +44,44 @@ def _layer_backward(*arguments: Any) -> tuple[Tensor, ...]:
     if workspace.device.type != "meta":
         workspace = torch.empty(0, dtype=workspace.dtype).set_(workspace.untyped_storage())
     return tuple(aten.mkldnn_rnn_layer_backward.default(*given, workspace))
+
+
+def computes(inputs: Tensor, states: Any, weights: Sequence[Tensor], *options: Any) -> bool:
+    """Whether oneDNN has a kernel for the layers of `torch.lstm`: none where there are projections,
+    and only for some types.
+    """
+    lower = torch.is_autocast_enabled(inputs.device.type)
+    dtype = torch.get_autocast_dtype(inputs.device.type) if lower else inputs.dtype
+    has_projections = weights[1].shape[1] != weights[1].shape[0] // 4
+    return dtype in (torch.float32, torch.bfloat16) and not has_projections
+
+
+def run_layer(
+    layer: Layer, inputs: Tensor, states: States, batch_first: bool
+) -> tuple[States, Tensor]:
+    """A `recurrent.RunLayer`: one call for the layer."""
+    inputs = inputs.transpose(0, 1) if batch_first else inputs
+    hidden, cell = states
+    gates, size = layer.of_hidden.shape
+    biases = (layer.input_bias, layer.hidden_bias)
+    output, *last, _ = aten.mkldnn_rnn_layer.default(
+        inputs.contiguous(),
+        layer.of_input,
+        layer.of_hidden,
+        *[inputs.new_zeros(gates) if bias is None else bias for bias in biases],
+        hidden.contiguous(),
+        cell.contiguous(),
+        layer.reverse,
+        [],
+        _LSTM,
+        size,
+        1,
+        layer.input_bias is not None,
+        False,
+        False,
+        layer.training,
+    )
+    return tuple(last), output
 
 
 @functools.cache

@@ -1,8 +1,5 @@
-"""Recurrent networks in traced graphs: loops over their steps.
-
-oneDNN's LSTM layers stay library calls in inference. Their backward needs a workspace of a size
-that only oneDNN knows; with gradients they are loops as well, as are GRUs and RNNs, for which torch
-has no kernels on CPUs but those of the operators in a step.
+"""Recurrent networks in traced graphs: loops over their steps; oneDNN's LSTM layers stay library
+calls.
 """
 
 from __future__ import annotations
@@ -16,34 +13,23 @@ import torch
 from torch import Tensor, fx
 
 from fusewright import recurrent
+from fusewright.aot import lstm_layers
 from fusewright.aot.control_flow import record_control_flow
 from fusewright.aot.tracer import RECORDED_WHOLE, Recorder
 from fusewright.control_flow import ControlFlow
-from fusewright.errors import UnsupportedOperator
 
 
 def record_recurrent(recorder: Recorder, function: Any, arguments: Sequence[Any]) -> Any:
-    """Record a call of one of `recurrent.STEPS`. Raises UnsupportedOperator."""
-    with_gradients = recorder.follows_autograd
+    """Record a call of one of `recurrent.STEPS`."""
+    if not recurrent.is_padded(function, arguments) or arguments[0].device.type != "cpu":
+        return recorder.fakes.call(function, arguments, {})
+    loop: recurrent.Loop = recurrent.unrolled
     if recurrent.is_loop(function, arguments):
-        if not _has_kernel(function, arguments):
-            loop = functools.partial(_recorded_loop, recorder)
-            return recurrent.recurrent(function, loop, *arguments)
-    elif function is torch.lstm and with_gradients:
-        if isinstance(arguments[1], Tensor):
-            raise UnsupportedOperator("an LSTM over a packed sequence, with gradients")
-        return recurrent.recurrent(function, recurrent.unrolled, *arguments)
-    return recorder.fakes.call(function, arguments, {})
-
-
-def _has_kernel(function: Any, arguments: Sequence[Any]) -> bool:
-    """Whether torch may have a kernel for whole layers: a GPU's, or oneDNN's LSTM."""
-    inputs, _, weights, *_ = arguments
-    if inputs.device.type != "cpu":
-        return True
-    has_projections = weights[1].shape[1] != weights[1].shape[0] // 4
-    has_type = inputs.dtype in (torch.float32, torch.bfloat16)
-    return function is torch.lstm and has_type and not has_projections
+        loop = functools.partial(_recorded_loop, recorder)
+    run_layer = recurrent.by(function, loop)
+    if function is torch.lstm and lstm_layers.computes(*arguments):
+        run_layer = lstm_layers.run_layer
+    return recurrent.recurrent(function, run_layer, *arguments)
 
 
 def _recorded_loop(

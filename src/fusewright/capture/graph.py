@@ -202,8 +202,8 @@ class GraphBuilder:
                 if isinstance(function, str):
                     function, arguments = getattr(arguments[0], function), arguments[1:]
                 elif function in recurrent.STEPS and recurrent.is_loop(function, arguments):
-                    arguments = (function, recurrent.on_fakes, *arguments)
-                    function = recurrent.recurrent
+                    run_layer = recurrent.by(function, recurrent.on_fakes)
+                    function, arguments = recurrent.recurrent, (function, run_layer, *arguments)
                 return self.mode.call(function, arguments, keywords)
             except NotImplementedError as error:
                 raise UnsupportedOperator(str(error)) from error
