@@ -93,11 +93,6 @@ def tanh_backward(gradient: Scalar, result: Scalar) -> Scalar:
     return gradient * (1 - result * result)
 
 
-def silu_backward(gradient: Scalar, x: Scalar) -> Scalar:
-    sigmoid = x.apply("sigmoid")
-    return gradient * sigmoid * (1 + x * (1 - sigmoid))
-
-
 def gelu_backward(gradient: Scalar, x: Scalar, approximate: str = "none") -> Scalar:
     if approximate == "tanh":
         scale = math.sqrt(2 / math.pi)
@@ -109,13 +104,8 @@ def gelu_backward(gradient: Scalar, x: Scalar, approximate: str = "none") -> Sca
     return gradient * (below + x * density)
 
 
-def threshold_backward(gradient: Scalar, x: Scalar, limit: Scalar) -> Scalar:
-    return (x <= limit).where(x.like(0), gradient)
-
-
 FORMULAS: dict[str, Callable[..., Scalar]] = {
     "aten.relu.default": relu,
-    "aten.relu6.default": lambda x: hardtanh(x, 0, 6),
     "aten.gelu.default": gelu,
     "aten.silu.default": silu,
     "aten.leaky_relu.default": leaky_relu,
@@ -132,8 +122,6 @@ FORMULAS: dict[str, Callable[..., Scalar]] = {
     "aten._prelu_kernel.default": prelu,
     "aten.sigmoid_backward.default": sigmoid_backward,
     "aten.tanh_backward.default": tanh_backward,
-    "aten.silu_backward.default": silu_backward,
     "aten.gelu_backward.default": gelu_backward,
-    "aten.threshold_backward.default": threshold_backward,
 }
 """By qualified operator name."""

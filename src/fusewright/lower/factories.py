@@ -66,16 +66,11 @@ def ones(call: Call, *arguments: Any, **options: Any) -> Box:
     return constant(call, 1)
 
 
-@rule("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
-def arange(call: Call, *arguments: Any, **options: Any) -> Any:
+@rule("aten.arange.start_step")
+def arange(call: Call, start: Any, end: Any, step: Any = 1, **options: Any) -> Any:
     """start + i * step, computed in the result's type (in f64 and rounded once for floats, as
     eager).
     """
-    start, step = 0, 1
-    if len(arguments) == 2:
-        start = arguments[0]
-    elif len(arguments) == 3:
-        start, step = arguments[0], arguments[2]
     dtype = call.result.dtype
     if all(isinstance(number, (int, Index)) for number in (start, step)):
         return call.elementwise(

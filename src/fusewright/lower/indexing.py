@@ -467,17 +467,6 @@ def index_put(
     return builder.input(builder.compute(base.layout, body, call.all_origins))
 
 
-@rule("aten.one_hot.default")
-def one_hot(call: Call, indices: Box, classes: int = -1) -> Any:
-    if classes < 0:
-        return NotImplemented
-    return call.elementwise(
-        lambda at: (
-            call.read(indices, at[:-1], DType.I64).apply("eq", call.index(at[-1])).cast(DType.I64)
-        )
-    )
-
-
 @rule("aten.glu.default")
 def glu(call: Call, x: Box, dim: int = -1) -> Box:
     """The first half times the sigmoid of the second."""

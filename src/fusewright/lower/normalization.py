@@ -72,52 +72,6 @@ def layer_norm(
     return call.elementwise(element), call.same(mean, 1), call.same(inverse, 2)
 
 
-@rule("aten._fused_rms_norm.default")
-def fused_rms_norm(
-    call: Call, x: Box, normalized_shape: Sequence[Any], weight: Box | None, epsilon: float | None
-) -> Any:
-    """(result, 1 / root mean square) over the last dimensions."""
-    result, inverse = _rms_norm(call, x, len(normalized_shape), weight, epsilon)
-    return result, call.same(inverse, 1)
-
-
-@rule("aten.rms_norm.default")
-def rms_norm(
-    call: Call,
-    x: Box,
-    normalized_shape: Sequence[Any],
-    weight: Box | None = None,
-    epsilon: float | None = None,
-) -> Any:
-    return _rms_norm(call, x, len(normalized_shape), weight, epsilon)[0]
-
-
-_EPSILON = {
-    DType.F64: 2.0**-52,
-    DType.F32: 2.0**-23,
-    DType.F16: 2.0**-23,
-    DType.BF16: 2.0**-23,
-}
-"""What eager takes for no epsilon: the spacing of numbers at 1, in the type it computes in."""
-
-
-def _rms_norm(
-    call: Call, x: Box, normalized: int, weight: Box | None, epsilon: float | None
-) -> tuple[Box, Box]:
-    gathered = tuple(range(x.rank - normalized, x.rank))
-    call.settle(x)
-    dtype = x.dtype.compute
-    squares = call.reduce("sum", x.size, gathered, lambda at: call.read(x, at) * call.read(x, at))
-    elements = product(x.size[d] for d in gathered)
-    added = _EPSILON[x.dtype] if epsilon is None else epsilon
-    inverse = inverse_deviation(call, squares, elements, added, dtype)
-
-    def element(at: Position) -> Scalar:
-        return scale_and_shift(call, call.read(x, at) * call.read(inverse, at), weight, None, at)
-
-    return call.elementwise(element), inverse
-
-
 @rule("aten.native_group_norm.default")
 def group_norm(
     call: Call,
@@ -199,7 +153,6 @@ def batch_norm_no_training(
 
 
 @rule(
-    "aten.native_batch_norm.default",
     "aten.cudnn_batch_norm.default",
     "aten.miopen_batch_norm.default",
 )

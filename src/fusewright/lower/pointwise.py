@@ -116,12 +116,6 @@ def is_infinite(x: Scalar) -> Scalar:
     return x.apply("isinf") if x.dtype.is_float else x.apply("ne", x)
 
 
-def is_finite(x: Scalar) -> Scalar:
-    if not x.dtype.is_float:
-        return x.apply("eq", x)
-    return x.apply("abs") < math.inf
-
-
 def is_one_infinity(bound: float) -> Formula:
     return lambda x: x.apply("eq", bound) if x.dtype.is_float else x.apply("ne", x)
 
@@ -213,8 +207,6 @@ _RESULT: dict[str, Formula] = {
     "aten.abs.default": absolute,
     "aten.sign.default": sign,
     "aten.sgn.default": sign,
-    "aten.positive.default": lambda x: x,
-    "aten.square.default": lambda x: x * x,
     "aten.frac.default": fraction,
     "aten.fmax.default": ignoring_nan("maximum"),
     "aten.fmin.default": ignoring_nan("minimum"),
@@ -245,7 +237,6 @@ _PROMOTED: dict[str, Formula] = {
     },
     "aten.isnan.default": is_nan,
     "aten.isinf.default": is_infinite,
-    "aten.isfinite.default": is_finite,
     "aten.isposinf.default": is_one_infinity(math.inf),
     "aten.isneginf.default": is_one_infinity(-math.inf),
     "aten.signbit.default": sign_bit,
@@ -337,7 +328,7 @@ for _table, _operands in (
 # Rules that look at their arguments first ---------------------------------------------------------
 
 
-@rule("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
+@rule("aten.where.self")
 def where(call: Call, condition: Box, chosen: Any, otherwise: Any) -> Box:
     return _select(call, condition, chosen, otherwise)
 
@@ -457,7 +448,7 @@ def to_copy(call: Call, x: Box, **options: Any) -> Any:
     return call.elementwise(lambda at: call.read(x, at).cast(dtype))
 
 
-@rule("aten.clone.default", "aten.lift_fresh_copy.default")
+@rule("aten.clone.default")
 def clone(call: Call, x: Box, *, memory_format: Any = None) -> Box:
     return call.elementwise(lambda at: call.raw(x, at))
 

@@ -13,7 +13,7 @@ from fusewright.lower.rules import rule
 from fusewright.lower.views import dimensions
 
 
-@rule("aten._softmax.default", "aten.softmax.int", "aten._safe_softmax.default")
+@rule("aten._softmax.default", "aten._safe_softmax.default")
 def softmax(call: Call, x: Box, dim: int, *options: Any, **keywords: Any) -> Any:
     """exp(x - max) / sum; the safe kind gives zeros for a row that is -inf throughout."""
     gathered = dimensions(dim, x.rank)
@@ -39,7 +39,7 @@ def softmax(call: Call, x: Box, dim: int, *options: Any, **keywords: Any) -> Any
     return call.elementwise(element)
 
 
-@rule("aten._log_softmax.default", "aten.log_softmax.int")
+@rule("aten._log_softmax.default")
 def log_softmax(call: Call, x: Box, dim: int, *options: Any, **keywords: Any) -> Any:
     """(x - max) - log(sum of exp(x - max))."""
     gathered = dimensions(dim, x.rank)

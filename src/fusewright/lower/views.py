@@ -30,11 +30,8 @@ def dimensions(values: Sequence[int] | int | None, rank: int) -> tuple[int, ...]
 
 @rule(
     "aten.view.default",
-    "aten.reshape.default",
     "aten._unsafe_view.default",
     "aten._reshape_alias.default",
-    "aten.flatten.using_ints",
-    "aten.unflatten.int",
     view=True,
 )
 def reshape(call: Call, x: Box, *_: Any) -> Box:
@@ -53,7 +50,6 @@ def reshaped(call: Call, x: Box, size: tuple[Index, ...]) -> Box:
     return builder.view(x, size, position)
 
 
-@rule("aten.alias.default", "aten.detach.default", "aten.lift_fresh.default", view=True)
 def alias(call: Call, x: Box) -> Box:
     return x
 
@@ -76,7 +72,7 @@ def transpose(call: Call, x: Box, first: int, second: int) -> Box:
     return permute(call, x, order)
 
 
-@rule("aten.t.default", "aten.numpy_T.default", view=True)
+@rule("aten.t.default", view=True)
 def transposed(call: Call, x: Box) -> Box:
     return permute(call, x, list(reversed(range(x.rank))))
 
@@ -174,11 +170,8 @@ def strided(call: Call, x: Box, place: int, first: Index, step: Index, count: In
 
 
 @rule(
-    "aten.split.Tensor",
     "aten.unsafe_split.Tensor",
     "aten.unsafe_split_with_sizes.default",
-    "aten.split_with_sizes.default",
-    "aten.chunk.default",
     view=True,
 )
 def split(call: Call, x: Box, sizes: Any, dim: int = 0) -> tuple[Box, ...]:
@@ -192,7 +185,6 @@ def split(call: Call, x: Box, sizes: Any, dim: int = 0) -> tuple[Box, ...]:
     return tuple(parts)
 
 
-@rule("aten.unbind.int", view=True)
 def unbind(call: Call, x: Box, dim: int = 0) -> tuple[Box, ...]:
     return tuple(select(call, x, dim, position) for position in range(len(call.results)))
 
