@@ -43,7 +43,7 @@ def result_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tor
 
 def common_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
     """The device that `op` runs on: all tensors agree, but for 0-d tensors on the CPU, which go
-    anywhere; torch computes nothing, and asks nothing, where one of them has no data.
+    anywhere.
     """
     found: torch.device | None = None
     scalar = False
@@ -51,8 +51,6 @@ def common_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tor
         if not isinstance(value, torch.Tensor):
             continue
         device = value.device
-        if device.type == "meta":
-            return device
         if found is None or (scalar and device != found):
             found, scalar = device, device.type == "cpu" and value.dim() == 0
         elif device != found and not (device.type == "cpu" and value.dim() == 0):
