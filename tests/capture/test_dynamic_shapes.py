@@ -199,6 +199,20 @@ def test_integers_of_objects_vary_too() -> None:
     assert len(compilations(compiled)) <= 4  # for 0, 1, 2 and any
 
 
+def test_a_place_that_holds_numbers_and_tensors_by_turns() -> None:
+    """What varies is known of numbers, and of tensors of each rank, apart."""
+
+    def program(x: Tensor, t: Any) -> Tensor:
+        return x * t.sum() if isinstance(t, Tensor) else x * t
+
+    compiled = fusewright.compile(program, backend="eager", fullgraph=True)
+    for n in (4, 5, 6, 9):
+        for t in (n, torch.randn(n), torch.randn(n, n), n + 7, torch.randn(n + 3)):
+            x = torch.randn(n)
+            torch.testing.assert_close(compiled(x, t), program(x, t))
+    assert len(compilations(compiled)) <= 8
+
+
 def test_a_growing_cache_is_compiled_a_bounded_number_of_times() -> None:
     """Once without a cache, once for its first length, once where lengths are 1, once for any."""
 

@@ -76,8 +76,10 @@ class SizeHistory:
         self.constant: set[Source] = set()
         """What has to be taken as it is, since an operator takes no symbol for it."""
 
-        self._seen: dict[str, tuple[float | None, ...]] = {}
-        """The numbers at a place; None for one that varies."""
+        self._seen: dict[tuple[str, int], tuple[float | None, ...]] = {}
+        """The numbers at a place, by how many they are: a tensor has other ones there than a tensor
+        of another rank, or a number. None for one that varies.
+        """
 
         self._states: dict[str, Hashable] = {}
         """The state of what is at a place; None for several."""
@@ -90,11 +92,9 @@ class SizeHistory:
             return set()
         if self.dynamic and of_call:
             return set(range(len(numbers)))
-        before = self._seen.get(place, numbers)
-        if len(before) != len(numbers):
-            before = numbers
+        before = self._seen.get((place, len(numbers)), numbers)
         now = tuple(b if a == b else None for a, b in zip(before, numbers, strict=True))
-        self._seen[place] = now
+        self._seen[place, len(numbers)] = now
         return {position for position, number in enumerate(now) if number is None}
 
     def has_changed(self, place: str, state: Hashable) -> bool:
@@ -110,7 +110,7 @@ class SizeHistory:
         """Whether a number at a place would be found to vary."""
         if self.dynamic and of_call:
             return True
-        seen = self._seen.get(place)
+        seen = self._seen.get((place, 1))
         return seen is not None and seen != (number,)
 
 
