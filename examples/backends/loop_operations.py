@@ -6,7 +6,7 @@ from fusewright import register_backend
 from fusewright.aot import trace_inference, with_results
 from fusewright.context import CompileContext
 from fusewright.ir.program import ComputedBuffer
-from fusewright.ir.reference import evaluate
+from fusewright.ir.reference import evaluate_call
 from fusewright.ir.text import print_program
 from fusewright.ir.value import Apply, postorder
 from fusewright.lower import calling_order, lower
@@ -26,7 +26,7 @@ def loop_operations(graph_module, example_inputs):
     programs.append((print_program(program), operations(program)))
 
     def call(inputs):
-        return tuple(evaluate(program, inputs, constants=graph.constants))
+        return evaluate_call(program, inputs, graph.constants)
 
     run = with_results(graph, calling_order(graph.placeholders, program).around(call))
     return lambda *inputs: run(list(inputs))

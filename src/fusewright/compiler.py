@@ -169,7 +169,12 @@ class Compiler:
         operators = operator_counts(graph)
         self._report.capture_finished(about, graph, captured - start, sum(operators.values()))
         node_count = len(graph.nodes)  # before the backend, which may change it
-        compiled = None if capture.is_empty else self._run_backend(capture, about)
+        try:
+            compiled = None if capture.is_empty else self._run_backend(capture, about)
+        except FusewrightError:  # It may be that the backend takes no symbolic sizes.
+            if self.settings.options.strict or not capture.machine.sizes.give_up_symbols():
+                raise
+            return self._compile(frame, about)
         ready = time.perf_counter()
         all_guards = capture.all_guards()
         failed = self._report.telling_failure(about, capture.may_handle)

@@ -126,11 +126,25 @@ def mapped(function: Function, value: Any, kinds: Kinds = torch.Tensor) -> Any:
         case _ if isinstance(value, kinds):
             return function(value)
         case tuple() | list():
-            return type(value)([mapped(function, item, kinds) for item in value])
+            return _container(value, [mapped(function, item, kinds) for item in value])
         case dict():
             return {key: mapped(function, item, kinds) for key, item in value.items()}
         case _:
             return value
+
+
+class _Extents(tuple[Any, ...]):
+    """A `torch.Size` in which something else stands for numbers."""
+
+
+def _container(like: Any, items: list[Any]) -> Any:
+    match like:
+        case torch.Size() | _Extents():
+            is_size = all(isinstance(item, int | torch.SymInt) for item in items)
+            return torch.Size(items) if is_size else _Extents(items)
+        case tuple() if hasattr(like, "_make"):  # named
+            return like._make(items)
+    return type(like)(items)
 
 
 def copied(value: Any) -> Any:

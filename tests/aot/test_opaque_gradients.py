@@ -4,7 +4,7 @@ backward graph.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -51,6 +51,10 @@ def experts(x: torch.Tensor, weight: torch.Tensor, counts: torch.Tensor) -> torc
     return grouped_mm(x * 2, weight, counts.cumsum(0).to(torch.int32)).sin()
 
 
+class Nested(NamedTuple):
+    items: list[Any]
+
+
 class ByValue(torch.autograd.Function):
     """A gradient that is the tangent itself, another of its size, or none, as a value tells."""
 
@@ -58,7 +62,7 @@ class ByValue(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor, scale: float, which: Any) -> Any:
         ctx.scale = scale
         ctx.size = x.shape
-        ctx.nested = {"which": [which]}
+        ctx.nested = {"which": Nested([which])}
         ctx.save_for_backward(y)
         return x + y.exp() * scale
 
@@ -66,8 +70,9 @@ class ByValue(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
         (y,) = ctx.saved_tensors
         assert ctx.needs_input_grad[2:] == (False, False)
+        assert ctx.size.numel() == gradient.numel()
         of_y = gradient * y.exp() * ctx.scale if ctx.needs_input_grad[1] else None
-        match int(ctx.nested["which"][0]):
+        match int(ctx.nested["which"].items[0]):
             case 0:
                 return gradient, of_y, None, None
             case 1:
@@ -106,14 +111,15 @@ def test_a_custom_operator_of_which_one_gradient_is_needed() -> None:
     check(experts, x.detach(), weight.requires_grad_(), torch.tensor([2, 1, 3]))
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("which", range(4))
-def test_an_autograd_function(which: int) -> None:
+def test_an_autograd_function(which: int, dynamic: bool | None) -> None:
     def program(x: torch.Tensor, y: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
         return ByValue.apply(x.cos(), y, 0.5, which) * 3
 
     x, y = torch.randn(2, 3, requires_grad=True), torch.randn(2, 3)
-    check(program, x, y, torch.tensor(which))
-    check(program, x, y.requires_grad_(), torch.tensor(which))
+    check(program, x, y, torch.tensor(which), dynamic=dynamic)
+    check(program, x, y.requires_grad_(), torch.tensor(which), dynamic=dynamic)
 
 
 def test_values_change_from_call_to_call() -> None:

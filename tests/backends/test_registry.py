@@ -126,10 +126,13 @@ def test_a_backend_written_for_torch_compile() -> None:
     mine, theirs = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
     theirs.load_state_dict(mine.state_dict())
     backend = aot_autograd(fw_compiler=compile_aten)
-    fusewright.compile(mine, backend=backend, fullgraph=True)(X).square().sum().backward()
-    theirs(X).square().sum().backward()
-    torch.testing.assert_close(mine.weight.grad, theirs.weight.grad)
-    assert len(graphs) == 2, "forward and backward"
+    compiled = fusewright.compile(mine, backend=backend, fullgraph=True)
+    for rows in (2, 3, 4):  # torch's own fakes take no symbols of ours
+        x = torch.randn(rows, 3)
+        compiled(x).square().sum().backward()
+        theirs(x).square().sum().backward()
+        torch.testing.assert_close(mine.weight.grad, theirs.weight.grad)
+    assert len(graphs) == 6, "forward and backward, for each size"
 
 
 def test_our_entry_point_is_what_the_name_means() -> None:

@@ -49,6 +49,7 @@ def test_the_first_stage_that_differs_is_named(monkeypatch: pytest.MonkeyPatch) 
     assert "Greatest absolute difference: 1.0" in str(raised.value)
 
 
+@pytest.mark.dynamic(None)
 def test_a_changed_input_that_differs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets(graph: Any, inputs: Any) -> Any:
         return lambda *inputs: graph(*(value.clone() for value in inputs))

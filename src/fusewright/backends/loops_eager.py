@@ -20,7 +20,7 @@ from fusewright.aot import (
     with_results,
 )
 from fusewright.context import CompileContext
-from fusewright.ir.reference import evaluate
+from fusewright.ir.reference import evaluate_call
 from fusewright.ir.verify import verify_program
 from fusewright.lower import calling_order, lower
 
@@ -42,12 +42,9 @@ def loops_eager(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
 def _evaluated(graph: AtenGraph) -> Callable[[list[Any]], Any]:
     program = lower(graph, CompileContext())
     verify_program(program)
-    names = [fact.symbol.name for fact in program.input_sizes]
 
     def call(inputs: list[Any]) -> tuple[Any, ...]:
-        sizes = dict(zip(names, inputs, strict=False))
-        tensors = inputs[len(names) :]
         with torch.no_grad():
-            return tuple(evaluate(program, tensors, sizes=sizes, constants=graph.constants))
+            return evaluate_call(program, inputs, graph.constants)
 
     return calling_order(graph.placeholders, program).around(call)

@@ -87,6 +87,17 @@ def evaluate(
     return [evaluation.operand(operand) for operand in program.outputs]
 
 
+def evaluate_call(
+    program: Program, arguments: Sequence[Any], constants: Mapping[str, Tensor]
+) -> tuple[Any, ...]:
+    """The outputs of `program` for what compiled code takes: the numbers that its size symbols
+    stand for, then the tensors. Raises as `evaluate` does.
+    """
+    names = [fact.symbol.name for fact in program.input_sizes]
+    sizes = dict(zip(names, arguments, strict=False))
+    return tuple(evaluate(program, arguments[len(names) :], sizes=sizes, constants=constants))
+
+
 @record(frozen=False)
 class _Evaluation:
     """Memory while a program is evaluated."""
