@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from fusewright.aot.tracer import same_sizes
+from fusewright.aot.no_operations import is_alike
 
 aten = torch.ops.aten
 
@@ -28,7 +28,7 @@ def accumulate_in_place(graph: fx.Graph) -> int:
         if len(node.args) != 2 or node.kwargs:
             continue
         for other, table in (node.args, reversed(node.args)):
-            if _is_sparse(table) and _is_alike(other, node):
+            if _is_sparse(table) and is_alike(other, node):
                 _, indices, rows, _ = table.args
                 node.target = aten.index_put.default
                 node.args = (other, indices, rows, True)
@@ -46,15 +46,3 @@ def _is_sparse(node: Any) -> bool:
     if len(node.users) > 1 or accumulates is not True or not isinstance(base, fx.Node):
         return False
     return base.target is aten.full.default and base.args[1] in (0, 0.0)
-
-
-def _is_alike(one: Any, result: fx.Node) -> bool:
-    """Whether `one` has the type and layout of the sum `result`."""
-    if not isinstance(one, fx.Node) or not isinstance(one.meta["val"], torch.Tensor):
-        return False
-    given, made = one.meta["val"], result.meta["val"]
-    return (
-        (given.dtype, given.device) == (made.dtype, made.device)
-        and same_sizes(given.shape, made.shape)
-        and same_sizes(given.stride(), made.stride())
-    )

@@ -23,11 +23,12 @@ def remove_dead_code(graph: fx.Graph) -> int:
     """
     erased = 0
     for node in reversed(list(graph.nodes)):
-        if not node.users and node.op in ("call_function", "get_attr") and not _has_effect(node):
+        if not node.users and node.op in ("call_function", "get_attr") and not has_effect(node):
             graph.erase_node(node)
             erased += 1
     return erased
 
 
-def _has_effect(node: fx.Node) -> bool:
+def has_effect(node: fx.Node) -> bool:
+    """Whether a node does something beside its results."""
     return isinstance(node.target, OpOverload) and torch_compat.has_effect(node.target)

@@ -19,7 +19,8 @@ import torch
 from torch import fx
 
 from fusewright.aot.functionalize import view_source
-from fusewright.aot.tracer import Fakes, same_sizes
+from fusewright.aot.tracer import Fakes
+from fusewright.fake_rules.geometry import same_sizes
 
 aten = torch.ops.aten
 

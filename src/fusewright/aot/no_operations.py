@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from fusewright.aot.functionalize import view_source
-from fusewright.aot.tracer import same_sizes
+from fusewright.fake_rules.geometry import same_sizes
 
 aten = torch.ops.aten
 
@@ -61,7 +61,7 @@ def remove_no_operations(graph: fx.Graph) -> int:
         if node.op != "call_function" or node in returned:
             continue
         rule = RULES.get(node.target)
-        if rule is None or not rule(node) or not _is_alike(node):
+        if rule is None or not rule(node) or not is_alike(node.args[0], node):
             continue
         node.replace_all_uses_with(node.args[0])
         graph.erase_node(node)
@@ -80,15 +80,13 @@ def _shown_by_results(graph: fx.Graph) -> set[fx.Node]:
     return shown
 
 
-def _is_alike(node: fx.Node) -> bool:
-    """Whether the result cannot be told from the first argument."""
-    source = node.args[0]
-    if not isinstance(source, fx.Node):
+def is_alike(one: Any, result: fx.Node) -> bool:
+    """Whether `one` is a tensor of the type, device and layout of `result`."""
+    if not isinstance(one, fx.Node) or not isinstance(one.meta["val"], torch.Tensor):
         return False
-    result, given = node.meta["val"], source.meta["val"]
+    given, made = one.meta["val"], result.meta["val"]
     return (
-        isinstance(given, torch.Tensor)
-        and (result.dtype, result.device) == (given.dtype, given.device)
-        and same_sizes(result.shape, given.shape)
-        and same_sizes(result.stride(), given.stride())
+        (given.dtype, given.device) == (made.dtype, made.device)
+        and same_sizes(given.shape, made.shape)
+        and same_sizes(given.stride(), made.stride())
     )

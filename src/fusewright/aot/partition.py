@@ -21,13 +21,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from fusewright import torch_compat
+from fusewright.aot.dead_code import has_effect
 from fusewright.aot.functionalize import memory_owner, shown_memory, view_source
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.joint import JointGraph
 from fusewright.aot.specs import FromGraph, FromInput
 from fusewright.records import record
-from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
 
@@ -94,7 +93,7 @@ def find_halves(joint: JointGraph) -> Halves:
     for node in joint.graph.nodes:
         if any(value in after_tangents for value in node.all_input_nodes):
             after_tangents.add(node)
-    effects = [node for node in joint.graph.nodes if _has_effect(node)]
+    effects = [node for node in joint.graph.nodes if has_effect(node)]
     late_effects = [node for node in effects if node in after_tangents]
     effects = [node for node in effects if node not in after_tangents]
     forward = ancestors((*joint.outputs[: joint.output_count], *effects))
@@ -236,7 +235,7 @@ def _forward_graph(
             owner = shown_memory(node)
             if owner is not node or owner in owners or node in written:
                 copied.append(node)
-    needed = ancestors((*outputs, *(node for node in halves.forward if _has_effect(node))))
+    needed = ancestors((*outputs, *(node for node in halves.forward if has_effect(node))))
     nodes = [node for node in joint.graph.nodes if node in needed]
     graph = _subgraph(nodes, inputs, outputs, frozenset(copied))
     forward = AtenGraph(
@@ -249,10 +248,6 @@ def _forward_graph(
         structure=joint.structure,
     )
     return forward, places
-
-
-def _has_effect(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and torch_compat.has_effect(node.target)
 
 
 def _subgraph(

@@ -31,7 +31,8 @@ from fusewright.aot.specs import (
     StorageBase,
     ViewOf,
 )
-from fusewright.aot.tracer import Fakes, same_sizes
+from fusewright.aot.tracer import Fakes
+from fusewright.fake_rules.geometry import same_sizes
 from fusewright.records import record
 
 aten = torch.ops.aten

@@ -36,8 +36,9 @@ from fusewright.aot.symbols import SymbolNodes, takes_reals, with_known_reals
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode
 from fusewright.fake_rules import UNKNOWN_RULES
+from fusewright.fake_rules.geometry import same_sizes
 from fusewright.ir.index import Index, Symbol
-from fusewright.symbolic.nodes import SYMBOLIC, index_of, symbolic_int
+from fusewright.symbolic.nodes import SYMBOLIC, symbolic_int
 from fusewright.symbolic.relations import Kind, Relation
 from fusewright.torch_compat import OpOverload, TorchDispatchMode
 
@@ -373,21 +374,6 @@ def is_same_view(op: Any, args: tuple[Any, ...], result: torch.Tensor) -> bool:
         and (source.is_conj(), source.is_neg()) == (result.is_conj(), result.is_neg())
         and same_sizes((source.storage_offset(),), (result.storage_offset(),))
     )
-
-
-def same_sizes(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    """Equality of sizes that assumes nothing about symbolic ones: those must be the same
-    expression.
-    """
-    if len(a) != len(b):
-        return False
-    for x, y in zip(a, b, strict=True):
-        if isinstance(x, torch.SymInt) or isinstance(y, torch.SymInt):
-            if index_of(x) != index_of(y):
-                return False
-        elif x != y:
-            return False
-    return True
 
 
 # -- running the captured graph -------------------------------------------------------------------

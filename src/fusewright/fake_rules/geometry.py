@@ -115,7 +115,7 @@ def known_equal(a: int, b: int) -> bool:
     return index_of(a) == index_of(b)
 
 
-def same_sizes(a: Sequence[int], b: Sequence[int]) -> bool:
+def same_sizes(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """Whether sizes are `known_equal` one by one."""
     return len(a) == len(b) and all(map(known_equal, a, b))
 

@@ -116,6 +116,10 @@ class Compound(_Hashed):
     def bounds(self) -> Interval:
         return intervals.OF_COMPOUNDS[self.operator](self.left.bounds(), self.right.bounds())
 
+    def free(self) -> frozenset[Symbol]:
+        """The symbols that occur in it."""
+        return self.left.free() | self.right.free()
+
 
 Atom = Symbol | Compound
 Term = tuple[int, tuple[Atom, ...]]
@@ -279,7 +283,7 @@ class Index(_Hashed):
         for coefficient, atoms in self.terms:
             count = sum(atom == symbol for atom in atoms)
             rest = tuple(atom for atom in atoms if atom != symbol)
-            if count > 1 or any(isinstance(a, Compound) and symbol in _free(a) for a in rest):
+            if count > 1 or any(isinstance(a, Compound) and symbol in a.free() for a in rest):
                 return None
             if count:
                 taken.append((coefficient, rest))
@@ -326,6 +330,12 @@ def loop(name: str, extent: IndexLike) -> Symbol:
     extent = as_index(extent)
     upper = extent.upper
     return Symbol(name, 0, None if upper is None else upper - 1, extent=extent)
+
+
+def extent(loop: Symbol) -> Index:
+    """How often a loop runs."""
+    assert loop.extent is not None, f"{loop} is not a loop variable"
+    return loop.extent
 
 
 def product(factors: Iterable[IndexLike]) -> Index:
@@ -555,10 +565,6 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, Any]) -> int:
 
 
 # Bounds and divisibility --------------------------------------------------------------------------
-
-
-def _free(atom: Compound) -> frozenset[Symbol]:
-    return atom.left.free() | atom.right.free()
 
 
 def _multiple(atom: Atom) -> int:

@@ -4,6 +4,8 @@ them, and results.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, Symbol, contiguous_strides, integer
 from fusewright.ir.origin import Origin
@@ -180,6 +182,18 @@ SUBPROGRAM = "subprogram."
 """What the operator of an extern call begins with that is a program compiled apart: the callable of
 the name that follows.
 """
+
+
+def operand_buffers(operands: Iterable[Operand]) -> list[str]:
+    """The names of the buffers among the operands, views and lists looked through, in order."""
+    found: list[str] = []
+    for operand in operands:
+        match operand:
+            case BufferReference(name=name) | ViewReference(name=name):
+                found.append(name)
+            case ListOf(items=items):
+                found += operand_buffers(items)
+    return found
 
 
 @record(kw_only=True)

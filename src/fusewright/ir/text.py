@@ -415,20 +415,6 @@ def operand_indices(operands: Iterable[Operand]) -> list[Index]:
     return found
 
 
-def operand_buffers(operands: Iterable[Operand]) -> list[str]:
-    """The names of the buffers among the operands, in order."""
-    found: list[str] = []
-    for operand in operands:
-        match operand:
-            case BufferReference(name=name) | ViewReference(name=name):
-                found.append(name)
-            case ListOf(items=items):
-                found += operand_buffers(items)
-            case _:
-                pass
-    return found
-
-
 def value_indices(value: Value) -> tuple[Index, ...]:
     """The index expressions that stand in a value itself."""
     match value:

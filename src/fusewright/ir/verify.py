@@ -68,6 +68,7 @@ from fusewright.ir.program import (
     Scatter,
     Statement,
     ViewReference,
+    operand_buffers,
 )
 from fusewright.ir.text import (
     ValueRows,
@@ -75,7 +76,6 @@ from fusewright.ir.text import (
     group_rows,
     group_sizes,
     layout_indices,
-    operand_buffers,
     operand_indices,
     print_buffer,
     print_operand,

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from fusewright.errors import MalformedProgram
 from fusewright.ir import lines as wrapper
 from fusewright.ir.kernel import Kernel, Launch
-from fusewright.ir.text import operand_buffers
+from fusewright.ir.program import operand_buffers
 from fusewright.ir.text_lines import line_indices, print_line
 from fusewright.records import field, record
 

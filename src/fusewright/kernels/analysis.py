@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from fusewright.ir.group import Accumulate, Action, Reduce, Stage, Store
-from fusewright.ir.index import Compound, Index, Symbol, integer
+from fusewright.ir.index import Compound, Index, Symbol, extent, integer
 from fusewright.ir.value import (
     Apply,
     Constant,
@@ -47,12 +47,6 @@ def roots(action: Action) -> tuple[Value, ...]:
 def stage_values(stage: Stage) -> Iterator[Value]:
     """Every value of a stage once, each after what it is made from."""
     return postorder(tuple(root for action in stage.actions for root in roots(action)))
-
-
-def extent(symbol: Symbol) -> Index:
-    """How often a loop runs."""
-    assert symbol.extent is not None, f"{symbol} is not a loop variable"
-    return symbol.extent
 
 
 def extent_hint(symbol: Symbol) -> int:
@@ -98,7 +92,7 @@ def stride(index: Index, symbol: Symbol, step: int = 1) -> Index | None:
     total = integer(0)
     for coefficient, atoms in index.terms:
         involved = [
-            a for a in atoms if a == symbol or (isinstance(a, Compound) and symbol in _free(a))
+            a for a in atoms if a == symbol or (isinstance(a, Compound) and symbol in a.free())
         ]
         if not involved:
             continue
@@ -129,10 +123,6 @@ def _run_stride(atom: Compound, symbol: Symbol, step: int) -> Index | None:
     if (atom.left - symbol).divisor % step:
         return None
     return integer(0 if atom.operator == "//" else 1)
-
-
-def _free(atom: Compound) -> frozenset[Symbol]:
-    return atom.left.free() | atom.right.free()
 
 
 # Work

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fusewright.ir.index import Index, Symbol, integer
+from fusewright.ir.index import Index, Symbol, extent, integer
 from fusewright.records import field, record, replace
-from fusewright.schedule.nest import Access, Nest, Piece, extent
+from fusewright.schedule.nest import Access, Nest, Piece
 
 
 @record

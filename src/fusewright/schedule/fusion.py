@@ -24,13 +24,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
-from fusewright.ir.index import Symbol
+from fusewright.ir.index import Symbol, extent
 from fusewright.records import record
 from fusewright.schedule.align import Alignment, align
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.dependencies import Dependencies
 from fusewright.schedule.effects import Effects
-from fusewright.schedule.nest import Access, Nest, Piece, Step, extent, step_effects
+from fusewright.schedule.nest import Access, Nest, Piece, Step, step_effects
 
 PIECES_LIMIT = 64
 """A nest with more pieces than this is not fused further: its kernel would spill and compile

@@ -22,12 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fusewright.ir.bounds import ALWAYS, Conditions, access_conditions
-from fusewright.ir.index import Index, Symbol
+from fusewright.ir.index import Index, Symbol, extent
 from fusewright.ir.value import Load, Value
 from fusewright.records import record
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.invert import compounds, loops_of_element
-from fusewright.schedule.nest import Nest, Piece, Step, extent, step_effects
+from fusewright.schedule.nest import Nest, Piece, Step, step_effects
 from fusewright.schedule.simplify import simplify
 
 CHEAP_COST = 4

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from fusewright.ir.bounds import ALWAYS, Conditions, known_nonnegative
-from fusewright.ir.index import Compound, Index, Symbol, integer
+from fusewright.ir.index import Compound, Index, Symbol, extent, integer
 from fusewright.schedule.analysis import Analysis
-from fusewright.schedule.nest import extent
 
 ZERO = integer(0)
 

@@ -183,12 +183,6 @@ def step_effects(step: Step, analysis: Analysis) -> Effects:
     return Effects(tuple(step.loaded), tuple(step.written), bases)
 
 
-def extent(symbol: Symbol) -> Index:
-    """How many values a loop variable takes."""
-    assert symbol.extent is not None
-    return symbol.extent
-
-
 def nest_of(statement: ComputedBuffer, position: int, analysis: Analysis) -> Nest:
     """The nest that holds just this statement, with the loops that its body has."""
     outer, inner, piece = _piece_of(statement, position, analysis)

@@ -24,10 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
-from fusewright.ir.index import Index, Symbol, integer
+from fusewright.ir.index import Index, Symbol, extent, integer
 from fusewright.records import record, replace
 from fusewright.schedule.analysis import Analysis
-from fusewright.schedule.nest import ORDERED_KINDS, Nest, extent
+from fusewright.schedule.nest import ORDERED_KINDS, Nest
 
 Loops = tuple[Symbol, ...]
 

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from math import inf
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, loop
+from fusewright.ir.index import Index, contiguous_strides, extent, integer, loop
 from fusewright.ir.program import Buffer, ComputedBuffer, Layout, Program, Reduction, Statement
 from fusewright.ir.value import Number, Value
 from fusewright.records import replace
@@ -65,8 +65,8 @@ def _split(
     if not isinstance(statement, ComputedBuffer) or not isinstance(statement.body, Reduction):
         return None
     body = statement.body
-    points = analysis.points(_extent(symbol) for symbol in body.loops)
-    reduced = analysis.points(_extent(symbol) for symbol in body.reduction_loops)
+    points = analysis.points(extent(symbol) for symbol in body.loops)
+    reduced = analysis.points(extent(symbol) for symbol in body.reduction_loops)
     splits = body.kind in _KINDS and 0 < points < ENOUGH_POINTS and points * reduced >= LARGE
     return _partial_and_total(statement, body, analysis) if splits else None
 
@@ -75,16 +75,16 @@ def _partial_and_total(
     statement: ComputedBuffer, body: Reduction, analysis: Analysis
 ) -> tuple[ComputedBuffer, ComputedBuffer]:
     (output,) = statement.outputs
-    cut = max(body.reduction_loops, key=lambda symbol: analysis.hint(_extent(symbol)))
-    chunks = _chunks(_extent(cut))
-    length = (_extent(cut) + chunks - 1) // chunks
+    cut = max(body.reduction_loops, key=lambda symbol: analysis.hint(extent(symbol)))
+    chunks = _chunks(extent(cut))
+    length = (extent(cut) + chunks - 1) // chunks
     chunk = loop(f"i{len(body.loops)}", chunks)
     rest = loop(cut.name, length)
     place = chunk.index * length + rest.index
     make = analysis.expressions
     value = make.substitute(body.value, {cut: place})
-    if length * chunks != _extent(cut):
-        inside = make.apply("lt", make.index(place), make.index(_extent(cut)))
+    if length * chunks != extent(cut):
+        inside = make.apply("lt", make.index(place), make.index(extent(cut)))
         value = make.masked(inside, value, neutral(body.kind, value.dtype))
     size = (*output.layout.size, integer(chunks))
     layout = Layout(
@@ -120,11 +120,6 @@ def _chunks(extent: Index) -> int:
     numbers = range(FEWEST_CHUNKS, MOST_CHUNKS + 1)
     fitting = [n for n in numbers if extent % n == 0]
     return min(fitting, key=lambda n: (abs(n - CHUNKS), n)) if fitting else CHUNKS
-
-
-def _extent(symbol: Symbol) -> Index:
-    assert symbol.extent is not None
-    return symbol.extent
 
 
 def _fresh(name: str, analysis: Analysis) -> str:

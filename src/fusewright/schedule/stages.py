@@ -36,13 +36,13 @@ from fusewright.ir.group import (
     Store,
     action_roots,
 )
-from fusewright.ir.index import Index, Symbol, contiguous_strides, integer
+from fusewright.ir.index import Index, Symbol, contiguous_strides, extent, integer
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer
 from fusewright.ir.value import Load, Value
 from fusewright.records import field, record
 from fusewright.schedule.analysis import Analysis
-from fusewright.schedule.nest import Nest, Piece, extent, place_index
+from fusewright.schedule.nest import Nest, Piece, place_index
 
 RECOMPUTED_COST = 4
 """A value of at most this cost is computed again in a later stage rather than kept in a row."""

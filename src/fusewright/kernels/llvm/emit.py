@@ -12,10 +12,10 @@ from math import prod
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store
-from fusewright.ir.index import Symbol, integer
+from fusewright.ir.index import Symbol, extent, integer
 from fusewright.ir.value import Load
 from fusewright.kernels import analysis
-from fusewright.kernels.analysis import Dependences, extent
+from fusewright.kernels.analysis import Dependences
 from fusewright.kernels.llvm import indexing, memory
 from fusewright.kernels.llvm.builder import Builder, Register, VectorType
 from fusewright.kernels.llvm.loops import Loops

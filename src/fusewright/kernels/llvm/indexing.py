@@ -55,16 +55,12 @@ def _term_level(scope: Scope, atoms: tuple[Atom, ...]) -> int:
     """The level at which a term is known."""
     symbols: set[Symbol] = set()
     for atom in atoms:
-        symbols |= {atom} if isinstance(atom, Symbol) else _free(atom)
+        symbols |= {atom} if isinstance(atom, Symbol) else atom.free()
     level = scope.level_of_symbols(symbols)
     for symbol in symbols:
         if symbol.extent is None and symbol in scope.symbols:
             level = max(level, scope.home(scope.symbols[symbol]))
     return level
-
-
-def _free(atom: Compound) -> frozenset[Symbol]:
-    return atom.left.free() | atom.right.free()
 
 
 def _term(scope: Scope, coefficient: int, atoms: tuple[Atom, ...]) -> Register:

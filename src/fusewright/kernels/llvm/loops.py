@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fusewright.ir.group import Stage
-from fusewright.ir.index import Symbol, known_multiple
-from fusewright.kernels.analysis import extent
+from fusewright.ir.index import Symbol, extent, known_multiple
 from fusewright.kernels.llvm import indexing
 from fusewright.kernels.llvm.builder import Register, VectorType
 from fusewright.kernels.llvm.plan import InnerPlan, Plan

@@ -17,9 +17,9 @@ from math import prod
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Group
-from fusewright.ir.index import Index, Symbol, integer
+from fusewright.ir.index import Index, Symbol, extent, integer
 from fusewright.kernels import analysis
-from fusewright.kernels.analysis import Dependences, Traits, extent, extent_hint, points
+from fusewright.kernels.analysis import Dependences, Traits, extent_hint, points
 from fusewright.kernels.llvm.tiles import choose_tile
 from fusewright.records import field, record
 from fusewright.runtime.llvm_engine import CpuTarget

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Action, Reduce, Stage
-from fusewright.ir.index import Index, Symbol, integer, loop
-from fusewright.kernels.analysis import extent
+from fusewright.ir.index import Index, Symbol, extent, integer, loop
 from fusewright.kernels.llvm import indexing, memory
 from fusewright.kernels.llvm.builder import Register, VectorType
 from fusewright.kernels.llvm.loops import Loops

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fusewright.ir.group import Group, Stage
-from fusewright.ir.index import Index, Symbol, integer, known_multiple, loop, product
-from fusewright.kernels.analysis import Dependences, Traits, extent, extent_hint
+from fusewright.ir.index import Index, Symbol, extent, integer, known_multiple, loop, product
+from fusewright.kernels.analysis import Dependences, Traits, extent_hint
 from fusewright.records import record
 
 OUTER_NAMES = ("x", "y", "z")
