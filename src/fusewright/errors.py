@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import linecache
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from types import CodeType
 
 from fusewright.records import record
 
@@ -27,6 +28,28 @@ class Location:
         return f"{place}  {self.text}" if self.text else place
 
 
+@record
+class Call:
+    """A call that was being traced."""
+
+    code: CodeType
+    location: Location
+    """What it was executing, in the user's program."""
+
+    position: int
+    """The instruction being executed, as an index."""
+
+    executed: int
+    """How many instructions it had executed, with repetitions, that one not included."""
+
+    def __str__(self) -> str:
+        """As a traceback prints it."""
+        place = (
+            f'  File "{self.location.file}", line {self.location.line}, in {self.code.co_name}\n'
+        )
+        return f"{place}    {self.location.text}\n" if self.location.text else place
+
+
 class FusewrightError(Exception):
     """Base of every exception that fusewright raises on its own account."""
 
@@ -42,22 +65,27 @@ class Unsupported(FusewrightError):
         location: Location | None = None,
         remedy: str = "",
         reason: str = "",
-        stack: str = "",
+        calls: Sequence[Call] = (),
     ) -> None:
         self.what = what
         self.location = location
         self.remedy = remedy
         self.reason = reason
         """Its name in the catalogue, docs/graph-breaks.md."""
-        self.stack = stack
-        """The calls from the captured function to `location`, as a traceback prints them."""
+        self.calls = tuple(calls)
+        """From the captured function to the one that cannot be captured."""
         where = f"{location}\n  " if location else ""
         advice = f"\n  {remedy}" if remedy else ""
         super().__init__(f"{where}{what}{advice}")
 
     def at(self, location: Location) -> Unsupported:
         """The same at another place."""
-        return Unsupported(self.what, location, self.remedy, self.reason, self.stack)
+        return Unsupported(self.what, location, self.remedy, self.reason, self.calls)
+
+    def seen_from(self, depth: int) -> Unsupported:
+        """The same where capture begins with one of the calls inside."""
+        calls = self.calls[depth:]
+        return Unsupported(self.what, self.location, self.remedy, self.reason, calls)
 
 
 class BackendCompilerFailed(FusewrightError):

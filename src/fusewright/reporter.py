@@ -159,7 +159,7 @@ class Reporter:
                     what=error.what,
                     remedy=error.remedy,
                     location=error.location,
-                    stack=error.stack,
+                    stack="".join(map(str, error.calls)),
                     operators_before=operators,
                 )
             )

@@ -63,7 +63,7 @@ from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.tensors import TensorValue, UnknownValue
 from fusewright.context import WhileUsed
-from fusewright.errors import Unsupported
+from fusewright.errors import Call, Unsupported
 from fusewright.modes import ModeChange, Modes, changed_modes, guarding_modes, restore
 from fusewright.records import record
 
@@ -97,6 +97,12 @@ class GraphBreak:
     """The reason, at the user's line."""
 
     interruption: Interruption
+
+    @property
+    def is_where_it_failed(self) -> bool:
+        """Whether what runs natively is what could not be captured, and not something before it."""
+        calls = self.error.calls
+        return bool(calls) and calls[0].executed == self.interruption.frame.executed
 
 
 @record(kw_only=True)
@@ -176,6 +182,9 @@ class Capture:
             self.function.__closure__,
         )
         function.__kwdefaults__ = self.function.__kwdefaults__
+        found, builder = self.graph_break, self.machine.builder
+        if found is not None and found.is_where_it_failed and not builder.is_restricted:
+            self.resumes.foreseen.expect(found.error)
         self.machine.release()
         return function
 
@@ -217,7 +226,8 @@ def capture_call(
     that is not possible, or when breaks are not wanted: `resumes` is None. Then symbolic sizes are
     given up before.
     """
-    plan = _Plan()
+    error = resumes.foreseen.take(function.__code__) if resumes else None
+    plan = _Plan() if error is None else _Plan(error.calls[0].executed, error, error.calls[0])
     allowed = {"may_check": True, "may_make_leaves": True, "may_copy_items": True}
     while True:
         with _tracing() as modes, ExitStack() as attempt:
@@ -261,6 +271,10 @@ class _Plan:
     error: Unsupported | None = None
     """Why to stop there."""
 
+    foreseen: Call | None = None
+    """The place to stop at, where that was not seen in this call, but while tracing one around it.
+    """
+
     is_too_late: bool = False
     """Whether something live there cannot be made, so that an earlier place has to be found."""
 
@@ -288,7 +302,7 @@ def _attempt(
                 raise plan.error
             return _Plan(stop, plan.error)
         frame.stop = plan.stop
-        return _run(machine, frame, function, resumes, plan.error, modes)
+        return _run(machine, frame, function, resumes, plan, modes)
     except NeedsConstants as needed:
         machine.sizes.take_as_constants(needed.symbols)
         return plan
@@ -297,10 +311,14 @@ def _attempt(
     except _TooLate as found:
         stop = plan.stop if found.stop is None else found.stop
         assert plan.error is not None, "a frame stops at a known break"
+        if stop <= 1 and plan.foreseen is not None:
+            return _Plan()
         if stop <= 1:
             raise plan.error from None
-        return _Plan(stop, plan.error, found.stop is None)
+        return _Plan(stop, plan.error, is_too_late=found.stop is None)
     except Unsupported as failure:
+        if plan.foreseen is not None:
+            return _Plan()
         executed = machine.root.executed if machine.root else 0
         if resumes is None or not executed or plan.error is not None:
             raise
@@ -362,16 +380,19 @@ def _run(
     frame: Frame,
     function: types.FunctionType,
     resumes: ResumeTable | None,
-    error: Unsupported | None,
+    plan: _Plan,
     modes: Modes,
 ) -> Capture:
     """Execute a frame to its end, or to where it is told to stop."""
     result: Value | GraphBreak
+    error = plan.error
     try:
         result = machine.run(frame)
         kept = [result]
     except Stopped:
         assert error is not None and resumes is not None, "a frame stops at a known break"
+        if plan.foreseen is not None and plan.foreseen.position != frame.position:
+            raise error from None
         _look_for_raised(frame)
         found = interruption(frame, resumes)
         if found is None:

@@ -234,3 +234,20 @@ DISALLOWED: Final = Reason(
     why="disallow_in_graph was called for it",
     remedy="call it outside the compiled function",
 )
+
+LASTING: Final = frozenset(
+    reason.name
+    for reason in (
+        BRANCH_ON_TENSOR,
+        TENSOR_VALUE,
+        FAKE_EXECUTION,
+        UNKNOWN_CALLABLE,
+        OUTSIDE_WORLD,
+        USER_BREAK,
+        DISABLED,
+        DISALLOWED,
+    )
+)
+"""Those that lie in what is done, not in what capture knows or did before: capture fails as well
+when it begins with one of the calls inside.
+"""

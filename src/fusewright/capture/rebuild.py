@@ -31,7 +31,7 @@ from typing import Any, Final
 import torch
 
 from fusewright.capture import reasons
-from fusewright.capture.bytecode import Builder, Positions, assemble, disassemble, with_body
+from fusewright.capture.bytecode import Builder, Positions, assemble, header, with_body
 from fusewright.capture.graph_failure import Recover
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.interpreter.attributes import find_class_attribute
@@ -270,7 +270,7 @@ class FunctionWriter:
 
     def assemble(self) -> types.CodeType:
         """The code object of what was written, with the parameters of the captured function."""
-        shell = disassemble(self.root.code)
+        shell = header(self.root.code)
         if self._recover is not None:
             parameters = shell.local_names[: shell.parameter_count]
             self._write_recovery(self._recover, parameters, shell.free_names)

@@ -43,6 +43,7 @@ from fusewright.capture.bytecode.liveness import (
     live_locals,
     reachable,
 )
+from fusewright.capture.foreseen import ForeseenBreaks
 from fusewright.records import field, record, replace
 
 
@@ -119,6 +120,7 @@ class ResumeTable:
         self._originals: dict[int, _Original] = {}
         self._units: dict[int, tuple[CodeType, CodeUnit]] = {}
         """Code taken apart, by identity; the code object is kept so that its identity stays its."""
+        self.foreseen = ForeseenBreaks()
 
     def unit(self, code: CodeType) -> CodeUnit:
         """A code object taken apart, once."""

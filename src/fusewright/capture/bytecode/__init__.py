@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusewright.capture.bytecode.assembler import assemble
 from fusewright.capture.bytecode.builder import Builder, new_unit, with_body
-from fusewright.capture.bytecode.disassembler import disassemble
+from fusewright.capture.bytecode.disassembler import disassemble, header
 from fusewright.capture.bytecode.effects import consumed, produced, skipped_by_jump
 from fusewright.capture.bytecode.instruction import (
     LABEL,
@@ -28,6 +28,7 @@ __all__ = [
     "assemble",
     "consumed",
     "disassemble",
+    "header",
     "new_unit",
     "produced",
     "skipped_by_jump",

@@ -23,6 +23,7 @@ from fusewright.capture.bytecode.versions import (
     Operand,
 )
 from fusewright.errors import Location, Unsupported
+from fusewright.records import replace
 
 _COMPARISONS = {operand: meaning for meaning, operand in VERSION.comparisons.items()}
 
@@ -45,8 +46,17 @@ def disassemble(code: CodeType, *, keep_pairs: bool = False) -> CodeUnit:
             f"{code.co_qualname} has two variables named {', '.join(sorted(ambiguous))}",
             Location(code.co_filename, code.co_firstlineno),
         )
-
     instructions = _read_instructions(code)
+    return replace(
+        header(code),
+        constants=code.co_consts,
+        names=code.co_names,
+        instructions=instructions if keep_pairs else _without_pairs(instructions),
+    )
+
+
+def header(code: CodeType) -> CodeUnit:
+    """The name, place and variables of a function's `code`, without what it does."""
     return CodeUnit(
         name=code.co_name,
         qualified_name=code.co_qualname,
@@ -59,9 +69,6 @@ def disassemble(code: CodeType, *, keep_pairs: bool = False) -> CodeUnit:
         local_names=code.co_varnames,
         cell_names=code.co_cellvars,
         free_names=code.co_freevars,
-        constants=code.co_consts,
-        names=code.co_names,
-        instructions=instructions if keep_pairs else _without_pairs(instructions),
     )
 
 

@@ -17,8 +17,7 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.capture import reasons
-from fusewright.capture.bytecode.disassembler import disassemble
-from fusewright.capture.bytecode.instruction import LABEL, Instruction
+from fusewright.capture.bytecode.instruction import Instruction
 from fusewright.capture.bytecode.liveness import always_raises
 from fusewright.capture.values.base import Value
 from fusewright.capture.values.constant import ConstantValue
@@ -60,7 +59,7 @@ def _expected(frame: Frame, jump: int) -> bool | None:
     """What the condition of a jump has to be for the program not to raise; None where it raises on
     either side, or on none.
     """
-    instructions = [item for item in disassemble(frame.code).instructions if item.name != LABEL]
+    instructions = frame.program.instructions
     target = instructions[jump].argument
     assert isinstance(target, Instruction), "a conditional jump has a target"
     there = always_raises(instructions, instructions.index(target))

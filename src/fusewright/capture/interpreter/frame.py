@@ -5,10 +5,11 @@ instructions.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from fusewright.capture.bytecode import LABEL, Instruction, disassemble
+from fusewright.capture.bytecode import Instruction, disassemble
 from fusewright.capture.graph import NeedsConstants
 from fusewright.capture.values.base import TracedError, Value
 from fusewright.capture.values.constant import ConstantValue
@@ -76,14 +77,41 @@ class Program:
     """A code object made ready to be executed: a handler and an operand an instruction."""
 
     steps: list[tuple[Handler, Any]]
-    names: list[str]
-    lines: list[int | None]
+    instructions: Sequence[Instruction]
+    """What the steps were made of."""
+
     regions: list[Region | None]
 
 
-def load_program(code: types.CodeType, handlers: dict[str, Handler], unknown: Handler) -> Program:
+class Programs:
+    """Programs, each made once in the life of its code object. Told apart by identity: code that
+    compares equal may stand on other lines.
+    """
+
+    def __init__(self, handlers: Mapping[str, Handler], unknown: Handler) -> None:
+        self._handlers = handlers
+        self._unknown = unknown
+        self._programs: dict[int, tuple[weakref.ref[types.CodeType], Program]] = {}
+
+    def __len__(self) -> int:
+        return len(self._programs)
+
+    def of(self, code: types.CodeType) -> Program:
+        """The program of a code object."""
+        key = id(code)
+        found = self._programs.get(key)
+        if found is None:
+            alive = weakref.ref(code, lambda _: self._programs.pop(key, None))
+            program = _load_program(code, self._handlers, self._unknown)
+            found = self._programs[key] = (alive, program)
+        return found[1]
+
+
+def _load_program(
+    code: types.CodeType, handlers: Mapping[str, Handler], unknown: Handler
+) -> Program:
     """Take a code object apart. Operands that are jump targets become positions."""
-    instructions = [item for item in disassemble(code).instructions if item.name != LABEL]
+    instructions = disassemble(code).instructions
     position = {instruction: index for index, instruction in enumerate(instructions)}
     regions: dict[Any, Region] = {}
 
@@ -105,8 +133,7 @@ def load_program(code: types.CodeType, handlers: dict[str, Handler], unknown: Ha
 
     return Program(
         steps=[(handlers.get(item.name, unknown), operand(item)) for item in instructions],
-        names=[item.name for item in instructions],
-        lines=[item.positions.line for item in instructions],
+        instructions=instructions,
         regions=[region(item) for item in instructions],
     )
 
@@ -179,9 +206,9 @@ class Frame:
     @property
     def line(self) -> int:
         """The line being executed."""
-        lines = self.program.lines
-        for position in range(min(self.position, len(lines)) - 1, -1, -1):
-            line = lines[position]
+        instructions = self.program.instructions
+        for position in range(min(self.position, len(instructions)) - 1, -1, -1):
+            line = instructions[position].positions.line
             if line is not None:
                 return line
         return self.code.co_firstlineno

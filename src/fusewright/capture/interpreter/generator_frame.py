@@ -69,7 +69,8 @@ class GeneratorFrame(Frame):
         """Where a handler raises GeneratorExit again, since it is nothing but `except` clauses of
         classes that this is no instance of; None for every other handler.
         """
-        names, steps = self.program.names, self.program.steps
+        names = [instruction.name for instruction in self.program.instructions]
+        steps = self.program.steps
         if names[position] == "CLEANUP_THROW":  # around `yield from`, from 3.12 on
             return position
         if names[position : position + 3] == ["COPY", "POP_EXCEPT", "RERAISE"]:

@@ -36,7 +36,7 @@ from fusewright.capture.interpreter import (
     tensor_calls,
 )
 from fusewright.capture.interpreter.class_lookup import ClassLookup
-from fusewright.capture.interpreter.frame import Frame, Program, load_program
+from fusewright.capture.interpreter.frame import Frame, Programs
 from fusewright.capture.interpreter.generator_frame import GeneratorFrame
 from fusewright.capture.interpreter.instructions import OPCODES, unknown_opcode
 from fusewright.capture.interpreter.wrapping import IDENTITY_TYPES, new_value, wrap_object
@@ -70,7 +70,7 @@ from fusewright.capture.values.objects import ExceptionValue, ObjectValue
 from fusewright.capture.values.regions import InferenceRegionValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
-from fusewright.errors import DataDependent, Location, Unsupported
+from fusewright.errors import Call, DataDependent, Location, Unsupported
 from fusewright.symbolic.facts import ShapeFacts
 
 DEPTH_LIMIT: Final = 200
@@ -81,6 +81,8 @@ _LIBRARY_DIRECTORIES: Final = (
     os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
 )
 """Where torch's own Python and ours stand: never the place that a user wants to hear of."""
+
+_PROGRAMS: Final = Programs(OPCODES, unknown_opcode)
 
 _FORWARD_LEVEL: Final = GlobalSource("_current_level", "torch.autograd.forward_ad")
 """Where torch keeps `torch_compat.forward_level()`. Graphs lose the tangents of forward
@@ -145,12 +147,13 @@ class Machine:
         self.classes = ClassLookup(self)
         root = Namespace(root_globals, _module_of(root_globals), is_root=True)
         self._namespaces = {id(root_globals): root}
-        self._programs: dict[int, Program] = {}
         self.tensors: dict[int, TensorValue] = {}
         """Tensors of the graph by the identity of their fakes."""
         self._constants: list[ConstantValue] = []
         """Constants that have a source, and no guard until they are looked at."""
         self._locations: dict[tuple[str, int], Location] = {}
+        self._texts: dict[tuple[str, int, str], str] = {}
+        """Of lines being executed in a function: how a traceback prints them."""
         self.guard(GuardKind.GLOBAL_STATE, None)
         self.guard(GuardKind.EQUALS, _FORWARD_LEVEL, torch_compat.forward_level())
 
@@ -176,17 +179,22 @@ class Machine:
 
     def stack_trace(self) -> str:
         """The traced program's stack as a traceback prints it, outermost frame first."""
-        lines = []
-        for frame in self.frames:
-            place = self._frame_location(frame)
-            lines.append(f'  File "{place.file}", line {place.line}, in {frame.code.co_name}\n')
-            if place.text:
-                lines.append(f"    {place.text}\n")
-        return "".join(lines)
+        return "".join([self._frame_text(frame) for frame in self.frames])
+
+    def _frame_text(self, frame: Frame) -> str:
+        key = (frame.code.co_filename, frame.line, frame.code.co_name)
+        found = self._texts.get(key)
+        if found is None:
+            found = self._texts[key] = str(self._call(frame))
+        return found
+
+    def _call(self, frame: Frame) -> Call:
+        place = self._frame_location(frame)
+        return Call(frame.code, place, frame.position - 1, frame.executed - 1)
 
     def unsupported(self, reason: Reason, **details: object) -> Unsupported:
-        text, stack = reason.text(**details), self.stack_trace()
-        return Unsupported(text, self.location(), reason.remedy, reason.name, stack)
+        text, calls = reason.text(**details), [self._call(frame) for frame in self.frames]
+        return Unsupported(text, self.location(), reason.remedy, reason.name, calls)
 
     def failure(self, error: Exception) -> Unsupported:
         """What is raised for an error of the interpreter's own, so that the statement runs as it
@@ -482,7 +490,7 @@ class Machine:
     def new_frame(self, function: FunctionValue, variables: dict[str, Value]) -> Frame:
         """A call of a function with its parameters bound, about to run."""
         path = self._module_path(variables)
-        return Frame(self, function, variables, self._program(function.code), path)
+        return Frame(self, function, variables, _PROGRAMS.of(function.code), path)
 
     def run(self, frame: Frame) -> Value:
         """Execute a frame."""
@@ -497,13 +505,6 @@ class Machine:
         if isinstance(first, ModuleValue) and isinstance(first.source, Source):
             return _module_name(first.source)
         return self.frames[-1].module_path if self.frames else ""
-
-    def _program(self, code: types.CodeType) -> Program:
-        found = self._programs.get(id(code))
-        if found is None:
-            found = self._programs[id(code)] = load_program(code, OPCODES, unknown_opcode)
-            self._alive.append(code)
-        return found
 
     @contextmanager
     def entered(self, frame: Frame) -> Iterator[None]:
