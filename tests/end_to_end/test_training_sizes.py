@@ -63,6 +63,7 @@ def step(program: Program, size: int) -> list[Any]:
     return [*results, x.grad, w.grad]
 
 
+@pytest.mark.dynamic(None)
 @pytest.mark.parametrize(("dynamic", "compilations"), [(True, 1), (None, 2)])
 def test_a_network_on_batches_of_any_size(dynamic: bool | None, compilations: int) -> None:
     """Left to itself, the second size makes the dimension dynamic."""
@@ -85,6 +86,7 @@ def test_a_network_on_batches_of_any_size(dynamic: bool | None, compilations: in
     assert training is not None and training.measured_bytes == training.saved_bytes
 
 
+@pytest.mark.dynamic(None)
 def test_strides_that_only_backward_reads() -> None:
     """Rows cut out of wider ones, whose width no size tells."""
     compiled = fusewright.compile(

@@ -18,6 +18,8 @@ from fusewright.api import compilations
 
 Program = Callable[[Tensor, Any], Any]
 
+pytestmark = pytest.mark.dynamic(None)  # each compile is counted
+
 X = torch.randn(5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 FLOATS = (0.5, 0.25, 3.0, 1e-3, 1 / 3, 1.0, 0.0, 1e300)
 SIGNED = (0.5, -0.25, 3.0, -0.0, 1.0, -1e-3, 1e-310)
