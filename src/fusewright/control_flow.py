@@ -51,8 +51,10 @@ def scan(combine: Function, init: Any, xs: Any, dim: int = 0, reverse: bool = Fa
     """
     if any(isinstance(value, FakeTensor) for value in tensors([init, xs])):
         count = next(tensors(xs)).shape[dim]
-        carry, result = combine(init, sliced(xs, dim, 0))
+        before, (carry, result) = init, combine(init, sliced(xs, dim, 0))
         require_alike("what a scan carries", init, carry)
+        while _gains_history(before, carry):  # which results have from the second step on
+            before, (carry, result) = carry, combine(carry, sliced(xs, dim, 0))
         return copied(carry), mapped(lambda one: moved(_repeated(one, count), dim), result)
     return scan_by_steps(combine, init, xs, dim, reverse)
 
@@ -159,6 +161,12 @@ def stacked(results: Sequence[Any], dim: int) -> Any:
     columns = zip(*map(tensors, results), strict=True)
     stacks = iter([moved(torch.stack(column), dim) for column in columns])
     return mapped(lambda one: next(stacks), results[0])
+
+
+def _gains_history(before: Any, after: Any) -> bool:
+    """Whether tensors `after` require grad where those before do not."""
+    pairs = zip(tensors(before), tensors(after), strict=True)
+    return any(new.requires_grad and not old.requires_grad for old, new in pairs)
 
 
 def _repeated(one: torch.Tensor, count: int) -> torch.Tensor:

@@ -147,3 +147,28 @@ def test_one_compile_for_any_number_of_steps(program: Any, expected: Any) -> Non
         with torch.no_grad():
             torch.testing.assert_close(tensors(compiled(x, w)), tensors(expected(x, w)))
     assert len(compilations(compiled)) == 4  # twice with gradients, and twice without
+
+
+def test_second_derivatives_of_a_loop() -> None:
+    """Of a program that asks for gradients itself: every step is written out."""
+
+    def penalty(program: Callable[..., Any], x: Tensor, w: Tensor) -> Tensor:
+        (gradient,) = torch.autograd.grad(program(x, w)[1].square().sum(), x, create_graph=True)
+        return gradient.square().sum()
+
+    compiled = fusewright.compile(penalty, fullgraph=True, options={"strict": True})
+    for rows in (3, 5):
+        x, w = torch.randn(rows, 4, requires_grad=True), torch.rand(4, 4)
+        found = torch.autograd.grad(compiled(running, x, w), x)
+        expected = torch.autograd.grad(penalty(running_by_python, x, w), x)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_results_require_grad_only_where_they_depend_on_what_does() -> None:
+    def program(x: Tensor, w: Tensor) -> Any:
+        step = lambda c, a: ((c[0] + a, c[1] + 1.5), (c[1] * 2, c[0].clone()))  # noqa: E731
+        return scan(step, (w, x.new_zeros(4)), x)
+
+    x, w = torch.randn(3, 4, requires_grad=True), torch.rand(4)
+    found = fusewright.compile(program, fullgraph=True, options={"strict": True})(x, w)
+    assert [one.requires_grad for one in tensors(found)] == [True, False, False, True]

@@ -25,7 +25,15 @@ from fusewright.aot.leaves import filled, leaves, with_leaves
 from fusewright.aot.loops import record_scan
 from fusewright.aot.runtime import with_results
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
-from fusewright.aot.subprograms import Call, Strides, Tracing, from_all, like, places
+from fusewright.aot.subprograms import (
+    Call,
+    Strides,
+    Tracing,
+    differentiable,
+    from_all,
+    like,
+    places,
+)
 from fusewright.aot.symbols import symbols_as_numbers
 from fusewright.aot.tracer import RECORDED_WHOLE, Recorder
 from fusewright.control_flow import ControlFlow, Function
@@ -193,26 +201,8 @@ def _record_with_gradients(recorder: Recorder, call: Call) -> Any:
     def backward(tangents: Sequence[Any]) -> tuple[Any, ...]:
         return _record_backward(recorder, call, tangents)
 
-    results = torch_compat.apply_function(_Differentiable, fakes, backward, *call.given)
-    for fake, result in zip(fakes, results, strict=True):
-        recorder.bind(result, recorder.argument(fake))
-    return filled(structure, results)
-
-
-class _Differentiable(torch.autograd.Function):
-    """A recorded call with its results, and what records its gradient: the tensors that this works
-    on are told apart by identity, and so kept by it, not by autograd.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, results: Any, backward: Any, *given: Any) -> Any:
-        ctx.run_backward = backward
-        ctx.mark_non_differentiable(*[one for one in results if not one.is_floating_point()])
-        return tuple(results)
-
-    @staticmethod
-    def backward(ctx: Any, *tangents: Any) -> Any:
-        return None, None, *ctx.run_backward(tangents)
+    tracked = [number for number, one in enumerate(fakes) if one.is_floating_point()]
+    return filled(structure, differentiable(recorder, fakes, tracked, backward, call.given))
 
 
 def _record_backward(recorder: Recorder, call: Call, tangents: Sequence[Any]) -> tuple[Any, ...]:

@@ -31,7 +31,15 @@ from fusewright.aot.rematerialization import min_cut_rematerialization_partition
 from fusewright.aot.results import finish_graph
 from fusewright.aot.runtime import with_results
 from fusewright.aot.specs import FromGraph, FromInput
-from fusewright.aot.subprograms import Call, Strides, from_all, like, places, with_stride
+from fusewright.aot.subprograms import (
+    Call,
+    Strides,
+    differentiable,
+    from_all,
+    like,
+    places,
+    with_stride,
+)
 from fusewright.aot.sums_over_steps import Sum, dependent, sum_over_steps
 from fusewright.aot.symbols import symbols_as_numbers
 from fusewright.aot.trace import clean_up
@@ -141,6 +149,9 @@ class _Step:
 
 def record_scan(recorder: Recorder, call: Call) -> Any:
     """Record a call of a scan; gives its results. Raises UnsupportedOperator."""
+    if recorder.differentiates:  # the gradients of a loop cannot be differentiated again
+        (module,), (own,) = call.flow.modules, call.outside
+        return control_flow.scan_by_steps(control_flow.called(module, own), *call.arguments)
     init, xs, dim, reverse = [*call.arguments, 0, False][:4]
     carried = list(control_flow.tensors(init))
     sliced = [one.movedim(dim, 0) if dim else one for one in control_flow.tensors(xs)]
@@ -212,28 +223,6 @@ def _record_loop(
 # -- gradients -------------------------------------------------------------------------------------
 
 
-class _Differentiable(torch.autograd.Function):
-    """A recorded call with its results, and what records its gradient: the tensors that this works
-    on are told apart by identity, and so kept by it, not by autograd.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, results: Any, backward: Any, *given: Any) -> Any:
-        ctx.run_backward = backward
-        ctx.mark_non_differentiable(*[one for one in results if not _is_inexact(one)])
-        return tuple(results)
-
-    @staticmethod
-    def backward(ctx: Any, *tangents: Any) -> Any:
-        if torch.is_grad_enabled():
-            raise UnsupportedOperator("second derivatives of a loop")
-        return None, None, *ctx.run_backward(tangents)
-
-
-def _is_inexact(value: Any) -> bool:
-    return _is_tensor(value) and (value.is_floating_point() or value.is_complex())
-
-
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
@@ -255,25 +244,24 @@ def _record_with_gradients(
     def record_backward(tangents: Sequence[Any]) -> tuple[Any, ...]:
         return backward.record(recorder, given, tangents, columns, not reverse)
 
-    outputs = found[:count]
-    results = torch_compat.apply_function(_Differentiable, outputs, record_backward, *given)
-    for fake, result in zip(outputs, results, strict=True):
-        recorder.bind(result, recorder.argument(fake))
-    return list(results)
+    return differentiable(recorder, found[:count], partition.joint.tangents, record_backward, given)
 
 
 def _differentiated(recorder: Recorder, step: _Step, given: Sequence[Any]) -> Partition:
-    """The step and its gradient, apart. What is carried counts as tracked: it may be, from the
-    second step on.
-    """
-    for position, one in enumerate(step.inputs[: len(given)]):
-        if given[position].requires_grad or (position < step.carried and _is_inexact(one)):
-            one.requires_grad_()
-    interior = [False] * len(step.inputs)
-    with torch_compat.without_modes(), torch.enable_grad():
-        joint = trace_joint(
-            step.module, step.inputs, interior, recorder.fakes, recorder.decompositions
-        )
+    """The step and its gradient, apart. What is carried is tracked if it ever is."""
+    inputs = step.inputs
+    tracked = {k for k, one in enumerate(given) if one.requires_grad}
+    while True:
+        for k in tracked:
+            inputs[k].requires_grad_()
+        with torch_compat.without_modes(), torch.enable_grad():
+            joint = trace_joint(
+                step.module, inputs, [False] * len(inputs), recorder.fakes, recorder.decompositions
+            )
+        found = {position for position in joint.tangents if position < step.carried}
+        if found <= tracked:
+            break
+        tracked |= found
     _refuse_writes([*joint.bases, *joint.mutated_inputs])
     joint = replace(joint, constants=clean_up(joint))
     return min_cut_rematerialization_partition(joint)
@@ -379,7 +367,7 @@ def _backward(step: _Step, partition: Partition) -> _Backward:
     """The loop of the gradients of a scan with this step."""
     joint, inputs = partition.joint, step.inputs
     first_shared = step.carried + step.sliced
-    chained = [k for k in range(step.carried) if _is_inexact(inputs[k])]
+    chained = [k for k in range(step.carried) if inputs[k].requires_grad]
     wanted = [k for k, place in enumerate(joint.gradients) if place is not None]
     sliced = [k for k in wanted if step.carried <= k < first_shared]
 

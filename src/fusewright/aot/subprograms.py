@@ -4,13 +4,13 @@ loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
-from fusewright import control_flow
+from fusewright import control_flow, torch_compat
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.leaves import filled, with_leaves
 from fusewright.aot.results import finish_graph
@@ -113,6 +113,47 @@ def from_all(module: fx.GraphModule, count: int, taken: Sequence[int]) -> Any:
     structure = with_leaves(graph.graph_copy(module.graph, values), found)
     graph.output(tuple([graph.call_function(torch.clone, (node,)) for node in found]))
     return fx.GraphModule(module, graph), structure
+
+
+# -- gradients -------------------------------------------------------------------------------------
+
+
+def differentiable(
+    recorder: Recorder,
+    results: Sequence[Any],
+    tracked: Sequence[int],
+    record_backward: Callable[[Sequence[Any]], tuple[Any, ...]],
+    given: Sequence[Any],
+) -> list[Any]:
+    """The results of a recorded call on `given`, with a history: when the engine comes to it,
+    `record_backward` is called with the gradients of the results, and gives those of `given`.
+
+    `tracked`: which results have gradients.
+    """
+    found = torch_compat.apply_function(
+        _Differentiable, results, frozenset(tracked), record_backward, *given
+    )
+    for fake, result in zip(results, found, strict=True):
+        recorder.bind(result, recorder.argument(fake))
+    return list(found)
+
+
+class _Differentiable(torch.autograd.Function):
+    """A recorded call with its results, and what records its gradient: the tensors that this works
+    on are told apart by identity, and so kept by it, not by autograd.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, results: Any, tracked: Any, backward: Any, *given: Any) -> Any:
+        ctx.run_backward = backward
+        ctx.mark_non_differentiable(*[one for k, one in enumerate(results) if k not in tracked])
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Any) -> Any:
+        if torch.is_grad_enabled():
+            raise UnsupportedOperator("second derivatives of a condition or loop")
+        return None, None, None, *ctx.run_backward(tangents)
 
 
 # -- when the graph runs --------------------------------------------------------------------------

@@ -87,6 +87,9 @@ class Recorder(TorchDispatchMode):
         self.origin: dict[str, Any] = {}
         """`meta` entries of the nodes recorded next: location, stack_trace, module_path."""
 
+        self.differentiates = False
+        """Whether the program asks for gradients itself."""
+
         self.follows_autograd = False
         """Whether operators that the autograd engine calls get the origin of the operator that they
         differentiate.
@@ -393,12 +396,17 @@ def trace(
     """
     recorder = Recorder(fakes, decompositions)
     with_bits = record_inputs(recorder, module, inputs)
-    if module.graph.find_nodes(op="call_function", target=torch.autograd.grad):
+    if asks_for_gradients(module):
         result = run_module(recorder, module, inputs)
     else:
         with torch.no_grad():
             result = run_module(recorder, module, inputs, SKIPPED_IN_INFERENCE)
     return traced_program(recorder, result, with_bits)
+
+
+def asks_for_gradients(module: fx.GraphModule) -> bool:
+    """Whether a captured graph calls the autograd engine."""
+    return bool(module.graph.find_nodes(op="call_function", target=torch.autograd.grad))
 
 
 def run_module(
@@ -409,6 +417,7 @@ def run_module(
     Calls of the functions `skipped` are left out.
     """
     environment = dict(zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True))
+    recorder.differentiates = asks_for_gradients(module)
     result: Any = None
     grad_enabled = torch.is_grad_enabled()
     try:
