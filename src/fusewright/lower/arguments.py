@@ -50,8 +50,8 @@ def _sources(values: Sequence[Any], wanted: set[str]) -> Iterator[NumberSource]:
 
 
 def _numbers(values: Sequence[Any]) -> Iterator[tuple[Index, Place]]:
-    """Each number among the arguments, and where it stands: numbers before sizes before strides. A
-    dimension of one element may have any stride.
+    """Each number among the arguments, and where it stands: numbers before sizes before strides,
+    last those of dimensions of one element or none, which may be any.
     """
     table = SizeTable()
     for position, value in enumerate(values):
@@ -59,14 +59,19 @@ def _numbers(values: Sequence[Any]) -> Iterator[tuple[Index, Place]]:
             yield table.index(value), (position, None, False)
         elif isinstance(value, torch.SymFloat):
             yield real_input(value, position).index, (position, None, False)
+    tensors = [(p, value) for p, value in enumerate(values) if isinstance(value, torch.Tensor)]
+    unused = []
     for is_stride in (False, True):
-        for position, value in enumerate(values):
-            if isinstance(value, torch.Tensor):
-                extents = value.stride() if is_stride else value.shape
-                sizes = table.indices(value.shape)
-                for dimension, index in enumerate(table.indices(extents)):
-                    if not is_stride or (sizes[dimension].lower or 0) > 1:
-                        yield index, (position, dimension, is_stride)
+        for position, tensor in tensors:
+            sizes = table.indices(tensor.shape)
+            extents = table.indices(tensor.stride()) if is_stride else sizes
+            for dimension, index in enumerate(extents):
+                found = index, (position, dimension, is_stride)
+                if is_stride and (sizes[dimension].lower or 0) < 2:
+                    unused.append(found)
+                else:
+                    yield found
+    yield from unused
 
 
 def _source(index: Index, place: Place, found: set[str]) -> NumberSource | None:
