@@ -13,7 +13,8 @@ from fusewright import torch_compat
 from fusewright.errors import UnsupportedOperator
 from fusewright.fake.constants import Constants
 from fusewright.fake.handlers import HANDLERS, Handler, NeedsPlainSizes, choose_handler
-from fusewright.fake.real_arguments import written_out
+from fusewright.fake.real_arguments import find, written_out
+from fusewright.fake.symbolic_sizes import WRITTEN_FOR_SIZES
 from fusewright.fake.tensor import META, FakeTensor
 from fusewright.fake_rules import Geometry
 from fusewright.fake_rules.geometry import extent
@@ -59,9 +60,9 @@ class FakeMode(TorchDispatchMode):
     def call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """`function(*args, **kwargs)`, which runs operators on fakes in this mode.
 
-        Where sizes are symbolic, and a composite operator in C++ takes none, the call is made again
-        with torch's Python implementations of such operators. A float that varies is kept, where
-        the function is known to compute with it only.
+        Where sizes are symbolic, and a composite operator in C++ takes none, the call is written
+        out, or made again with torch's Python implementations of such operators. A float that
+        varies is kept, where the function is known to compute with it only.
         """
         if self.facts is None:
             return function(*args, **kwargs)
@@ -81,7 +82,9 @@ class FakeMode(TorchDispatchMode):
         finally:
             self.refuses_plain_sizes = False
         with torch_compat.python_kernels():
-            return function(*args, **kwargs)
+            written = find(WRITTEN_FOR_SIZES, function)
+            result = NotImplemented if written is None else written(*args, **kwargs)
+            return function(*args, **kwargs) if result is NotImplemented else result
 
     # -- real tensors -----------------------------------------------------------------------------
 

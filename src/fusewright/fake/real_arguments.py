@@ -29,20 +29,22 @@ def written_out(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     """What makes a call, given its arguments, that has a number among them which varies; None where
     there is no such number, or torch takes it as it is.
     """
-    owner = getattr(function, "__self__", None)
-    is_method = isinstance(owner, Tensor)
-    written = _find(getattr(torch.Tensor, function.__name__, None) if is_method else function)
-    if written is None or any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+    found = find(WRITTEN_OUT, function)
+    if found is None or any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
         return None
+    written = getattr(found, "func", found)
     kinds = VARYING if written in (tensor, new_tensor) else (torch.SymFloat,)
-    if not _holds([*args, *kwargs.values()], kinds):
-        return None
-    return functools.partial(written, owner) if is_method else written
+    return found if _holds([*args, *kwargs.values()], kinds) else None
 
 
-def _find(function: Any) -> Function | None:
+def find(table: Mapping[Any, Function], function: Any) -> Function | None:
+    """What stands in a table for a function; for a method of a tensor, with that as an argument."""
+    owner = getattr(function, "__self__", None)
     try:
-        return WRITTEN_OUT.get(function)
+        if isinstance(owner, Tensor):
+            found = table.get(getattr(torch.Tensor, function.__name__, None))
+            return found and functools.partial(found, owner)
+        return table.get(function)
     except TypeError:  # it has no hash
         return None
 

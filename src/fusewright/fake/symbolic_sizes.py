@@ -1,0 +1,68 @@
+"""Functions of torch whose C++ takes sizes as plain numbers: written in operators that take
+symbols.
+
+Each has the parameters of the one that it stands for, and gives NotImplemented where it does not
+cover a call, which then makes the sizes constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+
+def kron(x: Tensor, y: Tensor) -> Tensor:
+    """`torch.kron`: each element of `x` times all of `y`."""
+    rank = max(x.dim(), y.dim())
+    x, y = (each.reshape(*[1] * (rank - each.dim()), *each.shape) for each in (x, y))
+    left = x.reshape(list(chain.from_iterable((size, 1) for size in x.shape)))
+    right = y.reshape(list(chain.from_iterable((1, size) for size in y.shape)))
+    return (left * right).reshape([a * b for a, b in zip(x.shape, y.shape, strict=True)])
+
+
+def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Any:
+    """`torch.take_along_dim`: all other dimensions are broadcast."""
+    if dim is None or x.dim() != indices.dim() or not -x.dim() <= dim < x.dim():
+        return NotImplemented
+    dim %= x.dim()
+    others = [[1 if d == dim else n for d, n in enumerate(each.shape)] for each in (x, indices)]
+    common = torch.broadcast_shapes(*others)
+    x, indices = (
+        each.expand(*common[:dim], each.shape[dim], *common[dim + 1 :]) for each in (x, indices)
+    )
+    return x.gather(dim, indices)
+
+
+def gradient(x: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:
+    """`torch.gradient` of even steps: differences of neighbours at both ends, of those two apart
+    between.
+    """
+    if not isinstance(spacing, int | float | torch.SymFloat) or edge_order != 1:
+        return NotImplemented
+    if not (x.is_floating_point() or x.is_complex()):
+        return NotImplemented
+    dims = [dim] if isinstance(dim, int) else range(x.dim()) if dim is None else dim
+    if any(x.shape[each] < 3 for each in dims):
+        return NotImplemented
+    return [_differences(x, each) / spacing for each in dims]
+
+
+def _differences(x: Tensor, dim: int) -> Tensor:
+    count = x.shape[dim]
+    steps = x.narrow(dim, 1, count - 1) - x.narrow(dim, 0, count - 1)
+    apart = (x.narrow(dim, 2, count - 2) - x.narrow(dim, 0, count - 2)) / 2
+    return torch.cat([steps.narrow(dim, 0, 1), apart, steps.narrow(dim, count - 2, 1)], dim)
+
+
+WRITTEN_FOR_SIZES: Final[dict[Any, Callable[..., Any]]] = {
+    torch.kron: kron,
+    torch.Tensor.kron: kron,
+    torch.take_along_dim: take_along_dim,
+    torch.Tensor.take_along_dim: take_along_dim,
+    torch.gradient: gradient,
+}
+"""By function of torch's."""
