@@ -143,6 +143,12 @@ def test_results_keep_memory_of_their_own() -> None:
     assert remove_no_operations(graph) == 0
 
 
+def test_equal_results_keep_memory_of_their_own() -> None:
+    """Two copies of one tensor, each seen through a reshape, are not one."""
+    graph = traced(lambda x: (x.reshape(-1), x.flatten().view(-1, 1)), torch.randn(6, 4).t())
+    assert merge_common_subexpressions(graph) == 0
+
+
 def test_filled_tensors_are_computed_while_compiling() -> None:
     def program(x: torch.Tensor) -> Any:
         filled = torch.ops.aten.full.default([4], 2.0)

@@ -36,6 +36,10 @@ PROGRAMS: dict[str, Program] = {
     "sums so far": lambda x, w: (x @ w).cumsum(0).sin(),
     "pooled": lambda x, w: F.adaptive_avg_pool1d((x @ w).t(), 2),
     "a loss": lambda x, w: F.cross_entropy(x @ w, torch.zeros(x.shape[0], dtype=torch.long)),
+    "margin losses": lambda x, w: (
+        F.multi_margin_loss(x @ w, torch.arange(x.shape[0]) % 4),
+        F.multilabel_margin_loss(x @ w, torch.arange(4).expand(x.shape[0], -1)),
+    ),
     "results that are views": lambda x, w: ((y := x @ w), y.t(), y[1:]),
 }
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from fusewright.aot.functionalize import memory_owner
+from fusewright.aot.functionalize import memory_owner, shown_memory
 from fusewright.symbolic.nodes import index_of
 from fusewright.symbolic.relations import equal
 from fusewright.torch_compat import OpOverload
@@ -41,7 +41,7 @@ def merge_common_subexpressions(graph: fx.Graph) -> int:
     """
     known: dict[Hashable, fx.Node] = {}
     results = graph.output_node().all_input_nodes
-    returned = {*results, *map(memory_owner, results)}
+    returned = {*results, *map(memory_owner, results), *map(shown_memory, results)}
     merged = 0
     for node in list(graph.nodes):
         if node.op != "call_function" or not _is_repeatable(node.target):

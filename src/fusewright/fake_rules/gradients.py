@@ -33,6 +33,11 @@ def embedding_gradient(
     return contiguous(gradient.dtype, (count, gradient.shape[-1]))
 
 
+def margin_loss_gradient(gradient: Tensor, x: Tensor, *rest: Any) -> Geometry:
+    """multi_margin_loss_backward, multilabel_margin_loss_backward."""
+    return contiguous(x.dtype, x.shape)
+
+
 def attention_gradient(
     gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any
 ) -> Any:
@@ -55,5 +60,6 @@ RULES: dict[Any, Rule] = {
     ),
     **named(softmax_gradient, "_softmax_backward_data _log_softmax_backward_data"),
     **named(embedding_gradient, "embedding_dense_backward"),
+    **named(margin_loss_gradient, "multi_margin_loss_backward multilabel_margin_loss_backward"),
     **named(attention_gradient, "_scaled_dot_product_flash_attention_for_cpu_backward"),
 }
