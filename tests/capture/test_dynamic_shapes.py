@@ -108,6 +108,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]], int]] = {
     "images": (image, [(torch.randn(b, 3, 8, 8),) for b in (2, 3, 4, 5)], 2),
     "image sizes": (image, [(torch.randn(2, 3, s, s),) for s in (8, 10, 12, 16)], 2),
     "containers": (containers, rows(*LENGTHS), 2),
+    "numbers as large as tensors": (
+        lambda x: x + torch.tensor(1.5).expand(x.shape) + x.nbytes,
+        rows(*LENGTHS),
+        2,
+    ),
     "two inputs": (add, [(torch.randn(n, 3), torch.randn(n, 3)) for n in (4, 5, 6, 12)], 2),
     "a batch of one too": (numbers, rows(4, 6, 1, 9, 1, 12), 3),
     "a batch of one first": (slices, rows(2, 6, 9, 12), 2),

@@ -11,6 +11,7 @@ from fusewright import torch_compat
 from fusewright.fake.arguments import written_tensors
 from fusewright.fake.tensor import FakeTensor, constant_of, is_known
 from fusewright.fake_rules.arguments import flat, mapped
+from fusewright.symbolic.nodes import SYMBOLIC
 from fusewright.torch_compat import OpOverload
 
 CONSTANT_LIMIT = 1024
@@ -37,8 +38,10 @@ class Constants:
         """
         if not self._fakes:
             return
-        tensors = [v for v in flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
+        given = list(flat((*args, *kwargs.values())))
+        tensors = [value for value in given if isinstance(value, torch.Tensor)]
         known = tensors and all(map(is_known, tensors))
+        known = known and not any(isinstance(value, SYMBOLIC) for value in given)
         if known and torch.Tag.nondeterministic_seeded not in op.tags:
             kwargs = {name: value for name, value in kwargs.items() if name != "device"}
             values = op(*mapped(args, constant_of), **mapped(kwargs, constant_of))

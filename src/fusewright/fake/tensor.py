@@ -64,6 +64,11 @@ class FakeTensor(torch.Tensor):
         strides = "" if self.meta_tensor.is_contiguous() else f", stride={self.stride()}"
         return f"FakeTensor({tuple(self.shape)}, {self.dtype}, {self.device}{strides})"
 
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        """torch's own takes no symbolic sizes."""
+        return self.numel() * self.element_size()
+
     def tolist(self) -> Any:
         return known_value(self, "tolist").tolist()
 
