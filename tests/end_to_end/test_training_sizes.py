@@ -40,6 +40,7 @@ PROGRAMS: dict[str, Program] = {
         F.multi_margin_loss(x @ w, torch.arange(x.shape[0]) % 4),
         F.multilabel_margin_loss(x @ w, torch.arange(4).expand(x.shape[0], -1)),
     ),
+    "shrunk": lambda x, w: F.softshrink(x @ w, 0.3) + F.hardshrink(x @ w, 0.2),
     "results that are views": lambda x, w: ((y := x @ w), y.t(), y[1:]),
 }
 

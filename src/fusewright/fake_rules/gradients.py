@@ -56,7 +56,8 @@ def _heads_inside(x: Tensor) -> Geometry:
 RULES: dict[Any, Rule] = {
     **named(
         like_both,
-        "gelu_backward tanh_backward sigmoid_backward silu_backward threshold_backward",
+        "gelu_backward tanh_backward sigmoid_backward silu_backward threshold_backward "
+        "softshrink_backward hardshrink_backward",
     ),
     **named(softmax_gradient, "_softmax_backward_data _log_softmax_backward_data"),
     **named(embedding_gradient, "embedding_dense_backward"),
