@@ -56,7 +56,7 @@ _UNARY_FLOAT = _rows(
     sinh="hyperbolic sine", cosh="hyperbolic cosine", tanh="hyperbolic tangent",
     asinh="inverse of sinh", acosh="inverse of cosh", atanh="inverse of tanh",
     sigmoid="1 / (1 + exp(-x))", erf="error function", erfc="1 - erf(x), exact for large x",
-    erfinv="inverse of erf", lgamma="log(abs(gamma(x)))", digamma="derivative of lgamma",
+    lgamma="log(abs(gamma(x)))",
     floor="round down", ceil="round up", trunc="round towards zero",
     round="round to nearest, ties to even",
 )  # fmt: skip

@@ -375,7 +375,7 @@ _COMPOUNDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 _SAME_NAME = """
 sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan
-sinh cosh tanh asinh acosh atanh sigmoid erf erfc erfinv lgamma digamma floor ceil trunc
+sinh cosh tanh asinh acosh atanh sigmoid erf erfc lgamma floor ceil trunc
 round neg abs sign maximum minimum remainder fmod pow atan2 hypot copysign nextafter eq
 ne lt le gt ge isnan isinf signbit bitwise_and bitwise_or bitwise_xor bitwise_not where
 """

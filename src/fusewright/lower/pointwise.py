@@ -187,7 +187,7 @@ _RESULT: dict[str, Formula] = {
             nextafter bitwise_not
             """
         )
-    },  # digamma and erfinv stay with eager: not every target has them for every type
+    },
     **{
         f"aten.{name}.{overload}": operation(name)
         for name in ("bitwise_and", "bitwise_or", "bitwise_xor")

@@ -129,28 +129,6 @@ def shift_right(x, y):
     return x >> tl.where(inside, y, y * 0 + (bits - 1))
 
 
-@triton.jit
-def digamma(x):
-    """The derivative of lgamma: Abramowitz & Stegun 6.3.5 (recurrence), 6.3.7, 6.3.18."""
-    pi = 3.141592653589793
-    pole = (x <= 0) & (x == libdevice.floor(x))
-    # The reflection wants the tangent of the fraction only: pi * x itself would lose its digits.
-    fraction = x - libdevice.trunc(x)
-    reflected = -divide(tl.full([], pi, x.dtype), libdevice.tan(pi * fraction))
-    z = tl.where(x < 0, 1 - x, x)
-    shifted = tl.zeros_like(x)
-    for _ in range(10):
-        shifted = tl.where(z < 10, shifted - reciprocal(z), shifted)
-        z = tl.where(z < 10, z + 1, z)
-    w = reciprocal(z * z)
-    series = w * (1 / 12 - w * (1 / 120 - w * (1 / 252 - w * (1 / 240 - w * (1 / 132)))))
-    value = libdevice.log(z) - 0.5 * reciprocal(z) - series + shifted
-    value = tl.where(x < 0, value + reflected, value)
-    infinite = libdevice.copysign(tl.full([], float("inf"), x.dtype) + x * 0, x * -1)
-    nothing = tl.where(x == 0, infinite, tl.full([], float("nan"), x.dtype))
-    return tl.where(pole, nothing, value)
-
-
 # Combiners of reductions --------------------------------------------------------------------------
 
 

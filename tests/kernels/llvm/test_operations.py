@@ -11,7 +11,6 @@ import torch
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.ops import OPERATIONS, Operation, Result
-from fusewright.kernels.llvm import supported
 from fusewright.runtime.llvm_engine import cpu_target
 from tests.kernels.llvm.harness import build
 
@@ -27,9 +26,6 @@ EAGER: dict[str, Callable[..., torch.Tensor]] = {
 }
 """Eager's name for an operation, where it is another."""
 
-UNSUPPORTED = {("erfinv", DType.F64), ("digamma", DType.F32), ("digamma", DType.F64)}
-"""What kernels cannot contain; lowering leaves these to eager."""
-
 
 def kind_letter(dtype: DType) -> str:
     return "f" if dtype.is_float else "b" if dtype is DType.BOOL else "i"
@@ -39,7 +35,7 @@ CASES = [
     (row, dtype)
     for row in OPERATIONS.values()
     for dtype in TYPES
-    if kind_letter(dtype) in row.kinds and (row.name, dtype) not in UNSUPPORTED
+    if kind_letter(dtype) in row.kinds
 ]
 
 
@@ -117,11 +113,6 @@ def test_operation_equals_eager(row: Operation, dtype: DType, width: str) -> Non
         torch.testing.assert_close(found, wanted, rtol=tolerance, atol=0, equal_nan=True)
     else:
         assert torch.equal(found, wanted)
-
-
-@pytest.mark.parametrize(("name", "dtype"), sorted(UNSUPPORTED, key=str))
-def test_what_is_unsupported_is_known_beforehand(name: str, dtype: DType) -> None:
-    assert not supported(name, dtype)
 
 
 @pytest.mark.parametrize(

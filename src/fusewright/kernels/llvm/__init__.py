@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from fusewright.ir.group import Group
 from fusewright.ir.index import Index, Symbol
 from fusewright.kernels.llvm.emit import write_kernel
-from fusewright.kernels.llvm.operations import supported
 from fusewright.kernels.llvm.plan import make_plan
 from fusewright.records import record
 from fusewright.runtime.llvm_engine import CpuTarget
 
-__all__ = ["Work", "supported", "write"]
+__all__ = ["Work", "write"]
 
 
 @record

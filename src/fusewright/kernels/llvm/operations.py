@@ -17,7 +17,7 @@ from fusewright.records import record
 
 
 class UnsupportedOperation(FusewrightError):
-    """The CPU target cannot write an operation on a type; `supported` tells before."""
+    """The CPU target cannot write an operation on a type."""
 
 
 def no_fault(condition: Register) -> None:
@@ -57,15 +57,6 @@ def row_of(operation: str, dtype: DType) -> Row:
     if family == "float" and supports(operation, _element(dtype)):
         return _mathematics(operation)
     raise UnsupportedOperation(f"the CPU target has no {operation} on {dtype}")
-
-
-def supported(operation: str, dtype: DType) -> bool:
-    """Whether kernels can contain `operation` on `dtype`."""
-    try:
-        row_of(operation, dtype)
-    except UnsupportedOperation:
-        return False
-    return not (operation == "erfinv" and dtype is DType.F64)
 
 
 def _element(dtype: DType) -> str:

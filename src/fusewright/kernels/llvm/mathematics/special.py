@@ -5,11 +5,8 @@ from __future__ import annotations
 from fusewright.kernels.llvm.builder import Builder, Register
 from fusewright.kernels.llvm.mathematics import coefficients as table
 from fusewright.kernels.llvm.mathematics.exponential import (
-    INFINITY,
-    NAN,
     ROUNDER,
     exp_wide,
-    log_wide,
     narrow,
     scale_near,
     widen,
@@ -69,16 +66,3 @@ def erfc(b: Builder, x: Register) -> Register:
     result = narrow(b, b.select(widen(b, x) < 0.0, 2.0 - value, value))
     result = b.select(x > 10.1, x.like(0.0), result)
     return b.select(x.is_nan(), x, result)
-
-
-@vector_function("erfinv", "float")
-def erfinv(b: Builder, x: Register) -> Register:
-    """Wide: x P(w) with w = -log(1 - x²); infinite at -1 and 1, NaN beyond."""
-    wide = widen(b, x)
-    w = -log_wide(b, (1.0 - wide) * (wide + 1.0))
-    central = b.polynomial(w, table.ERFINV_CENTRAL)
-    tail = b.polynomial(b.intrinsic("sqrt", w) - 3.0, table.ERFINV_TAIL)
-    result = narrow(b, wide * b.select(w < 5.0, central, tail))
-    magnitude = b.absolute(x)
-    result = b.select(magnitude.equal(1.0), b.copy_sign(x.like(INFINITY), x), result)
-    return b.select(magnitude <= 1.0, result, x.like(NAN))
