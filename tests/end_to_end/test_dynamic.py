@@ -160,6 +160,27 @@ def test_offsets_beyond_32_bits_are_computed_in_64(rows: int) -> None:
     torch.testing.assert_close(compiled(x), x[:, -1].float() + x[-1].sum())
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, places: F.embedding(places, x) * 2,
+        lambda x, places: x.index_select(0, places) * 2,
+        lambda x, places: x.gather(0, places[:, None].expand(-1, 7)) * 2,
+        lambda x, places: x[places] * 2,
+        lambda x, places: x[x[:, 0] > 1][places],
+    ],
+)
+def test_nothing_is_picked_from_nothing(program: Callable[..., Any]) -> None:
+    options = {**STRICT, "capture_data_dependent_sizes": True}
+    for rows in (0, 3):
+        compiled = fusewright.compile(program, fullgraph=True, dynamic=True, options=options)
+        x, places = torch.zeros(rows, 7), torch.full((5,), 4)
+        with pytest.raises((IndexError, RuntimeError)) as expected:
+            program(x, places)
+        with pytest.raises(expected.type):
+            compiled(x, places)
+
+
 # Sizes and numbers that depend on data ------------------------------------------------------------
 
 OF_DATA = {**STRICT, "capture_data_dependent_sizes": True}

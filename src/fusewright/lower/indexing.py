@@ -315,6 +315,11 @@ def picked(call: Call, indices: Box, at: Position, extent: Index, *, wrap: bool)
     return call.builder.expressions.indirect(value.value, extent, wrap=wrap, check=True)
 
 
+def may_be_empty(x: Box) -> bool:
+    """Whether there may be nothing to pick, so that no index is safe to read."""
+    return any((extent.lower or 0) < 1 for extent in x.size)
+
+
 def settle_source(call: Call, x: Box) -> None:
     """Realise what would be computed anew for each index, unless that is as good as a load."""
     value = x.storage.value
@@ -330,7 +335,9 @@ def embedding(
     padding_index: int = -1,
     scale_by_frequency: bool = False,
     sparse: bool = False,
-) -> Box:
+) -> Any:
+    if may_be_empty(weight):
+        return NotImplemented
     settle_source(call, weight)
 
     def element(at: Position) -> Scalar:
@@ -342,7 +349,7 @@ def embedding(
 
 @rule("aten.index_select.default")
 def index_select(call: Call, x: Box, dim: int, indices: Box) -> Any:
-    if x.rank == 0:
+    if x.rank == 0 or indices.rank > 1 or may_be_empty(x):
         return NotImplemented
     settle_source(call, x)
     place = dimension(dim, x.rank)
@@ -357,7 +364,7 @@ def index_select(call: Call, x: Box, dim: int, indices: Box) -> Any:
 
 @rule("aten.gather.default")
 def gather(call: Call, x: Box, dim: int, indices: Box, *, sparse_grad: bool = False) -> Any:
-    if x.rank == 0 or indices.rank == 0:
+    if x.rank == 0 or indices.rank == 0 or may_be_empty(x):
         return NotImplemented
     settle_source(call, x)
     place = dimension(dim, x.rank)
@@ -399,7 +406,7 @@ class Picks:
         tensors = {d: tensor for d, tensor in enumerate(indices) if tensor is not None}
         if not tensors or any(t.dtype in (DType.BOOL, DType.U8) for t in tensors.values()):
             return None
-        return None if any(extent == 0 for extent in x.size) else Picks(x, tensors)
+        return None if may_be_empty(x) else Picks(x, tensors)
 
     @property
     def spread(self) -> tuple[Index, ...]:
