@@ -175,3 +175,18 @@ def test_sizes_that_depend_on_data_are_not_decided_but_may_be_promised() -> None
     assert facts.decide_or(at_least(count, 4), False) is False
     facts.assume(at_least(count, 4))
     assert facts.decide(at_least(count, 3)) and facts.prove(equal(count, 0)) is False
+
+
+@pytest.mark.parametrize("factor", [2, 3])
+@pytest.mark.parametrize("summand", [-1, 0, 1, 2])
+@pytest.mark.parametrize("multiple", [1, 2, 3])
+def test_quotients_are_what_remainders_leave(factor: int, summand: int, multiple: int) -> None:
+    """What is said of `s + summand >= multiple * ((s + 1) // factor)` holds for every size."""
+    size = ShapeFacts().size(5)
+    relation = at_least(size + summand, (size + 1) // factor * multiple)
+    (symbol,) = size.free()
+    found = {n + summand >= (n + 1) // factor * multiple for n in range(symbol.lower or 0, 200)}
+    if multiple <= factor:  # else the sides cross
+        assert relation.known() is (found.pop() if len(found) == 1 else None)
+    else:
+        assert relation.known() in (None, *(found if len(found) == 1 else ()))

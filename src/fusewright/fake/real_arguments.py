@@ -33,7 +33,7 @@ def written_out(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     if found is None or any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
         return None
     written = getattr(found, "func", found)
-    kinds = VARYING if written in (tensor, new_tensor) else (torch.SymFloat,)
+    kinds = VARYING if written in (tensor, new_tensor, one_hot) else (torch.SymFloat,)
     return found if _holds([*args, *kwargs.values()], kinds) else None
 
 
@@ -88,6 +88,14 @@ def new_tensor(
 ) -> Any:
     """`Tensor.new_tensor`."""
     return tensor(data, dtype=dtype or like.dtype, device=device or like.device, **options)
+
+
+def one_hot(places: Tensor, num_classes: Any = -1) -> Any:
+    """`F.one_hot` of a number of classes that varies."""
+    if places.dtype is not torch.int64 or num_classes < 1:
+        return NotImplemented
+    zeros = places.new_zeros((*places.shape, num_classes))
+    return zeros.scatter(-1, places.unsqueeze(-1), 1)
 
 
 def arange(*bounds: Any, dtype: Any = None, device: Any = None, **options: Any) -> Any:
@@ -585,6 +593,7 @@ WRITTEN_OUT: Final[dict[Any, Function]] = {
     torch.tensor: tensor,
     torch.as_tensor: tensor,
     torch.Tensor.new_tensor: new_tensor,
+    F.one_hot: one_hot,
     torch.arange: arange,
     torch.linspace: linspace,
     torch.logspace: logspace,

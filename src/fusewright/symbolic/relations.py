@@ -11,9 +11,10 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from functools import reduce
-from math import gcd
+from math import gcd, lcm
 
 from fusewright.ir.index import (
+    Compound,
     Index,
     IndexLike,
     Symbol,
@@ -77,7 +78,9 @@ class Relation:
     def known(self) -> bool | None:
         """Whether it holds by the ranges and factors of the symbols alone; None: that depends."""
         known = self._within(self.difference.bounds())
-        return self._within(tight_bounds(self.difference)) if known is None else known
+        if known is None:
+            known = self._within(tight_bounds(self.difference))
+        return self._within(_bounds_by_remainders(self.difference)) if known is None else known
 
     def _within(self, bounds: tuple[Bound, Bound]) -> bool | None:
         """Whether it holds for all values of the difference within these bounds."""
@@ -269,6 +272,30 @@ def tight_bounds(index: Index) -> tuple[Bound, Bound]:
     )
     least, most = counted.bounds()
     return lower if least is None else least, upper if most is None else most
+
+
+def _bounds_by_remainders(index: Index) -> tuple[Bound, Bound]:
+    """Bounds of `index` where it has quotients by constants: twice `s - s // 2` is `s + s % 2`."""
+    quotients = [
+        (coefficient, atoms[0])
+        for coefficient, atoms in index.terms
+        if len(atoms) == 1 and isinstance(atoms[0], Compound) and _divides_by_constant(atoms[0])
+    ]
+    if not quotients:
+        return None, None
+    scale = reduce(lcm, (quotient.right.constant for _, quotient in quotients))
+    whole = index * scale
+    for coefficient, quotient in quotients:
+        rest = quotient.left - quotient.left % quotient.right
+        whole = whole - Index(((coefficient * scale, (quotient,)),), 0)
+        whole = whole + rest * (coefficient * scale // quotient.right.constant)
+    lower, upper = tight_bounds(whole)
+    least = None if lower is None else -(-lower // scale)
+    return least, None if upper is None else upper // scale
+
+
+def _divides_by_constant(compound: Compound) -> bool:
+    return compound.operator == "//" and compound.right.is_constant
 
 
 def _less(bound: Bound, by: int) -> Bound:
