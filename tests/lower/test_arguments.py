@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from torch import fx
 
-from fusewright.errors import Unsupported
 from fusewright.fake import FakeMode
 from fusewright.ir.program import Program
 from fusewright.ir.sizes import SizeFact, size_symbol
@@ -75,7 +73,8 @@ def test_strides_that_tell_a_size() -> None:
     assert found("s2", [value], [x])[0] == 11
 
 
-def test_a_stride_of_one_element_tells_nothing() -> None:
-    value = FAKES.fake_input(torch.empty(1, 11), (1, B), (C, 1))
-    with pytest.raises(Unsupported, match="the size s2 is no argument"):
-        order("s2", value)
+def test_a_stride_of_one_element_is_asked_last() -> None:
+    x, y = torch.empty(1, 11), torch.empty(7)
+    values = [FAKES.fake_input(x, (1, B), (C, 1)), FAKES.fake_input(y, (C,), (1,))]
+    assert found("s2", values, [x, y])[0] == 7
+    assert found("s2", values[:1], [x])[0] == 11
