@@ -34,8 +34,12 @@ def while_loop(condition: Function, body: Function, carried: Sequence[torch.Tens
     """`torch.while_loop`: the last values of `carried`."""
     if any(isinstance(value, FakeTensor) for value in carried):
         condition(*carried)
-        require_alike("what a loop carries", tuple(carried), tuple(body(*carried)))
-        return tuple(copied(carried))
+        before, after = tuple(carried), tuple(body(*carried))
+        require_alike("what a loop carries", before, after)
+        while _gains_history(before, after):
+            before, after = after, tuple(body(*after))
+        pairs = zip(before, after, strict=True)
+        return tuple([torch.clone(old if old.requires_grad else new) for old, new in pairs])
     values = tuple(carried)
     if not condition(*values):
         return tuple(copied(values))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch._higher_order_ops import scan
+from torch._higher_order_ops import scan, while_loop
 
 import fusewright
 from fusewright import compilations
@@ -109,6 +109,20 @@ def swapped_by_python(x: Tensor, w: Tensor) -> Any:
     return (one, other), (torch.stack(results), torch.stack(results))
 
 
+def adding(x: Tensor, w: Tensor) -> Any:
+    """The gradient of what is carried is itself a factor of that of the weight."""
+    step = lambda c, a: (c + a.unsqueeze(0) @ w, c[0] * 2)  # noqa: E731
+    return scan(step, w[:1] * 2, x)
+
+
+def adding_by_python(x: Tensor, w: Tensor) -> Any:
+    carry, results = w[:1] * 2, []
+    for a in x:
+        results.append(carry[0] * 2)
+        carry = carry + a.unsqueeze(0) @ w
+    return carry, torch.stack(results)
+
+
 PROGRAMS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
     (running, running_by_python),
     (from_the_end, from_the_end_by_python),
@@ -116,6 +130,7 @@ PROGRAMS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
     (in_a_scan, in_a_scan_by_python),
     (with_a_condition, with_a_condition_by_python),
     (swapped, swapped_by_python),
+    (adding, adding_by_python),
 ]
 
 
@@ -130,8 +145,9 @@ def with_gradients(program: Callable[..., Any], x: Tensor, w: Tensor) -> list[Te
     x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
     results = tensors(program(x, w))
     weights = (torch.linspace(0.1, 1, one.numel()).view_as(one) for one in results)
-    loss = sum((one * each).sum() for one, each in zip(results, weights, strict=True))
-    return [*results, *torch.autograd.grad(loss, (x, w))]
+    pairs = zip(results, weights, strict=True)
+    loss = sum((one * each).sum() for one, each in pairs if one.requires_grad)
+    return [*results, *torch.autograd.grad(loss, (x, w), allow_unused=True, materialize_grads=True)]
 
 
 @pytest.mark.parametrize(("program", "expected"), PROGRAMS, ids=lambda one: one.__name__)
@@ -172,3 +188,92 @@ def test_results_require_grad_only_where_they_depend_on_what_does() -> None:
     x, w = torch.randn(3, 4, requires_grad=True), torch.rand(4)
     found = fusewright.compile(program, fullgraph=True, options={"strict": True})(x, w)
     assert [one.requires_grad for one in tensors(found)] == [True, False, False, True]
+
+
+def shrinking(x: Tensor, w: Tensor) -> Any:
+    def body(count: Tensor, a: Tensor, total: Tensor) -> Any:
+        return count + 1, (a @ w) * 0.3, total + a.sum() * x[0]
+
+    start = (torch.tensor(0), x.sin(), x.new_zeros(4))
+    return while_loop(lambda count, a, _: a.abs().max() > 0.05, body, start)
+
+
+def shrinking_by_python(x: Tensor, w: Tensor) -> Any:
+    count, a, total = 0, x.sin(), x.new_zeros(4)
+    while a.abs().max() > 0.05:
+        count, total, a = count + 1, total + a.sum() * x[0], (a @ w) * 0.3
+    return torch.tensor(count), a, total
+
+
+def in_a_while_loop(x: Tensor, w: Tensor) -> Any:
+    def body(count: Tensor, a: Tensor) -> Any:
+        inner = lambda i, b: (i + 1, (b @ w).sin())  # noqa: E731
+        return count + 1, while_loop(lambda i, b: i < count, inner, (torch.tensor(0), a))[1] + x
+
+    return while_loop(lambda count, a: count < 4, body, (torch.tensor(0), x))[1]
+
+
+def in_a_while_loop_by_python(x: Tensor, w: Tensor) -> Any:
+    a = x
+    for count in range(4):
+        for _ in range(count):
+            a = (a @ w).sin()
+        a = a + x
+    return a
+
+
+def scan_of_while_loops(x: Tensor, w: Tensor) -> Any:
+    def step(carry: Tensor, a: Tensor) -> Any:
+        found = while_loop(lambda b: b.abs().sum() > 1, lambda b: (b * a.sigmoid(),), (carry + a,))
+        return found[0], (found[0] @ w).sum()
+
+    return scan(step, w[0], x)
+
+
+def scan_of_while_loops_by_python(x: Tensor, w: Tensor) -> Any:
+    carry, results = w[0], []
+    for a in x:
+        carry = carry + a
+        while carry.abs().sum() > 1:
+            carry = carry * a.sigmoid()
+        results.append((carry @ w).sum())
+    return carry, torch.stack(results)
+
+
+WHILE_LOOPS = [
+    (shrinking, shrinking_by_python),
+    (in_a_while_loop, in_a_while_loop_by_python),
+    (scan_of_while_loops, scan_of_while_loops_by_python),
+]
+
+
+@pytest.mark.parametrize(("program", "expected"), WHILE_LOOPS, ids=lambda one: one.__name__)
+def test_gradients_of_while_loops(program: Any, expected: Any) -> None:
+    torch.manual_seed(0)
+    compiled = fusewright.compile(program, fullgraph=True, options={"strict": True})
+    for rows, scale in ((3, 1), (5, 2), (2, 1e-3), (7, 0.5)):
+        x, w = torch.randn(rows, 4) * scale, torch.rand(4, 4)
+        found = with_gradients(compiled, x, w)
+        torch.testing.assert_close(found, with_gradients(expected, x, w), rtol=1e-4, atol=1e-5)
+    assert len(compilations(compiled)) == 2
+
+
+def test_a_layer_that_keeps_a_workspace_in_a_scan() -> None:
+    layer = torch.nn.LSTM(4, 4)
+
+    def program(x: Tensor, w: Tensor) -> Any:
+        return scan(lambda c, a: (layer(a, None)[0] + c, c.sum()), w, x)
+
+    def by_python(x: Tensor, w: Tensor) -> Any:
+        carry, results = w, []
+        for a in x:
+            results.append(carry.sum())
+            carry = layer(a, None)[0] + carry
+        return carry, torch.stack(results)
+
+    compiled = fusewright.compile(program, fullgraph=True, options={"strict": True})
+    for count in (3, 5, 4):
+        x, w = torch.randn(count, 2, 3, 4), torch.randn(2, 3, 4)
+        found = with_gradients(compiled, x, w)
+        torch.testing.assert_close(found, with_gradients(by_python, x, w), rtol=1e-4, atol=1e-5)
+    assert len(compilations(compiled)) == 2

@@ -14,7 +14,7 @@ from fusewright.aot.control_flow import ControlFlowCall
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.interpret import interpreter
 from fusewright.aot.joint import JointGraph
-from fusewright.aot.loops import LoopCall
+from fusewright.aot.loop_calls import LoopCall
 from fusewright.aot.opaque_gradients import FormulaCall
 from fusewright.aot.partition import Partition, PartitionFunction, default_partition
 from fusewright.aot.rematerialization import min_cut_rematerialization_partition

@@ -22,12 +22,12 @@ from fusewright.aot.graph import AtenGraph
 from fusewright.aot.interpret import interpreter
 from fusewright.aot.joint import trace_joint
 from fusewright.aot.leaves import filled, leaves, with_leaves
-from fusewright.aot.loops import record_scan
+from fusewright.aot.loops import record_scan, record_while_loop
 from fusewright.aot.runtime import with_results
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
 from fusewright.aot.subprograms import (
     Call,
-    Strides,
+    Layouts,
     Tracing,
     differentiable,
     from_all,
@@ -76,12 +76,12 @@ class ControlFlowCall:
     def running(self, runs: Sequence[Run]) -> Callable[..., tuple[torch.Tensor, ...]]:
         """The call, given what runs each of the graphs."""
         count = len(list(leaves(self._arguments)))
-        strides = [Strides(graph) for graph in self.graphs]
+        layouts = [Layouts(graph) for graph in self.graphs]
 
         def call(*given: Any) -> tuple[torch.Tensor, ...]:
             functions = [
                 _function(*each, given[count:])
-                for each in zip(runs, strides, self._structures, strict=True)
+                for each in zip(runs, layouts, self._structures, strict=True)
             ]
             arguments = filled(self._arguments, given)
             return tuple(control_flow.tensors(self.function(*functions, *arguments)))
@@ -89,12 +89,12 @@ class ControlFlowCall:
         return call
 
 
-def _function(run: Run, strides: Strides, structure: Any, outside: Sequence[Any]) -> Function:
-    """A function of the program, run by `run` on tensors with these strides."""
+def _function(run: Run, layouts: Layouts, structure: Any, outside: Sequence[Any]) -> Function:
+    """A function of the program, run by `run` on tensors laid out so."""
 
     def function(*arguments: Any) -> Any:
         given = [*control_flow.tensors(arguments), *outside]
-        results = run(strides.applied(given))
+        results = run(layouts.applied(given))
         return filled(structure, list(control_flow.tensors(results)))
 
     return function
@@ -113,14 +113,9 @@ def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[An
         return record_scan(recorder, call)
     if not torch.is_grad_enabled() or not any(one.requires_grad for one in given):
         return _record(recorder, call)
-    match flow.name:
-        case "cond":
-            return _record_with_gradients(recorder, call)
-        case _:
-            raise UnsupportedOperator(
-                f"gradients through {flow.name}: how many rounds there are to keep for backward is "
-                "known only when it has run; use scan, or detach what it carries"
-            )
+    if flow.name == "while_loop":
+        return record_while_loop(recorder, call)
+    return _record_with_gradients(recorder, call)
 
 
 def _record(recorder: Recorder, call: Call) -> Any:

@@ -14,7 +14,7 @@ backward is stacked, unless all steps share it. The backward loop runs the other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,22 +23,19 @@ from torch import fx
 from fusewright import control_flow, torch_compat
 from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.graph import AtenGraph
-from fusewright.aot.interpret import interpreter
 from fusewright.aot.joint import trace_joint
 from fusewright.aot.leaves import filled
+from fusewright.aot.loop_calls import BackwardOfWhileCall, LoopCall, WhileCall
 from fusewright.aot.partition import Partition
 from fusewright.aot.rematerialization import min_cut_rematerialization_partition
 from fusewright.aot.results import finish_graph
-from fusewright.aot.runtime import with_results
 from fusewright.aot.specs import FromGraph, FromInput
 from fusewright.aot.subprograms import (
     Call,
-    Strides,
     differentiable,
     from_all,
     like,
     places,
-    with_stride,
 )
 from fusewright.aot.sums_over_steps import Sum, dependent, sum_over_steps
 from fusewright.aot.symbols import symbols_as_numbers
@@ -49,99 +46,24 @@ from fusewright.records import record, replace
 
 aten = torch.ops.aten
 
-Run = Callable[[list[Any]], Any]
-"""Runs one graph: a list of tensors and numbers in, its results out."""
-
-
-class LoopCall:
-    """The target of a call in a traced graph: runs a step once for each slice of some tensors.
-
-    Its arguments: the first values of what is carried; the tensors that are sliced, along their
-    first dimension; and what each step takes as it is, tensors and then numbers. Its results: the
-    last values of what is carried, and stacks.
-    """
-
-    def __init__(
-        self, step: AtenGraph, carried: int, sliced: int, stacked: Sequence[int], reverse: bool
-    ) -> None:
-        self.step = step
-        """From what is carried, the slices, and the rest, to the new values of what is carried and
-        further results.
-        """
-
-        self.carried = carried
-        self.sliced = sliced
-        """How many of the arguments those are."""
-
-        self.stacked = stacked
-        """What is stacked, in the order of the slices: positions among what a step is given as
-        carried, and behind that its results.
-        """
-
-        self.reverse = reverse
-        """Whether the last slices come first."""
-
-        self.__name__ = self.__qualname__ = "scan"  # as fx asks them of the target of a call
-        self.__module__ = __name__
-
-    @property
-    def graphs(self) -> tuple[AtenGraph, ...]:
-        """What is to be compiled."""
-        return (self.step,)
-
-    def __call__(self, *given: Any) -> tuple[torch.Tensor, ...]:
-        """By eager operators."""
-        return self.running([with_results(self.step, interpreter(self.step))])(*given)
-
-    def running(self, runs: Sequence[Run]) -> Callable[..., tuple[torch.Tensor, ...]]:
-        """The call, given what runs the step."""
-        (step,) = runs
-        layout = Strides(self.step)
-        carried, sliced = self.carried, self.sliced
-
-        def call(*given: Any) -> tuple[torch.Tensor, ...]:
-            count = len(layout.strides)
-            strides = layout.found(given[count:])
-            carry = list(map(with_stride, given[:carried], strides))
-            shared = map(with_stride, given[carried + sliced : count], strides[carried + sliced :])
-            rest = [*shared, *given[count:]]
-            slices = map(_slices, given[carried : carried + sliced], strides[carried:])
-            steps = list(zip(*slices, strict=True))
-            stacks: list[list[torch.Tensor]] = [[] for _ in self.stacked]
-            for of_step in reversed(steps) if self.reverse else steps:
-                results = step([*carry, *of_step, *rest])
-                for stack, position in zip(stacks, self.stacked, strict=True):
-                    is_before = position < carried
-                    stack.append(carry[position] if is_before else results[position - carried])
-                carry = list(map(with_stride, results[:carried], strides))
-            if self.reverse:
-                for stack in stacks:
-                    stack.reverse()
-            return *carry, *map(torch.stack, stacks)
-
-        return call
-
-
-def _slices(tensor: torch.Tensor, stride: Sequence[int]) -> tuple[torch.Tensor, ...]:
-    """`tensor` along its first dimension, each slice with this stride."""
-    if tensor.stride()[1:] != stride:
-        extent = 1 + sum((n - 1) * step for n, step in zip(tensor.shape[1:], stride, strict=True))
-        tensor = with_stride(tensor, (extent, *stride))
-    return tensor.unbind(0)
-
-
-# -- recording -------------------------------------------------------------------------------------
-
 
 @record
 class _Step:
-    """The step of a scan that is recorded."""
+    """The step of a loop that is recorded."""
 
-    module: fx.GraphModule
-    """From the inputs to the tensors in the results: those carried first."""
+    modules: Sequence[fx.GraphModule]
+    """From the inputs to the tensors in the results, those carried first; and the condition, if
+    there is one.
+    """
+
+    given: Sequence[Any]
+    """The tensors that the loop is called with: what is carried, what is sliced, and the rest."""
+
+    numbers: Sequence[Any]
+    """What follows them."""
 
     inputs: Sequence[Any]
-    """Fakes and numbers: what is carried, a slice of each tensor, and the rest."""
+    """Fakes and numbers that a step takes."""
 
     carried: int
     sliced: int
@@ -155,33 +77,66 @@ def record_scan(recorder: Recorder, call: Call) -> Any:
     init, xs, dim, reverse = [*call.arguments, 0, False][:4]
     carried = list(control_flow.tensors(init))
     sliced = [one.movedim(dim, 0) if dim else one for one in control_flow.tensors(xs)]
+    step, (structure,) = _step(recorder, call, carried, sliced)
+    given = step.given
+    if torch.is_grad_enabled() and any(one.requires_grad for one in given):
+        results = _record_with_gradients(recorder, step, reverse)
+    else:
+        graph = _traced(recorder, step, step.modules[0])
+        stacked = range(2 * step.carried, step.carried + len(graph.outputs))
+        target = LoopCall(graph, step.carried, step.sliced, stacked, reverse)
+        results = _record_loop(recorder, target, step.inputs, [*given, *step.numbers])
+    last = results[: step.carried]
+    stacks = [control_flow.moved(one, dim) for one in results[step.carried :]]
+    return filled(structure, [*last, *stacks])
+
+
+def record_while_loop(recorder: Recorder, call: Call) -> Any:
+    """Record a call of a while loop with gradients; gives its results. Raises
+    UnsupportedOperator.
+    """
+    (carried,) = call.arguments
+    step, (_, structure) = _step(recorder, call, list(control_flow.tensors(carried)), [])
+    condition, body = step.modules
+    step = replace(step, modules=(body, condition))
+    return filled(structure, _record_with_gradients(recorder, step, reverse=False))
+
+
+def _step(
+    recorder: Recorder, call: Call, carried: Sequence[Any], sliced: Sequence[Any]
+) -> tuple[_Step, list[Any]]:
+    """The step of a loop, and by function of the call the structure of its results."""
+    fakes = recorder.fakes
     outside = list(control_flow.tensors(call.outside))
     numbers = symbols_as_numbers([sliced, call.given, call.outside])
-    given = [*carried, *sliced, *outside]
-    count = len(carried) + len(sliced)
-    (own,) = places(call.outside, numbers)
-    taken = [*range(count), *(count + place for place in own)]
-    module, structure = from_all(call.flow.modules[0], len(given) + len(numbers), taken)
-    fakes = recorder.fakes
     inputs = [
         *[like(one, fakes) for one in carried],
         *[_like_slice(recorder, one) for one in sliced],
         *[like(one, fakes) for one in (*outside, *numbers)],
     ]
-    step = _Step(module, inputs, len(carried), len(sliced))
-    if torch.is_grad_enabled() and any(one.requires_grad for one in given):
-        results = _record_with_gradients(recorder, step, given, numbers, reverse)
-    else:
-        with torch_compat.without_modes(), torch.no_grad():
-            program = trace(module, inputs, fakes, recorder.decompositions)
-            graph = finish_graph(program, inputs, fakes)
-        _refuse_writes(graph.mutated_inputs)
-        stacked = range(2 * len(carried), len(carried) + len(graph.outputs))
-        graph = replace(graph, constants=clean_up(graph))
-        results = _record_loop(recorder, graph, step, stacked, given, numbers, reverse)
-    last = results[: len(carried)]
-    stacks = [control_flow.moved(one, dim) for one in results[len(carried) :]]
-    return filled(structure, [*last, *stacks])
+    count = len(carried) + len(sliced)
+    found = [
+        from_all(module, len(inputs), [*range(count), *(count + place for place in own)])
+        for module, own in zip(call.flow.modules, places(call.outside, numbers), strict=True)
+    ]
+    step = _Step(
+        modules=[module for module, _ in found],
+        given=[*carried, *sliced, *outside],
+        numbers=numbers,
+        inputs=inputs,
+        carried=len(carried),
+        sliced=len(sliced),
+    )
+    return step, [structure for _, structure in found]
+
+
+def _traced(recorder: Recorder, step: _Step, module: fx.GraphModule) -> AtenGraph:
+    """The graph of a function of a loop, without gradients."""
+    with torch_compat.without_modes(), torch.no_grad():
+        program = trace(module, step.inputs, recorder.fakes, recorder.decompositions)
+        graph = finish_graph(program, step.inputs, recorder.fakes)
+    _refuse_writes(graph.mutated_inputs)
+    return replace(graph, constants=clean_up(graph))
 
 
 def _refuse_writes(written: Sequence[Any]) -> None:
@@ -197,26 +152,25 @@ def _like_slice(recorder: Recorder, tensor: torch.Tensor) -> Any:
 
 
 def _record_loop(
-    recorder: Recorder,
-    graph: AtenGraph,
-    step: _Step,
-    stacked: Sequence[int],
-    given: Sequence[Any],
-    numbers: Sequence[Any],
-    reverse: bool,
+    recorder: Recorder, target: LoopCall, inputs: Sequence[Any], arguments: Sequence[Any]
 ) -> list[Any]:
-    """Record a loop whose step is `graph`; gives its results."""
+    """Record a loop whose step takes `inputs`; gives its results."""
     fakes = recorder.fakes
-    length = given[step.carried].shape[0]
-    before = step.inputs[: step.carried]
-    values = [*before, *(node.meta["val"] for node in graph.outputs)]
+
+    def empty(size: Sequence[Any], dtype: torch.dtype, device: Any = None) -> Any:
+        return fakes.dispatch(aten.empty.memory_format, (size,), {"dtype": dtype, "device": device})
+
+    before = inputs[: target.carried]
+    values = [*before, *(node.meta["val"] for node in target.step.outputs)]
+    stacked = [values[position] for position in target.stacked]
     results = [like(one, fakes) for one in before]
-    for position in stacked:
-        one = values[position]
-        options = {"dtype": one.dtype, "device": one.device}
-        results.append(fakes.dispatch(aten.empty.memory_format, ((length, *one.shape),), options))
-    target = LoopCall(graph, step.carried, step.sliced, tuple(stacked), reverse)
-    recorder.record_call(target, (*given, *numbers), {}, tuple(results))
+    if isinstance(target, WhileCall):
+        results.append(empty((), torch.int64, "cpu"))
+        results += [empty((0,), one.dtype, one.device) for one in stacked]
+    elif stacked:
+        length = arguments[target.carried].shape[0]
+        results += [empty((length, *one.shape), one.dtype, one.device) for one in stacked]
+    recorder.record_call(target, tuple(arguments), {}, tuple(results))
     return results
 
 
@@ -227,36 +181,47 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _record_with_gradients(
-    recorder: Recorder, step: _Step, given: Sequence[Any], numbers: Sequence[Any], reverse: bool
-) -> list[Any]:
-    """Record a scan; when the engine comes to it, the loop of its gradients."""
-    partition = _differentiated(recorder, step, given)
+def _record_with_gradients(recorder: Recorder, step: _Step, reverse: bool) -> list[Any]:
+    """Record a loop; when the engine comes to it, the loop of its gradients."""
+    _, *condition = step.modules
+    partition = _differentiated(recorder, step)
     backward = _backward(step, partition)
     count = partition.joint.output_count
-    shown = range(2 * step.carried, step.carried + count)
-    stacked = [*shown, *(position for position in backward.kept if position not in shown)]
     every = tuple(map(FromGraph, range(len(partition.forward.outputs))))
     forward = replace(partition.forward, results=every)
-    found = _record_loop(recorder, forward, step, stacked, given, numbers, reverse)
+    shown = range(2 * step.carried, step.carried + count)
+    stacked = [*shown, *(position for position in backward.kept if position not in shown)]
+    target = LoopCall(forward, step.carried, step.sliced, stacked, reverse)
+    rounds: list[Any] = []
+    if condition:
+        check = _traced(recorder, step, condition[0])
+        target = WhileCall(forward, step.carried, stacked, check)
+    found = _record_loop(recorder, target, step.inputs, [*step.given, *step.numbers])
+    if condition:
+        rounds.append(found.pop(step.carried))
     columns = dict(zip(stacked, found[step.carried :], strict=True))
 
     def record_backward(tangents: Sequence[Any]) -> tuple[Any, ...]:
-        return backward.record(recorder, given, tangents, columns, not reverse)
+        return backward.record(recorder, tangents, columns, rounds, not reverse)
 
-    return differentiable(recorder, found[:count], partition.joint.tangents, record_backward, given)
+    tracked = {*partition.joint.tangents, *(backward.chained if condition else ())}
+    return differentiable(recorder, found[:count], tracked, record_backward, step.given)
 
 
-def _differentiated(recorder: Recorder, step: _Step, given: Sequence[Any]) -> Partition:
+def _differentiated(recorder: Recorder, step: _Step) -> Partition:
     """The step and its gradient, apart. What is carried is tracked if it ever is."""
     inputs = step.inputs
-    tracked = {k for k, one in enumerate(given) if one.requires_grad}
+    tracked = {k for k, one in enumerate(step.given) if one.requires_grad}
     while True:
         for k in tracked:
             inputs[k].requires_grad_()
         with torch_compat.without_modes(), torch.enable_grad():
             joint = trace_joint(
-                step.module, inputs, [False] * len(inputs), recorder.fakes, recorder.decompositions
+                step.modules[0],
+                inputs,
+                [False] * len(inputs),
+                recorder.fakes,
+                recorder.decompositions,
             )
         found = {position for position in joint.tangents if position < step.carried}
         if found <= tracked:
@@ -290,42 +255,54 @@ class Kept:
 
 @record(slots=False)
 class _Backward:
-    """The loop of the gradients of a scan.
+    """The loop of the gradients of a loop.
 
-    It carries the gradients of what the scan carries, and sums for the tensors that all steps take;
-    its slices are gradients of the stacks, and what the scan's steps were given or have kept.
+    It carries the gradients of what the loop carries, and sums for the tensors that all steps take;
+    its slices are gradients of the stacks, and what the loop's steps were given or have kept.
     """
 
     step: _Step
+    """The loop's."""
+
     graph: AtenGraph
+    inputs: Sequence[Any]
+    """What a step of this takes: fakes and numbers."""
+
     sources: Sequence[Any]
     """What it is called with: a `GradientOf`, `ZerosLike`, `Kept`, `FromInput` or a number each."""
 
+    carried: int
+    sliced: int
+    chained: Sequence[int]
+    """Which of the tensors that the loop carries have gradients."""
+
     gradients: Sequence[int]
-    """By result: the input of the scan's step whose gradient it is."""
+    """By result: the input of the loop's step whose gradient it is."""
 
     sums: Mapping[int, tuple[Sum, Sequence[int]]]
-    """By input of the scan's step that all steps share: how its gradient is summed when the loop
+    """By input of the loop's step that all steps share: how its gradient is summed when the loop
     has run, and of which stacks: positions among the arguments, and behind those the results.
     """
 
     @property
     def kept(self) -> list[int]:
-        """What the scan has to stack for it."""
+        """What the loop has to stack for it."""
         return [source.position for source in self.sources if isinstance(source, Kept)]
 
     def record(
         self,
         recorder: Recorder,
-        given: Sequence[Any],
         tangents: Sequence[Any],
         columns: Mapping[int, Any],
+        count: Sequence[Any],
         reverse: bool,
     ) -> tuple[Any, ...]:
-        """Record the loop; a gradient, or None, for each tensor in `given`.
+        """Record the loop; a gradient, or None, for each tensor that the other was given.
 
-        `tangents`: the gradients of the scan's results; `columns`: its stacks.
+        `tangents`: the gradients of the loop's results; `columns`: its stacks; `count`: how many
+        steps it took, where that is known only then.
         """
+        given = self.step.given
 
         def value(source: Any) -> Any:
             match source:
@@ -340,8 +317,10 @@ class _Backward:
             return source
 
         arguments = list(map(value, self.sources))
-        stacked = range(2 * self.step.carried, self.step.carried + len(self.graph.outputs))
-        found = _record_loop(recorder, self.graph, self.step, stacked, arguments, (), reverse)
+        stacked = range(2 * self.carried, self.carried + len(self.graph.outputs))
+        cls = BackwardOfWhileCall if count else LoopCall
+        target = cls(self.graph, self.carried, self.sliced, stacked, reverse)
+        found = _record_loop(recorder, target, self.inputs, [*arguments, *count])
         of_inputs = dict(zip(self.gradients, found, strict=False))
         stacks = [*arguments, *found]
         for index, (sum_, positions) in self.sums.items():
@@ -364,7 +343,7 @@ class _Entry:
 
 
 def _backward(step: _Step, partition: Partition) -> _Backward:
-    """The loop of the gradients of a scan with this step."""
+    """The loop of the gradients of a loop with this step."""
     joint, inputs = partition.joint, step.inputs
     first_shared = step.carried + step.sliced
     chained = [k for k in range(step.carried) if inputs[k].requires_grad]
@@ -381,32 +360,45 @@ def _backward(step: _Step, partition: Partition) -> _Backward:
         if k >= step.carried
     ]
     if not slices:  # they tell how many steps there are
-        slices.append(_Entry(FromInput(step.carried), inputs[step.carried]))
+        source = FromInput(step.carried) if step.sliced else Kept(0)
+        slices.append(_Entry(source, inputs[step.carried if step.sliced else 0]))
 
-    of_steps = dependent([entry.node for entry in (*carried, *slices)])
-    sums: dict[int, Sum] = {}
-    for k in wanted:
-        match joint.gradients[k]:
-            case FromGraph(position) if k >= first_shared:
-                found = sum_over_steps(partition.backward.outputs[position], of_steps)
-                sums.update({k: found} if found else {})
+    sums = _sums(step, partition, [entry.node for entry in (*carried, *slices)])
     summed = [k for k in wanted if k >= first_shared and k not in sums]
+    at_hand = {entry.node for entry in slices}
+    factors = [one for sum_ in sums.values() for one in sum_.factors if one not in at_hand]
+    factors = list(dict.fromkeys(factors))
     carried += [_Entry(ZerosLike(k), inputs[k]) for k in summed]
 
     entries = [*carried, *slices, *rest]
-    factors = [one for sum_ in sums.values() for one in sum_.factors if one.op != "placeholder"]
-    factors = list(dict.fromkeys(factors))
-    graph = _gradient_graph(partition, entries, [chained, summed, sliced], factors)
     count = len(chained) + len(summed) + len(sliced)
     stacks = {entry.node: number for number, entry in enumerate(entries)}
     stacks |= {node: len(entries) + count + number for number, node in enumerate(factors)}
     return _Backward(
-        step=_Step(step.module, [entry.value for entry in entries], len(carried), len(slices)),
-        graph=graph,
+        step=step,
+        graph=_gradient_graph(partition, entries, [chained, summed, sliced], factors),
+        inputs=[entry.value for entry in entries],
         sources=[entry.source for entry in entries],
+        carried=len(carried),
+        sliced=len(slices),
+        chained=chained,
         gradients=[*chained, *summed, *sliced],
         sums={k: (one, [stacks[node] for node in one.factors]) for k, one in sums.items()},
     )
+
+
+def _sums(step: _Step, partition: Partition, varying: Sequence[fx.Node | None]) -> dict[int, Sum]:
+    """By input that all steps share: how its gradient is summed behind the loop, where it can be
+    from stacks of what is computed from `varying`. The stacks of a while loop are not at hand.
+    """
+    found: dict[int, Sum] = {}
+    of_steps = dependent(varying) if step.sliced else set()
+    for k, place in enumerate(partition.joint.gradients):
+        if isinstance(place, FromGraph) and k >= step.carried + step.sliced:
+            node = partition.backward.outputs[place.position]
+            sum_ = sum_over_steps(node, of_steps)
+            found.update({k: sum_} if sum_ else {})
+    return found
 
 
 def _saved_entries(step: _Step, partition: Partition) -> tuple[list[_Entry], list[_Entry]]:
@@ -475,7 +467,9 @@ def _gradient_graph(
     for before, index in zip(inputs[len(chained) :], summed, strict=False):
         outputs.append(_call(graph, aten.add.Tensor, before, gradient(index)))
     outputs += [gradient(index) for index in sliced]
-    outputs += [places[node] for node in factors]
+    for node in factors:
+        is_input = node.op == "placeholder"
+        outputs.append(_call(graph, aten.clone.default, places[node]) if is_input else places[node])
     graph.output(tuple(outputs))
     remove_dead_code(graph)
     results = tuple(map(FromGraph, range(len(outputs))))

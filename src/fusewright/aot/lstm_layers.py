@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from fusewright import random_state, torch_compat
+from fusewright.aot.held_memory import held, released
 from fusewright.recurrent import Layer, States
 from fusewright.torch_compat import OpOverload
 
@@ -35,14 +36,13 @@ def _layer(*arguments: Any) -> tuple[Tensor, ...]:
     given = [one.detach() if isinstance(one, Tensor) else one for one in arguments]
     with torch.enable_grad():
         *results, workspace = aten.mkldnn_rnn_layer.default(*given)
-    memory = torch.empty(0, dtype=workspace.dtype)
-    return *results, memory.set_(workspace.untyped_storage(), 0, (0,), (1,))
+    return *results, held(workspace)
 
 
 def _layer_backward(*arguments: Any) -> tuple[Tensor, ...]:
     *given, workspace = arguments
     if workspace.device.type != "meta":
-        workspace = torch.empty(0, dtype=workspace.dtype).set_(workspace.untyped_storage())
+        workspace = released(workspace)
     return tuple(aten.mkldnn_rnn_layer_backward.default(*given, workspace))
 
 

@@ -4,7 +4,7 @@ loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -121,7 +121,7 @@ def from_all(module: fx.GraphModule, count: int, taken: Sequence[int]) -> Any:
 def differentiable(
     recorder: Recorder,
     results: Sequence[Any],
-    tracked: Sequence[int],
+    tracked: Collection[int],
     record_backward: Callable[[Sequence[Any]], tuple[Any, ...]],
     given: Sequence[Any],
 ) -> list[Any]:
@@ -159,34 +159,42 @@ class _Differentiable(torch.autograd.Function):
 # -- when the graph runs --------------------------------------------------------------------------
 
 
-class Strides:
-    """The strides that a graph takes its tensors with, which may depend on its numbers."""
+class Layouts:
+    """How a graph takes its tensors: sizes and strides, which may depend on its numbers."""
 
     def __init__(self, graph: AtenGraph) -> None:
         values = [node.meta["val"] for node in graph.placeholders]
-        self.strides = [
-            tuple(map(index_of, value.stride()))
-            for value in values
-            if isinstance(value, torch.Tensor)
-        ]
+        tensors = [value for value in values if isinstance(value, torch.Tensor)]
+        self.count = len(tensors)
+        """Of tensors."""
+
+        self._sizes = [tuple(map(index_of, one.shape)) for one in tensors]
+        self._strides = [tuple(map(index_of, one.stride())) for one in tensors]
         self._numbers = [
             index_of(value) if isinstance(value, int | torch.SymInt) else integer(0)
-            for value in values[len(self.strides) :]
+            for value in values[self.count :]
         ]
 
-    def found(self, numbers: Sequence[Any]) -> list[tuple[int, ...]]:
+    def sizes(self, numbers: Sequence[Any]) -> list[tuple[int, ...]]:
         """Of each tensor, given the graph's numbers."""
+        return self._evaluated(self._sizes, numbers)
+
+    def strides(self, numbers: Sequence[Any]) -> list[tuple[int, ...]]:
+        """Of each tensor, given the graph's numbers."""
+        return self._evaluated(self._strides, numbers)
+
+    def _evaluated(self, indices: Sequence[Any], numbers: Sequence[Any]) -> list[tuple[int, ...]]:
         values = {
             symbol.name: number
             for index, number in zip(self._numbers, numbers, strict=True)
             for symbol in index.free()
         }
-        return [tuple([step.evaluate(values) for step in each]) for each in self.strides]
+        return [tuple([one.evaluate(values) for one in each]) for each in indices]
 
     def applied(self, given: Sequence[Any]) -> list[Any]:
         """`given`, tensors and then numbers, with the tensors so laid out."""
-        count = len(self.strides)
-        return [*map(with_stride, given[:count], self.found(given[count:])), *given[count:]]
+        tensors, numbers = given[: self.count], given[self.count :]
+        return [*map(with_stride, tensors, self.strides(numbers)), *numbers]
 
 
 def with_stride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
