@@ -181,6 +181,18 @@ def test_nothing_is_picked_from_nothing(program: Callable[..., Any]) -> None:
             compiled(x, places)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_an_index_to_fill_that_is_out_of_bounds(dynamic: bool) -> None:
+    compiled = fusewright.compile(
+        lambda x, places: x.index_fill(0, places, 1.5) * 2, dynamic=dynamic, options=STRICT
+    )
+    x = torch.randn(4, 3)
+    for places in (torch.tensor([0, -1]), torch.tensor([2, 2, 3])):
+        torch.testing.assert_close(compiled(x, places), x.index_fill(0, places, 1.5) * 2)
+    with pytest.raises(IndexError, match="index 7 is out of bounds for dimension 0 with size 4"):
+        compiled(x, torch.tensor([0, 7]))
+
+
 # Sizes and numbers that depend on data ------------------------------------------------------------
 
 OF_DATA = {**STRICT, "capture_data_dependent_sizes": True}

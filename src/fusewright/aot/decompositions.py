@@ -298,16 +298,15 @@ def _picked(x: Tensor, index: Tensor) -> Tensor:
 
 def index_fill(x: Tensor, dim: int, index: Tensor, value: float) -> Tensor:
     """index_fill(x, dim, index, v) = v where the position along `dim` is in `index`; negative
-    indices count from the end.
+    indices count from the end, and one that is out of bounds is refused.
     """
     if x.dim() == 0 or isinstance(value, complex):
         return NotImplemented
-    extent = x.shape[dim]
-    wrapped = aten.remainder.Scalar(_row(index), extent)
-    positions = aten.arange.start_step(0, extent, 1, device=x.device)
-    hits = aten.any.dim(aten.eq.Tensor(aten.unsqueeze.default(positions, 1), wrapped), 1)
+    none = aten.full.default([x.shape[dim]], False, dtype=torch.bool, device=x.device)
+    hit = aten.full.default([], True, dtype=torch.bool, device=x.device)
+    hits = aten.index_put.default(none, [_row(index)], hit)
     shape = [1] * x.dim()
-    shape[dim] = extent
+    shape[dim] = x.shape[dim]
     return aten.where.self(aten.view.default(hits, shape), _filled(x, value), x)
 
 
