@@ -46,6 +46,11 @@ def pytest_collection() -> Iterator[None]:
     return result
 
 
+def pytest_unconfigure() -> None:
+    """At the end of the process, extensions complain of what was not collected."""
+    gc.unfreeze()
+
+
 @pytest.fixture
 def bless(request: pytest.FixtureRequest) -> bool:
     """Whether golden tests rewrite their cases instead of failing."""

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -78,9 +78,10 @@ def compile(
     name. `isolate_recompiles`: each call of `compile` keeps its own compiled code and limits, so
     this is always True. `shapes_spec`: None.
 
-    Raises: ValueError for an unknown backend or mode, or for what is not available; TypeError for a
-    target that is not callable or a class, or for an unknown option. When called: `Unsupported` and
-    `RecompileLimitExceeded` under `fullgraph` or strict, and `BackendCompilerFailed`.
+    Raises: ValueError for an unknown backend or mode, an option out of its range, or what is not
+    available; TypeError for a target that is not callable or a class, for an unknown option, and
+    for an argument of another type. When called: `Unsupported` and `RecompileLimitExceeded` under
+    `fullgraph` or strict, and `BackendCompilerFailed`.
     """
     keywords: dict[str, Any] = {
         "fullgraph": fullgraph,
@@ -98,6 +99,10 @@ def compile(
     if isinstance(target, classmethod | staticmethod):
         return type(target)(again(target.__func__, disable=disable))
     _check_target(target)
+    if not isinstance(options, Mapping | None):
+        raise TypeError(f"options are a dictionary of names and values, not {options!r}")
+    if not isinstance(dynamic, bool | None):
+        raise TypeError(f"dynamic is None, True or False, not {dynamic!r}")
     if shapes_spec is not None:
         raise ValueError("shapes_spec is not available: sizes are found by capturing")
     if disable:

@@ -111,7 +111,7 @@ def compiler_of(target: Any) -> Compiler:
         case types.MethodType(__func__=CompiledFunction(compiler=compiler)):
             return compiler
         case _:
-            raise TypeError(f"{target!r} is not compiled")
+            raise TypeError(f"{target!r} is not what fusewright.compile returned")
 
 
 def recompile_of(target: Any) -> Recompile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -12,6 +13,17 @@ FRONT_END_OPTIONS: Final = frozenset(
     {"strict", "recompile_limit", "accumulated_recompile_limit", "capture_data_dependent_sizes"}
 )
 """Options that belong to capture, whatever the backend."""
+
+KERNEL_TARGETS: Final = ("auto", "avx2", "avx512", "neon", "scalar")
+
+ALLOWED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
+    "expression_limit": ("at least 1", lambda limit: limit >= 1),
+    "kernel_target": (f"one of {', '.join(KERNEL_TARGETS)}", lambda name: name in KERNEL_TARGETS),
+    "memory_budget": ("between 0 and 1", lambda budget: 0 <= budget <= 1),
+    "recompile_limit": ("at least 1", lambda limit: limit >= 1),
+    "accumulated_recompile_limit": ("at least 1", lambda limit: limit >= 1),
+}
+"""Values that an option may have, in words and as a question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +42,7 @@ class Options:
     """A lazy value whose expression grows past this many operations is realised into a buffer."""
 
     kernel_target: str = "auto"
-    """CPU features that kernels are compiled for: auto (this machine), avx2, avx512 or scalar."""
+    """CPU features that kernels are compiled for: one of `KERNEL_TARGETS`; auto: this machine's."""
 
     memory_budget: float = 1.0
     """In training, the share of the bytes kept for backward that may be kept at most: below 1, as
@@ -54,7 +66,7 @@ class Options:
     @classmethod
     def from_user(cls, given: dict[str, Any] | None) -> Options:
         """Build options from a user's dictionary. TypeError: a name is not known, or a value is of
-        another type than the option's.
+        another type than the option's. ValueError: it is not a value that the option may have.
         """
         given = dict(given or {})
         defaults = {field.name: field.default for field in fields(cls)}
@@ -62,8 +74,11 @@ class Options:
             if name not in defaults:
                 raise TypeError(f"unknown option {name!r}; {did_you_mean(str(name), defaults)}")
             wanted = type(defaults[name])
-            if type(value) is not wanted:
-                raise TypeError(f"option {name!r} is a {wanted.__name__}, not {value!r}")
+            if type(value) is not wanted and (wanted, type(value)) != (float, int):
+                raise TypeError(f"option {name!r} takes a value of {wanted.__name__}, not {value!r}")
+            words, allows = ALLOWED.get(name, ("", None))
+            if allows is not None and not allows(value):
+                raise ValueError(f"option {name!r} has to be {words}, not {value!r}")
         if os.environ.get("FUSEWRIGHT_STRICT") == "1":
             given.setdefault("strict", True)
         return cls(**given)

@@ -16,7 +16,9 @@ import torch
 
 import fusewright
 from fusewright.backends import registry
+from fusewright.config import KERNEL_TARGETS
 from fusewright.errors import UnknownBackend
+from fusewright.runtime.llvm_engine import NAMED_TARGETS
 
 X = torch.arange(6.0).reshape(2, 3)
 
@@ -97,10 +99,35 @@ def test_options_go_to_who_takes_them() -> None:
         fusewright.compile(softmax_of_relu, backend="eager", mode="quick")
     with pytest.raises(TypeError, match=r"'strickt'; did you mean 'strict'"):
         fusewright.compile(softmax_of_relu, options={"strickt": True})
-    with pytest.raises(TypeError, match="option 'strict' is a bool, not 1"):
+    with pytest.raises(TypeError, match="option 'strict' takes a value of bool, not 1"):
         fusewright.compile(softmax_of_relu, options={"strict": 1})
     with pytest.raises(ValueError, match="mode 'quick'"):
         fusewright.compile(softmax_of_relu, mode="quick")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"kernel_target": "avx"}, "'kernel_target' has to be one of auto, avx2"),
+        ({"memory_budget": 2}, "'memory_budget' has to be between 0 and 1, not 2"),
+        ({"recompile_limit": 0}, "'recompile_limit' has to be at least 1"),
+    ],
+)
+def test_options_out_of_range_are_told_before_the_first_call(options: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        fusewright.compile(softmax_of_relu, options=options)
+
+
+def test_every_kernel_target_may_be_chosen() -> None:
+    assert set(KERNEL_TARGETS) == {"auto", *NAMED_TARGETS}
+    fusewright.compile(softmax_of_relu, options={"memory_budget": 1, "kernel_target": "scalar"})(X)
+
+
+def test_arguments_of_another_type() -> None:
+    with pytest.raises(TypeError, match="options are a dictionary"):
+        fusewright.compile(softmax_of_relu, options=["strict"])
+    with pytest.raises(TypeError, match="dynamic is None, True or False, not 3"):
+        fusewright.compile(softmax_of_relu, dynamic=3)
 
 
 def test_an_installed_backend_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,8 +248,14 @@ def test_marked_dimensions() -> None:
         torch.testing.assert_close(compiled(x), slices(x))
     assert len(compilations(compiled)) == 1
     assert "64 >= x.size(0)" in compilations(compiled)[0].guards.table()
-    with pytest.raises(ValueError, match="not between"):
+    with pytest.raises(ValueError, match="dimension 0 has size 3, which is not at least 4"):
         fusewright.mark_dynamic(torch.randn(3), 0, min=4)
+    with pytest.raises(ValueError, match="size 3, which is not between 0 and 2"):
+        fusewright.mark_dynamic(torch.randn(3), 0, max=2)
+    with pytest.raises(ValueError, match="no size is between min=9 and max=4"):
+        fusewright.mark_dynamic(torch.randn(3), 0, min=9, max=4)
+    with pytest.raises(TypeError, match="of a tensor, not of 3"):
+        fusewright.mark_dynamic(3, 0)
 
 
 def test_a_marked_dimension_that_must_be_constant_is_an_error() -> None:

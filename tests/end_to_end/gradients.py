@@ -56,8 +56,13 @@ Line = dict[str, Any]
 """Results of one operator: its name, and by way and dtype what became of its samples."""
 
 
+def one_graph(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+    """The module captured as one graph, and differentiated ahead of time."""
+    return fusewright.compile(module, backend="aot_eager", fullgraph=True)
+
+
 def with_breaks(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-    """The module captured, and differentiated ahead of time; parts may run eagerly."""
+    """The same, where parts may run eagerly."""
     return fusewright.compile(module, backend="aot_eager")
 
 
@@ -81,14 +86,29 @@ def peer_with_breaks(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> 
 
 
 SWEEPS: dict[str, dict[str, Backend]] = {
-    "aot_eager": {"aot_eager": aot_eager, "aot_eager_with_breaks": with_breaks},
+    "aot_eager": {
+        "aot_eager": aot_eager,
+        "one_graph": one_graph,
+        "aot_eager_with_breaks": with_breaks,
+    },
     "fusewright": {"fusewright": compiled_whole},
     "peer": {"peer": peer, "peer_with_breaks": peer_with_breaks},
 }
 """By sweep: the ways in which it runs each sample."""
 
-IN_ONE_GRAPH = {"aot_eager_with_breaks": "aot_eager", "peer_with_breaks": "peer"}
-"""By way: the one that gives the same wherever it succeeds."""
+NARROWER = {
+    "one_graph": "aot_eager",
+    "aot_eager_with_breaks": "one_graph",
+    "peer_with_breaks": "peer",
+}
+"""By way: the one that gives the same wherever it succeeds, so that this one is not tried there."""
+
+
+def passes(outcomes: Line, way: str) -> bool:
+    """Whether samples pass in a way, or in one that gives the same."""
+    narrower = NARROWER.get(way)
+    passed: bool = outcomes.get(way, [""])[0] == "passes"
+    return passed or (narrower is not None and passes(outcomes, narrower))
 
 
 def differentiable() -> list[Any]:
@@ -175,8 +195,8 @@ def try_operator(info: Any, dtype: torch.dtype, count: int, ways: dict[str, Back
             except Exception:  # a sample without a gradient, or one that eager itself refuses
                 continue
             for way, backend in ways.items():
-                in_one_graph = outcomes.get(IN_ONE_GRAPH.get(way, ""), ["raises"])
-                if in_one_graph[0] != "passes" and outcomes.get(way, ["passes"])[0] == "passes":
+                covered = way in NARROWER and passes(outcomes, NARROWER[way])
+                if not covered and outcomes.get(way, ["passes"])[0] == "passes":
                     status, reason = try_sample(backend, module, inputs, wanted, TOLERANCE[dtype])
                     outcomes[way] = [status, f"sample {number}: {reason}" if reason else ""]
     return outcomes

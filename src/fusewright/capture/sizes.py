@@ -50,15 +50,19 @@ def mark_dynamic(
     compile takes it for any size already, and where the program needs one size that is an error.
 
     `min`, `max`: the sizes that occur, inclusive; None: any from 2 on. A tensor that has the size 0
-    or 1 there is compiled for that size alone. Raises: IndexError for a dimension that the tensor
-    does not have; ValueError where its size is not between the bounds.
+    or 1 there is compiled for that size alone. Raises: TypeError for what is no tensor, or no
+    number of a dimension; IndexError for a dimension that the tensor does not have; ValueError
+    where its size is not between the bounds.
     """
-    for each in (dim,) if isinstance(dim, int) else dim:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"mark_dynamic marks a dimension of a tensor, not of {tensor!r}")
+    if min is not None and max is not None and min > max:
+        raise ValueError(f"no size is between min={min} and max={max}")
+    for each in dim if isinstance(dim, Sequence) else (dim,):
         size = tensor.size(each)
         if (min is not None and size < min) or (max is not None and size > max):
-            raise ValueError(
-                f"dimension {each} has size {size}, which is not between the bounds {min} and {max}"
-            )
+            bounds = f"between {min or 0} and {max}" if max is not None else f"at least {min}"
+            raise ValueError(f"dimension {each} has size {size}, which is not {bounds}")
         marks = {**getattr(tensor, MARKS, {}), each % tensor.dim(): Mark(min, max)}
         setattr(tensor, MARKS, marks)
 
