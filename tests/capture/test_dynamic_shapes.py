@@ -113,6 +113,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]], int]] = {
         rows(*LENGTHS),
         2,
     ),
+    "covariances": (
+        lambda x: (torch.cov(x.T), x.T.corrcoef(), x[:, 0].cov(correction=2)),
+        rows(*LENGTHS),
+        2,
+    ),
     "two inputs": (add, [(torch.randn(n, 3), torch.randn(n, 3)) for n in (4, 5, 6, 12)], 2),
     "a batch of one too": (numbers, rows(4, 6, 1, 9, 1, 12), 3),
     "a batch of one first": (slices, rows(2, 6, 9, 12), 2),

@@ -58,11 +58,44 @@ def _differences(x: Tensor, dim: int) -> Tensor:
     return torch.cat([steps.narrow(dim, 0, 1), apart, steps.narrow(dim, count - 2, 1)], dim)
 
 
+def cov(
+    x: Tensor,
+    *,
+    correction: int = 1,
+    fweights: Tensor | None = None,
+    aweights: Tensor | None = None,
+) -> Any:
+    """`torch.cov` without weights: products of the rows' distances from their means."""
+    if fweights is not None or aweights is not None or x.dim() > 2 or x.dtype is torch.bool:
+        return NotImplemented
+    rows = x if x.dim() == 2 else x.reshape(1, -1)
+    count = rows.shape[1]
+    if count <= correction:
+        return NotImplemented
+    distances = rows - (rows.sum(1) / count).unsqueeze(1)
+    return (distances @ distances.t().conj() / (count - correction)).squeeze()
+
+
+def corrcoef(x: Tensor) -> Any:
+    """`torch.corrcoef`: covariances, each divided by both standard deviations."""
+    result = cov(x)
+    if result is NotImplemented or x.is_complex():
+        return NotImplemented
+    if result.dim() == 0:
+        return result / result
+    deviations = result.diagonal().sqrt()
+    return (result / deviations.unsqueeze(1) / deviations).clip(-1, 1)
+
+
 WRITTEN_FOR_SIZES: Final[dict[Any, Callable[..., Any]]] = {
     torch.kron: kron,
     torch.Tensor.kron: kron,
     torch.take_along_dim: take_along_dim,
     torch.Tensor.take_along_dim: take_along_dim,
     torch.gradient: gradient,
+    torch.cov: cov,
+    torch.Tensor.cov: cov,
+    torch.corrcoef: corrcoef,
+    torch.Tensor.corrcoef: corrcoef,
 }
 """By function of torch's."""
