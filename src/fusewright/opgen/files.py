@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,15 +32,22 @@ def write_files(files: Mapping[str, str], folder: Path, *, force: bool = False) 
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             if not path.exists() or path.read_bytes() != text.encode():
-                path.write_bytes(text.encode())
+                _write_whole(path, text.encode())
                 written.append(path)
         for path in superfluous:
             path.unlink()
     except OSError as error:
         raise OperatorGenerationError(
-            f"cannot be written: {error.strerror}", str(error.filename or folder)
+            f"cannot be written: {error.strerror}", str(error.filename2 or folder)
         ) from error
     return written
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write a file that appears when it is whole: another process may write or compile the same."""
+    partial = path.with_name(f".{os.getpid()}.{path.name}")
+    partial.write_bytes(content)
+    partial.replace(path)
 
 
 def sealed(name: str, text: str) -> str:
