@@ -182,6 +182,31 @@ def test_nothing_is_picked_from_nothing(program: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("program", "shapes", "wrong"),
+    [
+        (lambda x: F.pad(x, (-4, 5)) * 2, [(3, 6)], [(3, 3)]),
+        (lambda x: F.pad(x, (2, -5)) * 2, [(3, 6)], [(3, 4)]),
+        (F.conv2d, [(2, 3, 5, 5), (4, 3, 3, 3)], [(2, 3, 5, 5), (0, 3, 3, 3)]),
+        (lambda x, w: F.group_norm(x, 2, w), [(2, 4, 3), (4,)], [(2, 4, 3), (5,)]),
+        (lambda x, w: x.as_strided((4, 3), (4, 1), 1) * w, [(5, 4), (3,)], [(3, 4), (3,)]),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused_as_in_eager(
+    program: Callable[..., Any], shapes: Any, wrong: Any, dynamic: bool
+) -> None:
+    compiled = fusewright.compile(program, dynamic=dynamic, fullgraph=True, options=STRICT)
+    given = [torch.randn(*shape) for shape in shapes]
+    torch.testing.assert_close(compiled(*given), program(*given), rtol=1e-4, atol=1e-5)
+    given = [torch.randn(*shape) for shape in wrong]
+    with pytest.raises((RuntimeError, IndexError, ValueError)) as expected:
+        program(*given)
+    with pytest.raises(expected.type) as found:
+        compiled(*given)
+    assert str(found.value).split("\n")[0] == str(expected.value).split("\n")[0]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
 def test_an_index_to_fill_that_is_out_of_bounds(dynamic: bool) -> None:
     compiled = fusewright.compile(
         lambda x, places: x.index_fill(0, places, 1.5) * 2, dynamic=dynamic, options=STRICT

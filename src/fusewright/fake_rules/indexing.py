@@ -17,6 +17,7 @@ from fusewright.fake_rules.geometry import (
     named,
     ordered_by_strides,
 )
+from fusewright.fake_rules.requirements import padding_fits
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Geometry | None:
@@ -61,6 +62,8 @@ def repeat(x: Tensor, times: Sequence[int]) -> Geometry | None:
 def padded(x: Tensor, pad: Sequence[int], value: Any = 0) -> Geometry | None:
     """constant_pad_nd of a contiguous tensor; `pad` begins with the last dimension."""
     if not x.is_contiguous() or is_channels_last(x) or len(pad) % 2 or len(pad) > 2 * x.dim():
+        return None
+    if not padding_fits(x, pad):
         return None
     sizes = list(x.shape)
     for position, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):

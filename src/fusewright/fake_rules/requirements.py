@@ -58,6 +58,20 @@ def _values_fit(
     return all(size == 1 or size == other for size, other in pairs)
 
 
+def padding_fits(x: Tensor, pad: Sequence[Any], value: Any = 0) -> bool:
+    """What negative padding cuts off is there, first in front and then behind."""
+    for size, before, after in zip(reversed(x.shape), pad[::2], pad[1::2], strict=False):
+        kept = size + before if before < 0 else size
+        if kept < 0 or (after < 0 and kept + after < 0):
+            return False
+    return True
+
+
+def _gives_channels(x: Tensor, weight: Tensor, *arguments: Any) -> bool:
+    """A convolution has something to give."""
+    return bool(weight.shape[0] >= 1)
+
+
 REQUIREMENTS: dict[Any, Requirement] = {
     aten.select_scatter.default: _fills(aten.select.int),
     aten.slice_scatter.default: _fills(aten.slice.Tensor),
@@ -66,5 +80,7 @@ REQUIREMENTS: dict[Any, Requirement] = {
     aten.index_copy.default: _source_fits,
     aten.index_reduce.default: _source_fits,
     aten.index_put.default: _values_fit,
+    aten.constant_pad_nd.default: padding_fits,
+    aten.convolution.default: _gives_channels,
 }
 """By operator that writes to none of its arguments; in place the same is required."""
