@@ -89,3 +89,12 @@ def test_views_that_can_be_told_break_the_graph(function: Any) -> None:
     if function is returns_it:
         found.result.zero_()
         assert not x[1].any()
+
+
+def test_a_slice_to_a_tensor_breaks() -> None:
+    def begins(x: Tensor, i: Tensor) -> Tensor:
+        return (x + 1)[:, :i] * 2
+
+    found = fusewright.explain(begins, backend="eager")(X, ONE)
+    assert torch.equal(found.result, begins(X, ONE)) and not found.fallbacks
+    assert [each.reason for each in found.breaks] == ["fake-execution"]

@@ -105,6 +105,9 @@ class GraphBuilder:
         self.checkpoint: int | None = None
         """The checkpointed region that calls are added to: a number of its own; None outside."""
 
+        self.readers: dict[fx.Node, Callable[[], torch.Tensor | None]] = {}
+        """Of inputs whose value may be looked at while tracing: what gives it, with a guard."""
+
         self._last_placeholder: fx.Node | None = None
 
     @property
@@ -143,6 +146,7 @@ class GraphBuilder:
     def release(self) -> None:
         """Let go of what would keep the graph in a reference cycle."""
         self.numbers = NumberNodes(self.graph)
+        self.readers.clear()
 
     def add_sizes(self, tensors: Iterable[torch.Tensor]) -> None:
         """Placeholders for all symbols in the sizes and strides of these fakes: what is compiled

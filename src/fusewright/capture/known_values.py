@@ -1,10 +1,12 @@
 """Values that are known before a graph runs: of tensors computed from no input, as positions made
-by `arange` or a mask of ones. Only when a program reads one is it computed.
+by `arange` or a mask of ones, and from buffers of one integer, which is then guarded. Only when a
+program reads one is it computed.
 """
 
 from __future__ import annotations
 
 import types
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any, Final
 
@@ -26,23 +28,30 @@ LIKE: Final = frozenset(
 """Calls that ask a tensor for its sizes, type and device alone."""
 
 
-def known_value(node: fx.Node, fake: torch.Tensor) -> torch.Tensor | None:
+Readers = Mapping[fx.Node, Callable[[], torch.Tensor | None]]
+"""Of inputs whose value may be looked at: what gives it; None where it may not be after all."""
+
+
+def known_value(node: fx.Node, fake: torch.Tensor, readers: Readers) -> torch.Tensor | None:
     """The value of a node whose result is `fake`; None where it is not known. Once computed it
-    stays with the fake.
+    stays with the fake, unless it comes from `readers`: whoever runs the graph does not know it.
     """
     if not isinstance(fake, FakeTensor):
         return None
     if fake.constant is None:
-        calls = _calls_behind(node)
-        value = None if calls is None else _run(calls, node)
-        if value is not None and (value.shape, value.dtype) == (fake.shape, fake.dtype):
-            fake.fake_mode.constants.keep(fake, value)
+        calls = _calls_behind(node, readers)
+        value = None if calls is None else _run(calls, node, readers)
+        if value is None or (value.shape, value.dtype) != (fake.shape, fake.dtype):
+            return None
+        if calls is None or not readers.keys().isdisjoint(calls):
+            return value
+        fake.fake_mode.constants.keep(fake, value)
     return fake.constant
 
 
-def _calls_behind(node: fx.Node) -> list[fx.Node] | None:
-    """The calls that compute a node from nothing, and those that write to what they compute, in
-    order; None where there are inputs among them.
+def _calls_behind(node: fx.Node, readers: Readers) -> list[fx.Node] | None:
+    """The calls that compute a node from nothing but `readers`, and those that write to what they
+    compute, in order; None where there are other inputs among them.
     """
     found: set[fx.Node] = set()
     waiting = [node]
@@ -50,7 +59,8 @@ def _calls_behind(node: fx.Node) -> list[fx.Node] | None:
         one = waiting.pop()
         if one in found:
             continue
-        if len(found) == LIMIT or (not _is_of_torch(one) and _number(one) is None):
+        is_known = one in readers or _is_of_torch(one) or _number(one) is not None
+        if len(found) == LIMIT or not is_known:
             return None
         found.add(one)
         if not _asks_only(one):
@@ -90,7 +100,7 @@ def _layout(node: fx.Node) -> tuple[tuple[Number, ...], tuple[Number, ...]]:
     return known_numbers(fake.size()), known_numbers(fake.stride())
 
 
-def _run(calls: list[fx.Node], last: fx.Node) -> torch.Tensor | None:
+def _run(calls: list[fx.Node], last: fx.Node, readers: Readers) -> torch.Tensor | None:
     """The value of the last of the calls; None where one is random, was never set, fails, or was
     written to by something else, which its version tells.
     """
@@ -104,7 +114,9 @@ def _run(calls: list[fx.Node], last: fx.Node) -> torch.Tensor | None:
                 inputs = likenesses if _asks_only(node) else values
                 given = map_arg(node.args, inputs.__getitem__)
                 named = map_arg(node.kwargs, inputs.__getitem__)
-                if node.op == "placeholder":
+                if node in readers:
+                    values[node] = readers[node]()
+                elif node.op == "placeholder":
                     values[node] = _number(node)
                 elif isinstance(node.target, str):
                     values[node] = getattr(given[0], node.target)(*given[1:], **named)

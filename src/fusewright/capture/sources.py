@@ -25,6 +25,7 @@ to an object: `self.layer[0].weight`. It says three things: how the user would w
     ("dict_values",)             a list of the values of dict `x`, past overridden `values`
     ("dict_value", index)        its item at `index`
     ("reduced",)                 `x.__reduce__()` of an iterator of Python's own
+    ("number",)                  `x.item()` of a tensor of one element; only in guards
     ("size", dim), ("stride", dim)   `x.size(dim)`, `x.stride(dim)` of a tensor
 
 Torch-free. Sources are values: equal when their steps are equal.
@@ -324,6 +325,14 @@ class ExtentSource(_DerivedSource):
 
     def _step(self) -> Step:
         return ("stride" if self.is_stride else "size", self.dim)
+
+
+@record
+class NumberSource(_DerivedSource):
+    """What a tensor of one element holds."""
+
+    kind = "number"
+    form = "{0.origin}.item()"
 
 
 @record

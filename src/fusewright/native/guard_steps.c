@@ -146,6 +146,12 @@ static PyObject *load_reduced(GuardStep *Py_UNUSED(step), PyObject *base,
     return PyObject_CallMethod(base, "__reduce__", NULL);
 }
 
+static PyObject *load_number(GuardStep *Py_UNUSED(step), PyObject *base,
+                             const GuardContext *Py_UNUSED(context))
+{
+    return PyObject_CallMethod(base, "item", NULL);
+}
+
 /* The thread's own state is no object: its tests read it themselves. */
 static PyObject *load_thread(GuardStep *Py_UNUSED(step), PyObject *Py_UNUSED(base),
                              const GuardContext *Py_UNUSED(context))
@@ -181,6 +187,7 @@ static const StepKind step_kinds[] = {
     {"dict_key", load_dict_key, POSITION, false, READS_DICTIONARY},
     {"dict_value", load_dict_value, POSITION, false, READS_DICTIONARY},
     {"reduced", load_reduced, NO_OPERAND, false, READS_ANYTHING},
+    {"number", load_number, NO_OPERAND, false, READS_ANYTHING},
 };
 
 static const StepKind *find_kind(PyObject *name)

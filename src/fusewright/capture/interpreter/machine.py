@@ -40,12 +40,15 @@ from fusewright.capture.interpreter.frame import Frame, Programs
 from fusewright.capture.interpreter.generator_frame import GeneratorFrame
 from fusewright.capture.interpreter.instructions import OPCODES, unknown_opcode
 from fusewright.capture.interpreter.wrapping import IDENTITY_TYPES, new_value, wrap_object
+from fusewright.capture.memory import has_memory
 from fusewright.capture.reasons import Reason
 from fusewright.capture.sizes import SizeHistory, Sizes, SymbolicShape
 from fusewright.capture.sources import (
     ConstantSource,
     DictItemSource,
     GlobalSource,
+    InstanceSource,
+    NumberSource,
     Source,
 )
 from fusewright.capture.tensor_pattern import TensorPattern
@@ -529,7 +532,23 @@ class Machine:
         node.meta["source"] = source
         self.inputs.append(value)
         self.tensors[id(fake)] = value
+        if _is_number_of_module(tensor, source):
+            self.builder.readers[node] = functools.partial(self._read_number, tensor, source)
         return node, fake
+
+    def _read_number(self, tensor: torch.Tensor, source: Source) -> torch.Tensor | None:
+        """What a buffer holds when the call begins, with a guard; None where that was seen to vary,
+        or the graph may have changed it through another input.
+        """
+        storage = tensor.untyped_storage().data_ptr()
+        sharing = [each for each in self.inputs if has_memory(each.object)]
+        if sum(each.object.untyped_storage().data_ptr() == storage for each in sharing) > 1:
+            return None
+        number = NumberSource(source)
+        if self.sizes.history.has_changed(number.expression(), tensor.item()):
+            return None
+        self.guard(GuardKind.EQUALS, number, tensor.item())
+        return tensor.detach().clone()
 
     def input_sources(self) -> list[Source]:
         """Where the graph's inputs are read, in the order of its placeholders."""
@@ -625,6 +644,15 @@ def _module_name(source: Source) -> str:
             names.append(str(step.key))
         step = step.base
     return ".".join(reversed(names))
+
+
+def _is_number_of_module(tensor: torch.Tensor, source: Source) -> bool:
+    """Whether a tensor is a module's buffer of one integer, in memory: most often a setting."""
+    match source:
+        case DictItemSource(origin=InstanceSource(name="_buffers")):
+            whole = not (tensor.is_floating_point() or tensor.is_complex())
+            return whole and tensor.dim() == 0 and tensor.device.type == "cpu"
+    return False
 
 
 def _identifier(source: Source, index: int) -> str:

@@ -384,8 +384,12 @@ def truth(machine: Interpreter, value: Value) -> bool:
     return True
 
 
+def _value_of(machine: Interpreter, value: TensorValue) -> torch.Tensor | None:
+    return known_value(value.node, value.fake, machine.builder.readers)
+
+
 def _tensor_truth(machine: Interpreter, value: TensorValue) -> bool:
-    known = known_value(value.node, value.fake)
+    known = _value_of(machine, value)
     if known is not None:
         return bool(fold(machine, bool, known).constant())
     if value.fake.numel() > 1:
@@ -526,7 +530,8 @@ def tensor_item(machine: Interpreter, tensor: TensorValue, key: Value) -> Value:
 
 def _copied_item(machine: Interpreter, tensor: TensorValue, key: Value) -> Value | None:
     """`tensor[:, i]` where a tensor of one integer says where, as a copy: which part of the tensor
-    a view would be is not known. None where the key has other parts.
+    a view would be is not known. None where the key has other parts, or such
+    tensors in slices alone.
     """
     keys = key.items(machine) if isinstance(key, TupleValue) else [key]
     numbered = [each for each in keys if _is_basic(each)]
@@ -539,6 +544,8 @@ def _copied_item(machine: Interpreter, tensor: TensorValue, key: Value) -> Value
         if isinstance(each, TensorValue):
             places.append((place, machine.call_tensor_method(each, "long", [], {})))
         place += _is_basic(each)
+    if not places:
+        return None
     item: Value = tensor
     for place, index in reversed(places):
         indices = ListValue(list, [*[NONE] * place, index])
@@ -573,7 +580,7 @@ def sequence_item(machine: Interpreter, value: SequenceValue, key: Value) -> Val
             base = "list" if isinstance(value, ListValue) else "tuple"
             machine.raise_error(IndexError, f"{base} index out of range")
         return value.item(machine, index)
-    if isinstance(key, TensorValue) and known_value(key.node, key.fake) is None:
+    if isinstance(key, TensorValue) and _value_of(machine, key) is None:
         raise machine.unsupported(reasons.TENSOR_VALUE, operation="list[tensor]")
     if key.python_type() is slice:
         chosen = evaluate(machine, operator.getitem, value.items(machine), key.constant())

@@ -23,10 +23,11 @@ from fusewright.capture.values.constant import NONE, NUMPY_SCALARS, ConstantValu
 from fusewright.capture.values.functions import BuiltinValue, function_name
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.numbers import SymbolicValue, is_of_data
-from fusewright.capture.values.sequences import ListValue, TupleValue
+from fusewright.capture.values.sequences import ListValue, SliceValue, TupleValue
 from fusewright.capture.values.tensors import GraphObjectValue, TensorValue, UnknownValue
 from fusewright.errors import FusewrightError, Unsupported
 from fusewright.fake import holds_integers
+from fusewright.fake.tensor import is_known
 from fusewright.symbolic.nodes import SYMBOLIC
 
 if TYPE_CHECKING:
@@ -90,7 +91,11 @@ def call_graph(
     try:
         result = machine.builder.run(function, fake_arguments, fake_keywords)
     except FAKE_FAILURES as error:
-        raise cannot_run(machine, function, error) from error
+        given = [_with_numbers(machine, argument) for argument in arguments]
+        named = {name: _with_numbers(machine, value) for name, value in keywords.items()}
+        if given == list(arguments) and named == keywords:
+            raise cannot_run(machine, function, error) from error
+        return call_graph(machine, function, given, named)
     except (NotConstant, FusewrightError):
         raise
     except Exception as error:
@@ -111,6 +116,35 @@ def call_graph(
         machine.describe_node,
     )
     return result_value(machine, node, result)
+
+
+def _with_numbers(machine: Machine, value: Value) -> Value:
+    """An argument with a tensor that the graph makes of a number for each that is known to hold
+    it; the argument itself where there is none.
+    """
+    match value:
+        case TensorValue():
+            return _number_known(machine, value) or value
+        case TupleValue() | ListValue() if value.cls in (tuple, list):
+            items = value.read_items()
+            found = [_with_numbers(machine, item) for item in items]
+            if found != list(items):
+                return machine.new_list(found) if value.cls is list else machine.new_tuple(found)
+        case SliceValue():
+            parts = [_with_numbers(machine, part) for part in value.parts()]
+            return value if parts == list(value.parts()) else SliceValue(*parts)
+    return value
+
+
+def _number_known(machine: Machine, tensor: TensorValue) -> Value | None:
+    """A tensor that the graph makes of the number which another is known to hold from an input:
+    whoever runs the graph knows the one, and not the other.
+    """
+    known = known_value(tensor.node, tensor.fake, machine.builder.readers)
+    if known is None or known.dim() or is_known(tensor.fake):
+        return None
+    number, dtype = ConstantValue(known.item()), ConstantValue(known.dtype)
+    return machine.call_graph(torch.tensor, [number], {"dtype": dtype})
 
 
 def cannot_hold(machine: Machine, function: Any, error: NotConstant) -> Unsupported:
@@ -271,7 +305,11 @@ def call_method(
         return _metadata_method(machine, tensor, name, arguments, keywords)
     if name in NEEDS_AUTOGRAD:
         raise machine.unsupported(reasons.GRAD_REQUIRED, operation=f"tensor.{name}()")
-    unknown = name in READS_VALUE and known_value(tensor.node, tensor.fake) is None
+    number = _number_known(machine, tensor) if name in READS_VALUE else None
+    if number is not None:
+        return machine.call_graph(name, [number, *arguments], keywords)
+    readers = machine.builder.readers
+    unknown = name in READS_VALUE and known_value(tensor.node, tensor.fake, readers) is None
     if unknown and name in READS_INTEGER and _gives_symbol(machine, tensor):
         return machine.call_graph("item", [tensor], {})
     if unknown and name == "tolist" and _gives_symbols(machine, tensor):
