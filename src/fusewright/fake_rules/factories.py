@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fusewright.fake_rules.geometry import Geometry, Rule, contiguous, elementwise, is_number, named
+from fusewright.fake_rules.geometry import (
+    Geometry,
+    Rule,
+    contiguous,
+    elementwise,
+    extent,
+    is_number,
+    named,
+)
 
 
 def arange(*bounds: Any, dtype: torch.dtype | None = None, **options: Any) -> Geometry | None:
@@ -81,7 +89,20 @@ def preserved(
     return elementwise(dtype or x.dtype, (x,))
 
 
+def tangent(x: Tensor, like: Tensor, *, self_num_batch_dims: int = 0) -> Geometry:
+    """_new_zeros_with_same_feature_meta, of forward gradients: zeros laid out as `like`, behind the
+    batch dimensions of `x`.
+    """
+    batch = list(x.shape[:self_num_batch_dims])
+    step, strides = extent(like.shape, like.stride()), list(like.stride())
+    for size in reversed(batch):
+        strides.insert(0, step)
+        step = step * size
+    return Geometry(x.dtype, (*batch, *like.shape), tuple(strides))
+
+
 RULES: dict[Any, Rule] = {
+    **named(tangent, "_new_zeros_with_same_feature_meta"),
     **named(arange, "arange arange.start arange.start_step"),
     **named(sized, "rand randn ones zeros empty.memory_format"),
     **named(random_integers, "randint randint.low"),
