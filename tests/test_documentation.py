@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -24,7 +25,7 @@ def test_the_page_about_using_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
     text = (ROOT / "docs" / "using.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
     shown = re.findall(r"```\n((?:scaled|mean_of_rows) .*?)```", text, flags=re.S)
-    assert len(blocks) == 6 and len(shown) == 2
+    assert len(blocks) == 7 and len(shown) == 2
     variables: dict[str, object] = {}
     for number, block in enumerate(blocks):
         path = tmp_path / f"example{number}.py"
@@ -36,6 +37,27 @@ def test_the_page_about_using_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
     )
     for text in shown:
         assert text.strip() in printed
+
+
+def test_the_first_program_that_readers_see() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    variables = {"model": torch.nn.Linear(3, 2), "inputs": {"input": torch.ones(2, 3)}}
+    exec(compile(block, "example.py", "exec"), variables)
+    assert torch.equal(variables["output"], variables["model"](torch.ones(2, 3)))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_commands_name_programs_and_options_that_there_are(path: Path) -> None:
+    command = r"\bpython[\d.]* (-m [\w.]+|[\w/]+\.py)((?: [^`\n#|]+)?)"
+    for program, arguments in re.findall(command, path.read_text()):
+        name = program.removeprefix("-m ").removesuffix(".py").replace(".", "/")
+        if name == "pytest":
+            continue
+        files = [ROOT / f"{name}.py", ROOT / name / "__main__.py"]
+        text = next((file.read_text() for file in files if file.exists()), None)
+        assert text is not None, f"{path.name}: {program}"
+        for option in re.findall(r"--[\w-]+", arguments):
+            assert f'"{option}"' in text, f"{path.name}: {program} takes no {option}"
 
 
 def test_the_page_about_training(capsys: pytest.CaptureFixture[str]) -> None:

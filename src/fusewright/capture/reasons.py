@@ -43,13 +43,15 @@ TENSOR_VALUE: Final = Reason(
     name="tensor-value",
     what="`{operation}` reads a tensor's value into Python",
     why="the value is not known until the graph has run",
-    remedy="keep the value in a tensor, or compute it outside the compiled function",
+    remedy="keep the value in a tensor, or compute it outside the compiled function; "
+    "options={'capture_data_dependent_sizes': True} keeps integers in the graph",
 )
 FAKE_EXECUTION: Final = Reason(
     name="fake-execution",
     what="`{function}` cannot be run without its data",
     why="{detail}",
-    remedy="move the call outside the compiled function",
+    remedy="move the call outside the compiled function; where a size depends on the data, "
+    "options={'capture_data_dependent_sizes': True} keeps it in the graph",
 )
 UNKNOWN_CALLABLE: Final = Reason(
     name="unknown-callable",
