@@ -18,6 +18,7 @@ from fusewright.ir.index import (
     Index,
     Symbol,
     contiguous_strides,
+    floor_divide,
     integer,
     known_less,
     known_multiple,
@@ -316,3 +317,14 @@ def test_contiguous_strides_of_nothing_count_it_as_one() -> None:
 def test_a_symbolic_size_is_no_number() -> None:
     with pytest.raises(TypeError, match="symbolic"):
         int(N)
+
+
+def test_divisions_inside_of_divisions_take_no_exponential_time() -> None:
+    """A size that is padded again and again, as by nested windows."""
+    before = floor_divide.cache_info().misses
+    size = Symbol("padded", 2).index
+    for window in (4, 6, 10, 14, 22, 26):
+        size = size + (-size) % window
+        place = loop("place", size).index
+        assert (place // window) * window + place % window == place
+    assert floor_divide.cache_info().misses - before < 40

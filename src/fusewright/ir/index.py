@@ -11,9 +11,9 @@ computed once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
+from functools import lru_cache, reduce
 from math import gcd, prod
-from typing import Any
+from typing import Any, Final
 
 from fusewright.ir import intervals
 from fusewright.ir.intervals import Bound, Interval
@@ -313,6 +313,12 @@ class Index(_Hashed):
 
 IndexLike = Index | Symbol | int
 
+REMEMBERED: Final = 4096
+"""How many quotients and remainders are remembered: one is simplified by way of simpler ones, most
+of which come again. Without this, expressions with divisions inside of divisions take exponential
+time.
+"""
+
 
 def integer(value: int) -> Index:
     """The constant expression `value`."""
@@ -390,6 +396,7 @@ def known_multiple(index: IndexLike, factor: int) -> bool:
     return divisor % factor == 0
 
 
+@lru_cache(maxsize=REMEMBERED)
 def floor_divide(left: Index, right: Index) -> Index:
     """`left // right`, simplified; `right` is positive."""
     if right == 1 or left == 0:
@@ -407,6 +414,7 @@ def floor_divide(left: Index, right: Index) -> Index:
     return _atom(Compound("//", rest, right)) if simpler is None else simpler
 
 
+@lru_cache(maxsize=REMEMBERED)
 def remainder(left: Index, right: Index) -> Index:
     """`left % right`, simplified; `right` is positive, so the result is in `[0, right)`."""
     if right == 1 or left == 0 or left == right:
@@ -740,7 +748,12 @@ def _grouped(left: Index, right: Index) -> tuple[Index, Index] | None:
     return None
 
 
-_CONSTRUCT = {"//": floor_divide, "%": remainder, "min": minimum, "max": maximum}
+_CONSTRUCT: dict[str, Callable[[Index, Index], Index]] = {
+    "//": floor_divide,
+    "%": remainder,
+    "min": minimum,
+    "max": maximum,
+}
 _EVALUATE: dict[str, Callable[[int, int], int]] = {
     "//": lambda left, right: left // right,
     "%": lambda left, right: left % right,
