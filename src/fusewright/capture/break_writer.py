@@ -90,7 +90,7 @@ def interruption(frame: Frame, resumes: ResumeTable) -> Interruption | None:
     leave its function.
     """
     original, position = resumes.locate(frame.code, frame.position)
-    instruction = resumes.unit(frame.code).instructions[frame.position]
+    instruction = frame.program.instructions[frame.position]
     if instruction.name not in MOVABLE or position < 0:
         return None
     if frame.handled is not None and instruction.region is None:
@@ -125,7 +125,7 @@ class BreakWriter(FunctionWriter):
         super().__init__(machine, root)
         self.stop = stop
         self.resumes = resumes
-        instructions = resumes.unit(stop.frame.code).instructions
+        instructions = stop.frame.program.instructions
         self.instruction = instructions[stop.frame.position]
         self._index_of = {item: index for index, item in enumerate(instructions)}
         self.code.positions = self.instruction.positions

@@ -27,7 +27,7 @@ from fusewright.capture.bytecode import (
     Instruction,
     OffsetOf,
     assemble,
-    disassemble,
+    taken_apart,
 )
 from fusewright.capture.bytecode.builder import opening
 from fusewright.capture.bytecode.effects import skipped_by_jump
@@ -118,16 +118,7 @@ class ResumeTable:
 
     def __init__(self) -> None:
         self._originals: dict[int, _Original] = {}
-        self._units: dict[int, tuple[CodeType, CodeUnit]] = {}
-        """Code taken apart, by identity; the code object is kept so that its identity stays its."""
         self.foreseen = ForeseenBreaks()
-
-    def unit(self, code: CodeType) -> CodeUnit:
-        """A code object taken apart, once."""
-        found = self._units.get(id(code))
-        if found is None:
-            found = self._units[id(code)] = (code, disassemble(code))
-        return found[1]
 
     def locate(self, code: CodeType, position: int) -> tuple[CodeType, int]:
         """The original code and the position there of an instruction of a resume function; of any
@@ -169,11 +160,13 @@ class ResumeTable:
         if not entry.live_cells[position].isdisjoint(empty):
             return True
         instructions = entry.unit.instructions
-        return any(
-            instructions[index].name == "DELETE_DEREF"
-            and instructions[index].argument in entry.live_cells[index + 1] & own
-            for index in reachable(instructions, position)
-        )
+        emptying = [
+            index
+            for index, instruction in enumerate(instructions)
+            if instruction.name == "DELETE_DEREF"
+            and instruction.argument in entry.live_cells[index + 1] & own
+        ]
+        return bool(emptying) and not reachable(instructions, position).isdisjoint(emptying)
 
     def free_names(self, code: CodeType) -> tuple[str, ...]:
         """The free variables of the resume functions of an original code."""
@@ -191,11 +184,9 @@ class ResumeTable:
     def _original(self, code: CodeType) -> _Original:
         found = self._originals.get(id(code))
         if found is None:
-            unit = self.unit(code)
-            found = _Original(
-                code, unit, live_locals(unit.instructions), live_cells(unit.instructions)
-            )
-            self._originals[id(code)] = found
+            unit = taken_apart(code)
+            live = live_locals(unit.instructions), live_cells(unit.instructions)
+            found = self._originals[id(code)] = _Original(code, unit, *live)
         return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusewright.capture.bytecode.assembler import assemble
 from fusewright.capture.bytecode.builder import Builder, new_unit, with_body
-from fusewright.capture.bytecode.disassembler import disassemble, header
+from fusewright.capture.bytecode.disassembler import disassemble, header, taken_apart
 from fusewright.capture.bytecode.effects import consumed, produced, skipped_by_jump
 from fusewright.capture.bytecode.instruction import (
     LABEL,
@@ -32,5 +32,6 @@ __all__ = [
     "new_unit",
     "produced",
     "skipped_by_jump",
+    "taken_apart",
     "with_body",
 ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import opcode
+import weakref
 from collections.abc import Iterator
 from types import CodeType
-from typing import Any
+from typing import Any, Final
 
 from fusewright.capture.bytecode.instruction import (
     NO_POSITIONS,
@@ -53,6 +54,21 @@ def disassemble(code: CodeType, *, keep_pairs: bool = False) -> CodeUnit:
         names=code.co_names,
         instructions=instructions if keep_pairs else _without_pairs(instructions),
     )
+
+
+def taken_apart(code: CodeType) -> CodeUnit:
+    """What `disassemble` gives, made once in the life of `code`; not to be changed. Told apart by
+    identity: code that compares equal may stand on other lines.
+    """
+    key = id(code)
+    found = _UNITS.get(key)
+    if found is None:
+        alive = weakref.ref(code, lambda _: _UNITS.pop(key, None))
+        found = _UNITS[key] = (alive, disassemble(code))
+    return found[1]
+
+
+_UNITS: Final[dict[int, tuple[weakref.ref[CodeType], CodeUnit]]] = {}
 
 
 def header(code: CodeType) -> CodeUnit:

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from fusewright.capture.bytecode import Instruction, disassemble
+from fusewright.capture.bytecode import Instruction, taken_apart
 from fusewright.capture.graph import NeedsConstants
 from fusewright.capture.values.base import TracedError, Value
 from fusewright.capture.values.constant import ConstantValue
@@ -111,7 +111,7 @@ def _load_program(
     code: types.CodeType, handlers: Mapping[str, Handler], unknown: Handler
 ) -> Program:
     """Take a code object apart. Operands that are jump targets become positions."""
-    instructions = disassemble(code).instructions
+    instructions = taken_apart(code).instructions
     position = {instruction: index for index, instruction in enumerate(instructions)}
     regions: dict[Any, Region] = {}
 
