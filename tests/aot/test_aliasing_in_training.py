@@ -336,3 +336,18 @@ def test_views_made_where_the_program_turned_gradients_on(compile: Any, make: An
     (of_eager,) = torch.autograd.grad(expected[0].sum(), [x])
     (of_compiled,) = torch.autograd.grad(found[0].sum(), [x])
     torch.testing.assert_close(of_compiled, of_eager)
+
+
+def test_a_view_of_an_expanded_input() -> None:
+    """Of what the view is made of again, each element is in memory once for several."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x[1:]
+
+    x = plain(1, 4).expand(6, 4).requires_grad_()
+    with pytest.warns(RuntimeWarning, match="of an expanded tensor is returned"):
+        found = fusewright.compile(program)(x)
+    (gradient,) = torch.autograd.grad(found.sum(), x)
+    assert gradient[:, 0].tolist() == [0, 1, 1, 1, 1, 1]
+    with pytest.raises(fusewright.errors.BackendCompilerFailed, match="expanded tensor"):
+        fusewright.compile(program, options={"strict": True})(x)

@@ -32,6 +32,7 @@ from fusewright.aot.specs import (
     ViewOf,
 )
 from fusewright.aot.tracer import Fakes
+from fusewright.errors import UnsupportedOperator
 from fusewright.fake_rules.geometry import same_sizes
 from fusewright.records import record
 
@@ -248,6 +249,11 @@ class _Planner:
         with_gradients: bool | None,
     ) -> ViewOf:
         view, whole = leaf.meta["val"], root.meta["val"]
+        if with_gradients and _has_repeated_elements(whole):
+            raise UnsupportedOperator(
+                "a view, with gradients, of an expanded tensor is returned: its gradient would be"
+                " that of the memory, not that of each element"
+            )
         begin = whole.storage_offset() * whole.itemsize // view.itemsize
         return ViewOf(
             base,
@@ -293,3 +299,9 @@ def is_made_without_gradients(view: torch.Tensor) -> bool:
     """
     is_view = torch_compat.viewed_tensor(view) is not view
     return is_view and view.requires_grad and view.grad_fn is None
+
+
+def _has_repeated_elements(tensor: torch.Tensor) -> bool:
+    """Whether several elements are one in memory, as `expand` makes them."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return any(isinstance(stride, int) and stride == 0 for size, stride in pairs if size != 1)
