@@ -233,8 +233,7 @@ class BreakWriter(FunctionWriter):
         """Add to the keyword arguments of a call whose callable, for messages, lies far below."""
         stack, depth = self.stop.frame.stack, self.instruction.argument
         function = stack[-depth - 3 - VERSION.null_above_callable]
-        self.call(merge_keywords, [function, stack[-depth - 1], stack[-1]])
-        self.code.pop()
+        self.change(merge_keywords, function, stack[-depth - 1], stack[-1])
 
     def _call_exit(self) -> None:
         """Call `__exit__` of a `with` statement whose body raised."""
@@ -242,7 +241,7 @@ class BreakWriter(FunctionWriter):
         raised = stack[-1]
         self.value(stack[-4])
         code.prepare_call()
-        self.call(type, [raised])
+        self.call(type, raised)
         self.value(raised)
         self.value(raised)
         code.load_attribute("__traceback__")

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import builtins
 import collections
-import functools
 import operator
 import sys
 import types
@@ -265,8 +264,7 @@ class FunctionWriter:
         for value in kept:
             self._prepare(value)
         for function, arguments in effects.calls:
-            self.call(function, [functools.partial(self.constant, item) for item in arguments])
-            self.code.pop()
+            self.change(function, *map(ConstantValue, arguments))
 
     def assemble(self) -> types.CodeType:
         """The code object of what was written, with the parameters of the captured function."""
@@ -373,35 +371,38 @@ class FunctionWriter:
             return
         compute, symbols = numeric_function(number)
         sources = [self.machine.sizes.readings[symbol.name].source for symbol in symbols]
-        self.call(compute, [functools.partial(self.source, source) for source in sources])
+        self.call(compute, *sources)
 
-    def build(self, kind: str, items: Sequence[Value]) -> None:
-        for item in items:
-            self.value(item)
-        builders = {
-            "tuple": self.code.build_tuple,
-            "list": self.code.build_list,
-            "set": self.code.build_set,
-        }
-        builders[kind](len(items))
+    def push(self, part: Any) -> None:
+        match part:
+            case Value():
+                self.value(part)
+            case Source():
+                self.source(part)
+            case tuple() | list():
+                for item in part:
+                    self.push(item)
+                build = self.code.build_tuple if type(part) is tuple else self.code.build_list
+                build(len(part))
+            case dict():
+                for key, item in part.items():
+                    self.constant(key)
+                    self.push(item)
+                self.code.build_map(len(part))
+            case _:
+                self.constant(part)
 
-    def mapping(self, items: dict[str, Value]) -> None:
-        for key, item in items.items():
-            self.constant(key)
-            self.value(item)
-        self.code.build_map(len(items))
-
-    def call(
-        self, function: Callable[..., Any], arguments: Sequence[Value | Callable[[], None]]
-    ) -> None:
+    def call(self, function: Callable[..., Any], *parts: Any) -> None:
         self.constant(function)
         self.code.prepare_call()
-        for argument in arguments:
-            if isinstance(argument, Value):
-                self.value(argument)
-            else:
-                argument()
-        self.code.call(len(arguments))
+        for part in parts:
+            self.push(part)
+        self.code.call(len(parts))
+
+    def change(self, function: Callable[..., Any], *parts: Any) -> None:
+        """Call a function for what it changes."""
+        self.call(function, *parts)
+        self.code.pop()
 
     def value(self, value: Value) -> None:
         if type(value) is ConstantValue and not value.is_unread:
@@ -441,9 +442,7 @@ class FunctionWriter:
                 for key, item in value.read_entries():
                     self._store_item(value, key, item)
             case SetValue() if not issubclass(value.cls, frozenset):
-                members = list(value.members.values())
-                self.call(set.update, [value, lambda: self.build("list", members)])
-                self.code.pop()
+                self.change(set.update, value, list(value.members.values()))
             case MadeValue(attributes=attributes):
                 for name, item in attributes.items():
                     self._write_class(value, name, item)
@@ -455,8 +454,7 @@ class FunctionWriter:
     def _fill_list(self, value: ListValue, function: Callable[..., Any]) -> None:
         items = value.read_items()
         if items or value.source is not None:
-            self.call(function, [value, lambda: self.build("list", items)])
-            self.code.pop()
+            self.change(function, value, list(items))
 
     def _store_item(self, mapping: DictValue, key: Value, item: Value) -> None:
         if mapping.cls is dict:
@@ -465,12 +463,10 @@ class FunctionWriter:
             self.value(key)
             self.code.store_subscript()
         else:
-            self.call(_dict_base(mapping).__setitem__, [mapping, key, item])
-            self.code.pop()
+            self.change(_dict_base(mapping).__setitem__, mapping, key, item)
 
     def _set_attribute(self, owner: ObjectValue, name: str, value: Value) -> None:
-        self.call(set_attribute, [owner, lambda: self.constant(name), value])
-        self.code.pop()
+        self.change(set_attribute, owner, name, value)
 
     def _set_cell(self, cell: CellValue, contents: Any) -> None:
         if isinstance(contents, Value):
@@ -494,40 +490,29 @@ class FunctionWriter:
                 self._set_cell(cell, value)
             case Write(owner=ObjectValue() as owner, name=str(name), value=value):
                 if value is MISSING:
-                    self.call(delete_attribute, [owner, lambda: self.constant(name)])
-                    self.code.pop()
+                    self.change(delete_attribute, owner, name)
                 else:
                     self._set_attribute(owner, name, value)
             case Write(owner=ExistingIteratorValue(steps=steps) as owner):
-                self.call(move_on, [owner, functools.partial(self.constant, steps)])
-                self.code.pop()
+                self.change(move_on, owner, steps)
             case Write(owner=ListValue(added=list(added)) as owner):
-                extend = sequence_base(owner.cls).extend
-                self.call(extend, [owner, functools.partial(self.build, "list", added)])
-                self.code.pop()
+                self.change(sequence_base(owner.cls).extend, owner, added)
             case Write(owner=ListValue() as owner):
                 self._fill_list(owner, replace_list)
             case Write(owner=DictValue() as owner):
                 self._write_mapping(owner)
             case Write(owner=SetValue() as owner):
-                members = list(owner.members.values())
-                self.call(replace_set, [owner, lambda: self.build("list", members)])
-                self.code.pop()
+                self.change(replace_set, owner, list(owner.members.values()))
 
     def _write_class(self, cls: Value | type, name: str, value: Any) -> None:
-        push = cls if isinstance(cls, Value) else functools.partial(self.constant, cls)
-        place = [push, functools.partial(self.constant, name)]
         if value is MISSING:
-            self.call(type.__delattr__, place)
+            self.change(type.__delattr__, cls, name)
         else:
-            self.call(type.__setattr__, [*place, value])
-        self.code.pop()
+            self.change(type.__setattr__, cls, name, value)
 
     def _write_global(self, namespace: Namespace, name: str, value: Any) -> None:
         if value is MISSING:  # perhaps of a variable that the program itself has made
-            operands = (namespace.dictionary, name, None)
-            self.call(dict.pop, [functools.partial(self.constant, item) for item in operands])
-            self.code.pop()
+            self.change(dict.pop, ConstantValue(namespace.dictionary), name, None)
             return
         self.value(value)
         self.constant(namespace.dictionary)
@@ -539,16 +524,12 @@ class FunctionWriter:
         allows.
         """
         if owner.is_rewritten():
-            self.call(_dict_base(owner).clear, [owner])
-            self.code.pop()
+            self.change(_dict_base(owner).clear, owner)
             for key, item in owner.read_entries():
                 self._store_item(owner, key, item)
             return
         for removed in owner.removed_keys():
-            self.call(
-                _dict_base(owner).__delitem__, [owner, functools.partial(self.constant, removed)]
-            )
-            self.code.pop()
+            self.change(_dict_base(owner).__delitem__, owner, ConstantValue(removed))
         for _, key, item in owner.changed_entries():
             self._store_item(owner, key, item)
 
@@ -584,7 +565,7 @@ class FunctionWriter:
             case ("constant", value):
                 self.constant(value)
             case ("referent", reference):
-                self.call(reference, [])
+                self.call(reference)
             case ("cell", name):
                 code.load_closure(name)
             case ("cell_contents",):
@@ -603,17 +584,13 @@ class FunctionWriter:
                 code.load_constant(key)
                 code.load_subscript()
             case (name, *operand) if name in _STEP_READERS:
-                self._call_on(_STEP_READERS[name], base, *operand)
+                self.call(_STEP_READERS[name], base, *map(ConstantValue, operand))
             case step:
                 raise AssertionError(f"unknown step {step}")
 
     def _from(self, base: Source | None) -> None:
         assert base is not None, "a derived source has a base"
         self.source(base)
-
-    def _call_on(self, function: Callable[..., Any], base: Source | None, *constants: Any) -> None:
-        pushers = [functools.partial(self.constant, value) for value in constants]
-        self.call(function, [lambda: self._from(base), *pushers])
 
 
 # -- called by generated code ---------------------------------------------------------------------

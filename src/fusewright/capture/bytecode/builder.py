@@ -176,10 +176,6 @@ class Builder:
         """Replace the `count` top values by a list of them."""
         self.emit("BUILD_LIST", count)
 
-    def build_set(self, count: int) -> None:
-        """Replace the `count` top values by a set of them."""
-        self.emit("BUILD_SET", count)
-
     def build_map(self, count: int) -> None:
         """Replace `count` pairs, each pushed key first, by a dict of them."""
         self.emit("BUILD_MAP", count)

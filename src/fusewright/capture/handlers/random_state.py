@@ -19,7 +19,7 @@ import torch
 
 from fusewright import random_state
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import DECLINED, handles, polyfill, when_imported
+from fusewright.capture.handlers.registry import DECLINED, handles, polyfill, refusal, when_imported
 from fusewright.capture.interpreter.stand_ins import raise_real
 from fusewright.capture.sources import ConstantSource
 from fusewright.capture.values.base import Interpreter, NotConstant, Rebuilder, Value
@@ -32,17 +32,12 @@ from fusewright.errors import Unsupported
 # -- torch ----------------------------------------------------------------------------------------
 
 
-def _refusal(name: str) -> Any:
-    def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-        raise interpreter.unsupported(reasons.RANDOM_STATE, operation=name)
-
-    return refuse
-
-
 for _name in ("seed", "initial_seed"):
-    handles(getattr(torch.random, _name))(_refusal(f"torch.{_name}"))
+    handles(getattr(torch.random, _name))(refusal(reasons.RANDOM_STATE, operation=f"torch.{_name}"))
 for _name in ("seed", "get_state", "set_state"):
-    handles(getattr(torch.Generator, _name))(_refusal(f"torch.Generator.{_name}"))
+    handles(getattr(torch.Generator, _name))(
+        refusal(reasons.RANDOM_STATE, operation=f"torch.Generator.{_name}")
+    )
 
 
 class GeneratorOfTorchValue(ObjectValue):
@@ -58,8 +53,7 @@ class GeneratorOfTorchValue(ObjectValue):
         self.seed: int = torch.Generator().initial_seed()
 
     def rebuild(self, code: Rebuilder) -> None:
-        parts = [functools.partial(code.constant, part) for part in (self.device, self.seed)]
-        code.call(seeded_generator, parts)
+        code.call(seeded_generator, self.device, self.seed)
 
 
 def seeded_generator(device: torch.device, seed: int) -> torch.Generator:
@@ -201,10 +195,7 @@ class RandomValue(ObjectValue):
         return {name: value for name, value in super().changes().items() if name != "gauss_next"}
 
     def rebuild(self, code: Rebuilder) -> None:
-        state = self.twin.getstate()
-        code.call(
-            generator_in_state, [lambda: code.constant(self.cls), lambda: code.constant(state)]
-        )
+        code.call(generator_in_state, self.cls, ConstantValue(self.twin.getstate()))
 
 
 def generator_in_state(cls: type[random.Random], state: tuple[Any, ...]) -> random.Random:
@@ -342,15 +333,10 @@ def shuffle_again(size: int) -> None:
     random.shuffle(list(range(size)))
 
 
-def _break(name: str) -> Callable[..., Value]:
-    def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-        raise _refuse(interpreter, name)
-
-    return refuse
-
-
 for _name in ("getstate", "setstate"):
-    handles(getattr(random.Random, _name))(_break(_name))
+    handles(getattr(random.Random, _name))(
+        refusal(reasons.OUTSIDE_WORLD, function=f"random.{_name}", detail=_RANDOM)
+    )
 
 
 # -- NumPy ----------------------------------------------------------------------------------------

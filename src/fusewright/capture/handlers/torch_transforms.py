@@ -77,7 +77,7 @@ class TransformedValue(Value):
         return (self.function,)
 
     def rebuild(self, code: Rebuilder) -> None:
-        code.call(functools.partial(self.transform, **self.options), [self.function])
+        code.call(functools.partial(self.transform, **self.options), self.function)
 
 
 def _applied_at_once(transform: Callable[..., Any]) -> Callable[..., Value]:

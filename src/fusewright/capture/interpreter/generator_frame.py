@@ -203,24 +203,20 @@ class GeneratorFrame(Frame):
     def rebuild(self, code: Rebuilder) -> None:
         """Push a real generator that waits at the same `yield`."""
         if self.finished:
-            code.call(finished_generator, [])
+            code.call(finished_generator)
             return
         table = ResumeTable()
         free_names = table.free_names(self.code)
         names = tuple(name for name in self.locals if name not in free_names)
         shape = tuple(_slot(entry) for entry in self._whole_stack)
         point = ResumePoint(self.position - self.started, shape, 0, names)
-        cells = [self.cells[name] for name in free_names]
-        values = [self._parameter(name) for name in parameters(self.code, point)]
         code.call(
             start_generator,
-            [
-                lambda: code.constant(table.code(self.code, point)),
-                lambda: code.constant(self.namespace.dictionary),
-                lambda: code.build("tuple", cells),
-                lambda: code.build("tuple", values),
-                lambda: code.constant(self.started),
-            ],
+            table.code(self.code, point),
+            ConstantValue(self.namespace.dictionary),
+            tuple(self.cells[name] for name in free_names),
+            tuple(self._parameter(name) for name in parameters(self.code, point)),
+            self.started,
         )
 
     @property

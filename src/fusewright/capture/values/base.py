@@ -47,27 +47,16 @@ class Rebuilder(Protocol):
     def constant(self, value: Any) -> None:
         """Push an object that is known now."""
 
-    def source(self, source: Source) -> None:
-        """Push what `source` names."""
-
-    def value(self, value: Value) -> None:
-        """Push the object of another value, made once however often it is asked for."""
+    def push(self, part: Any) -> None:
+        """Push the object of another value, made once however often it is asked for; of a source;
+        a new tuple, list or dict of parts; or any other object itself.
+        """
 
     def complete(self, value: Value) -> None:
         """Make the object of a value and give it its content, for who looks at that at once."""
 
-    def build(self, kind: str, items: Sequence[Value]) -> None:
-        """Push a new "tuple", "list" or "set" of the objects of `items`."""
-
-    def mapping(self, items: dict[str, Value]) -> None:
-        """Push a new dict with these keys."""
-
-    def call(
-        self, function: Callable[..., Any], arguments: Sequence[Value | Callable[[], None]]
-    ) -> None:
-        """Push the result of a function known now; an argument is a value or a callable that
-        pushes one.
-        """
+    def call(self, function: Callable[..., Any], *parts: Any) -> None:
+        """Push the result of a function known now, given what `push` pushes for each part."""
 
     def tensor(self, value: Value) -> None:
         """Push the graph's result for a tensor."""

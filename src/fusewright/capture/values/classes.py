@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import types
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -130,7 +129,7 @@ class ClassNamespace:
         }
 
 
-Parts = Value | Sequence[Value] | dict[str, Value]
+Parts = Value | tuple[Value, ...] | dict[str, Value]
 """An object, a tuple of objects, or a dict."""
 
 
@@ -155,20 +154,17 @@ class MadeValue(Value):
         return self.cls
 
     def parts(self) -> Sequence[Value]:
-        attributes = [item for item in self.attributes.values() if item is not MISSING]
+        attributes = tuple(item for item in self.attributes.values() if item is not MISSING)
         return [each for item in (*self.arguments, attributes) for each in _each_of(item)]
 
     def rebuild(self, code: Rebuilder) -> None:
         for item in self.arguments:
             for each in _each_of(item):
                 code.complete(each)
-        arguments = [_pusher(code, item) for item in self.arguments]
-        push = functools.partial(code.call, self.function, arguments)
-        for step in self.steps:
-            push = functools.partial(
-                code.call, changed, [push, functools.partial(code.constant, step)]
-            )
-        push()
+        if self.steps:
+            code.call(make_and_change, tuple(self.steps), self.function, *self.arguments)
+        else:
+            code.call(self.function, *self.arguments)
 
 
 def _each_of(parts: Parts) -> Sequence[Value]:
@@ -181,19 +177,13 @@ def _each_of(parts: Parts) -> Sequence[Value]:
             return parts
 
 
-def _pusher(code: Rebuilder, parts: Parts) -> Value | Callable[[], None]:
-    match parts:
-        case Value():
-            return parts
-        case dict():
-            return functools.partial(code.mapping, parts)
-        case _:
-            return functools.partial(code.build, "tuple", parts)
-
-
-def changed(made: Any, step: Callable[[Any], Any]) -> Any:
-    """An object after a step that changes it, in generated code."""
-    step(made)
+def make_and_change(
+    steps: Sequence[Callable[[Any], Any]], function: Callable[..., Any], *arguments: Any
+) -> Any:
+    """An object after steps that change it, in generated code."""
+    made = function(*arguments)
+    for step in steps:
+        step(made)
     return made
 
 

@@ -171,7 +171,7 @@ class CellValue(Value):
         return () if self.contents is MISSING else (self.contents,)
 
     def rebuild(self, code: Rebuilder) -> None:
-        code.call(types.CellType, [])
+        code.call(types.CellType)
 
 
 class FunctionValue(ObjectValue):
@@ -294,13 +294,11 @@ class FunctionValue(ObjectValue):
             return
         code.call(
             make_function,
-            [
-                lambda: code.constant(self.code),
-                lambda: code.constant(self.namespace.dictionary),
-                lambda: code.build("tuple", self.defaults),
-                lambda: code.mapping(self.keyword_defaults),
-                lambda: code.build("tuple", self.cells),
-            ],
+            self.code,
+            ConstantValue(self.namespace.dictionary),
+            tuple(self.defaults),
+            self.keyword_defaults,
+            tuple(self.cells),
         )
 
 
@@ -372,9 +370,9 @@ class MethodValue(Value):
     def rebuild(self, code: Rebuilder) -> None:
         if isinstance(self.function, BuiltinValue):
             name = self.function.function.__name__
-            code.call(getattr, [self.instance, lambda: code.constant(name)])
+            code.call(getattr, self.instance, name)
         else:
-            code.call(types.MethodType, [self.function, self.instance])
+            code.call(types.MethodType, self.function, self.instance)
 
 
 class BuiltinValue(Value):
@@ -466,14 +464,7 @@ class PartialValue(ObjectValue):
         return [self.function, *self.arguments, *self.keywords.values()]
 
     def rebuild(self, code: Rebuilder) -> None:
-        code.call(
-            make_partial,
-            [
-                self.function,
-                lambda: code.build("tuple", self.arguments),
-                lambda: code.mapping(self.keywords),
-            ],
-        )
+        code.call(make_partial, self.function, tuple(self.arguments), self.keywords)
 
 
 def make_partial(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

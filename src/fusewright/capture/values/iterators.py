@@ -137,7 +137,7 @@ class IteratorValue(Value):
         function, operands = self._remade()
         for operand in operands:
             code.complete(operand)
-        code.call(function, operands)
+        code.call(function, *operands)
 
 
 class ExistingIteratorValue(IteratorValue):

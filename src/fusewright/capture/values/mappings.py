@@ -323,11 +323,11 @@ class DictValue(ObjectValue):
 
     def rebuild(self, code: Rebuilder) -> None:
         if self.cls is dict:
-            code.mapping({})
+            code.push({})
         elif issubclass(self.cls, collections.defaultdict) and self.default_factory is not None:
-            code.call(self.cls, [self.default_factory])
+            code.call(self.cls, self.default_factory)
         else:
-            code.call(allocate_dict, [lambda: code.constant(self.cls)])
+            code.call(allocate_dict, self.cls)
 
 
 def allocate_dict(cls: type) -> Any:
@@ -403,7 +403,7 @@ class InstanceDictValue(Value):
         return (self.owner,)
 
     def rebuild(self, code: Rebuilder) -> None:
-        code.call(getattr, [self.owner, lambda: code.constant("__dict__")])
+        code.call(getattr, self.owner, "__dict__")
 
 
 class GlobalsValue(InstanceDictValue):
@@ -476,4 +476,4 @@ class DictViewValue(Value):
         return (self.mapping,)
 
     def rebuild(self, code: Rebuilder) -> None:
-        code.call(getattr(dict, self.kind), [self.mapping])
+        code.call(getattr(dict, self.kind), self.mapping)

@@ -305,7 +305,7 @@ class ObjectValue(Value):
         return [self.known[name] for name in self.written if self.known[name] is not MISSING]
 
     def rebuild(self, code: Rebuilder) -> None:
-        code.call(allocate_object, [lambda: code.constant(self.cls)])
+        code.call(allocate_object, self.cls)
 
     def changes(self) -> dict[str, Any]:
         """The attributes to write after the graph has run; MISSING for one to delete."""
@@ -339,11 +339,7 @@ class PrimitiveValue(ObjectValue):
         raise NotImplementedError
 
     def rebuild(self, code: Rebuilder) -> None:
-        base = type(self.content)
-        code.call(
-            base.__new__,
-            [lambda: code.constant(self.cls), lambda: code.constant(self.content)],
-        )
+        code.call(type(self.content).__new__, self.cls, self.content)
 
 
 class ThreadIdentityValue(Value):
@@ -361,7 +357,7 @@ class ThreadIdentityValue(Value):
         return "the id of the thread"
 
     def rebuild(self, code: Rebuilder) -> None:
-        code.call(threading.get_ident, [])
+        code.call(threading.get_ident)
 
 
 class IdentityValue(Value):
@@ -387,7 +383,7 @@ class IdentityValue(Value):
         return (self.target,)
 
     def rebuild(self, code: Rebuilder) -> None:
-        code.call(id, [self.target])
+        code.call(id, self.target)
 
 
 def handled_by_callers(interpreter: Interpreter) -> Value:
@@ -478,7 +474,7 @@ class ExceptionValue(ObjectValue):
     def rebuild(self, code: Rebuilder) -> None:
         for argument in self.arguments:
             code.complete(argument)
-        code.call(allocate_exception, [lambda: code.constant(self.cls), *self.arguments])
+        code.call(allocate_exception, self.cls, *self.arguments)
 
 
 def allocate_exception(cls: type[BaseException], *arguments: Any) -> BaseException:

@@ -64,4 +64,4 @@ class ReferenceValue(Value):
 
     def rebuild(self, code: Rebuilder) -> None:
         assert self.referent is not None, "an existing reference has a source"
-        code.call(weakref.ref, [self.referent])
+        code.call(weakref.ref, self.referent)

@@ -139,9 +139,9 @@ class ListValue(SequenceValue):
 
     def rebuild(self, code: Rebuilder) -> None:
         if self.cls is list:
-            code.build("list", ())
+            code.push([])
         else:
-            code.call(list.__new__, [lambda: code.constant(self.cls)])
+            code.call(list.__new__, self.cls)
 
 
 class DequeValue(ListValue):
@@ -168,9 +168,7 @@ class DequeValue(ListValue):
         return super().slot(interpreter, name)
 
     def rebuild(self, code: Rebuilder) -> None:
-        code.call(
-            make_deque, [lambda: code.constant(self.cls), lambda: code.constant(self.maximum)]
-        )
+        code.call(make_deque, self.cls, self.maximum)
 
 
 def make_deque(cls: type, maximum: int | None) -> Any:
@@ -218,13 +216,11 @@ class TupleValue(SequenceValue):
         return [*(item for item in self._items if item is not None), *super().parts()]
 
     def rebuild(self, code: Rebuilder) -> None:
+        items = tuple(self.read_items())
         if self.cls is tuple:
-            code.build("tuple", self.read_items())
+            code.push(items)
         else:
-            items = self.read_items()
-            code.call(
-                make_tuple, [lambda: code.constant(self.cls), lambda: code.build("tuple", items)]
-            )
+            code.call(make_tuple, self.cls, items)
 
 
 def make_tuple(cls: type, items: tuple[Any, ...]) -> Any:
@@ -274,4 +270,4 @@ class SliceValue(Value):
         return (self.start, self.stop, self.step)
 
     def rebuild(self, code: Rebuilder) -> None:
-        code.call(slice, [self.start, self.stop, self.step])
+        code.call(slice, self.start, self.stop, self.step)

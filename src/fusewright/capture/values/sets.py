@@ -87,9 +87,8 @@ class SetValue(ObjectValue):
 
     def rebuild(self, code: Rebuilder) -> None:
         if self.cls is set:
-            code.build("set", ())
+            code.call(set)
         elif issubclass(self.cls, frozenset):
-            members = list(self.members.values())
-            code.call(self.cls, [lambda: code.build("list", members)])
+            code.call(self.cls, list(self.members.values()))
         else:
-            code.call(set.__new__, [lambda: code.constant(self.cls)])
+            code.call(set.__new__, self.cls)

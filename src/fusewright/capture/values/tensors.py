@@ -201,7 +201,7 @@ class TensorMethodValue(Value):
         return (self.tensor,)
 
     def rebuild(self, code: Rebuilder) -> None:
-        code.call(getattr, [self.tensor, lambda: code.constant(self.name)])
+        code.call(getattr, self.tensor, self.name)
 
 
 class GraphObjectValue(Value):
