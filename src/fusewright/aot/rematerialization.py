@@ -17,7 +17,6 @@ checkpoints (`torch.utils.checkpoint`) are computed again at any level, but for 
 from __future__ import annotations
 
 import bisect
-import operator
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
@@ -104,6 +103,16 @@ LIBRARY_CALLS = frozenset(
         aten.topk.default,
     }
 )
+
+
+def _draws(graph: fx.Graph) -> bool:
+    """Whether a graph draws random numbers, or has another effect."""
+    for node in graph.nodes:
+        if isinstance(node.target, OpOverload) and torch_compat.has_effect(node.target):
+            return True
+        if any(_draws(one.graph) for one in getattr(node.target, "graphs", ())):
+            return True
+    return False
 
 
 def min_cut_rematerialization_partition(joint: JointGraph, memory_budget: float = 1.0) -> Partition:
@@ -197,8 +206,8 @@ class _Chooser:
         target = node.target
         if "checkpoint" in node.meta and self._leaves_its_region(node):
             return Cost.FORBIDDEN
-        if target is operator.getitem or not isinstance(target, OpOverload):
-            return Cost.FREE  # that of its producer; numbers
+        if not isinstance(target, OpOverload):
+            return self._cost_of_call(node)
         if torch_compat.has_effect(target):
             return Cost.FORBIDDEN
         if torch_compat.is_view_operator(target) or "checkpoint" in node.meta:
@@ -211,6 +220,16 @@ class _Chooser:
         if isinstance(value, torch.Tensor) and not value.dtype.is_floating_point:
             return Cost.FREE  # indices and masks: cheap, few, and wider than what they come from
         return Cost.MEMORY if self._is_read_from_memory(node) else Cost.FREE
+
+    def _cost_of_call(self, node: fx.Node) -> Cost:
+        """Of what is no operator: a condition or loop; an item, whose cost is that of its producer;
+        a number.
+        """
+        graphs = getattr(node.target, "graphs", None)
+        if graphs is None:
+            return Cost.FREE
+        in_region = "checkpoint" in node.meta and not any(_draws(one.graph) for one in graphs)
+        return Cost.FREE if in_region else Cost.FORBIDDEN
 
     def _leaves_its_region(self, node: fx.Node) -> bool:
         """Whether the forward half reads `node` outside of its checkpointed region. It is not
