@@ -75,6 +75,7 @@ from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleV
 from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
 from fusewright.errors import Call, DataDependent, Location, Unsupported
 from fusewright.symbolic.facts import ShapeFacts
+from fusewright.symbolic.nodes import SYMBOLIC
 
 DEPTH_LIMIT: Final = 200
 """Calls that may nest; each takes about ten frames of the Python that interprets it."""
@@ -334,8 +335,12 @@ class Machine:
             if self.sizes.may_vary(object, source):
 
                 def make() -> Any:
-                    self.guard(GuardKind.TYPE, source, type(object))
-                    return self.sizes.number(object, source)
+                    number = self.sizes.number(object, source)
+                    if isinstance(number, SYMBOLIC):
+                        self.guard(GuardKind.TYPE, source, type(object))
+                    else:
+                        self.guard(GuardKind.EQUALS, source, object)
+                    return number
 
                 return SymbolicValue(source=source, make=make)
 
