@@ -642,7 +642,6 @@ _STEP_READERS: Final[dict[str, Callable[..., Any]]] = {
     "type_attribute": find_class_attribute,
     "dict_key": key_at,
     "dict_values": values_in_order,
-    "type": type,
     "reduced": operator.methodcaller("__reduce__"),
     "size": torch.Tensor.size,
     "stride": torch.Tensor.stride,
