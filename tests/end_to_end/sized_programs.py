@@ -120,7 +120,9 @@ PROGRAMS: dict[str, Program] = {
         lambda x, y: (torch.outer(x, y), torch.dot(x, x)),
         lambda a, b, c: ((a,), (b,)),
     ),
-    "kron": Program(lambda x, y: torch.kron(x, y), lambda a, b, c: ((a, b), (b, a, c))),
+    "kron": Program(
+        lambda x, y: torch.kron(x.contiguous(), y.contiguous()), lambda a, b, c: ((a, b), (b, a, c))
+    ),
     # convolutions
     "conv1d": Program(
         lambda x, w: F.conv1d(x, w, padding=1), lambda a, b, c: ((a, 4, b + 3), (5, 4, 3))

@@ -1,5 +1,6 @@
-"""What operators assume of the sizes of their inputs, beyond that two are equal: torch's own samples
-run on fakes of symbolic sizes. A size that is assumed to stay as it is costs a compile for each.
+"""What operators assume of the sizes of their inputs, beyond that two are equal: the samples of
+torch, run on fakes of symbolic sizes. A size that is assumed to stay as it is costs a compile for
+each.
 
     python -m tests.symbolic.size_guards [operator …]
 """

@@ -190,3 +190,16 @@ def test_quotients_are_what_remainders_leave(factor: int, summand: int, multiple
         assert relation.known() is (found.pop() if len(found) == 1 else None)
     else:
         assert relation.known() in (None, *(found if len(found) == 1 else ()))
+
+
+def test_an_equation_with_a_quotient_leaves_few_sizes() -> None:
+    facts = ShapeFacts()
+    size = facts.size(2)
+    facts.assume(equal(size, size // 2 + 1))
+    assert facts.resolve(size) == 2
+    other = facts.size(4)
+    facts.assume(equal(other, other // 3 * 2 + 2))
+    assert facts.resolve(other).bounds() == (2, 6)
+    even = facts.size(8)
+    facts.assume(equal(even, even // 2 * 2))
+    assert facts.resolve(even).upper is None

@@ -25,6 +25,7 @@ from fusewright.symbolic.relations import (
     Kind,
     RealRelation,
     Relation,
+    by_remainders,
     equal,
     negation,
     rewrite,
@@ -351,6 +352,22 @@ class ShapeFacts:
         self._least[difference.terms] = -difference.constant
         opposite = -difference
         self._least[opposite.terms] = -opposite.constant
+        self._confine(difference)
+
+    def _confine(self, difference: Index) -> None:
+        """Use `difference == 0` where it leaves few sizes: of `s == s // 2 + 1` only 2 or less."""
+        whole, _ = by_remainders(difference)
+        for symbol in difference.free():
+            steps = [number for number, atoms in whole.terms if atoms == (symbol,)]
+            if not steps:
+                continue
+            lower, upper = (
+                (symbol.index * steps[0] - whole) * (1 if steps[0] > 0 else -1)
+            ).bounds()
+            if lower is not None and upper is not None:
+                step = abs(steps[0])
+                self._refine(symbol, lower=-(-lower // step), upper=upper // step)
+                return
 
     def _note_sum(self, difference: Index) -> bool:
         """Use `difference == 0` where it tells a sum of several sizes that depend on data: none of

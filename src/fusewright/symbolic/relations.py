@@ -274,21 +274,29 @@ def tight_bounds(index: Index) -> tuple[Bound, Bound]:
     return lower if least is None else least, upper if most is None else most
 
 
-def _bounds_by_remainders(index: Index) -> tuple[Bound, Bound]:
-    """Bounds of `index` where it has quotients by constants: twice `s - s // 2` is `s + s % 2`."""
+def by_remainders(index: Index) -> tuple[Index, int]:
+    """A multiple of `index` without quotients by constants, and how often it is that: twice
+    `s - s // 2` is `s + s % 2`.
+    """
     quotients = [
         (coefficient, atoms[0])
         for coefficient, atoms in index.terms
         if len(atoms) == 1 and isinstance(atoms[0], Compound) and _divides_by_constant(atoms[0])
     ]
-    if not quotients:
-        return None, None
-    scale = reduce(lcm, (quotient.right.constant for _, quotient in quotients))
+    scale = reduce(lcm, (quotient.right.constant for _, quotient in quotients), 1)
     whole = index * scale
     for coefficient, quotient in quotients:
         rest = quotient.left - quotient.left % quotient.right
         whole = whole - Index(((coefficient * scale, (quotient,)),), 0)
         whole = whole + rest * (coefficient * scale // quotient.right.constant)
+    return whole, scale
+
+
+def _bounds_by_remainders(index: Index) -> tuple[Bound, Bound]:
+    """Bounds of `index` where it has quotients by constants."""
+    whole, scale = by_remainders(index)
+    if scale == 1:
+        return None, None
     lower, upper = tight_bounds(whole)
     least = None if lower is None else -(-lower // scale)
     return least, None if upper is None else upper // scale
