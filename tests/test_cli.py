@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,27 @@ from typer.testing import CliRunner
 from fusewright.cli import app
 
 ROOT = Path(__file__).parents[1]
+PROGRAM = """\
+import sys
+import torch
+import fusewright
+
+
+def main(words):
+    @fusewright.compile(backend="eager")
+    def scaled(x, word):
+        x = x * len(word)
+        print("in the middle")
+        return x + 1
+
+    for word in words:
+        scaled(torch.ones(3), word)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+    raise SystemExit(3)
+"""
 YAML = "backend: npu\ncpp_namespace: npu\nsupported: [relu]\n"
 
 
@@ -56,6 +78,24 @@ def test_opgen_keeps_edited_files(tmp_path: Path) -> None:
     assert f"error: {edited}: was edited by hand" in result.stderr and "--force" in result.stderr
     assert CliRunner().invoke(app, [*command, "--force"]).exit_code == 0
     assert "mine" not in edited.read_text()
+
+
+def test_explain_runs_a_program_and_tells_what_it_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    result = CliRunner().invoke(app, ["explain", str(program), "one", "--three"])
+    assert result.exit_code == 3, "the program's own"
+    assert result.output.startswith("in the middle\nin the middle\n\n")
+    assert "main.<locals>.scaled" in result.output and "1 break, 1 recompile" in result.output
+    assert "program.py:10" in result.output and "word: was 'one', is '--three'" in result.output
+
+    program.write_text("import fusewright\n")
+    assert "nothing was compiled" in CliRunner().invoke(app, ["explain", str(program)]).output
+    assert CliRunner().invoke(app, ["explain", "nowhere.py"]).exit_code == 2
 
 
 def test_survey() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +13,9 @@ try:
     from fusewright import opgen as generator
 except ModuleNotFoundError as error:
     raise SystemExit(f"{error}: pip install 'fusewright[opgen]'") from None
+from fusewright.compiler import compilers_made
 from fusewright.errors import FusewrightError
+from fusewright.inspect.explanation import explain_compiler
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -19,6 +23,27 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 @app.callback()
 def main() -> None:
     """A compiler for PyTorch programs, and tools around it."""
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def explain(
+    program: Annotated[Path, typer.Argument(help="A Python program.", exists=True, dir_okay=False)],
+    arguments: Annotated[list[str] | None, typer.Argument(help="What it is called with.")] = None,
+) -> None:
+    """Run a program as it is, and tell what its compiled functions did: graphs, breaks, recompiles,
+    each with the line and the reason.
+    """
+    sys.argv = [str(program), *(arguments or [])]
+    sys.path.insert(0, str(program.resolve().parent))
+    with compilers_made() as made:
+        try:
+            runpy.run_path(str(program), run_name="__main__")
+        finally:
+            told = [compiler for compiler in made if compiler.events]
+            for compiler in told:
+                typer.echo(f"\n{explain_compiler(compiler, next(iter(compiler.events)).function)}")
+            if not told:
+                typer.echo("nothing was compiled: no compiled function was called")
 
 
 @app.command()

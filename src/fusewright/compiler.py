@@ -70,6 +70,8 @@ class Compiler:
         """Code that torch's `disable(recursive=False)` was given."""
         self._lock = threading.Lock()
         _COMPILERS.add(self)
+        for made in _WATCHED:
+            made.append(self)
 
     def reset(self) -> None:
         """Forget everything compiled."""
@@ -295,6 +297,20 @@ _THREAD: Final = threading.local()
 """`is_compiling`: whether this thread compiles, for whatever compiler."""
 
 _COMPILERS: weakref.WeakSet[Compiler] = weakref.WeakSet()
+
+
+_WATCHED: Final[list[list[Compiler]]] = []
+
+
+@contextmanager
+def compilers_made() -> Iterator[list[Compiler]]:
+    """The compilers that are made in this context, by any thread; the list keeps them alive."""
+    made: list[Compiler] = []
+    _WATCHED.append(made)
+    try:
+        yield made
+    finally:
+        _WATCHED[:] = [each for each in _WATCHED if each is not made]
 
 
 def reset() -> None:
