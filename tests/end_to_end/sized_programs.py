@@ -152,7 +152,9 @@ PROGRAMS: dict[str, Program] = {
         lambda a, b, c: ((a, 4, b + 3, c + 3), (4, 5, 3, 3)),
     ),
     # reductions and norms
-    "sums": on(lambda x: (x.sum(), x.sum(1), x.mean((0, 2)), x.prod(2), x.sum(0, keepdim=True))),
+    "sums": on(
+        lambda x: (x.sum(), x.sum(1), x.mean((0, 2)), x.prod(2), x.sum(0, keepdim=True)), versions=2
+    ),
     "extremes": on(lambda x: (x.amax(1), x.amin((0, 2)), x.max(2).values, x.argmin(1), x.max())),
     "spread": on(lambda x: (x.std(1), x.var((0, 2), correction=0), x.norm(dim=2), x.norm(p=1))),
     "logsumexp": on(lambda x: (x.logsumexp(1), x.softmax(0), x.log_softmax(2))),
