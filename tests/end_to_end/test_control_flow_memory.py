@@ -78,6 +78,11 @@ def carry_unchanged(flow: Any, x: Tensor) -> Any:
     return carry * 2, results, x
 
 
+def one_value_carried_twice(flow: Any, x: Tensor) -> Any:
+    one, other = flow.scan(lambda c, a: ((c[0] + a, c[0] + a), c[1]), (x[0], x[1]), x)[0]
+    return one.add_(1), other
+
+
 def views_of_slices(flow: Any, x: Tensor) -> Any:
     return flow.scan(lambda c, a: (c + a.sum(), a.t()), torch.zeros(()), x.unflatten(1, (2, 2)))
 
@@ -115,6 +120,7 @@ PROGRAMS: list[Callable[..., Any]] = [
     carry_returned,
     slice_returned,
     carry_unchanged,
+    one_value_carried_twice,
     views_of_slices,
     nested_containers,
     draws,

@@ -6,12 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
+from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.held_memory import held, released, stacked, unstacked
 from fusewright.aot.interpret import interpreter
 from fusewright.aot.runtime import with_results
+from fusewright.aot.specs import FromGraph
 from fusewright.aot.subprograms import Layouts, with_stride
+from fusewright.records import replace
 
 Run = Callable[[list[Any]], Any]
 """Runs one graph: a list of tensors and numbers in, its results out."""
@@ -28,19 +32,15 @@ class LoopCall:
     def __init__(
         self, step: AtenGraph, carried: int, sliced: int, stacked: Sequence[int], reverse: bool
     ) -> None:
-        self.step = step
-        """From what is carried, the slices, and the rest, to the new values of what is carried and
-        further results.
+        self.step, self.stacked = _without_duplicates(step, carried, stacked)
+        """The step: from what is carried, the slices, and the rest, to the new values of what is
+        carried and further results. And what is stacked, in the order of the slices: positions
+        among what a step is given as carried, and behind that its results.
         """
 
         self.carried = carried
         self.sliced = sliced
         """How many of the arguments those are."""
-
-        self.stacked = stacked
-        """What is stacked, in the order of the slices: positions among what a step is given as
-        carried, and behind that its results.
-        """
 
         self.reverse = reverse
         """Whether the last slices come first."""
@@ -79,6 +79,34 @@ class LoopCall:
             return *rounds.ended(carry), *map(stacked, rounds.stacks)
 
         return call
+
+
+def _without_duplicates(
+    step: AtenGraph, carried: int, stacked: Sequence[int]
+) -> tuple[AtenGraph, list[int]]:
+    """The step with each result once, and what is stacked: a hidden state is often both carried
+    and stacked.
+    """
+    outputs = list(step.outputs)
+    kept = outputs[:carried]
+    known = {_copied(node): number for number, node in enumerate(kept)}
+    positions = []
+    for position in stacked:
+        if position < carried:
+            positions.append(position)
+            continue
+        node = outputs[position - carried]
+        place = known.setdefault(_copied(node), len(kept))
+        positions.append(carried + place)
+        kept += [node] if place == len(kept) else []
+    step.graph.output_node().args = (tuple(kept),)
+    remove_dead_code(step.graph)
+    results = tuple(map(FromGraph, range(len(kept))))
+    return replace(step, results=results), positions
+
+
+def _copied(node: fx.Node) -> Any:
+    return node.args[0] if node.target is torch.ops.aten.clone.default else node
 
 
 class WhileCall(LoopCall):
@@ -158,9 +186,12 @@ class _Rounds:
         self.rest = rest
         """What all steps take."""
 
-        self.stacked = stacked
         self.stacks: list[list[torch.Tensor]] = [[] for _ in stacked]
         self.count = 0
+        keeping = [(stack.append, at) for stack, at in zip(self.stacks, stacked, strict=True)]
+        carried = len(strides)
+        self.keeps_carried = [(keep, at) for keep, at in keeping if at < carried]
+        self.keeps_results = [(keep, at - carried) for keep, at in keeping if at >= carried]
 
     def begun(self, carry: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The first values of what is carried."""
@@ -170,14 +201,16 @@ class _Rounds:
         """Run a step; gives what is carried behind it."""
         results = self.step([*carry, *slices, *self.rest])
         self.count += 1
-        count = len(carry)
-        for stack, position in zip(self.stacks, self.stacked, strict=True):
-            stack.append(carry[position] if position < count else results[position - count])
-        return list(map(with_stride, results[:count], self.strides))
+        for keep, position in self.keeps_carried:
+            keep(carry[position])
+        for keep, position in self.keeps_results:
+            keep(results[position])
+        return list(map(with_stride, results, self.strides))
 
     def ended(self, carry: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The last values of what is carried, which share no memory with the first."""
-        return carry if self.count else list(map(torch.clone, carry))
+        """The last values of what is carried, which share no memory with another or the first."""
+        distinct = self.count and len(set(map(id, carry))) == len(carry)
+        return carry if distinct else list(map(torch.clone, carry))
 
 
 def _slices(tensor: torch.Tensor, stride: Sequence[int]) -> tuple[torch.Tensor, ...]:
