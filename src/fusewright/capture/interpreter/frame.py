@@ -80,6 +80,9 @@ class Program:
     instructions: Sequence[Instruction]
     """What the steps were made of."""
 
+    lines: list[int]
+    """The line that is being executed, by position of the next instruction."""
+
     regions: list[Region | None]
 
 
@@ -131,9 +134,14 @@ def _load_program(
             regions[found] = Region(position[found.handler], found.stack_depth, found.saves_offset)
         return regions[found]
 
+    lines = [code.co_firstlineno]
+    for item in instructions:
+        lines.append(item.positions.line or lines[-1])
+
     return Program(
         steps=[(handlers.get(item.name, unknown), operand(item)) for item in instructions],
         instructions=instructions,
+        lines=lines,
         regions=[region(item) for item in instructions],
     )
 
@@ -206,12 +214,7 @@ class Frame:
     @property
     def line(self) -> int:
         """The line being executed."""
-        instructions = self.program.instructions
-        for position in range(min(self.position, len(instructions)) - 1, -1, -1):
-            line = instructions[position].positions.line
-            if line is not None:
-                return line
-        return self.code.co_firstlineno
+        return self.program.lines[self.position]
 
     @property
     def is_protected(self) -> bool:
