@@ -75,7 +75,9 @@ class Options:
                 raise TypeError(f"unknown option {name!r}; {did_you_mean(str(name), defaults)}")
             wanted = type(defaults[name])
             if type(value) is not wanted and (wanted, type(value)) != (float, int):
-                raise TypeError(f"option {name!r} takes a value of {wanted.__name__}, not {value!r}")
+                raise TypeError(
+                    f"option {name!r} takes a value of {wanted.__name__}, not {value!r}"
+                )
             words, allows = ALLOWED.get(name, ("", None))
             if allows is not None and not allows(value):
                 raise ValueError(f"option {name!r} has to be {words}, not {value!r}")

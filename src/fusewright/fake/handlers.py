@@ -312,9 +312,7 @@ def refuse(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     raise UnsupportedOperator(f"{op} gives a tensor other memory and cannot be traced")
 
 
-def refuse_quantised(
-    mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def refuse_quantised(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`quantize_per_tensor`: torch's meta kernel gives an ordinary tensor."""
     raise UnsupportedOperator(f"the result of {op} is quantised and cannot be traced")
 
