@@ -181,7 +181,7 @@ PROGRAMS: dict[str, Program] = {
     ),
     "split": on(lambda x: [y * k for k, y in enumerate(x.split([1, x.shape[1] - 1], 1))]),
     "halves": on(
-        lambda x: x[:, : x.shape[1] // 2].sum() + x[:, x.shape[1] // 2 :].prod(1), versions=2
+        lambda x: x[:, : x.shape[1] // 2].sum() + x[:, x.shape[1] // 2 :].prod(1), versions=3
     ),
     "unbind": Program(lambda x: [y.exp() for y in x.unbind(1)], lambda a, b, c: ((a, 3, c),)),
     "chunk": Program(lambda x: [y.cos() for y in x.chunk(2, 1)], lambda a, b, c: ((a, 2 * b),)),
