@@ -13,7 +13,8 @@ from torch import nn
 from torch.utils import mkldnn
 
 import fusewright
-from fusewright.errors import Unsupported
+from fusewright.errors import Unsupported, UnsupportedOperator
+from fusewright.fake import FakeMode
 from tests.end_to_end.tensor_subclasses import Labelled
 from tests.end_to_end.unusual_tensors import KINDS, PLACES, PROGRAMS, check, x
 
@@ -49,6 +50,21 @@ FOUND = [
 def test_what_went_wrong(kind: str, place: str, program: str) -> None:
     assert program in PROGRAMS
     assert list(check(kind, place, program)) == []
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+        lambda x: torch.quantize_per_tensor(x, torch.tensor(0.1), torch.tensor(0), torch.qint8),
+        lambda x: torch.empty(4, dtype=torch.quint8),
+        lambda x: x.to_sparse(),
+    ],
+)
+def test_fakes_are_plain_tensors(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    mode = FakeMode()
+    with mode, pytest.raises((UnsupportedOperator, NotImplementedError)):
+        make(mode.fake(x()))
 
 
 # -- modules --------------------------------------------------------------------------------------
