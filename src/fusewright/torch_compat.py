@@ -780,3 +780,12 @@ def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
 def has_storage(tensor: torch.Tensor) -> bool:
     """Whether a tensor has a storage; a subclass that wraps other tensors may have none."""
     return torch._C._has_storage(tensor)
+
+
+def has_onednn_kernels(dtype: torch.dtype) -> bool:
+    """Whether oneDNN's recurrent layers are used for a type on this processor. 2.11 to 2.13."""
+    onednn = torch.backends.mkldnn
+    if not (onednn.is_available() and onednn.enabled):
+        return False
+    is_lower = dtype is torch.bfloat16
+    return dtype is torch.float32 or (is_lower and torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import fusewright
-from fusewright import compilations
+from fusewright import compilations, torch_compat
 from fusewright.aot import aot_autograd, aot_module
 
 SIZES = [(2, 5), (3, 7), (6, 2), (4, 4)]
@@ -138,6 +138,18 @@ def test_a_layer_that_stays_a_library_call() -> None:
     compiled(torch.randn(5, 2, 4))[0].sum().backward()
     record = compilations(compiled)[0].record
     assert record is not None and record.extern_calls == ("fusewright.lstm_layer.default",)
+
+
+def test_without_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_compat, "has_onednn_kernels", lambda dtype: False)
+    model, x = nn.LSTM(4, 3, 2, dropout=0.5), torch.randn(5, 2, 4)
+    compiled = fusewright.compile(model, fullgraph=True, options={"strict": True})
+    torch.manual_seed(1)
+    expected = with_gradients(model, model, x)
+    torch.manual_seed(1)
+    assert_alike(with_gradients(model, compiled, x), expected)
+    record = compilations(compiled)[0].record
+    assert record is not None and "subprogram.scan" in record.extern_calls
 
 
 def test_backward_twice() -> None:

@@ -53,7 +53,7 @@ def computes(inputs: Tensor, states: Any, weights: Sequence[Tensor], *options: A
     lower = torch.is_autocast_enabled(inputs.device.type)
     dtype = torch.get_autocast_dtype(inputs.device.type) if lower else inputs.dtype
     has_projections = weights[1].shape[1] != weights[1].shape[0] // 4
-    return dtype in (torch.float32, torch.bfloat16) and not has_projections
+    return torch_compat.has_onednn_kernels(dtype) and not has_projections
 
 
 def run_layer(
