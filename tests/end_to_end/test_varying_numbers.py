@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import fusewright
 from fusewright.api import compilations
+from fusewright.ir.ops import FUNCTIONS_OF_ONE
 
 Program = Callable[[Tensor, Any], Any]
 
@@ -129,6 +130,35 @@ def test_truth_and_bounds() -> None:
 
 def test_greatest_and_least() -> None:
     assert calls(lambda x, s: x * max(s, 0.3) + min(s, 2.0), (0.5, 0.6, 1.5, 0.7)) == 2
+
+
+OF_NUMBERS: dict[str, Callable[[float], float]] = {
+    **{name: getattr(math, name) for name in FUNCTIONS_OF_ONE if hasattr(math, name)},
+    "floor": lambda s: float(math.floor(8 * s)),
+    "trunc": lambda s: float(math.trunc(-8 * s)),
+    "rint": lambda s: float(round(8 * s)),
+    "floordiv": lambda s: -8 * s // 0.7,
+    "remainder": lambda s: -s % 0.9,
+    "fmod": lambda s: math.fmod(-8 * s, 0.9),
+    "atan2": lambda s: math.atan2(s, -1),
+    "copysign": lambda s: math.copysign(s, -1) + s,
+    "logarithm": lambda s: math.log(s, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", OF_NUMBERS)
+def test_what_is_computed_of_a_number_is_compared_as_in_python(name: str) -> None:
+    """By the guard: each side is compiled once, and neither runs for the other's numbers."""
+    function = OF_NUMBERS[name]
+    limit = function(0.4)
+    values = (0.9, 0.5, 0.25, 0.3, 0.7, 0.35, 0.6, 0.1, 0.8)
+
+    def program(x: Tensor, s: float) -> Tensor:
+        return x + 1 if function(s) < limit else x - 1
+
+    assert calls(program, values, "eager", recompile_limit=20) <= (
+        3 if name not in ("floor", "trunc", "rint") else 9
+    )
 
 
 def test_division_by_zero_is_pythons() -> None:
