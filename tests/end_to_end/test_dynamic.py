@@ -148,6 +148,23 @@ def test_writes_through_views_of_symbolic_size() -> None:
         torch.testing.assert_close(x, other)
 
 
+def test_computed_sizes_that_are_known_to_be_one_broadcast() -> None:
+    """By what was assumed of them, and by the bounds of what they are computed from."""
+
+    def assumed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        half = x[: x.shape[0] // 2]
+        return half.t() @ y[:1] * half.sum() if half.shape[0] == 1 else half
+
+    def bounded(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x[: x.shape[0] // 2] * y if x.shape[0] < 4 else y
+
+    for program in (assumed, bounded):
+        compiled = fusewright.compile(program, dynamic=True, options=STRICT)
+        for rows, columns in ((2, 6), (3, 4), (2, 9)):
+            x, y = torch.randn(rows, columns), torch.randn(5, columns)
+            torch.testing.assert_close(compiled(x, y), program(x, y))
+
+
 @pytest.mark.parametrize("rows", [3, 2**16 + 1])
 def test_offsets_beyond_32_bits_are_computed_in_64(rows: int) -> None:
     compiled = fusewright.compile(

@@ -108,7 +108,15 @@ class ShapeFacts:
         for whole, known in self._sums:
             if set(whole.terms) <= set(index.terms):
                 index = index - whole + known
-        return index
+        return integer(1) if self._is_one(index) else index
+
+    def _is_one(self, index: Index) -> bool:
+        """Whether `index` is known to be 1 though it is no constant, as is `s0 // 2` where it was
+        assumed to be, or where `s0` is 2 or 3. Who broadcasts or lays out looks for this number.
+        """
+        if index.is_constant or (index.lower or 0) > 1:
+            return False
+        return self._prove(equal(index, 1)) is True
 
     def is_known(self, symbol: Symbol) -> bool:
         """Whether a symbol has turned out to stand for one number."""
@@ -352,6 +360,7 @@ class ShapeFacts:
         self._least[difference.terms] = -difference.constant
         opposite = -difference
         self._least[opposite.terms] = -opposite.constant
+        self.version += 1
         self._confine(difference)
 
     def _confine(self, difference: Index) -> None:
