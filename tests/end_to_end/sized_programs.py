@@ -301,8 +301,12 @@ PROGRAMS: dict[str, Program] = {
     "pad replicate": on_row(lambda x: F.pad(x, (2, 3), mode="replicate")),
     "pad circular": on_image(lambda x: F.pad(x, (1, 2, 2, 1), mode="circular")),
     # views
-    "views of views": on(lambda x: x.transpose(0, 2)[1:].flatten(1).t()[::2].unsqueeze(1) * 2),
-    "reshapes": on(lambda x: (x.reshape(-1, x.shape[2]), x.reshape(x.shape[0], -1).t() + 1, x.mT)),
+    "views of views": on(
+        lambda x: x.transpose(0, 2)[1:].flatten(1).t()[::2].unsqueeze(1) * 2, versions=2
+    ),
+    "reshapes": on(
+        lambda x: (x.reshape(-1, x.shape[2]), x.reshape(x.shape[0], -1).t() + 1, x.mT), aliases=True
+    ),
     "unflatten": Program(
         lambda x: x.unflatten(1, (-1, 2)).transpose(1, 2).flatten(1), lambda a, b, c: ((a, 2 * b),)
     ),
@@ -311,7 +315,9 @@ PROGRAMS: dict[str, Program] = {
         lambda x, y, z: x * y + z[:, None], lambda a, b, c: ((a, b, c), (c,), (a, c))
     ),
     "slices": on(
-        lambda x: (x[1:, ::2, -1:], x[..., :-1] * x[..., 1:], x[-2:].sum(0)), aliases=True
+        lambda x: (x[1:, ::2, -1:], x[..., :-1] * x[..., 1:], x[-2:].sum(0)),
+        aliases=True,
+        versions=2,
     ),
     "as_strided": on(lambda x: x.contiguous().as_strided((2, x.shape[1]), (1, x.shape[2])) + 1),
     "results that alias": on(
