@@ -319,7 +319,9 @@ PROGRAMS: dict[str, Program] = {
         aliases=True,
         versions=2,
     ),
-    "as_strided": on(lambda x: x.contiguous().as_strided((2, x.shape[1]), (1, x.shape[2])) + 1),
+    "as_strided": on(
+        lambda x: x.contiguous().as_strided((2, x.shape[1]), (1, x.shape[2])) + 1, versions=2
+    ),
     "results that alias": on(
         lambda x: (x.view(x.shape), x[1:], x.transpose(0, 1), x + 1), aliases=True
     ),
