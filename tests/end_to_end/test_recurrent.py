@@ -38,9 +38,9 @@ def tensors(value: Any) -> list[Tensor]:
 def with_gradients(model: nn.Module, call: Any, *inputs: Any) -> list[Tensor]:
     """What a call gives, and the gradients of the model's parameters and of the inputs."""
     results = tensors(call(*inputs))
-    loss = sum((one * torch.linspace(0.5, 1, one.shape[-1])).sum() for one in results)
+    loss = torch.stack([(one * torch.linspace(0.5, 1, one.shape[-1])).sum() for one in results])
     wanted = [*model.parameters(), *(one for one in tensors(inputs) if one.requires_grad)]
-    return [*results, *torch.autograd.grad(loss, wanted)]
+    return [*results, *torch.autograd.grad(loss.sum(), wanted)]
 
 
 def assert_alike(found: Any, expected: Any) -> None:
@@ -138,6 +138,23 @@ def test_a_layer_that_stays_a_library_call() -> None:
     compiled(torch.randn(5, 2, 4))[0].sum().backward()
     record = compilations(compiled)[0].record
     assert record is not None and record.extern_calls == ("fusewright.lstm_layer.default",)
+
+
+def test_a_network_without_gates_is_a_library_call_where_no_gradient_is_wanted() -> None:
+    model, x = nn.RNN(4, 3, 2, dropout=0.5), torch.randn(5, 2, 4)
+    compiled = fusewright.compile(model, fullgraph=True, options={"strict": True})
+    for training, gradients, is_call in (
+        (False, False, True),
+        (False, True, False),
+        (True, False, False),  # dropout draws as eager's does
+    ):
+        model.train(training)
+        with torch.set_grad_enabled(gradients):
+            compiled(x)
+        record = compilations(compiled)[-1].record
+        assert record is not None
+        assert (record.extern_calls == ("fusewright.rnn_tanh.default",)) is is_call
+        assert ("subprogram.scan" in record.extern_calls) is not is_call
 
 
 def test_without_onednn(monkeypatch: pytest.MonkeyPatch) -> None:

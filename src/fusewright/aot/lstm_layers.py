@@ -5,29 +5,26 @@
 
 Torch's operator makes the workspace only while gradients are on, which they are not in compiled
 code, and only oneDNN knows its size. These hand it on as a tensor of no elements that holds the
-memory. Torch keeps operators once they are defined: these are when a program first needs them.
+memory.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fusewright import random_state, torch_compat
+from fusewright import torch_compat
 from fusewright.aot.held_memory import held, released
+from fusewright.aot.own_operators import operator_like
 from fusewright.recurrent import Layer, States
-from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
 
 _LSTM = 2
 """Among oneDNN's kinds of recurrent networks."""
-
-_library = torch.library.Library(random_state.NAMESPACE, "FRAGMENT")
 
 
 def _layer(*arguments: Any) -> tuple[Tensor, ...]:
@@ -84,22 +81,12 @@ def run_layer(
     return tuple(last), output
 
 
-@functools.cache
-def _operator(name: str, like: OpOverload, function: Callable[..., Any]) -> OpOverload:
-    """`function` as an operator that takes what `like` takes."""
-    returns = ", ".join(str(one.type) for one in torch_compat.operator_returns(like))
-    _library.define(f"{name}({torch_compat.arguments_text(like)}) -> ({returns})")
-    _library.impl(name, function, "CompositeExplicitAutograd")
-    found: OpOverload = getattr(getattr(torch.ops, random_state.NAMESPACE), name).default
-    return found
-
-
 def layer(*arguments: Any) -> Any:
     """What is recorded in place of `aten.mkldnn_rnn_layer`."""
-    return _operator("lstm_layer", aten.mkldnn_rnn_layer.default, _layer)(*arguments)
+    return operator_like("lstm_layer", aten.mkldnn_rnn_layer.default, _layer)(*arguments)
 
 
 def layer_backward(*arguments: Any) -> Any:
     """What is recorded in place of `aten.mkldnn_rnn_layer_backward`."""
     like = aten.mkldnn_rnn_layer_backward.default
-    return _operator("lstm_layer_backward", like, _layer_backward)(*arguments)
+    return operator_like("lstm_layer_backward", like, _layer_backward)(*arguments)
