@@ -179,7 +179,7 @@ class Compiler:
             return self._compile(frame, about)
         ready = time.perf_counter()
         all_guards = capture.all_guards()
-        failed = self._report.telling_failure(about, capture.may_handle)
+        failed = self._report.telling_failure(about, capture.may_return)
         try:
             function = capture.finish(compiled, failed)
         except Unsupported as error:

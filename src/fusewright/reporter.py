@@ -201,7 +201,7 @@ class Reporter:
         error = NothingRaised(about.name, about.place, raised)
         return functools.partial(self._defect, about, error)
 
-    def telling_failure(self, about: Subject, may_handle: bool) -> Failed:
+    def telling_failure(self, about: Subject, may_return: bool) -> Failed:
         """What generated code tells of a graph that raised. It must not keep the compiler alive:
         the collector does not see through code.
         """
@@ -210,20 +210,20 @@ class Reporter:
         def failed(error: Exception) -> Callable[[], None] | None:
             graph_failed = tell()
             assert graph_failed is not None, "a compiler lives while what it made runs"
-            return graph_failed(about, may_handle, error)
+            return graph_failed(about, may_return, error)
 
         return failed
 
     def _graph_failed(
-        self, about: Subject, may_handle: bool, error: Exception
+        self, about: Subject, may_return: bool, error: Exception
     ) -> Callable[[], None] | None:
         """Tell that a graph raised while it ran, and that the call begins again as it was written.
-        What to call if that returns though it handles no exceptions.
+        What to call if that returns though it may not.
         """
         raised = f"{type(error).__name__}: {error}"
         what = f"the graph raised {raised}; the call runs as it was written"
         self._events.add(RanEagerly(**about.fields, what=what, location=None))
-        if may_handle:
+        if may_return:
             return None
         where = "".join(traceback.format_tb(error.__traceback__)[-2:])
         defect = GraphFailed(about.name, about.place, raised, where)

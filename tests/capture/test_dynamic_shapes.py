@@ -426,3 +426,17 @@ def test_the_order_of_products_guards_no_size() -> None:
             x = torch.randn(count, length, 4)
             torch.testing.assert_close(compiled(x, weight), products(x, weight))
     assert len(compilations(compiled)) == 1
+
+
+@pytest.mark.timeout(60)
+def test_a_break_with_a_stride_of_a_marked_size_is_told() -> None:
+    """Capture began again for ever, to give up a stride that follows from what is marked."""
+
+    def program(x: Tensor) -> Tensor:
+        print(x + 1)
+        return x
+
+    x = torch.randn(4, 5)
+    fusewright.mark_dynamic(x, 1)
+    with pytest.raises(Unsupported, match="print"):
+        fusewright.compile(program, backend="eager", fullgraph=True)(x)

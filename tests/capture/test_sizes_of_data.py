@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -134,3 +135,82 @@ def test_a_branch_on_such_a_number_breaks_the_graph() -> None:
 def test_without_the_option_the_graph_breaks() -> None:
     with pytest.raises(Unsupported):
         fusewright.compile(PROGRAMS["nonzero"], backend="eager", fullgraph=True)(torch.eye(3))
+
+
+def within_groups(x: Tensor, counts: Tensor) -> Tensor:
+    rows = x.repeat_interleave(counts, 0)
+    return torch.arange(rows.shape[0]) - torch.arange(x.shape[0]).repeat_interleave(counts)
+
+
+@pytest.mark.timeout(60)
+def test_two_such_sizes_in_one_broadcast() -> None:
+    compiled = fusewright.compile(within_groups, fullgraph=True, options=OPTIONS)
+    for counts in ([1, 2, 3], [2, 2, 2], [0, 0, 0]):
+        inputs = torch.randn(3, 3), torch.tensor(counts)
+        torch.testing.assert_close(compiled(*inputs), within_groups(*inputs))
+    assert len(compilations(compiled)) == 1
+
+
+def positive(x: Tensor) -> Tensor:
+    return x[x[:, 0] > 0]
+
+
+REQUIRING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "broadcast": lambda x, y: positive(x) + positive(y),
+    "broadcast with a known size": lambda x, y: positive(x) * y,
+    "next to each other": lambda x, y: torch.cat([positive(x), positive(y)], 1),
+    "product": lambda x, y: positive(x).t() @ positive(y),
+}
+
+SIGNS = [[1, 1, -1], [-1, 2, 2], [1, 2, 3], [-1, 4, -1], [-1, -1, -1]]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("backend", ["eager", "fusewright"])
+@pytest.mark.parametrize("name", REQUIRING)
+def test_what_an_operator_requires_is_checked_when_the_graph_runs(name: str, backend: str) -> None:
+    program = REQUIRING[name]
+    compiled = fusewright.compile(program, backend=backend, fullgraph=True, options=OPTIONS)
+    for signs, others in itertools.product(SIGNS, SIGNS):
+        x, y = (torch.tensor(each)[:, None] * torch.ones(2) for each in (signs, others))
+        try:
+            expected = program(x, y)
+        except RuntimeError as error:
+            with pytest.raises(RuntimeError) as raised:
+                compiled(x, y)
+            assert str(raised.value) == str(error)
+        else:  # also where one of two sizes is 1, which the graph takes for a mistake
+            torch.testing.assert_close(compiled(x, y), expected)
+    assert len(compilations(compiled)) == 1
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("backend", ["eager", "fusewright"])
+def test_a_graph_that_writes_to_its_inputs_checks_nothing_that_eager_may_not_need(
+    backend: str,
+) -> None:
+    def program(x: Tensor, y: Tensor, count: Tensor) -> Tensor:
+        count.add_(1)
+        return positive(x) + positive(y)
+
+    compiled = fusewright.compile(program, backend=backend, options=OPTIONS)
+    x, y = torch.ones(3, 2), torch.tensor([[1.0, 1], [-1, -1], [-1, -1]])
+    counts = torch.zeros(2)
+    torch.testing.assert_close(compiled(x, x.clone(), counts[0]), x + x)
+    torch.testing.assert_close(compiled(x, y, counts[1]), x + 1)
+    assert counts.tolist() == [1, 1]
+
+
+@pytest.mark.timeout(60)
+def test_a_call_that_raises_for_other_reasons_breaks_the_graph() -> None:
+    def program(x: Tensor) -> Tensor:
+        try:
+            return positive(x).view(7, -1, -1)
+        except RuntimeError:
+            return x + 1
+
+    x = torch.ones(3, 2)
+    compiled = fusewright.compile(program, backend="eager", options=OPTIONS)
+    torch.testing.assert_close(compiled(x), program(x))
+    with pytest.raises(Unsupported, match="sizes that depend on data"):
+        fusewright.compile(program, backend="eager", fullgraph=True, options=OPTIONS)(x)

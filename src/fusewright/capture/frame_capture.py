@@ -126,8 +126,10 @@ class Capture:
     calls: tuple[ModeChange, ...]
     """What the program did to Python's random numbers, and to the thread's modes."""
 
-    may_handle: bool
-    """Whether the program may handle an exception that the graph raises."""
+    may_return: bool
+    """Whether the call as it was written may return though the graph raised: the program may handle
+    the exception, or the graph checks what eager does not always need.
+    """
 
     machine: Machine
     function: Any
@@ -304,7 +306,8 @@ def _attempt(
         frame.stop = plan.stop
         return _run(machine, frame, function, resumes, plan, modes)
     except NeedsConstants as needed:
-        machine.sizes.take_as_constants(needed.symbols)
+        if not machine.sizes.take_as_constants(needed.symbols):
+            raise machine.failure(needed) from needed
         return plan
     except _GoesRound:
         return _Plan()
@@ -430,7 +433,7 @@ def _run(
         result=result,
         writes=tuple(writes),
         calls=(*machine.draws, *changed_modes(modes, Modes.now())),
-        may_handle=machine.may_handle,
+        may_return=machine.may_return,
         machine=machine,
         function=function,
         root=frame.function,

@@ -195,9 +195,7 @@ class GraphBuilder:
         except DataDependent:
             raise
         except Exception as error:
-            symbols = symbols_in([*arguments, *keywords.values()])
-            if symbols:
-                raise NeedsConstants(symbols) from error
+            look_for_symbols(self.facts, [*arguments, *keywords.values()], error)
             raise
 
     def _run(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
@@ -331,6 +329,19 @@ class NeedsConstants(FusewrightError):
     def __init__(self, symbols: frozenset[Symbol]) -> None:
         self.symbols = symbols
         super().__init__("a call takes no symbolic sizes")
+
+
+def look_for_symbols(facts: ShapeFacts, arguments: Sequence[Any], error: Exception) -> None:
+    """Raise NeedsConstants where symbols among a call's arguments may be the cause of its `error`,
+    DataDependent where none of these can be taken as a constant.
+    """
+    symbols = symbols_in(arguments)
+    seen = frozenset(symbol for symbol in symbols if not facts.is_of_data(symbol))
+    if seen:
+        raise NeedsConstants(seen) from error
+    if symbols:
+        what = f"given sizes that depend on data it raises {type(error).__name__}: {error}"
+        raise DataDependent(what) from error
 
 
 def symbols_in(value: Any) -> frozenset[Symbol]:

@@ -269,23 +269,29 @@ class Sizes:
         """Let go of whoever is asked for lines and told of symbols."""
         self.on_first = self.facts.where = lambda: None
 
-    def take_as_constants(self, symbols: Iterable[Symbol]) -> None:
+    def take_as_constants(self, symbols: Iterable[Symbol]) -> bool:
         """Have the next captures take what these symbols stand for as it is, and what has turned
-        out to be constant.
+        out to be constant; whether any of it is new.
         """
         names = {symbol.name for symbol in symbols}
-        for name, reading in self.readings.items():
-            if name in names or self.facts.is_known(reading.symbol):
-                self.history.constant.add(reading.source)
+        return self._take(
+            reading.source
+            for name, reading in self.readings.items()
+            if name in names or self.facts.is_known(reading.symbol)
+        )
 
     def give_up_symbols(self) -> bool:
-        """Have the next captures take all as it is that no user has marked; whether anything was a
-        symbol that need not be.
+        """Have the next captures take all as it is that no user has marked; whether any of it is
+        new.
         """
         marked = {symbol.name for _, symbol in self._marked}
-        found = [r.source for name, r in self.readings.items() if name not in marked]
-        self.history.constant.update(found)
-        return bool(found)
+        return self._take(r.source for name, r in self.readings.items() if name not in marked)
+
+    def _take(self, sources: Iterable[Source]) -> bool:
+        """Whoever captures again does so only if there were new ones, and so comes to an end."""
+        before = len(self.history.constant)
+        self.history.constant.update(sources)
+        return len(self.history.constant) > before
 
     # -- what has to hold -------------------------------------------------------------------------
 

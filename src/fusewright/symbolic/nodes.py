@@ -43,6 +43,14 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 """Classes of symbolic numbers."""
 
 
+class Required(DataDependent):
+    """An operator works only where a condition holds, and that depends on data."""
+
+    def __init__(self, condition: torch.SymBool) -> None:
+        self.condition = condition
+        super().__init__(f"it requires that {condition}, which depends on data")
+
+
 class Node:
     """What the three kinds have in common: the questions that torch asks of each."""
 
@@ -414,12 +422,20 @@ class ConditionNode(Node):
         return False
 
     def expect_true(self, file: object = None, line: object = None) -> bool:
-        """`torch._check`: where the data decides, the program promises that it holds."""
+        """`torch._check`: where the data decides, the program promises that it holds.
+
+        Required: it is an operator that asks, and nobody promised.
+        """
+        holds: bool | None
         try:
-            return self.facts.decide(self.condition)
+            holds = self.facts.decide(self.condition)
         except DataDependent:
+            holds = None
+        if holds is not True and self.facts.of_layout and self.depends_on_data():
+            raise Required(torch.SymBool(self))
+        if holds is None:
             self.facts.assume(self.condition)
-            return True
+        return holds is not False
 
     def expect_size(self, file: object = None, line: object = None) -> bool:
         return self.expect_true(file, line)

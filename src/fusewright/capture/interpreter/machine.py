@@ -141,8 +141,10 @@ class Machine:
         self.regions: list[InferenceRegionValue] = []
         self.root: Frame | None = None
         """The outermost frame, once it runs."""
-        self.may_handle = False
-        """Whether something in the graph stands inside a `try` or `with` of the program."""
+        self.may_return = False
+        """Whether something in the graph stands inside a `try` or `with` of the program, or checks
+        more than eager always needs.
+        """
         self.handled: Value | None = None
         """The exception that the traced program is handling."""
         self._values: dict[int, Value] = {}
@@ -596,7 +598,7 @@ class Machine:
         if place is not None:
             node.meta["location"] = (place.file, place.line, place.text)
         node.meta["stack_trace"] = node.stack_trace = self.stack_trace()
-        self.may_handle = self.may_handle or any(frame.is_protected for frame in self.frames)
+        self.may_return = self.may_return or any(frame.is_protected for frame in self.frames)
         node.meta["module_path"] = self.frames[-1].module_path if self.frames else ""
 
     def mapping_entries(self, value: Value) -> list[tuple[Value, Value]]:

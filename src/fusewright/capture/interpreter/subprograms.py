@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from fusewright.capture import reasons
-from fusewright.capture.graph import FAKE_FAILURES, NeedsConstants, SubgraphBuilder, symbols_in
+from fusewright.capture.graph import FAKE_FAILURES, SubgraphBuilder, look_for_symbols
 from fusewright.capture.interpreter import tensor_calls
 from fusewright.capture.values.base import NotConstant, TracedError, Value
 from fusewright.capture.values.tensors import TensorValue, UnknownValue
@@ -75,7 +75,6 @@ def _run(
     """The call on fakes, which traces the functions."""
     fakes = [tensor_calls.fake_argument(machine, argument) for argument in arguments]
     named = {key: tensor_calls.fake_argument(machine, value) for key, value in keywords.items()}
-    symbols = symbols_in([*fakes, *named.values()])
     try:
         with machine.builder.running_on_fakes():
             return use(*[each.call for each in traced], *fakes, **named)
@@ -84,8 +83,7 @@ def _run(
     except (NotConstant, TracedError, FusewrightError):
         raise
     except Exception as error:
-        if symbols:
-            raise NeedsConstants(symbols) from error
+        look_for_symbols(machine.builder.facts, [*fakes, *named.values()], error)
         why = f"it raises {type(error).__name__}, and the program looks at its text"
         text = UnknownValue(str, lambda: tensor_calls.cannot_run(machine, name, why))
         machine.raise_error(type(error), text)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import fx
 
+from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.graph import FAKE_FAILURES, contains_tensor
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, find
@@ -28,7 +29,7 @@ from fusewright.capture.values.tensors import GraphObjectValue, TensorValue, Unk
 from fusewright.errors import FusewrightError, Unsupported
 from fusewright.fake import holds_integers
 from fusewright.fake.tensor import is_known
-from fusewright.symbolic.nodes import SYMBOLIC
+from fusewright.symbolic.nodes import SYMBOLIC, Required
 
 if TYPE_CHECKING:
     from fusewright.capture.interpreter.machine import Machine
@@ -90,6 +91,9 @@ def call_graph(
         return _overridden(machine, error, function, arguments, keywords)
     try:
         result = machine.builder.run(function, fake_arguments, fake_keywords)
+    except Required as needed:
+        _check(machine, function, needed)
+        return call_graph(machine, function, arguments, keywords)
     except FAKE_FAILURES as error:
         given = [_with_numbers(machine, argument) for argument in arguments]
         named = {name: _with_numbers(machine, value) for name, value in keywords.items()}
@@ -116,6 +120,19 @@ def call_graph(
         machine.describe_node,
     )
     return result_value(machine, node, result)
+
+
+def _check(machine: Machine, function: Any, needed: Required) -> None:
+    """Have the graph check what a call requires of sizes that depend on data. It is known from then
+    on, so that the call asks for something else at most. Raises Unsupported where that is not
+    allowed, since eager may go on without, say where one of two sizes to be broadcast is 1.
+    """
+    if not machine.builder.may_check:
+        raise cannot_run(machine, function, needed) from needed
+    machine.builder.has_checks = machine.may_return = True
+    call_graph(machine, torch_compat.check, [machine.new(needed.condition)], {})
+    if needed.condition.node.depends_on_data():
+        raise cannot_run(machine, function, needed) from needed
 
 
 def _with_numbers(machine: Machine, value: Value) -> Value:
