@@ -214,3 +214,37 @@ def test_a_call_that_raises_for_other_reasons_breaks_the_graph() -> None:
     torch.testing.assert_close(compiled(x), program(x))
     with pytest.raises(Unsupported, match="sizes that depend on data"):
         fusewright.compile(program, backend="eager", fullgraph=True, options=OPTIONS)(x)
+
+
+def columns_put(z: Tensor, columns: Tensor) -> Tensor:
+    y = z.t().clone()
+    y[:, z[:, 0] > 0] = columns
+    return y
+
+
+PUTTING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "rows": lambda z, rows: z.index_put((z[:, 0] > 0,), rows),
+    "columns": lambda z, rows: columns_put(z, rows.t()),
+    "one for all rows": lambda z, rows: columns_put(z, rows[:, 0]),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", PUTTING)
+def test_gradients_of_as_many_values_as_a_mask_holds_places_or_of_one(name: str) -> None:
+    def program(z: Tensor, x: Tensor) -> Tensor:
+        return PUTTING[name](z, positive(x) * 2).square()
+
+    options = OPTIONS | {"strict": True}
+    compiled = fusewright.compile(program, fullgraph=True, options=options)
+    one, two, none = ([-1, 4, -1], [1, 1, -1], [-1, -1, -1])
+    for places, chosen in ((two, [-1, 2, 2]), (one, one), (two, one), (none, one), (none, none)):
+        z = torch.tensor(places)[:, None] * torch.ones(3)
+        x = (torch.tensor(chosen)[:, None] * torch.rand(3)).requires_grad_()
+        found, expected = compiled(z, x), program(z, x)
+        torch.testing.assert_close(found, expected)
+        weights = torch.rand(3, 3)
+        (of_compiled,) = torch.autograd.grad(found, x, weights)
+        (of_eager,) = torch.autograd.grad(expected, x, weights)
+        torch.testing.assert_close(of_compiled, of_eager)
+    assert len(compilations(compiled)) == 1

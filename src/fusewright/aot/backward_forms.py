@@ -37,12 +37,28 @@ def gradient_of_put_values(gradient: Tensor, indices: Sequence[Tensor | None]) -
     ((first, mask),) = given
     after = gradient.dim() - first - mask.dim()
     places = size[len(size) - 1 - after] if len(size) > after else 1
+    if isinstance(places, torch.SymInt) and (places == 1).node.depends_on_data():
+        return _rows_or_their_sum(gradient, [*indices[:first], *mask.nonzero().unbind(1)], places)
     if places != 1:
         chosen = aten.nonzero_static.default(mask != 0, size=places)
         return aten.index.Tensor(gradient, [*indices[:first], *chosen.unbind(1)])
     aligned = (mask != 0).reshape([1] * first + list(mask.shape) + [1] * after)
     masked = aten.where.ScalarOther(aligned, gradient, 0)
     return masked.flatten(first, first + mask.dim() - 1).sum(first, keepdim=True)
+
+
+def _rows_or_their_sum(
+    gradient: Tensor, indices: Sequence[Tensor | None], places: torch.SymInt
+) -> Tensor:
+    """The rows of a gradient that `indices` name, where these are as many as `places`; their sum
+    where that is 1. Which it is depends on data.
+    """
+    rows = aten.index.Tensor(gradient, indices)
+    dim = indices.count(None)
+    last = aten.full.default([], places - 1, device=gradient.device)
+    targets = torch.minimum(torch.arange(rows.shape[dim], device=gradient.device), last)
+    shape = (*rows.shape[:dim], places, *rows.shape[dim + 1 :])
+    return rows.new_zeros(shape).index_add(dim, targets, rows)
 
 
 def required_closeness(a: Tensor, b: Tensor, *tolerance: Any, **options: Any) -> bool:
