@@ -148,7 +148,9 @@ def by(function: Any, loop: Loop) -> RunLayer:
     def run(
         layer: Layer, inputs: Tensor, states: States, batch_first: bool
     ) -> tuple[States, Tensor]:
-        gates = functional.linear(inputs, layer.of_input, layer.input_bias)
+        # As one product: in C++ of torch 2.11, `linear` of three dimensions takes no symbols.
+        steps = functional.linear(inputs.flatten(0, 1), layer.of_input, layer.input_bias)
+        gates = steps.unflatten(0, inputs.shape[:2])
         gates = gates.transpose(0, 1) if batch_first else gates
         shared = [layer.of_hidden, layer.hidden_bias, layer.projection]
         return loop(STEPS[function], states, gates, shared, layer.reverse)
