@@ -49,9 +49,11 @@ FAST_NAMES = {
     "aten.baddbmm.out": "torch.baddbmm",
     "aten.baddbmm.default": "torch.baddbmm",
     "aten.convolution.default": "torch.convolution",
+    "fusewright.rnn_tanh.default": "torch.rnn_tanh",
+    "fusewright.rnn_relu.default": "torch.rnn_relu",
 }
 """Operators that have a plain function with the same arguments: its argument parser is 1 µs faster
-than `torch.ops`."""
+than `torch.ops`, and 10 µs where the operator is written in Python."""
 
 INDENT = "    "
 
