@@ -240,6 +240,7 @@ def capture_call(
             try:
                 result = _attempt(machine, function, arguments, resumes, plan, modes)
             except _NotAllowed as found:
+                assert allowed[found.what], "what is not allowed does not come up again"
                 plan = _Plan()
                 allowed[found.what] = False
                 continue

@@ -77,13 +77,12 @@ def _take_apart(
 
 def keep_iterators_whole(machine: MachineState) -> bool:
     """Have the next captures leave the iterators whole that the program has moved on; whether there
-    are any.
+    are any that were not yet to be left so.
     """
     moved = [each for each in machine.mutated.values() if isinstance(each, ExistingIteratorValue)]
-    for each in moved:
-        assert each.source is not None, "it exists"
-        machine.sizes.history.has_changed(each.source.expression(), None)
-    return bool(moved)
+    places = [each.source.expression() for each in moved if each.source is not None]
+    changed = [machine.sizes.history.has_changed(place, None) for place in places]
+    return any(changed)
 
 
 def _is_apart(value: Value) -> TypeGuard[ExistingIteratorValue]:
