@@ -134,6 +134,21 @@ def test_conversion_equals_eager(source: DType, target: DType) -> None:
     torch.testing.assert_close(y, x.to(y.dtype), rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("source", [DType.I32, DType.I64, DType.F32, DType.F64], ids=str)
+@pytest.mark.parametrize("target", [*TYPES, DType.F16, DType.BF16], ids=str)
+def test_a_last_step_of_one_element_writes_one_element(source: DType, target: DType) -> None:
+    count = cpu_target().lanes(32) + 1
+    x = torch.zeros(count, dtype=getattr(torch, source.torch_name))
+    y = torch.ones(count + 8, dtype=getattr(torch, target.torch_name))
+    text = (
+        f"group one [i0<{count}]\n  read x: {source}[{count}]\n  write y: {target}[{count}]\n"
+        f"  stage\n    t0 = load x[i0]\n    t1 = add t0, t0\n    t2 = cast t1: {target}\n"
+        "    store y[i0] = t2\n"
+    )
+    build(text)({"x": x, "y": y})
+    assert y.tolist() == [0] * count + [1] * 8
+
+
 @pytest.mark.parametrize("name", ["floor_div", "trunc_div", "remainder", "fmod"])
 @pytest.mark.parametrize("width", ["auto", "scalar"])
 def test_integer_division_by_zero_raises(name: str, width: str) -> None:

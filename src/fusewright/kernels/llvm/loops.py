@@ -72,7 +72,7 @@ class Loops:
                     f"i1 {'true' if lane < count else 'false'}" for lane in range(lanes)
                 )
                 mask = b.constant(kind, True) if count >= lanes else Register(b, f"<{bits}>", kind)
-            self._with_lanes(Lanes(lane, lanes, mask), body)
+            self._with_lanes(Lanes(lane, lanes, mask, count), body)
 
     def _main_stop(
         self, lane: Symbol, start: Register, stop: Register, wide: int, count: int | None

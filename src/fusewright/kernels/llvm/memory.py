@@ -100,8 +100,12 @@ def store(scope: Scope, buffer: str, index: Index, dtype: DType, value: Register
     kind = value.type
     if indexing.lane_stride(scope, index) == 1:
         pointer = indexing.address(scope, buffer, index, dtype)
+        if scope.lanes.inside == 1:
+            # Under a constant mask of one lane LLVM 22 writes narrowed elements in their wide type
+            # (AVX-512: 4 bytes for a u8 made of an i32), so the lane is stored by itself.
+            value, active = b.extract(value, 0), None
         if active is None:
-            b.line(f"store {kind} {value.text}, ptr {pointer.text}, align {dtype.bytes}")
+            b.line(f"store {value.type} {value.text}, ptr {pointer.text}, align {dtype.bytes}")
             return
         b.line(
             f"call void @llvm.masked.store.{kind.suffix}.p0({kind} {value.text}, "

@@ -57,6 +57,9 @@ class Lanes:
     mask: Register | None
     """Lanes that are inside the loop; None where all are."""
 
+    inside: int | None = None
+    """How many lanes, the first ones, the mask holds for, where that is a constant."""
+
 
 @record(frozen=False)
 class Scope:
