@@ -13,7 +13,7 @@ import torch
 from fusewright.native import CpuKernel
 
 ADD_SCALED = """
-define void @add_scaled(i8** %arguments, i64 %begin, i64 %end) {
+define i64 @add_scaled(i8** %arguments, i64 %begin, i64 %end) {
 entry:
   %slots = bitcast i8** %arguments to i64*
   %x_slot = getelementptr i64, i64* %slots, i64 0
@@ -39,10 +39,14 @@ loop:
   %done = icmp sge i64 %next, %end
   br i1 %done, label %exit, label %loop
 exit:
-  ret void
+  ret i64 0
 }
 """
 """y[i] += size * x[i], one iteration an element."""
+
+
+KERNEL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+"""The type of a kernel's function."""
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +65,7 @@ class Shares:
 
     def __init__(self, size_count: int = 0) -> None:
         self.calls: list[tuple[int, int]] = []
-        signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self.code = signature(lambda _, begin, end: self.calls.append((begin, end)))
+        self.code = KERNEL(lambda _, begin, end: self.calls.append((begin, end)) or 0)
         address = ctypes.cast(self.code, ctypes.c_void_p).value
         assert address is not None
         self.kernel = CpuKernel(address, 0, size_count, "shares")
@@ -127,10 +130,11 @@ def test_shares_cover_the_iterations(
 def test_sizes_fill_whole_slots() -> None:
     seen: list[int] = []
 
-    def read(arguments: int, begin: int, end: int) -> None:
+    def read(arguments: int, begin: int, end: int) -> int:
         seen.extend((ctypes.c_int64 * 100).from_address(arguments))
+        return 0
 
-    code = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(read)
+    code = KERNEL(read)
     address = ctypes.cast(code, ctypes.c_void_p).value
     assert address is not None
     sizes = [(-1) ** i * (2**63 - 1 - i) for i in range(100)]
@@ -176,3 +180,33 @@ def test_errors_name_the_kernel(add_scaled: CpuKernel) -> None:
 def test_describes_itself(add_scaled: CpuKernel) -> None:
     assert repr(add_scaled) == "CpuKernel('add_scaled', 2 tensors, 1 sizes)"
     assert (add_scaled.name, add_scaled.tensor_count, add_scaled.size_count) == ("add_scaled", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "exception", "words"),
+    [
+        (1, IndexError, "index out of range in compiled kernel faulty"),
+        (2, RuntimeError, "ZeroDivisionError in compiled kernel faulty"),
+        (3, SystemError, "faulty returned 3, which is no code of a fault"),
+    ],
+)
+def test_a_fault_is_raised(code: int, exception: type[Exception], words: str) -> None:
+    function = KERNEL(lambda arguments, begin, end: code)
+    kernel = CpuKernel(ctypes.cast(function, ctypes.c_void_p).value or 0, 0, 0, "faulty")
+    with pytest.raises(exception, match=words):
+        kernel(1, 1)
+
+
+def test_a_fault_of_any_share_is_raised_by_its_own_launch() -> None:
+    """In one launch the last share of three fails; in another, of the same code, none does."""
+    function = KERNEL(lambda arguments, begin, end: int(end == 30))
+    kernel = CpuKernel(ctypes.cast(function, ctypes.c_void_p).value or 0, 0, 0, "faulty")
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        for _ in range(20):
+            with pytest.raises(IndexError):
+                kernel(30, 1)
+            assert kernel(29, 1) is None
+    finally:
+        torch.set_num_threads(before)

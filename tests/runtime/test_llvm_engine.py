@@ -20,8 +20,8 @@ HELPER = "define internal i64 @twice(i64 %x) {\n  %y = add i64 %x, %x\n  ret i64
 def source(number: int) -> str:
     """A kernel that stores twice a number through its argument pointer."""
     return (
-        f"{HELPER}\n\ndefine void @kernel(ptr %a, i64 %b, i64 %e) {{\n"
-        f"  %y = call i64 @twice(i64 {number})\n  store i64 %y, ptr %a\n  ret void\n}}\n"
+        f"{HELPER}\n\ndefine i64 @kernel(ptr %a, i64 %b, i64 %e) {{\n"
+        f"  %y = call i64 @twice(i64 {number})\n  store i64 %y, ptr %a\n  ret i64 0\n}}\n"
     )
 
 

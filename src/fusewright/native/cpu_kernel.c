@@ -8,7 +8,12 @@
 
 #include "tensor_access.h"
 
-typedef void (*KernelFunction)(void **arguments, int64_t begin, int64_t end);
+/* Returns the code of a fault, or 0. */
+typedef int64_t (*KernelFunction)(void **arguments, int64_t begin, int64_t end);
+
+/* Codes of faults, as kernels/llvm/values.py writes them. The kernel has gone on with element 0 or
+   divisor 1 instead. */
+enum { OUT_OF_BOUNDS = 1, DIVISION_BY_ZERO = 2 };
 
 typedef struct {
     PyObject_HEAD
@@ -19,11 +24,12 @@ typedef struct {
     PyObject *name;
 } CpuKernel;
 
-/* One call: what each thread of the team needs to find its share. */
+/* One call: what each thread of the team needs to find its share, and the fault of any of them. */
 typedef struct {
     KernelFunction function;
     void **arguments;
     int64_t iterations;
+    int64_t fault;
 } Launch;
 
 /* Arguments up to this many live on the C stack of the call. */
@@ -33,13 +39,17 @@ typedef struct {
    thread limit), so that its size is asked here. */
 static void run_share(void *data)
 {
-    const Launch *launch = data;
+    Launch *launch = data;
     int64_t team = torch_library.get_team_size();
     int64_t share = (launch->iterations + team - 1) / team;
     int64_t begin = torch_library.get_thread_number() * share;
     int64_t end = Py_MIN(begin + share, launch->iterations);
-    if (begin < end) {
-        launch->function(launch->arguments, begin, end);
+    if (begin >= end) {
+        return;
+    }
+    int64_t fault = launch->function(launch->arguments, begin, end);
+    if (fault != 0) {
+        __atomic_store_n(&launch->fault, fault, __ATOMIC_RELAXED);
     }
 }
 
@@ -57,7 +67,7 @@ static int64_t count_threads(int64_t iterations, int64_t grain)
 static void run_launch(Launch *launch, int64_t grain)
 {
     if (launch->iterations <= grain) {
-        launch->function(launch->arguments, 0, launch->iterations);
+        launch->fault = launch->function(launch->arguments, 0, launch->iterations);
         return;
     }
     int64_t threads = count_threads(launch->iterations, grain);
@@ -65,9 +75,25 @@ static void run_launch(Launch *launch, int64_t grain)
     if (threads > 1) {
         torch_library.parallel(run_share, launch, (unsigned)threads, 0);
     } else {
-        launch->function(launch->arguments, 0, launch->iterations);
+        launch->fault = launch->function(launch->arguments, 0, launch->iterations);
     }
     Py_END_ALLOW_THREADS
+}
+
+/* What eager raises, for the fault that a kernel has returned. */
+static PyObject *raise_fault(const CpuKernel *self, int64_t fault)
+{
+    switch (fault) {
+    case OUT_OF_BOUNDS:
+        return PyErr_Format(PyExc_IndexError, "index out of range in compiled kernel %U",
+                            self->name);
+    case DIVISION_BY_ZERO:
+        return PyErr_Format(PyExc_RuntimeError, "ZeroDivisionError in compiled kernel %U",
+                            self->name);
+    default:
+        return PyErr_Format(PyExc_SystemError, "%U returned %lld, which is no code of a fault",
+                            self->name, (long long)fault);
+    }
 }
 
 /* A size, or the 64 bits of a real number. */
@@ -118,9 +144,12 @@ static PyObject *launch_kernel(CpuKernel *self, PyObject *const *args, void **sl
         PyErr_Format(PyExc_ValueError, "%U: the grain must be at least 1", self->name);
         return NULL;
     }
+    Launch launch = {self->function, slots, iterations, 0};
     if (iterations > 0) {
-        Launch launch = {self->function, slots, iterations};
         run_launch(&launch, grain);
+    }
+    if (launch.fault != 0) {
+        return raise_fault(self, launch.fault);
     }
     Py_RETURN_NONE;
 }
@@ -204,14 +233,15 @@ static PyMemberDef CpuKernel_members[] = {
 PyDoc_STRVAR(
     CpuKernel_doc,
     "CpuKernel(address, tensor_count, size_count, name)\n--\n\n"
-    "Machine code `void kernel(void **arguments, int64_t begin, int64_t end)` at `address` as\n"
-    "a callable.\n\n"
+    "Machine code `int64_t kernel(void **arguments, int64_t begin, int64_t end)` at `address`\n"
+    "as a callable.\n\n"
     "`kernel(tensor, ..., size, ..., iterations, grain)` calls it with the tensors' data\n"
     "pointers (storage offsets included) followed by the sizes, one 8-byte slot each, for\n"
     "`begin` to `end` within `iterations`. More than `grain` iterations are divided in\n"
     "contiguous shares among torch's threads, and the interpreter lock is released meanwhile.\n"
     "Returns None. TypeError: wrong count or kind of argument; RuntimeError: a tensor has no\n"
-    "memory. The caller keeps the machine code alive.");
+    "memory. IndexError, RuntimeError: the code has returned 1 for an index out of range, or 2\n"
+    "for a division by zero; 0 is none. The caller keeps the machine code alive.");
 
 PyTypeObject CpuKernel_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)

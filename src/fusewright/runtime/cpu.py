@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from fusewright.native import CpuKernel
 from fusewright.records import record
-from fusewright.runtime.checked import CheckedKernel
 from fusewright.runtime.llvm_engine import compile_batch
 
 
@@ -28,11 +27,11 @@ class KernelSource:
     text: str
 
 
-_LOADED: dict[tuple[str, str], CpuKernel | CheckedKernel] = {}
+_LOADED: dict[tuple[str, str], CpuKernel] = {}
 _LOADING = threading.Lock()
 
 
-def load_kernels(sources: Mapping[str, KernelSource]) -> tuple[CpuKernel | CheckedKernel, ...]:
+def load_kernels(sources: Mapping[str, KernelSource]) -> tuple[CpuKernel, ...]:
     """Compile what this process has not compiled yet, in one batch, and return the kernels in
     order.
     """
@@ -43,9 +42,7 @@ def load_kernels(sources: Mapping[str, KernelSource]) -> tuple[CpuKernel | Check
         if missing:
             library = compile_batch({name: source.text for name, source in missing.items()})
             for name, source in missing.items():
-                address, fault = library.addresses[name], library.faults.get(name)
+                address = library.addresses[name]
                 kernel = CpuKernel(address, source.tensors, source.sizes, name)
-                _LOADED[name, source.key] = (
-                    kernel if fault is None else CheckedKernel(kernel, fault)
-                )
+                _LOADED[name, source.key] = kernel
         return tuple(_LOADED[name, source.key] for name, source in sources.items())

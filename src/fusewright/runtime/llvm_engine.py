@@ -22,10 +22,6 @@ LINKED = threading.Lock()
 """Held while a library is linked: llvmlite's linker keeps process-wide state."""
 
 
-STATUS = "@status"
-"""What a source calls the word in which it reports a fault."""
-
-
 class KernelCompilationFailed(FusewrightError):
     """LLVM refused a kernel's text: a bug of the emitter, shown with LLVM's own message."""
 
@@ -95,10 +91,6 @@ class KernelLibrary:
     addresses: dict[str, int]
     """Entry address by kernel name."""
 
-    faults: dict[str, int]
-    """Address of the fault word (i64, 0 while all is well) of each kernel that checks what it
-    does."""
-
     _owner: Any = field(repr=False)
 
 
@@ -112,8 +104,7 @@ class Compiler:
 
     def library(self, sources: Mapping[str, str]) -> KernelLibrary:
         """Compile the modules (by kernel name) together, and link them into the process."""
-        checked = [name for name, source in sources.items() if STATUS in source]
-        return self.link(self.object_code(sources), list(sources), checked)
+        return self.link(self.object_code(sources), list(sources))
 
     def object_code(self, sources: Mapping[str, str]) -> bytes:
         """The object file of the joined sources."""
@@ -144,24 +135,16 @@ class Compiler:
         passes.run(module, binding.create_pass_builder(self._machine(), options))
         return module
 
-    def link(
-        self, object_code: bytes, names: Sequence[str], checked: Sequence[str]
-    ) -> KernelLibrary:
-        """Load object code into the process and look up kernels, and the fault words of
-        `checked`."""
+    def link(self, object_code: bytes, names: Sequence[str]) -> KernelLibrary:
+        """Load object code into the process and look up kernels."""
         binding = llvm_binding()
-        symbols = [*names, *map(status_name, checked)]
         with LINKED:
             engine = binding.create_lljit_compiler(self._machine())
             builder = binding.JITLibraryBuilder().add_object_img(object_code).add_current_process()
-            for name in symbols:
+            for name in names:
                 builder.export_symbol(name)
             library = builder.link(engine, "kernels")
-        return KernelLibrary(
-            {name: library[name] for name in names},
-            {name: library[status_name(name)] for name in checked},
-            (library, engine),
-        )
+        return KernelLibrary({name: library[name] for name in names}, (library, engine))
 
     def _machine(self) -> Any:
         """A fresh code generator: cheap, and it may not be shared between threads.
@@ -193,18 +176,13 @@ def join_modules(sources: Mapping[str, str]) -> str:
     """One module of several, by kernel name.
 
     A source is blocks parted by blank lines; equal blocks (mathematics) are kept once, and what
-    every source calls `@kernel` and `@status` gets the kernel's own name.
+    every source calls `@kernel` gets the kernel's own name.
     """
     blocks: dict[str, None] = {}
     for name, source in sources.items():
-        own = source.replace("@kernel(", f"@{name}(").replace(STATUS, f"@{status_name(name)}")
+        own = source.replace("@kernel(", f"@{name}(")
         blocks.update(dict.fromkeys(own.strip().split("\n\n")))
     return "\n\n".join(blocks) + "\n"
-
-
-def status_name(name: str) -> str:
-    """The symbol of a kernel's fault word."""
-    return f"{name}.status"
 
 
 def object_key(text: str, target: CpuTarget) -> str:

@@ -11,7 +11,6 @@ from fusewright.ir.canonical import CanonicalNames, canonical_group, canonical_n
 from fusewright.ir.parse import parse_group
 from fusewright.kernels import llvm
 from fusewright.native import CpuKernel
-from fusewright.runtime.checked import CheckedKernel
 from fusewright.runtime.llvm_engine import Compiler, CpuTarget, compile_batch, cpu_target
 
 
@@ -22,7 +21,7 @@ class BuiltKernel:
     source: str
     names: CanonicalNames
     work: llvm.Work
-    kernel: CpuKernel | CheckedKernel
+    kernel: CpuKernel
 
     def __call__(self, tensors: Mapping[str, torch.Tensor], **sizes: int) -> None:
         """Run on tensors by buffer name and sizes by symbol name."""
@@ -48,11 +47,8 @@ def build(text: str, target: CpuTarget | None = None) -> BuiltKernel:
     """Compile a group for a target (vectors of its width, this machine's instructions)."""
     source, work, names = write_group(text, target)
     library = compile_batch({"kernel": source})
-    kernel: CpuKernel | CheckedKernel = CpuKernel(
-        library.addresses["kernel"], len(names.arguments), len(names.sizes), "kernel"
-    )
-    if library.faults:
-        kernel = CheckedKernel(kernel, library.faults["kernel"])
+    address = library.addresses["kernel"]
+    kernel = CpuKernel(address, len(names.arguments), len(names.sizes), "kernel")
     return BuiltKernel(source, names, work, kernel)
 
 

@@ -46,7 +46,7 @@ def kernel_of(name: str, lanes: int, count: int, has_scalef: bool) -> CpuKernel:
     """A kernel that applies one function to whole vectors of its operands; the last argument is
     the result."""
     kind = VectorType("float", lanes)
-    rows = ["define void @kernel(ptr %arguments, i64 %begin, i64 %end) {", "entry:"]
+    rows = ["define i64 @kernel(ptr %arguments, i64 %begin, i64 %end) {", "entry:"]
     for n in range(count + 1):
         rows.append(f"  %slot{n} = getelementptr ptr, ptr %arguments, i64 {n}")
         rows.append(f"  %base{n} = load ptr, ptr %slot{n}")
@@ -57,7 +57,7 @@ def kernel_of(name: str, lanes: int, count: int, has_scalef: bool) -> CpuKernel:
     rows.append(f"  %y = call {kind} @{symbol(name, kind)}({operands}) alwaysinline")
     rows.append(f"  store {kind} %y, ptr %place{count}, align 4")
     rows += ["  %next = add i64 %i, 1", "  %more = icmp slt i64 %next, %end"]
-    rows += ["  br i1 %more, label %loop, label %done", "done:", "  ret void", "}"]
+    rows += ["  br i1 %more, label %loop, label %done", "done:", "  ret i64 0", "}"]
     source = "\n\n".join([*definitions([symbol(name, kind)], has_scalef), "\n".join(rows)])
     library = compile_batch({f"apply_{name}": source})
     return CpuKernel(library.addresses[f"apply_{name}"], count + 1, 0, name)

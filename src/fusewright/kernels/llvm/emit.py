@@ -1,7 +1,8 @@
 """From a group to the LLVM IR of one kernel: the loops, and the actions inside them.
 
-The function made is `void kernel(ptr arguments, i64 begin, i64 end)`: `arguments` holds the
-tensors' data pointers and then the sizes; the units of work from `begin` to `end` are done.
+The function made is `i64 kernel(ptr arguments, i64 begin, i64 end)`: `arguments` holds the
+tensors' data pointers and then the sizes; the units of work from `begin` to `end` are done. It
+returns the code of a fault that its checks found, such as an index out of range, or 0.
 """
 
 from __future__ import annotations
@@ -270,11 +271,10 @@ def write_kernel(
     GroupWriter(
         group, plan, scope, Loops(plan, scope, _plans_of_stages(group, plan)), dtypes
     ).write()
+    scope.write_return()
     blocks = definitions(list(builder.required), target.has_scalef)
-    if scope.checks:
-        blocks.insert(0, "@status = global i64 0")
-    head = "define void @kernel(ptr %arguments, i64 %begin, i64 %end) nounwind {\nentry:"
-    blocks.append("\n".join((head, *_entry_first(scope), "  ret void", "}")))
+    head = "define i64 @kernel(ptr %arguments, i64 %begin, i64 %end) nounwind {\nentry:"
+    blocks.append("\n".join((head, *_entry_first(scope), "}")))
     return "\n\n".join(blocks) + "\n"
 
 

@@ -98,9 +98,6 @@ class Scope:
     tiles: dict[int, Register] = field(default_factory=dict)
     """Loads (by identity) whose vectors stand ready: the row of a turned tile that holds them."""
 
-    checks: bool = False
-    """Whether the kernel reports faults."""
-
     @property
     def lane_count(self) -> int:
         return 1 if self.lanes is None else self.lanes.count
@@ -277,8 +274,7 @@ class Scope:
         return Register(self.b, f"<{numbers}>", kind)
 
     def fault(self, lanes: Register, code: int, active: Register | None) -> None:
-        """Report `code` to the launcher if `lanes` (i1) hold anywhere among the active ones."""
-        self.checks = True
+        """Let the kernel return `code` if `lanes` (i1) hold anywhere among the active ones."""
         b = self.b
         if active is not None:
             if lanes.type.lanes == 1:
@@ -287,9 +283,25 @@ class Scope:
                 active = b.splat(active, lanes.type.lanes)
             lanes = lanes & active
         hit = any_lane(b, lanes)
-        nowhere = self.nowhere()
-        place = b.emit(POINTER, f"select i1 {hit.text}, ptr @status, ptr {nowhere.text}")
+        status, nowhere = self.status(), self.nowhere()
+        place = b.emit(POINTER, f"select i1 {hit.text}, ptr {status.text}, ptr {nowhere.text}")
         b.line(f"store i64 {code}, ptr {place.text}, align 8")
+
+    def status(self) -> Register:
+        """Where the code of a fault is kept until the kernel returns it; 0 while all is well."""
+        known = self.levels[0].known.get("status")
+        if known is None:
+            known = self.levels[0].known["status"] = self.slot("i64")
+            with self.at(0):
+                self.b.line(f"store i64 0, ptr {known.text}, align 8")
+        return known
+
+    def write_return(self) -> None:
+        """The kernel's end, at its entry's level: return the code of a fault, or 0."""
+        code = "0"
+        if "status" in self.levels[0].known:
+            code = self.b.emit(I64, f"load i64, ptr {self.status().text}, align 8").text
+        self.b.line(f"ret i64 {code}")
 
     def nowhere(self) -> Register:
         """Memory that may be written and read without consequence."""

@@ -30,7 +30,7 @@ from fusewright.kernels.llvm.storage import REGISTER, constant, convert
 
 OUT_OF_BOUNDS = 1
 DIVISION_BY_ZERO = 2
-"""Codes of faults, as `runtime.llvm_engine` reads them."""
+"""Codes of faults, as the launcher reads them (`native/cpu_kernel.c`)."""
 
 
 def evaluate(scope: Scope, root: Value, guard: Guard = ()) -> Register:
