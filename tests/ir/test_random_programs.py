@@ -34,4 +34,4 @@ def test_random_programs(program: Program) -> None:
         if isinstance(step, Group):
             canonical = canonical_names(step)
             renamed = canonical_group(step, canonical)
-            assert work_rows(renamed) == work_rows(step, canonical.names)
+            assert work_rows(renamed) == work_rows(step, canonical.names, canonical.stages)

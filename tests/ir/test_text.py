@@ -44,6 +44,6 @@ def test_canonical_names(text: str) -> str:
     group = parse_group(text)
     canonical = canonical_names(group)
     renamed = canonical_group(group, canonical)
-    assert work_rows(renamed) == work_rows(group, canonical.names)
+    assert work_rows(renamed) == work_rows(group, canonical.names, canonical.stages)
     assert work_rows(parse_group(print_group(renamed))) == work_rows(renamed)
     return structural_text(group, canonical)

@@ -6,11 +6,13 @@ as surely as a wrong value. Points of outer loops run in a shuffled order, as a 
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 
+from fusewright.ir.canonical import canonical_group, canonical_names
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Group, Reduce, Schedule, Store
 from fusewright.ir.index import Symbol
@@ -105,16 +107,18 @@ class Evaluator:
                     self._extern(statement)
         return [self._result(operand) for operand in program.outputs]
 
-    def run_schedule(self, schedule: Schedule) -> list[list[Number]]:
+    def run_schedule(self, schedule: Schedule, *, renamed: bool = False) -> list[list[Number]]:
         """Memory that dies is taken over wherever a group offers it, and dropped otherwise.
 
         That goes for graph inputs too, as if they were the plan's own, unless they are mutated.
+        `renamed`: groups run under canonical names, as their kernels are written.
         """
+        run_group = self._renamed_group if renamed else self._group
         given = {step.target for step in schedule.steps if isinstance(step, CopyBack)}
         for step, dying in zip(schedule.steps, last_uses(schedule), strict=True):
             match step:
                 case Group():
-                    self._group(step, set(dying) - given)
+                    run_group(step, set(dying) - given)
                 case CopyBack():
                     self._copy_back(step)
                 case ExternKernel():
@@ -195,6 +199,18 @@ class Evaluator:
         self.memory[name][place] = COMBINE[mode][1](old, new)
 
     # Groups ---------------------------------------------------------------------------------------
+
+    def _renamed_group(self, group: Group, free: set[str]) -> None:
+        """`group` under canonical names, which see nothing but its own buffers and sizes."""
+        canonical = canonical_names(group)
+        name = canonical.names.buffer
+        kernel = copy.copy(self)
+        kernel.sizes = {new.name: self.sizes[own.name] for new, own in canonical.sizes}
+        used = {buffer.name for buffer in group.reads} & set(self.memory)
+        kernel.memory = {name(own): self.memory[own] for own in used}
+        kernel._group(canonical_group(group, canonical), {name(own) for own in free & used})
+        for buffer in group.writes:
+            self.memory[buffer.name] = kernel.memory[name(buffer.name)]
 
     def _group(self, group: Group, free: set[str]) -> None:
         """Local storage is made anew for each point of the outer loops.

@@ -20,15 +20,17 @@ relaxed = settings(
 
 def assert_equivalent(program: Program, planned: Schedule) -> None:
     data = inputs_of(program)
-    before, after = Evaluator(program, data), Evaluator(program, data)
-    expected, found = before.run_program(program), after.run_schedule(planned)
-    for target in (s.target for s in program.statements if isinstance(s, CopyBack)):
-        expected.append(before.elements(target))
-        found.append(after.elements(target))
-    for wanted, got in zip(expected, found, strict=True):
-        assert len(wanted) == len(got)
-        for x, y in zip(wanted, got, strict=True):
-            assert math.isclose(x, y, rel_tol=1e-6, abs_tol=1e-6) or (x != x and y != y)
+    targets = [s.target for s in program.statements if isinstance(s, CopyBack)]
+    before = Evaluator(program, data)
+    expected = before.run_program(program) + [before.elements(target) for target in targets]
+    for renamed in (False, True):
+        after = Evaluator(program, data)
+        results = after.run_schedule(planned, renamed=renamed)
+        results += [after.elements(target) for target in targets]
+        for wanted, got in zip(expected, results, strict=True):
+            assert len(wanted) == len(got)
+            for x, y in zip(wanted, got, strict=True):
+                assert math.isclose(x, y, rel_tol=1e-6, abs_tol=1e-6) or (x != x and y != y)
 
 
 @given(programs())

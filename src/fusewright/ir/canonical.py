@@ -20,7 +20,7 @@ indexed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store, action_roots
 from fusewright.ir.index import Index, Symbol, loop
@@ -43,7 +43,12 @@ class CanonicalNames:
     """How one group's names map to canonical ones."""
 
     names: Names
-    """Of buffers and locals, and of symbols where they change."""
+    """Of buffers and locals, and of sizes and outer loops where they change."""
+
+    stages: tuple[Names, ...]
+    """The same with the inner loops of each stage: a loop of one name may stand in several stages,
+    at another depth in each.
+    """
 
     arguments: tuple[KernelArgument, ...]
     """The buffers in memory under canonical names: `in…`, then `inout…`, then `out…`."""
@@ -67,9 +72,12 @@ def canonical_names(group: Group) -> CanonicalNames:
         sizes.append((named, own))
         _rename(own, named, symbols)
     _rename_loops(group.outer, "i", symbols)
+    stages = []
     for stage in group.stages:
-        _rename_loops(stage.inner, "r", symbols)
-    return CanonicalNames(Names(buffers, symbols), arguments, real, tuple(sizes))
+        inner = dict(symbols)
+        _rename_loops(stage.inner, "r", inner)
+        stages.append(Names(buffers, inner))
+    return CanonicalNames(Names(buffers, symbols), tuple(stages), arguments, real, tuple(sizes))
 
 
 def structural_text(group: Group, canonical: CanonicalNames) -> str:
@@ -86,7 +94,7 @@ def structural_text(group: Group, canonical: CanonicalNames) -> str:
         rows.append(f"  {access} {argument.name}: {argument.dtype} on {kind}")
     for written, read in group.reuses:
         rows.append(f"  reuse {names.buffer(read)} for {names.buffer(written)}")
-    rows += [f"  {row}" for row in work_rows(group, names)]
+    rows += [f"  {row}" for row in work_rows(group, names, canonical.stages)]
     return "\n".join(rows) + "\n"
 
 
@@ -107,30 +115,31 @@ def canonical_group(group: Group, canonical: CanonicalNames) -> Group:
     def renamed(load: Load) -> Value:
         return expressions.load(names.buffer(load.buffer), load.index, load.dtype)
 
-    def rewrite(value: Value) -> Value:
-        return expressions.rewrite(value, names.symbols, renamed)
+    def rewrite(value: Value, symbols: Mapping[Symbol, Index]) -> Value:
+        return expressions.rewrite(value, symbols, renamed)
 
-    def rewrite_action(action: Action) -> Action:
+    def rewrite_action(action: Action, symbols: Mapping[Symbol, Index]) -> Action:
+        new_value = rewrite(action.value, symbols)
         match action:
-            case Store(buffer=buffer, index=index, value=value):
-                place = index.substitute(names.symbols)
-                return Store(buffer=names.buffer(buffer), index=place, value=rewrite(value))
-            case Reduce(targets=targets, kind=kind, value=value):
+            case Store(buffer=buffer, index=index):
+                place = index.substitute(symbols)
+                return Store(buffer=names.buffer(buffer), index=place, value=new_value)
+            case Reduce(targets=targets, kind=kind):
                 local = tuple(map(names.buffer, targets))
-                return Reduce(targets=local, kind=kind, value=rewrite(value))
-            case Accumulate(buffer=buffer, index=index, mode=mode, value=value):
+                return Reduce(targets=local, kind=kind, value=new_value)
+            case Accumulate(buffer=buffer, index=index, mode=mode):
                 loaded = {
-                    behind.symbol: place_of(rewrite(behind))
+                    behind.symbol: place_of(rewrite(behind, symbols))
                     for behind in action.indirect
                     if isinstance(behind, Indirect)
                 }
-                place = index.substitute({**names.symbols, **loaded})
+                place = index.substitute({**symbols, **loaded})
                 return Accumulate(
                     buffer=names.buffer(buffer),
                     index=place,
                     indirect=expressions.behind(place),
                     mode=mode,
-                    value=rewrite(value),
+                    value=new_value,
                 )
 
     layouts = {buffer.name: buffer.layout for buffer in (*group.reads, *group.writes)}
@@ -153,10 +162,10 @@ def canonical_group(group: Group, canonical: CanonicalNames) -> Group:
         ),
         stages=tuple(
             Stage(
-                inner=_loops(stage.inner, names),
-                actions=tuple(map(rewrite_action, stage.actions)),
+                inner=_loops(stage.inner, own),
+                actions=tuple(rewrite_action(action, own.symbols) for action in stage.actions),
             )
-            for stage in group.stages
+            for stage, own in zip(group.stages, canonical.stages, strict=True)
         ),
         reads=tuple(buffer for buffer in memory if buffer.name in own_reads),
         writes=tuple(buffer for buffer in memory if buffer.name in own_writes),

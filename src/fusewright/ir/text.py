@@ -341,11 +341,13 @@ def group_rows(group: Group) -> list[str]:
     return rows + [f"  {row}" for row in work_rows(group)]
 
 
-def work_rows(group: Group, names: Names = OWN) -> list[str]:
-    """The locals and stages of a group, without its head: what its kernel does."""
+def work_rows(group: Group, names: Names = OWN, stages: Sequence[Names] = ()) -> list[str]:
+    """The locals and stages of a group, without its head: what its kernel does. `stages`: the names
+    in each stage, where they differ.
+    """
     rows = [f"local {_local(local, names)}" for local in group.locals]
-    for stage in group.stages:
-        rows += stage_rows(stage, names)
+    for stage, own in zip(group.stages, stages or (names,) * len(group.stages), strict=True):
+        rows += stage_rows(stage, own)
     return rows
 
 
