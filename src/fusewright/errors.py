@@ -6,6 +6,7 @@ import difflib
 import linecache
 from collections.abc import Iterable, Sequence
 from types import CodeType
+from typing import Final
 
 from fusewright.records import record
 
@@ -201,6 +202,21 @@ class MarkedDimension(FusewrightError):
 
 class UnsupportedOperator(FusewrightError):
     """An operator, or a kind of tensor, that cannot be traced."""
+
+
+_PARTIAL_WRITE: Final = "_fusewright_partial_write"
+
+
+def note_partial_write(error: Exception) -> None:
+    """Mark what a graph raised when it had written to some of its inputs already, so that the call
+    cannot begin again.
+    """
+    setattr(error, _PARTIAL_WRITE, True)
+
+
+def is_partial_write(error: BaseException) -> bool:
+    """Whether `error` is marked by `note_partial_write`."""
+    return getattr(error, _PARTIAL_WRITE, False)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

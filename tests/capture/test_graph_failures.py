@@ -207,6 +207,78 @@ def test_inputs_are_not_written_to_twice(way: str) -> None:
     assert "must not happen twice" in raised.value.__notes__[0]
 
 
+def writes_and_raises(x, index, log):
+    log.append("begun")
+    x.add_(1)
+    log.append(len(log))
+    y = x[index]
+    return y * 2
+
+
+def writes_to_its_argument(x, index, log):
+    log.append("begun")
+    x *= 2
+    log.append(len(log))
+    return x
+
+
+def view_of_a_leaf() -> torch.Tensor:
+    return torch.ones(4, requires_grad=True)[1:]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "fusewright"])
+@pytest.mark.parametrize(
+    ("program", "make"),
+    [(writes_and_raises, lambda: torch.ones(3)), (writes_to_its_argument, view_of_a_leaf)],
+)
+def test_a_graph_that_has_not_written_yet_begins_again(
+    program: Callable[..., Any], make: Callable[[], torch.Tensor], backend: str
+) -> None:
+    compiled = fusewright.compile(program, backend=backend)
+    compiled(torch.ones(3), INSIDE, [])
+    for _ in range(2):
+        expected, found = make(), make()
+        expected_log: list[Any] = []
+        found_log: list[Any] = []
+        lines = frames(compiled, found, OUTSIDE, found_log)
+        assert lines == frames(program, expected, OUTSIDE, expected_log)
+        assert found_log == expected_log and found_log[0] == "begun"
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "fusewright"])
+def test_a_graph_that_has_written_does_not_begin_again(backend: str) -> None:
+    def program(x, y):
+        x.mul_(2)
+        y.mul_(2)
+
+    compiled = fusewright.compile(program, backend=backend)
+    x, y = torch.ones(3, requires_grad=True) * 1, view_of_a_leaf()
+    with pytest.raises(RuntimeError, match="a view of a leaf") as raised:
+        compiled(x, y)
+    assert torch.equal(x, torch.full((3,), 2.0))
+    assert "must not happen twice" in raised.value.__notes__[0]
+
+
+def test_a_leaf_that_must_not_be_written_to_is_told_from_other_tensors() -> None:
+    def program(x):
+        try:
+            x.mul_(2)
+        except RuntimeError:
+            return x + 1
+        return x
+
+    compiled = fusewright.compile(program)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for is_leaf in (True, False, True):
+            found = torch.ones(3, requires_grad=True)
+            expected = torch.ones(3, requires_grad=True)
+            if not is_leaf:
+                found, expected = found * 1, expected * 1
+            assert_same(compiled(found), program(expected))
+
+
 def failing(error: Callable[[], BaseException]) -> Callable[..., Any]:
     """A backend whose graphs raise."""
 

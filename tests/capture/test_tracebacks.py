@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ MODES = {"no break": lambda *values: None, "break": report}
 
 
 def frames(function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """The frames of this file in the traceback of a call, with the chain of causes below them."""
+    """The frames of this folder in the traceback of a call, with the chain of causes below them."""
     try:
         function(*arguments)
     except Exception as error:
@@ -35,7 +36,7 @@ def chain(error: BaseException | None) -> list[Any]:
         lines = [
             (frame.name, frame.lineno)
             for frame in traceback.extract_tb(error.__traceback__)
-            if frame.filename == __file__ and frame.name != "frames"
+            if Path(frame.filename).parent == Path(__file__).parent and frame.name != "frames"
         ]
         found.append((type(error), error.args, lines))
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -12,7 +12,7 @@ functions and modules, with training.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import fx
@@ -26,6 +26,7 @@ from fusewright.aot.trace import needs_gradients, trace_inference, trace_trainin
 from fusewright.aot.tracer import Decomposition, flatten
 from fusewright.aot.training import with_gradients
 from fusewright.context import CompileContext
+from fusewright.records import record
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """Compiles a functional graph of ATen operators; the result takes the graph's inputs, one by one,
@@ -70,10 +71,22 @@ def aot_autograd(
         return run
 
     def backend(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        run = compiled(module, example_inputs)
-        return lambda *inputs: run(list(inputs))
+        return OneByOne(compiled(module, example_inputs))
 
     return backend
+
+
+@record
+class OneByOne:
+    """A compiled program that takes its inputs one by one."""
+
+    writes_last: ClassVar = True
+    """As in `runtime.compiled.CompiledGraph`."""
+
+    run: OfOneList
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.run(list(inputs))
 
 
 def _compiled(compiler: Compiler, graph: AtenGraph) -> Compiled:

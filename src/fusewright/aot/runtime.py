@@ -24,6 +24,7 @@ from fusewright.aot.specs import (
     StorageBase,
     ViewOf,
 )
+from fusewright.errors import note_partial_write
 
 if TYPE_CHECKING:
     from fusewright.aot.graph import AtenGraph
@@ -81,19 +82,30 @@ def _write(
     history: frozenset[int],
 ) -> None:
     """Give inputs their new values, those in `history` as autograd is to know. What kernels have
-    written to an input's own memory is the input itself.
+    written to an input's own memory is the input itself. An exception that comes when some are
+    written to already is marked by `note_partial_write`.
     """
     in_place: list[torch.Tensor] = []
-    with torch.no_grad():
-        for index, value in values:
-            target = inputs[index]
-            if value is target:
-                in_place.append(target)
-            elif index in history:
-                with torch.enable_grad():
-                    target.copy_(value)
-            else:
-                target.copy_(value)
+    copies: list[tuple[int, torch.Tensor]] = []
+    for index, value in values:
+        if value is inputs[index]:
+            in_place.append(value)
+        else:
+            copies.append((index, value))
+    count = 0
+    try:
+        with torch.no_grad():
+            for index, value in copies:
+                if index in history:
+                    with torch.enable_grad():
+                        inputs[index].copy_(value)
+                else:
+                    inputs[index].copy_(value)
+                count += 1
+    except Exception as error:
+        if in_place or count:
+            note_partial_write(error)
+        raise
     if in_place:
         tensors = [target for target in in_place if not target.is_inference()]
         torch.autograd.graph.increment_version(tensors)

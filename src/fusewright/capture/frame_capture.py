@@ -29,7 +29,9 @@ from fusewright.capture.graph_failure import (
     Recover,
     keeping_random_state,
     run_as_written,
+    run_unless_written,
     tell_why_not,
+    writes_last,
 )
 from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.histories import leaves
@@ -201,8 +203,9 @@ class Capture:
         if compiled is not None and not self.is_empty:
             graph = guarding_modes(traced, compiled)
             if may_write_inputs(traced):
-                recover = tell_why_not
-            elif self.machine.builder.mode.is_random:
+                again = functools.partial(run_unless_written, failed)
+                recover = again if writes_last(compiled) else tell_why_not
+            if recover is not tell_why_not and self.machine.builder.mode.is_random:
                 devices = {tensor.fake.device for tensor in self.machine.tensors.values()}
                 graph = keeping_random_state(graph, devices)
         effects = Effects(graph, self.outputs, self.writes, self.calls, recover)

@@ -8,8 +8,8 @@
 
 Nothing that the call does to Python objects has been done by then, so it can begin once more: eager
 raises from the right line, inside the right `try`, or shows that the graph was wrong. Where the
-graph may have written to tensors that the caller holds it cannot: the exception then goes on, with
-a note.
+graph has written to tensors that the caller holds, or may have, it cannot: the exception then goes
+on, with a note. Graphs of our own compiler write when nothing but the writing itself may raise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from fusewright.errors import FusewrightError
+from fusewright.errors import FusewrightError, is_partial_write
 from fusewright.native import Continuation, Entry
 
 Recover = Callable[[BaseException, FunctionType, tuple[Any, ...]], Continuation | None]
@@ -47,6 +47,16 @@ def run_as_written(
     return Continuation(function, arguments, Entry(function, None, on_return=failed(error)))
 
 
+def run_unless_written(
+    failed: Failed, error: BaseException, function: FunctionType, arguments: tuple[Any, ...]
+) -> Continuation | None:
+    """`run_as_written` of a graph that writes to its inputs last, unless it has begun to."""
+    if is_partial_write(error):
+        tell_why_not(error, function, arguments)
+        return None
+    return run_as_written(failed, error, function, arguments)
+
+
 def _is_of_a_signal(error: Exception) -> bool:
     """Whether a signal's handler raised it: it came while the graph ran, and not because of it."""
     handlers = [signal.getsignal(number) for number in signal.valid_signals()]
@@ -62,6 +72,13 @@ def tell_why_not(error: BaseException, function: FunctionType, arguments: tuple[
             "written would show the line, but the graph writes to its inputs, which must not "
             "happen twice; fusewright.disable does"
         )
+
+
+def writes_last(compiled: Callable[..., Any]) -> bool:
+    """Whether a backend promises of what it compiled that it writes to inputs last, and marks with
+    `note_partial_write` what it raises when it has begun to.
+    """
+    return getattr(compiled, "writes_last", False)
 
 
 def keeping_random_state(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fusewright.context import Note
 from fusewright.ir.group import Schedule
@@ -72,6 +72,11 @@ class Training:
 @record(kw_only=True)
 class CompiledGraph:
     """Call it with the graph's inputs, or hand `run` a list, which is cleared."""
+
+    writes_last: ClassVar = True
+    """It writes to inputs when all else is done, and an exception from there is marked: see
+    `errors.note_partial_write`.
+    """
 
     run: Callable[[list[Any]], tuple[Any, ...]] = field(repr=False)
     path: Path

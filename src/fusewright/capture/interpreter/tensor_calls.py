@@ -14,10 +14,11 @@ from torch import fx
 from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.graph import FAKE_FAILURES, contains_tensor
+from fusewright.capture.guards import GuardKind
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, find
 from fusewright.capture.interpreter.handler_calls import call_handler
 from fusewright.capture.known_values import known_value
-from fusewright.capture.sources import ConstantSource
+from fusewright.capture.sources import AttributeSource, ConstantSource
 from fusewright.capture.values.base import MISSING, NotConstant, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import NONE, NUMPY_SCALARS, ConstantValue
@@ -103,6 +104,7 @@ def call_graph(
     except (NotConstant, FusewrightError):
         raise
     except Exception as error:
+        _guard_leaves(machine)
         why = "it raises an error, and the program looks at its text"
         refusal = functools.partial(cannot_run, machine, function, why)
         machine.raise_error(type(error), UnknownValue(str, refusal, str(error)))
@@ -120,6 +122,16 @@ def call_graph(
         machine.describe_node,
     )
     return result_value(machine, node, result)
+
+
+def _guard_leaves(machine: Machine) -> None:
+    """Guard what autograd takes for leaves, which must not be written to: a call that raises on
+    these tensors may not raise on others of the same sizes.
+    """
+    for tensor in machine.inputs:
+        if tensor.object.requires_grad and tensor.source is not None:
+            is_leaf = AttributeSource(tensor.source, "is_leaf")
+            machine.guard(GuardKind.EQUALS, is_leaf, tensor.object.is_leaf)
 
 
 def _check(machine: Machine, function: Any, needed: Required) -> None:
