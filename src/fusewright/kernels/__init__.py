@@ -12,6 +12,7 @@ from fusewright.ir.canonical import (
     canonical_group,
     canonical_names,
     structural_key,
+    structural_text,
 )
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.index import Index, Symbol
@@ -20,7 +21,9 @@ from fusewright.kernels import llvm
 from fusewright.kernels.llvm import Work
 from fusewright.records import record
 from fusewright.runtime.cpu import load_kernels
+from fusewright.runtime.guard_pages import STRUCTURES
 from fusewright.runtime.llvm_engine import cpu_target
+from fusewright.runtime.memory_checks import MemoryChecks
 from fusewright.runtime.targets import Loader
 
 __all__ = ["KernelLanguage", "KernelSet", "Work", "define_kernels"]
@@ -103,6 +106,8 @@ def _define(
         sizes=tuple(str(symbol) for symbol in sizes),
         origins=group.origins,
     )
+    if MemoryChecks.chosen().guard_pages:
+        STRUCTURES[kernel.name] = structural_text(group, names)
     return kernel, work
 
 

@@ -6,10 +6,8 @@
 #include <string.h>
 #include <structmember.h>
 
+#include "guarded_call.h"
 #include "tensor_access.h"
-
-/* Returns the code of a fault, or 0. */
-typedef int64_t (*KernelFunction)(void **arguments, int64_t begin, int64_t end);
 
 /* Codes of faults, as kernels/llvm/values.py writes them. The kernel has gone on with element 0 or
    divisor 1 instead. */
@@ -221,6 +219,43 @@ static PyObject *CpuKernel_repr(PyObject *object)
                                 self->tensor_count, self->size_count);
 }
 
+PyDoc_STRVAR(
+    run_guarded_doc,
+    "run_guarded(arguments, begin, end, /)\n--\n\n"
+    "Run the code for `begin` to `end` on this thread, holding the interpreter lock; `arguments`\n"
+    "is the address of its 8-byte slots. Returns the address that the code touched though it may\n"
+    "not, where it then stopped (0: the processor does not tell which); None where it did all\n"
+    "its work. Raises what a launch raises for the fault that the code returned.");
+
+static PyObject *run_guarded(PyObject *object, PyObject *args)
+{
+    CpuKernel *self = (CpuKernel *)object;
+    unsigned long long arguments;
+    long long begin, end;
+    int64_t fault = 0;
+    void *touched = NULL;
+    if (!PyArg_ParseTuple(args, "KLL:run_guarded", &arguments, &begin, &end)) {
+        return NULL;
+    }
+    int stopped = guarded_call(self->function, (void **)(uintptr_t)arguments, begin, end, &fault,
+                               &touched);
+    if (stopped < 0) {
+        return NULL;
+    }
+    if (stopped) {
+        return PyLong_FromVoidPtr(touched);
+    }
+    if (fault != 0) {
+        return raise_fault(self, fault);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef CpuKernel_methods[] = {
+    {"run_guarded", run_guarded, METH_VARARGS, run_guarded_doc},
+    {NULL},
+};
+
 static PyMemberDef CpuKernel_members[] = {
     {"name", T_OBJECT, offsetof(CpuKernel, name), READONLY, "the kernel's name, as in its source"},
     {"tensor_count", T_PYSSIZET, offsetof(CpuKernel, tensor_count), READONLY,
@@ -254,5 +289,6 @@ PyTypeObject CpuKernel_Type = {
     .tp_repr = CpuKernel_repr,
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(CpuKernel, vectorcall),
+    .tp_methods = CpuKernel_methods,
     .tp_members = CpuKernel_members,
 };

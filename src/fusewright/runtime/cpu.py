@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fusewright.native import CpuKernel
 from fusewright.records import record
+from fusewright.runtime.guard_pages import GuardedKernel, with_guarded_rows
 from fusewright.runtime.llvm_engine import compile_batch
+from fusewright.runtime.memory_checks import MemoryChecks, with_garbage_in_locals
 
 
 @record(kw_only=True)
@@ -27,22 +29,49 @@ class KernelSource:
     text: str
 
 
-_LOADED: dict[tuple[str, str], CpuKernel] = {}
+CpuFunction = Callable[..., None]
+"""A `CpuKernel`, or what calls one."""
+
+_LOADED: dict[tuple[str, str, MemoryChecks], CpuFunction] = {}
 _LOADING = threading.Lock()
 
 
-def load_kernels(sources: Mapping[str, KernelSource]) -> tuple[CpuKernel, ...]:
+def load_kernels(sources: Mapping[str, KernelSource]) -> tuple[CpuFunction, ...]:
     """Compile what this process has not compiled yet, in one batch, and return the kernels in
     order.
     """
+    checks = MemoryChecks.chosen()
     with _LOADING:
         missing = {
-            name: source for name, source in sources.items() if (name, source.key) not in _LOADED
+            name: source
+            for name, source in sources.items()
+            if (name, source.key, checks) not in _LOADED
         }
         if missing:
-            library = compile_batch({name: source.text for name, source in missing.items()})
-            for name, source in missing.items():
-                address = library.addresses[name]
-                kernel = CpuKernel(address, source.tensors, source.sizes, name)
-                _LOADED[name, source.key] = kernel
-        return tuple(_LOADED[name, source.key] for name, source in sources.items())
+            for name, kernel in compile_kernels(missing, checks).items():
+                _LOADED[name, missing[name].key, checks] = kernel
+        return tuple(_LOADED[name, source.key, checks] for name, source in sources.items())
+
+
+def compile_kernels(
+    sources: Mapping[str, KernelSource], checks: MemoryChecks
+) -> dict[str, CpuFunction]:
+    """Kernels by name, which run under these checks."""
+    texts = {name: _checked_text(source.text, checks) for name, source in sources.items()}
+    library = compile_batch(texts)
+    kernels = {
+        name: CpuKernel(library.addresses[name], source.tensors, source.sizes, name)
+        for name, source in sources.items()
+    }
+    if not checks.guard_pages:
+        return dict(kernels)
+    return {
+        name: GuardedKernel(kernel, texts[name], checks.guard_pages)
+        for name, kernel in kernels.items()
+    }
+
+
+def _checked_text(text: str, checks: MemoryChecks) -> str:
+    if checks.guard_pages:
+        text = with_guarded_rows(text)
+    return with_garbage_in_locals(text) if checks.garbage else text

@@ -10,8 +10,9 @@ import torch
 from fusewright.ir.canonical import CanonicalNames, canonical_group, canonical_names
 from fusewright.ir.parse import parse_group
 from fusewright.kernels import llvm
-from fusewright.native import CpuKernel
-from fusewright.runtime.llvm_engine import Compiler, CpuTarget, compile_batch, cpu_target
+from fusewright.runtime.cpu import CpuFunction, KernelSource, compile_kernels
+from fusewright.runtime.llvm_engine import Compiler, CpuTarget, cpu_target
+from fusewright.runtime.memory_checks import MemoryChecks
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class BuiltKernel:
     source: str
     names: CanonicalNames
     work: llvm.Work
-    kernel: CpuKernel
+    kernel: CpuFunction
 
     def __call__(self, tensors: Mapping[str, torch.Tensor], **sizes: int) -> None:
         """Run on tensors by buffer name and sizes by symbol name."""
@@ -43,13 +44,17 @@ def write_group(
     return source, work, names
 
 
-def build(text: str, target: CpuTarget | None = None) -> BuiltKernel:
-    """Compile a group for a target (vectors of its width, this machine's instructions)."""
+def build(
+    text: str, target: CpuTarget | None = None, checks: MemoryChecks | None = None
+) -> BuiltKernel:
+    """Compile a group for a target (vectors of its width, this machine's instructions). Memory is
+    checked as the environment says, unless told here.
+    """
     source, work, names = write_group(text, target)
-    library = compile_batch({"kernel": source})
-    address = library.addresses["kernel"]
-    kernel = CpuKernel(address, len(names.arguments), len(names.sizes), "kernel")
-    return BuiltKernel(source, names, work, kernel)
+    tensors, sizes = len(names.arguments), len(names.sizes)
+    one = KernelSource(device="cpu", key="", tensors=tensors, sizes=sizes, text=source)
+    kernels = compile_kernels({"kernel": one}, checks or MemoryChecks.chosen())
+    return BuiltKernel(source, names, work, kernels["kernel"])
 
 
 def assembly(text: str, target: CpuTarget) -> str:
