@@ -74,8 +74,10 @@ MULTIPLE_VIEWS: dict[Any, Callable[..., Any]] = {
 
 
 def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
-    """log_sigmoid(x) = min(x, 0) - log1p(exp(-|x|)); no buffer for backward."""
+    """log_sigmoid(x) = min(x, 0) - log1p(exp(-|x|)), row-major; no buffer for backward."""
     wide = widened(x)
+    if not wide.is_contiguous():
+        wide = aten.clone.default(wide, memory_format=torch.contiguous_format)
     tail = aten.log1p.default(aten.exp.default(aten.neg.default(aten.abs.default(wide))))
     result = aten.sub.Tensor(aten.clamp_max.default(wide, 0), tail)
     return rounded(result, x), aten.new_empty.default(x, [0])
@@ -231,13 +233,15 @@ def huber_loss(x: Tensor, target: Tensor, reduction: int = 1, delta: float = 1.0
 def binary_cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1
 ) -> Tensor:
-    """-(t log(x) + (1 - t) log(1 - x)), each logarithm at least -100."""
+    """-(t log(x) + (1 - t) log(1 - x)), each logarithm at least -100; laid out as `x`, which
+    therefore comes first in each product.
+    """
     if x.dtype in HALF_TYPES:
         return NotImplemented
     log_x = aten.clamp_min.default(aten.log.default(x), -100)
     log_rest = aten.clamp_min.default(aten.log1p.default(aten.neg.default(x)), -100)
-    negative = aten.mul.Tensor(aten.sub.Scalar(target, 1), log_rest)
-    loss = aten.sub.Tensor(negative, aten.mul.Tensor(target, log_x))
+    negative = aten.mul.Tensor(log_rest, aten.sub.Scalar(target, 1))
+    loss = aten.sub.Tensor(negative, aten.mul.Tensor(log_x, target))
     if weight is not None:
         loss = aten.mul.Tensor(loss, weight)
     return reduce_loss(loss, reduction)

@@ -148,7 +148,7 @@ class Functionalizer:
             options = {"dtype": wanted.dtype, "device": wanted.device}
             value = self._emit(aten._to_copy.default, (value,), options)
         if tuple(wanted.shape) != tuple(given.shape):
-            value = self._emit(aten.expand.default, (value, _sizes(target)), {})
+            value = self._emit(aten.expand.default, (value, sizes_of(target)), {})
         return value
 
     def _emit(
@@ -173,7 +173,7 @@ Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 """An operator with its arguments."""
 
 
-def _sizes(node: fx.Node) -> list[Any]:
+def sizes_of(node: fx.Node) -> list[Any]:
     """The sizes of what `node` gives; those that are symbolic are read from it."""
     return [
         size if isinstance(size, int) else _read_size(node, dim, size)
@@ -197,7 +197,7 @@ def replay(view: fx.Node, source: fx.Node) -> Call:
 
 
 def _reshape_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
-    return aten._unsafe_view.default, (value, _sizes(parent)), {}
+    return aten._unsafe_view.default, (value, sizes_of(parent)), {}
 
 
 def _scatter(op: Any) -> Callable[[fx.Node, fx.Node, fx.Node], Call]:

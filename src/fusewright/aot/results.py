@@ -17,7 +17,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import get_gradient_edge
 
 from fusewright import torch_compat
-from fusewright.aot.functionalize import Functionalizer, memory_owner, shown_memory
+from fusewright.aot.functionalize import Functionalizer, memory_owner, shown_memory, sizes_of
 from fusewright.aot.graph import AtenGraph, TracedProgram
 from fusewright.aot.math_bits import compute_math_bits
 from fusewright.aot.shared_memory import may_overlap, share_bases
@@ -110,11 +110,36 @@ def finish_outputs(
         taken = any(not is_gradient or may_overlap(value, other) for other in shown[owner])
         taken |= owner.op in ("placeholder", "get_attr")
         if taken or not same_sizes(value.stride(), like.stride()):
-            current = owner = program.graph.call_function(aten.clone.default, (current,))
-            current.meta.update(node.meta, val=like)
+            owner, current = _copied(current, node, like, fakes)
         outputs.append(current)
         shown[owner].append(current.meta["val"])
     return outputs, bases
+
+
+def _copied(
+    current: fx.Node, node: fx.Node, like: torch.Tensor, fakes: Fakes
+) -> tuple[fx.Node, fx.Node]:
+    """A copy of `current`, and a view of it with the sizes and strides of `like`: elements that are
+    one in the memory of `like`, as `expand` makes them, are one in the copy.
+
+    `node`: whose location and names the new nodes have.
+    """
+    graph, value = current.graph, like
+    repeated = _repeated_dimensions(like)
+
+    def emit(operator: Any, *arguments: Any) -> fx.Node:
+        values = fx.node.map_arg(arguments, lambda argument: argument.meta["val"])
+        made = graph.call_function(operator, arguments)
+        made.meta.update(node.meta, val=fakes.dispatch(operator, values, {}))
+        return made
+
+    sizes = sizes_of(node) if repeated else []
+    for dim in repeated:
+        current = emit(aten.slice.Tensor, current, dim, 0, 1)
+        value = value.narrow(dim, 0, 1)
+    copy = graph.call_function(aten.clone.default, (current,))
+    copy.meta.update(node.meta, val=value)
+    return copy, emit(aten.expand.default, copy, sizes) if repeated else copy
 
 
 def plan_results(program: TracedProgram, inputs: Sequence[Any]) -> ResultPlan:
@@ -249,7 +274,7 @@ class _Planner:
         with_gradients: bool | None,
     ) -> ViewOf:
         view, whole = leaf.meta["val"], root.meta["val"]
-        if with_gradients and _has_repeated_elements(whole):
+        if with_gradients and _repeated_dimensions(whole):
             raise UnsupportedOperator(
                 "a view, with gradients, of an expanded tensor is returned: its gradient would be"
                 " that of the memory, not that of each element"
@@ -301,7 +326,11 @@ def is_made_without_gradients(view: torch.Tensor) -> bool:
     return is_view and view.requires_grad and view.grad_fn is None
 
 
-def _has_repeated_elements(tensor: torch.Tensor) -> bool:
-    """Whether several elements are one in memory, as `expand` makes them."""
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    return any(isinstance(stride, int) and stride == 0 for size, stride in pairs if size != 1)
+def _repeated_dimensions(tensor: torch.Tensor) -> list[int]:
+    """The dimensions along which all elements are one in memory, as `expand` makes them."""
+    pairs = enumerate(zip(tensor.shape, tensor.stride(), strict=True))
+    return [
+        dim
+        for dim, (size, stride) in pairs
+        if isinstance(stride, int) and stride == 0 and size != 1
+    ]

@@ -98,6 +98,24 @@ def is_channels_last(x: Tensor) -> bool:
     return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
 
 
+def suggests_channels_last(x: Tensor) -> bool:
+    """Whether torch takes the strides of a batch of images for channels-last ones where an operator
+    asks which memory format its result should have.
+
+    Source: the published behaviour of `suggest_memory_format`: strides grow from the channels over
+    width and height to the batch; of dimensions with one element the stride decides as well.
+    """
+    if x.dim() != 4 or x.stride(1) == 0:
+        return False
+    least = 0
+    for dim in (1, 3, 2, 0):
+        size, stride = x.shape[dim], x.stride(dim)
+        if size == 0 or stride < least or (dim == 0 and least == x.stride(1)):
+            return False
+        least = stride * size if size > 1 else stride
+    return True
+
+
 def has_memory_format(x: Tensor) -> bool:
     """Dense, and either row-major or with the channels of images or volumes innermost."""
     innermost = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
@@ -156,14 +174,22 @@ def broadcast_sizes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None
     return tuple(result)
 
 
-def elementwise(dtype: torch.dtype, operands: Sequence[Tensor]) -> Geometry | None:
+def elementwise(
+    dtype: torch.dtype, operands: Sequence[Tensor], common: torch.dtype | None = None
+) -> Geometry | None:
     """The geometry that torch's TensorIterator gives a fresh output; None when the sizes do not
     broadcast.
+
+    `common`: the type that operands of other types are converted to first.
 
     Source: the published behaviour of TensorIterator. Operands of one dense layout hand that layout
     on; else dimensions are ordered by the operands' strides, the first operand that tells two
     dimensions apart deciding.
     """
+    if common is not None:
+        operands = [
+            operand if operand.dtype == common else converted(operand) for operand in operands
+        ]
     first = operands[0]
     size = tuple(first.shape)
     stride = first.stride()
@@ -193,6 +219,16 @@ def elementwise(dtype: torch.dtype, operands: Sequence[Tensor]) -> Geometry | No
         if operand.dim()
     ]
     return ordered_by_strides(dtype, size, strides)
+
+
+def converted(x: Tensor) -> Tensor:
+    """A tensor with the layout that `x` has after it was converted to another type: on the CPU,
+    operands are converted before anything else is done with them.
+    """
+    if x.device.type not in ("cpu", "meta") or is_dense(x.shape, x.stride()):
+        return x
+    copy = ordered_by_strides(x.dtype, tuple(x.shape), [x.stride()])
+    return torch.empty(0, dtype=x.dtype, device="meta").as_strided(copy.size, copy.stride)
 
 
 def ordered_by_strides(

@@ -18,6 +18,7 @@ from fusewright.fake_rules.geometry import (
     ordered_by_strides,
 )
 from fusewright.fake_rules.requirements import padding_fits
+from fusewright.fake_rules.views import strides_of_view
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Geometry | None:
@@ -125,15 +126,27 @@ def advanced_index(x: Tensor, indices: Sequence[Tensor | None]) -> Geometry | No
     rest = [dim for dim in range(x.dim()) if dim not in chosen and dim not in before]
     size = (*(x.shape[d] for d in before), *shape, *(x.shape[d] for d in rest))
     source = [*(x.stride(d) for d in before), *(0 for _ in shape), *(x.stride(d) for d in rest)]
+    sizes = (*(1 for _ in before), *shape, *(1 for _ in rest))
     operands = [source]
     for index in given:
-        lead = len(shape) - index.dim()
-        own = [
-            0 if extent == 1 and shape[lead + d] != 1 else index.stride(d)
-            for d, extent in enumerate(index.shape)
-        ]
-        operands.append([0] * (len(before) + lead) + own + [0] * len(rest))
+        strides = strides_of_view(shape, _expanded_strides(index, shape), sizes)
+        assert strides is not None, "dimensions of one element can be added anywhere"
+        operands.append(
+            [
+                0 if own == 1 and whole != 1 else stride
+                for own, whole, stride in zip(sizes, size, strides, strict=True)
+            ]
+        )
     return ordered_by_strides(x.dtype, size, operands)
+
+
+def _expanded_strides(index: Tensor, shape: tuple[int, ...]) -> list[int]:
+    """The strides of an index that is expanded to `shape`."""
+    lead = len(shape) - index.dim()
+    return [0] * lead + [
+        0 if extent == 1 and shape[lead + dim] != 1 else index.stride(dim)
+        for dim, extent in enumerate(index.shape)
+    ]
 
 
 RULES: dict[Any, Rule] = {

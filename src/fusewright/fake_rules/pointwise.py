@@ -11,6 +11,8 @@ from fusewright.fake_rules.geometry import (
     Geometry,
     Rule,
     broadcast_sizes,
+    contiguous,
+    converted,
     elementwise,
     is_dense,
     is_number,
@@ -81,28 +83,35 @@ def binary(x: Any, y: Any, alpha: Any = 1) -> Geometry | None:
         return None
     if isinstance(alpha, float | torch.SymFloat) and not found[0].is_floating_point:
         return None
-    return elementwise(*found)
+    return elementwise(*found, found[0])
+
+
+def reversed_binary(x: Any, y: Any, alpha: Any = 1) -> Geometry | None:
+    """rsub: y - alpha * x, which looks at `y` first."""
+    return binary(y, x, alpha)
 
 
 def binary_or_bool(x: Any, y: Any) -> Geometry | None:
     """Like `binary` for operators that take bool: mul, bitwise_and, maximum."""
     found = _promoted(x, y)
-    return None if found is None else elementwise(*found)
+    return None if found is None else elementwise(*found, found[0])
 
 
 def binary_bitwise(x: Any, y: Any) -> Geometry | None:
     """bitwise_and …: integers and bool."""
     found = _promoted(x, y)
-    return None if found is None or found[0].is_floating_point else elementwise(*found)
+    if found is None or found[0].is_floating_point:
+        return None
+    return elementwise(*found, found[0])
 
 
 def binary_to_float(x: Any, y: Any) -> Geometry | None:
-    """div, atan2: integers become the default floating type."""
+    """div, atan2, copysign: integers become the default floating type."""
     found = _promoted(x, y)
     if found is None:
         return None
     dtype = _float_of(found[0])
-    return None if dtype is None else elementwise(dtype, found[1])
+    return None if dtype is None else elementwise(dtype, found[1], dtype)
 
 
 def rounded_division(x: Any, y: Any, *, rounding_mode: str | None = None) -> Geometry | None:
@@ -113,7 +122,7 @@ def rounded_division(x: Any, y: Any, *, rounding_mode: str | None = None) -> Geo
 def comparison(x: Any, y: Any) -> Geometry | None:
     """eq, lt, logical_and …"""
     found = _promoted(x, y)
-    return None if found is None else elementwise(torch.bool, found[1])
+    return None if found is None else elementwise(torch.bool, found[1], found[0])
 
 
 def power(x: Any, y: Any) -> Geometry | None:
@@ -121,7 +130,7 @@ def power(x: Any, y: Any) -> Geometry | None:
     found = _promoted(x, y)
     if found is None or not found[0].is_floating_point:
         return None
-    return elementwise(*found)
+    return elementwise(*found, found[0])
 
 
 def where(condition: Tensor, x: Any, y: Any) -> Geometry | None:
@@ -129,14 +138,16 @@ def where(condition: Tensor, x: Any, y: Any) -> Geometry | None:
     found = _promoted(x, y)
     if found is None or condition.dtype is not torch.bool:
         return None
-    return elementwise(found[0], (condition, *found[1]))
+    values = [value if value.dtype == found[0] else converted(value) for value in found[1]]
+    return elementwise(found[0], (condition, *values))
 
 
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Geometry | None:
-    """masked_fill: the type of `x`; the layout of `x` when the mask only expands to it."""
-    if mask.dtype is not torch.bool or broadcast_sizes([tuple(x.shape), tuple(mask.shape)]) is None:
+    """masked_fill: the type of `x`, row-major whatever the layouts are."""
+    size = broadcast_sizes([tuple(x.shape), tuple(mask.shape)])
+    if mask.dtype is not torch.bool or size is None:
         return None
-    return elementwise(x.dtype, (x, mask)) if x.is_contiguous() else None
+    return contiguous(x.dtype, size)
 
 
 def fused(x: Tensor, y: Tensor, z: Tensor, *, value: Any = 1) -> Geometry | None:
@@ -152,6 +163,15 @@ def interpolated(x: Tensor, y: Tensor, weight: Any) -> Geometry | None:
     if not x.dtype.is_floating_point or any(operand.dtype != x.dtype for operand in operands):
         return None
     return elementwise(x.dtype, operands)
+
+
+def loss(x: Tensor, target: Tensor, reduction: int = 1, *options: Any) -> Geometry | None:
+    """huber_loss, soft_margin_loss: of the type of `x` even where `target` has a wider one."""
+    if x.dtype == target.dtype or not x.dtype.is_floating_point:
+        return None
+    if reduction != 0:
+        return contiguous(x.dtype, ())
+    return elementwise(x.dtype, (x,)) if same_sizes(x.shape, target.shape) else None
 
 
 def overwritten(x: Tensor, source: Any = 0, non_blocking: bool = False) -> Geometry | None:
@@ -179,26 +199,31 @@ RULES: dict[Any, Rule] = {
     **named(bounded, "clamp clamp_min clamp_max"),
     **named(
         binary,
-        "add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar remainder.Tensor"
-        " remainder.Scalar fmod.Tensor fmod.Scalar floor_divide.default",
+        "add.Tensor add.Scalar sub.Tensor sub.Scalar remainder.Tensor remainder.Scalar"
+        " fmod.Tensor fmod.Scalar floor_divide.default",
     ),
+    **named(reversed_binary, "rsub.Tensor rsub.Scalar"),
     **named(binary_or_bool, "mul.Tensor mul.Scalar maximum minimum"),
     **named(
         binary_bitwise,
         "bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar"
         " bitwise_xor.Tensor",
     ),
-    **named(binary_to_float, "div.Tensor div.Scalar atan2 xlogy.Tensor special_xlog1py logaddexp"),
+    **named(
+        binary_to_float,
+        "div.Tensor div.Scalar atan2 xlogy.Tensor special_xlog1py logaddexp copysign.Tensor",
+    ),
     **named(rounded_division, "div.Tensor_mode div.Scalar_mode"),
     **named(
         comparison,
         "eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar"
         " gt.Tensor gt.Scalar ge.Tensor ge.Scalar logical_and logical_or logical_xor",
     ),
-    **named(power, "pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar hypot copysign.Tensor"),
+    **named(power, "pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar hypot"),
     **named(where, "where.self"),
     **named(masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
     **named(fused, "addcmul addcdiv"),
     **named(interpolated, "lerp.Scalar lerp.Tensor"),
+    **named(loss, "huber_loss soft_margin_loss"),
     **named(overwritten, "copy fill.Scalar fill.Tensor zero"),
 }

@@ -19,6 +19,7 @@ from fusewright.fake_rules.geometry import (
     is_channels_last,
     named,
     rough,
+    suggests_channels_last,
 )
 
 
@@ -101,9 +102,7 @@ def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Geomet
     """max_unpool2d of a batch of images: on the CPU, laid out as they are."""
     if x.device.type != "cpu" or x.dim() != 4 or len(output_size) != 2 or x.shape != indices.shape:
         return None
-    if is_channels_last(x) and x.is_contiguous():
-        return None  # the strides of dimensions of size 1 decide
-    layout = channels_last if is_channels_last(x) else contiguous
+    layout = channels_last if suggests_channels_last(x) else contiguous
     return layout(x.dtype, (*x.shape[:2], *output_size))
 
 

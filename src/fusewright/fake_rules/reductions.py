@@ -148,8 +148,16 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Geometry, ...] | None:
-    """native_batch_norm in inference."""
-    return None if training else batch_norm(x, weight, bias, mean, variance, momentum, eps)
+    """native_batch_norm: (output, mean, reciprocal standard deviation); the last two are empty in
+    inference.
+    """
+    found = batch_norm(x, weight, bias, mean, variance, momentum, eps)
+    if not training or found is None:
+        return found
+    if found[1].dtype != x.dtype or x.dim() < 2:
+        return None
+    statistics = contiguous(x.dtype, (x.shape[1],))
+    return found[0], statistics, statistics
 
 
 def group_norm(

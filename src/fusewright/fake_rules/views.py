@@ -59,7 +59,10 @@ def reshaped(x: Tensor, size: Sequence[int]) -> View | None:
     wanted = complete_size(list(size), x.numel())
     if wanted is None:
         return None
-    stride = reshaped_stride(x, wanted)
+    if x.is_contiguous() or x.numel() == 0:
+        stride: tuple[int, ...] | None = contiguous(x.dtype, wanted).stride
+    else:
+        stride = strides_of_view(x.shape, x.stride(), wanted)
     return None if stride is None else _view(wanted, stride, x.storage_offset())
 
 
@@ -86,22 +89,25 @@ def complete_size(size: list[int], count: int) -> list[int] | None:
     return size
 
 
-def reshaped_stride(x: Tensor, size: Sequence[int]) -> tuple[int, ...] | None:
-    """The strides of a view of as many elements; None where none shows them in row-major order.
+def strides_of_view(
+    shape: Sequence[int], strides: Sequence[int], size: Sequence[int]
+) -> tuple[int, ...] | None:
+    """The strides of a view of size `size` on a tensor of size `shape` and `strides`, which has as
+    many elements, some; None where none shows them in row-major order.
 
-    Dimensions of `x` that lie as one are taken together, from the last; each such run must be
-    covered by dimensions of the view.
+    Dimensions of the tensor that lie as one are taken together, from the last; each such run must
+    be covered by dimensions of the view.
     """
-    if x.is_contiguous() or x.numel() == 0:
-        return contiguous(x.dtype, size).stride
+    if not shape:
+        return (1,) * len(size)
     stride: list[int] = [0] * len(size)
     place = len(size) - 1
     run = covered = 1
-    step = x.stride(-1)
-    for dim in reversed(range(x.dim())):
-        run = run * x.shape[dim]
-        outer = x.shape[dim - 1] if dim else 1
-        if dim and (outer == 1 or x.stride(dim - 1) == run * step):
+    step = strides[-1]
+    for dim in reversed(range(len(shape))):
+        run = run * shape[dim]
+        outer = shape[dim - 1] if dim else 1
+        if dim and (outer == 1 or strides[dim - 1] == run * step):
             continue
         while place >= 0 and (covered != run or size[place] == 1):
             stride[place] = covered * step
@@ -112,7 +118,7 @@ def reshaped_stride(x: Tensor, size: Sequence[int]) -> tuple[int, ...] | None:
         if covered != run:
             return None
         run = covered = 1
-        step = x.stride(dim - 1) if dim else 1
+        step = strides[dim - 1] if dim else 1
     return tuple(stride) if place < 0 else None
 
 

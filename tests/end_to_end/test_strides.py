@@ -1,0 +1,66 @@
+"""Results of compiled functions have the strides of eager's, whatever the layouts of the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import fusewright
+
+CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = {
+    "rows_by_index": (
+        lambda x: x[None, torch.arange(x.shape[0])],
+        lambda: (torch.randn(2, 17).t(),),
+    ),
+    "rows_of_one_by_index": (
+        lambda x: x.permute(1, 2, 0)[None, torch.tensor([0, 0, 5, 0, 2]) % 1],
+        lambda: (torch.randn(64, 1, 1),),
+    ),
+    "expanded_copy_of_input": (
+        lambda x: torch.empty_like(x).copy_(x).expand(2, *x.shape),
+        lambda: (torch.randn(35)[3:].view(8, 4),),
+    ),
+    "expanded_constant": (
+        lambda x: x.new_tensor([1, 2, 3]).expand(2, 3),
+        lambda: (torch.randn(3),),
+    ),
+    "meshgrid_of_constants": (
+        lambda x: torch.meshgrid(x.new_tensor([1, 2]), x.new_tensor([3, 4]), indexing="xy"),
+        lambda: (torch.randn(3),),
+    ),
+    "operand_of_another_type": (
+        torch.copysign,
+        lambda: (torch.randn(7, 1).expand(7, 16), torch.randn(16, 7, dtype=torch.float64).t()),
+    ),
+    "reversed_subtraction": (
+        torch.rsub,
+        lambda: (torch.randn(17, 17), torch.randn(17, 17).t()),
+    ),
+    "log_sigmoid": (F.logsigmoid, lambda: (torch.randn(7, 6).t(),)),
+    "cross_entropy_of_bits": (
+        lambda x, y: F.binary_cross_entropy(x, y, reduction="none"),
+        lambda: (torch.rand(7, 6), torch.rand(6, 7).t()),
+    ),
+    "masked_fill": (
+        lambda x: x.masked_fill(x > 0, 1),
+        lambda: (torch.randn(7, 6).t(),),
+    ),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", CASES)
+def test_strides_of_results(name: str, dynamic: bool) -> None:
+    function, make = CASES[name]
+    inputs = make()
+    compiled = fusewright.compile(function, dynamic=dynamic, options={"strict": True})
+    expected, found = function(*inputs), compiled(*inputs)
+    pairs = zip(expected, found, strict=True) if isinstance(expected, tuple) else [(expected, found)]
+    for wanted, result in pairs:
+        assert result.stride() == wanted.stride()
+        torch.testing.assert_close(result, wanted)
