@@ -108,6 +108,14 @@ def viewed_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if base is None else base
 
 
+def has_no_derivative(tensor: torch.Tensor) -> bool:
+    """Whether a result requires grad of an operator that torch cannot differentiate: asking for its
+    gradient raises.
+    """
+    history = tensor.grad_fn
+    return history is not None and history.name().endswith("NotImplemented")
+
+
 def without_base(value: Any) -> Any:
     """`value`, or where it is a tensor that autograd holds for a view, a tensor of the same memory
     that is none.

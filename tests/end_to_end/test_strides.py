@@ -60,7 +60,9 @@ def test_strides_of_results(name: str, dynamic: bool) -> None:
     inputs = make()
     compiled = fusewright.compile(function, dynamic=dynamic, options={"strict": True})
     expected, found = function(*inputs), compiled(*inputs)
-    pairs = zip(expected, found, strict=True) if isinstance(expected, tuple) else [(expected, found)]
+    pairs = (
+        zip(expected, found, strict=True) if isinstance(expected, tuple) else [(expected, found)]
+    )
     for wanted, result in pairs:
         assert result.stride() == wanted.stride()
         torch.testing.assert_close(result, wanted)

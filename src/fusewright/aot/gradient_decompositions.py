@@ -408,6 +408,7 @@ def diagonal_backward(
 
 
 def _mean_factor(reduction: int, x: Tensor) -> float:
+    """What each element counts in a loss."""
     return 1 / x.numel() if reduction == 1 else 1.0
 
 

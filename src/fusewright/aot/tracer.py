@@ -283,7 +283,7 @@ class Recorder(TorchDispatchMode):
         before = self.argument(args[0])
         if before.op == "placeholder":
             raise UnsupportedOperator(f"{op} changes the sizes of an input of the graph")
-        before.meta["val"] = self.fakes.dispatch(aten.detach.default, (args[0],), {})
+        self._keep_geometry(before, self.fakes.dispatch(aten.detach.default, (args[0],), {}))
         result = self.fakes.dispatch(op, args, kwargs)
         node = self.graph.create_node(
             "call_function", view, (before, *self.argument(args[1:])), self.argument(kwargs)
@@ -291,6 +291,15 @@ class Recorder(TorchDispatchMode):
         node.meta.update(self.origin, val=result)
         self._nodes[id(result)] = node
         return result
+
+    def _keep_geometry(self, node: fx.Node, fake: torch.Tensor) -> None:
+        """Let a node be told by `fake`, since the fake that it had is about to change."""
+        node.meta["val"] = fake
+        if node.target is operator.getitem:
+            producer, position = node.args
+            results = list(producer.meta["val"])  # type: ignore[union-attr]
+            results[position] = fake  # type: ignore[index]
+            producer.meta["val"] = tuple(results)  # type: ignore[union-attr]
 
     def record_math_bits(self, value: torch.Tensor, node: fx.Node) -> bool:
         """Where an input has its conjugate or negative bit set, let its placeholder stand for the

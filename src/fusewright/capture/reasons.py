@@ -53,6 +53,12 @@ FAKE_EXECUTION: Final = Reason(
     remedy="move the call outside the compiled function; where a size depends on the data, "
     "options={'capture_data_dependent_sizes': True} keeps it in the graph",
 )
+NO_DERIVATIVE: Final = Reason(
+    name="no-derivative",
+    what="`{function}` of a tensor that requires grad",
+    why="torch has no derivative of it, which eager tells when backward asks for it",
+    remedy="give it a detached tensor, or call it under torch.no_grad()",
+)
 UNKNOWN_CALLABLE: Final = Reason(
     name="unknown-callable",
     what="a call of `{function}`",

@@ -7,7 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fusewright.fake_rules.geometry import Geometry, Rule, contiguous, elementwise, named
+from fusewright.fake_rules.geometry import (
+    Geometry,
+    Rule,
+    contiguous,
+    elementwise,
+    named,
+    same_sizes,
+)
 
 
 def like_both(gradient: Tensor, x: Tensor, *rest: Any, **options: Any) -> Geometry | None:
@@ -15,6 +22,13 @@ def like_both(gradient: Tensor, x: Tensor, *rest: Any, **options: Any) -> Geomet
     if gradient.shape != x.shape or gradient.dtype != x.dtype:
         return None
     return elementwise(gradient.dtype, (gradient, x))
+
+
+def loss_gradient(gradient: Tensor, x: Tensor, target: Tensor, *options: Any) -> Geometry | None:
+    """mse_loss_backward, smooth_l1_loss_backward, huber_loss_backward: laid out as `x`."""
+    if not x.dtype.is_floating_point or not gradient.dtype == x.dtype == target.dtype:
+        return None
+    return elementwise(x.dtype, (x,)) if same_sizes(x.shape, target.shape) else None
 
 
 def softmax_gradient(
@@ -59,6 +73,7 @@ RULES: dict[Any, Rule] = {
         "gelu_backward tanh_backward sigmoid_backward silu_backward threshold_backward "
         "softshrink_backward hardshrink_backward",
     ),
+    **named(loss_gradient, "mse_loss_backward smooth_l1_loss_backward huber_loss_backward"),
     **named(softmax_gradient, "_softmax_backward_data _log_softmax_backward_data"),
     **named(embedding_gradient, "embedding_dense_backward"),
     **named(margin_loss_gradient, "multi_margin_loss_backward multilabel_margin_loss_backward"),

@@ -89,7 +89,8 @@ def _are_within(digits: dict[Symbol, Index], conditions: Conditions) -> bool:
 def _are_nested(steps: list[tuple[Symbol, Index]]) -> bool:
     """Whether each stride is a multiple of the whole way of the loop that steps less."""
     for (_, outer), (symbol, inner) in pairwise(steps):
-        if outer == 0 or inner == 0 or outer % (extent(symbol) * inner) != 0:
+        whole = extent(symbol) * inner
+        if outer == 0 or whole == 0 or outer % whole != 0:
             return False
     return all(stride.lower is not None and stride.lower > 0 for _, stride in steps)
 

@@ -108,6 +108,9 @@ def call_graph(
         why = "it raises an error, and the program looks at its text"
         refusal = functools.partial(cannot_run, machine, function, why)
         machine.raise_error(type(error), UnknownValue(str, refusal, str(error)))
+    if isinstance(result, torch.Tensor) and torch_compat.has_no_derivative(result):
+        name = function if isinstance(function, str) else function_name(function)
+        raise machine.unsupported(reasons.NO_DERIVATIVE, function=name)
     of_data = isinstance(result, torch.SymInt) and is_of_data(result)
     if result is not None and not contains_tensor(result) and not of_data:
         return machine.new(result)
