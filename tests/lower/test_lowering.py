@@ -232,6 +232,12 @@ def test_special_values(function: object) -> None:
     check(function, SPECIAL)
 
 
+@pytest.mark.parametrize("order", [0, 1, 2, math.inf, -math.inf])
+def test_the_norm_of_one_element_is_its_magnitude(order: float) -> None:
+    x = torch.cat((SPECIAL, torch.tensor([1e30, -1e-30])))[None]
+    check(lambda x: torch.linalg.vector_norm(x, order, dim=0), x)
+
+
 @pytest.mark.parametrize(
     "function",
     [

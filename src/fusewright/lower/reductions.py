@@ -224,6 +224,8 @@ def vector_norm(
     kind, before, after = formulas
     gathered = dimensions(dim, x.rank)
     computed = call.result.dtype.compute
+    if order and count(x, gathered) == 1:  # Its square may be out of range where it is not.
+        kind, before, after = "sum", _magnitude, _unchanged
     if kind in ("max", "min") and count(x, gathered).lower == 0:
         return NotImplemented
     kept = call.reduce(kind, x.size, gathered, lambda at: before(call.read(x, at, computed)))
