@@ -339,6 +339,100 @@ def test_indirect_reads_wrap_and_are_checked(width: str) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("count", [5, 40])
+def test_an_index_is_loaded_anew_under_a_mask(count: int, width: str) -> None:
+    """Where the mask does not hold, what was loaded under it stands for no index of others."""
+    text = f"""group both [i0<{count}]
+  read index: i64[{count}]
+  read x: f32[9]
+  write y: f32[{count}]
+  stage
+    t0 = index i0: i64
+    t1 = lt t0, 3
+    t2 = load index[i0]
+    k0 = indirect t2 below 9 wrap check
+    t3 = load x[k0]
+    t4 = masked t1, t3, 100.0
+    t5 = add t4, t3
+    store y[i0] = t5
+"""
+    index, x, y = torch.randint(1, 9, (count,)), torch.randn(9), torch.empty(count)
+    build(text, cpu_target(width))({"index": index, "x": x, "y": y})
+    close(y, torch.where(torch.arange(count) < 3, x[index], 100.0) + x[index])
+
+
+def test_a_scatter_under_masked_reads_of_its_index() -> None:
+    text = """group scatter [i0<40]
+  read index: i64[40]
+  read x: f32[9]
+  write y: f32[9]
+  stage
+    t0 = load index[i0]
+    k0 = indirect t0 below 9 wrap check
+    t1 = index i0: i64
+    t2 = lt t1, 7
+    t3 = load x[k0]
+    t4 = masked t2, t3, 1.0
+    accumulate add y[k0] = t4
+"""
+    index, x, y = torch.randint(1, 9, (40,)), torch.randn(9), torch.zeros(9)
+    build(text)({"index": index, "x": x, "y": y})
+    added = torch.where(torch.arange(40) < 7, x[index], 1.0)
+    close(y, torch.zeros(9).index_add(0, index, added))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_parts_of_an_index_that_are_known_around_a_loop(width: str) -> None:
+    """The first index is known inside the loop, the second one, which shares a part, around it."""
+    text = """group windows [i0<64]
+  write y: f32[64]
+  local m: f32
+  stage over [r0<49]
+    t0 = index 7*((i0 // 4) % 4) + (r0 // 7): i64
+    t1 = index 7*((i0 // 4) % 4) + (i0 // 7): i64
+    t2 = lt t0, t1
+    t3 = cast t2: f32
+    reduce m = sum t3
+  stage
+    t0 = load m[0]
+    store y[i0] = t0
+"""
+    y = torch.empty(64)
+    build(text, cpu_target(width))({"y": y})
+    point, inner = torch.arange(64)[:, None], torch.arange(49)
+    row = 7 * (point // 4 % 4)
+    close(y, (row + inner // 7 < row + point // 7).sum(1).float())
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("count", [1, 3, 16, 37])
+def test_a_local_that_is_set_again_is_read_again(count: int, width: str) -> None:
+    text = f"""group twice [i0<{count}]
+  read x: f32[{count}]
+  write y: f32[{count}]
+  write z: f32[{count}]
+  local m: f32
+  stage
+    t0 = load x[i0]
+    store m[0] = t0
+  stage
+    t0 = load m[0]
+    store y[i0] = t0
+  stage
+    t0 = load x[i0]
+    t1 = add t0, t0
+    store m[0] = t1
+  stage
+    t0 = load m[0]
+    store z[i0] = t0
+"""
+    x, y, z = torch.randn(count), torch.empty(count), torch.empty(count)
+    build(text, cpu_target(width))({"x": x, "y": y, "z": z})
+    assert torch.equal(y, x)
+    assert torch.equal(z, x + x)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 4096, 100_003])
 def test_pointwise_tails(count: int, width: str) -> None:
     text = f"""group line [i0<{count}]

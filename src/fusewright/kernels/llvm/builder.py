@@ -113,6 +113,10 @@ class Register:
     builder: Builder
     text: str
     type: VectorType
+    level: int = 0
+    """The builder's level when this was written: whoever writes loops tells by it where the value
+    is known. A constant is known everywhere.
+    """
 
     def __add__(self, other: Operand) -> Register:
         return self.builder.arithmetic("add", self, other)
@@ -219,6 +223,9 @@ class Builder:
     block: str = "entry"
     """The label of the basic block being written."""
 
+    level: int = 0
+    """How many loops are around the lines being written, as whoever writes loops counts them."""
+
     _count: int = 0
 
     def name(self, prefix: str = "t") -> str:
@@ -230,7 +237,7 @@ class Builder:
         """Write `%tN = instruction`; the register holds a value of type `kind`."""
         text = f"%{self.name()}"
         self.lines.append(f"  {text} = {instruction}")
-        return Register(self, text, kind)
+        return Register(self, text, kind, self.level)
 
     def line(self, text: str) -> None:
         """Write an instruction without a result."""

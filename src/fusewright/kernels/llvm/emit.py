@@ -13,7 +13,7 @@ from math import prod
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store
-from fusewright.ir.index import Symbol, extent, integer
+from fusewright.ir.index import Symbol, extent, integer, loop
 from fusewright.ir.value import Load
 from fusewright.kernels import analysis
 from fusewright.kernels.analysis import Dependences
@@ -70,7 +70,7 @@ class GroupWriter:
 
     def _parameter(self, name: str) -> Register:
         b = self.scope.b
-        return self.scope.remember(name, 0, Register(b, f"%{name}", VectorType("i64")))
+        return Register(b, f"%{name}", VectorType("i64"))
 
     def _write_line(self, lane: Symbol, begin: Register, end: Register) -> None:
         """One loop, cut into blocks: the blocks from begin to end are one run of elements."""
@@ -81,14 +81,11 @@ class GroupWriter:
             size = indexing.scalar(scope, self.plan.block)
             start = begin * size
             stop = b.intrinsic("smin", end * size, indexing.scalar(scope, extent(lane)))
-        for register in (start, stop):
-            scope.remember(("limit", register.text), 0, register)
         self._outer_lanes(lane, start, stop)
 
     def _decode(self, unit: Register) -> Register | None:
         """Set the point loops (and return the block number) of a unit, the last loop fastest."""
         scope, b = self.scope, self.scope.b
-        level = len(scope.levels) - 1
         rest = unit
         block: Register | None = None
         if self.plan.blocks != 1:
@@ -101,7 +98,7 @@ class GroupWriter:
                 count = indexing.scalar(scope, extent(symbol))
                 value = b.binary("urem", rest, count)
                 rest = b.binary("udiv", rest, count)
-            scope.symbols[symbol] = scope.remember(symbol, level, value)
+            scope.symbols[symbol] = value
         return block
 
     def _block_range(self, lane: Symbol, block: Register | None) -> tuple[Register, Register]:
@@ -109,11 +106,9 @@ class GroupWriter:
         whole = indexing.scalar(scope, extent(lane))
         if block is None:
             return scope.integer(0), whole
-        level = len(scope.levels) - 1
         size = indexing.scalar(scope, self.plan.block)
-        start = scope.remember("block start", level, block * size)
-        stop = scope.remember("block stop", level, b.intrinsic("smin", start + size, whole))
-        return start, stop
+        start = block * size
+        return start, b.intrinsic("smin", start + size, whole)
 
     # -- lanes --------------------------------------------------------------------------------
 
@@ -141,9 +136,8 @@ class GroupWriter:
             if count.is_constant:
                 whole = scope.integer(int(count) // lanes * lanes)
             else:
-                level = scope.home(stop)
-                with scope.at(level):
-                    whole = scope.remember(("whole tiles", tile, lanes), level, stop & -lanes)
+                with scope.at(stop.level):
+                    whole = stop & -lanes
             self._whole_tiles(lane, tile, whole)
         if whole.text == stop.text:
             return
@@ -156,18 +150,19 @@ class GroupWriter:
         loads = transposed_loads(self.group, lane, tile)
         kinds = {id(load): VectorType(MEMORY[load.dtype], lanes) for load in loads}
         slots = {id(load): scope.slot(str(kinds[id(load)]), lanes) for load in loads}
-        with scope.loop((tile,), scope.integer(0), whole, lanes, runs=False) as first:
-            level = len(scope.levels) - 1
+        corner = loop("corner", extent(tile))
+        with scope.loop((corner,), scope.integer(0), whole, lanes, runs=False) as first:
             for load in loads:
-                source = indexing.address(scope, load.buffer, load.index, load.dtype)
+                index = load.index.substitute({tile: corner.index})
+                source = indexing.address(scope, load.buffer, index, load.dtype)
                 step = load.index.stride(lane)
                 assert step is not None
                 call_transpose(
                     b, source, indexing.scalar(scope, step), slots[id(load)], kinds[id(load)]
                 )
-            end = scope.remember("tile end", level, first + lanes)
+            end = first + lanes
             with scope.loop((tile,), first, end, 1, runs=True) as current:
-                row = scope.remember("tile row", len(scope.levels) - 1, current - first)
+                row = current - first
                 for load in loads:
                     kind = kinds[id(load)]
                     scope.tiles[id(load)] = b.emit(
@@ -182,13 +177,19 @@ class GroupWriter:
     def write_stages(self) -> None:
         """All stages at the current point(s)."""
         self._make_locals()
+        scope = self.scope
+        scope.stage_level = scope.depth
+        read: set[str] = set()
         for stage in self.group.stages:
-            self.scope.stage_level = len(self.scope.levels) - 1
-            self.scope.stored_here = _stored_and_loaded(stage)
+            stored, loaded = _stored(stage), _loaded(stage)
+            scope.stored_here = stored & loaded
             if any(isinstance(action, Reduce) for action in stage.actions):
                 write_reductions(self.loops, stage, self.write_action)
             else:
                 self.loops.inner_loops(stage, partial(self.write_actions, stage))
+            read |= loaded
+            if read & stored:
+                scope.forget(scope.stage_level)
 
     def _make_locals(self) -> None:
         """Memory for locals: a register's worth, or a row."""
@@ -234,14 +235,21 @@ class GroupWriter:
         else:
             memory.store(scope, action.buffer, action.index, dtype, value)
         if action.buffer in scope.stored_here:
-            scope.levels[-1].known.clear()
+            scope.forget(scope.depth)
 
 
-def _stored_and_loaded(stage: Stage) -> frozenset[str]:
-    """Buffers that a stage both stores and loads."""
-    stored = {action.buffer for action in stage.actions if isinstance(action, Store | Accumulate)}
-    loaded = {node.buffer for node in analysis.stage_values(stage) if isinstance(node, Load)}
-    return frozenset(stored & loaded)
+def _stored(stage: Stage) -> frozenset[str]:
+    """Buffers and locals that a stage changes."""
+    targets: set[str] = set()
+    for action in stage.actions:
+        targets |= set(action.targets) if isinstance(action, Reduce) else {action.buffer}
+    return frozenset(targets)
+
+
+def _loaded(stage: Stage) -> frozenset[str]:
+    """Buffers and locals that a stage reads."""
+    values = analysis.stage_values(stage)
+    return frozenset(node.buffer for node in values if isinstance(node, Load))
 
 
 def _plans_of_stages(group: Group, plan: Plan) -> dict[int, InnerPlan]:

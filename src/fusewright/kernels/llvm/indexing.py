@@ -30,14 +30,13 @@ def scalar(scope: Scope, index: Index) -> Register:
     inwards."""
     if index.is_constant:
         return scope.integer(index.constant)
+    key = ("index", scope.expression_key(index))
+    known = scope.recall(key)
+    if known is not None:
+        return known
     parts = sorted(
         ((_term_level(scope, atoms), number) for number, (_, atoms) in enumerate(index.terms))
     )
-    innermost = parts[-1][0]
-    key = ("index", index)
-    known = scope.recall(key, innermost)
-    if known is not None:
-        return known
     total: Register | None = None
     for level, number in parts:
         coefficient, atoms = index.terms[number]
@@ -45,10 +44,10 @@ def scalar(scope: Scope, index: Index) -> Register:
             term = _term(scope, coefficient, atoms)
             total = term if total is None else total + term
     assert total is not None
-    with scope.at(innermost):
+    with scope.at(parts[-1][0]):
         if index.constant:
             total = total + index.constant
-    return scope.remember(key, innermost, total)
+        return scope.remember(key, total)
 
 
 def _term_level(scope: Scope, atoms: tuple[Atom, ...]) -> int:
@@ -59,7 +58,7 @@ def _term_level(scope: Scope, atoms: tuple[Atom, ...]) -> int:
     level = scope.level_of_symbols(symbols)
     for symbol in symbols:
         if symbol.extent is None and symbol in scope.symbols:
-            level = max(level, scope.home(scope.symbols[symbol]))
+            level = max(level, scope.symbols[symbol].level)
     return level
 
 
@@ -100,10 +99,24 @@ def vector(scope: Scope, index: Index, element: str = "i64") -> Register:
     """`index` in every lane, as integers of type `element`; the caller knows that they fit."""
     lanes = scope.lanes
     assert lanes is not None
-    key = ("vector", index, element, lanes.count)
-    known = scope.recall(key, scope.level_of_symbols(index.free()))
-    if known is not None:
-        return known
+    key = ("vector", scope.expression_key(index), element, lanes.count)
+    known = scope.recall(key)
+    if known is None:
+        with scope.at(_vector_level(scope, index)):
+            known = scope.remember(key, _write_vector(scope, index, element))
+    return known
+
+
+def _vector_level(scope: Scope, index: Index) -> int:
+    """The level at which `index` is known in every lane."""
+    assert scope.lanes is not None
+    levels = [_term_level(scope, atoms) for _, atoms in index.terms]
+    return max([scope.level_of_symbols({scope.lanes.symbol}), *levels])
+
+
+def _write_vector(scope: Scope, index: Index, element: str) -> Register:
+    lanes = scope.lanes
+    assert lanes is not None
     step = lane_stride(scope, index)
     if step is not None and step.is_constant:
         first = _narrowed(scope, scalar(scope, index), element)
@@ -121,8 +134,7 @@ def vector(scope: Scope, index: Index, element: str = "i64") -> Register:
         product = product if coefficient == 1 else product * coefficient
         total = product if total is None else total + product
     assert total is not None
-    result = total + index.constant if index.constant else total
-    return scope.remember(key, len(scope.levels) - 1, result)
+    return total + index.constant if index.constant else total
 
 
 def _vector_atom(scope: Scope, atom: Atom, element: str) -> Register:
@@ -180,15 +192,15 @@ def address_from(scope: Scope, base: Register, index: Index, element: str) -> Re
         by_level[first] = by_level.get(first, integer(0)) + index.constant
     for level in sorted(by_level):
         part = by_level[level]
-        key = ("address", pointer.text, part, element)
-        known = scope.recall(key, level)
+        key = ("address", pointer.text, scope.expression_key(part), element)
+        known = scope.recall(key)
         if known is None:
             with scope.at(level):
                 offset = scalar(scope, part)
                 known = scope.b.emit(
                     POINTER, f"getelementptr {element}, ptr {pointer.text}, i64 {offset.text}"
                 )
-            scope.remember(key, level, known)
+                scope.remember(key, known)
         pointer = known
     return pointer
 

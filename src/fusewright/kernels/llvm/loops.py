@@ -83,16 +83,13 @@ class Loops:
             return scope.integer(int(start.text) + count // wide * wide), count >= wide
         if known_multiple(extent(lane), wide):
             return stop, False
-        level = max(scope.home(start), scope.home(stop))
-        with scope.at(level):
+        with scope.at(max(start.level, stop.level)):
             whole = (stop - start) & -wide
             main_stop = start + whole
-        return scope.remember(("main", start.text, stop.text, wide), level, main_stop), False
+        return main_stop, False
 
     def _with_lanes(self, lanes: Lanes, body: Callable[[], None]) -> None:
         scope = self.scope
-        if lanes.mask is not None and lanes.mask.text.startswith("%"):
-            scope.remember(("mask", lanes.mask.text), len(scope.levels) - 1, lanes.mask)
         kept, scope.lanes = scope.lanes, lanes
         scope.b.inlines = lanes.mask is None or not lanes.mask.text.startswith("%")
         body()

@@ -87,7 +87,6 @@ def _begin_deviations(loops: Loops, stage: Stage, action: Reduce) -> Running:
     scope = loops.scope
     dtype = action.value.dtype
     mean = memory.load_local(scope, action.targets[0], dtype, scope.local_lanes)
-    scope.remember(("mean", action.targets[0]), len(scope.levels) - 1, mean)
 
     def squared() -> Register:
         deviation = evaluate_lanes(scope, action.value) - scope.spread(mean)
@@ -200,10 +199,9 @@ def _in_runs(
     runs = loop("run", (extent(only) + (length - 1)) // length)
 
     def one_run() -> None:
-        level = len(scope.levels) - 1
-        start = scope.remember("run start", level, scope.symbols[runs] * length)
+        start = scope.symbols[runs] * length
         whole = indexing.scalar(scope, extent(only))
-        stop = scope.remember("run stop", level, scope.b.intrinsic("smin", start + length, whole))
+        stop = scope.b.intrinsic("smin", start + length, whole)
         if lane is not None:
             loops.lane_loop(lane, start, stop, wide, body)
             return

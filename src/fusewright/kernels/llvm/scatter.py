@@ -9,7 +9,7 @@ from fusewright.kernels.llvm.builder import Register, VectorType
 from fusewright.kernels.llvm.operations import Operands, apply
 from fusewright.kernels.llvm.scope import Scope
 from fusewright.kernels.llvm.storage import MEMORY, convert, from_memory, to_memory
-from fusewright.kernels.llvm.values import evaluate
+from fusewright.kernels.llvm.values import evaluate, set_loaded
 
 OPERATIONS = {"add": "add", "min": "minimum", "max": "maximum"}
 
@@ -19,9 +19,8 @@ def accumulate(scope: Scope, action: Accumulate, dtype: DType) -> None:
     on timing."""
     b = scope.b
     assert scope.lane_count == 1
-    for loaded in action.indirect:
-        evaluate(scope, loaded)
     value = evaluate(scope, action.value)
+    set_loaded(scope, action.indirect)
     pointer = indexing.address(scope, action.buffer, action.index, dtype)
     if action.mode != "store":
         kind = VectorType(MEMORY[dtype])

@@ -10,14 +10,24 @@ level 0  entry                 pointers, size symbols
 level 1    loop over units     i0, addresses of rows, locals of finished stages
 level 2      loop over lanes   r0 in steps of 16: loads, arithmetic, stores
 ```
+
+Each level also keeps what was written there, to be used again. Three rules make that safe, whoever
+asks:
+
+- A register is kept at the level being written, and looked for from there outwards: its definition
+  stands before its use.
+- A loop's level ends with the loop, and no loop stands inside another over the same symbol: while a
+  register is kept, the loop variables have the values that it was made from.
+- An expression over loaded indices is kept under the registers that hold them (`expression_key`):
+  under another mask an index is loaded anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from fusewright.ir.index import Symbol
+from fusewright.ir.index import Index, Symbol
 from fusewright.ir.value import Value
 from fusewright.kernels.analysis import Dependences
 from fusewright.kernels.llvm.builder import Builder, Register, VectorType
@@ -40,7 +50,7 @@ class Level:
 
     lines: list[str] = field(default_factory=list)
     known: dict[object, Register] = field(default_factory=dict)
-    """What was written here, by key."""
+    """What was written here and may be used again, by key."""
 
     is_floor: bool = False
     """Code inside may not move further out: it stands behind a test."""
@@ -86,17 +96,22 @@ class Scope:
 
     levels: list[Level] = field(default_factory=lambda: [Level()])
     symbols: dict[Symbol, Register] = field(default_factory=dict)
-    """Current value of loop variables and canonical sizes, as i64 scalars."""
+    """Current value of loop variables and canonical sizes, as i64 scalars, and of loaded
+    indices."""
+
+    loaded: dict[Symbol, None] = field(default_factory=dict)
+    """Those of `symbols` that are loaded indices."""
 
     lanes: Lanes | None = None
-    homes: dict[str, int] = field(default_factory=dict)
-    """By register name: the level at which it was written."""
-
     stage_level: int = 0
     """Level at which the current stage begins: locals set by earlier stages are known there."""
 
     tiles: dict[int, Register] = field(default_factory=dict)
     """Loads (by identity) whose vectors stand ready: the row of a turned tile that holds them."""
+
+    status_slot: Register | None = None
+    nowhere_slot: Register | None = None
+    """Memory of the function's frame that `status` and `nowhere` give, once it is asked for."""
 
     @property
     def lane_count(self) -> int:
@@ -104,56 +119,74 @@ class Scope:
 
     # -- levels -------------------------------------------------------------------------------
 
+    @property
+    def depth(self) -> int:
+        """The level being written: the innermost, but for what is written `at` one further out."""
+        return self.b.level
+
     @contextmanager
     def at(self, level: int) -> Iterator[None]:
         """Write at an outer level; what is written there must not open basic blocks."""
-        kept = self.b.lines
-        self.b.lines = self.levels[level].lines
+        assert level <= self.depth, "what is written further out is wanted here"
+        kept = self.b.level
+        self._write_to(level)
         try:
             yield
         finally:
-            self.b.lines = kept
+            self._write_to(kept)
+
+    def _write_to(self, level: int) -> None:
+        self.b.level, self.b.lines = level, self.levels[level].lines
 
     def level_of_symbols(self, symbols: frozenset[Symbol] | set[Symbol]) -> int:
         """The outermost level at which all of these loop variables have their values."""
-        for level in range(len(self.levels) - 1, 0, -1):
+        for level in range(self.depth, 0, -1):
             if self.levels[level].is_floor or self.levels[level].symbols & symbols:
                 return level
         return 0
 
-    def recall(self, key: object, outermost: int = 0) -> Register | None:
-        """A register written under `key` at this level or further out, as far as `outermost`:
-        further out, a loop variable of the same name may have another value.
-        """
-        for level in reversed(self.levels[outermost:]):
-            found = level.known.get(key)
-            if found is not None:
-                return found
+    def recall(self, key: object) -> Register | None:
+        """What is kept under `key` at the level being written, or further out."""
+        for level in range(self.depth, -1, -1):
+            register = self.levels[level].known.get(key)
+            if register is not None:
+                return register
         return None
 
-    def remember(self, key: object, level: int, register: Register) -> Register:
-        self.levels[level].known[key] = register
-        self.homes.setdefault(register.text, level)
+    def remember(self, key: object, register: Register) -> Register:
+        """Keep `register` under `key` at the level being written, for as long as that lasts."""
+        self.levels[self.depth].known[key] = register
         return register
 
-    def home(self, register: Register) -> int:
-        """The level at which a register was written; that of a constant is the entry."""
-        if not register.text.startswith("%"):
-            return 0
-        return self.homes.get(register.text, len(self.levels) - 1)
+    def expression_key(self, index: Index) -> object:
+        """What tells `index` from the same expression over other values of loaded indices."""
+        if not self.loaded:
+            return index
+        free = index.free()
+        return (index, *(self.symbols[s].text for s in self.loaded if s in free))
+
+    def set_loaded(self, symbol: Symbol, register: Register) -> None:
+        """Let `symbol` stand for an index that was loaded, in the expressions written next."""
+        self.symbols[symbol] = register
+        self.loaded[symbol] = None
+
+    def forget(self, level: int) -> None:
+        """Use nothing again that was written at `level` or further in: memory has changed."""
+        for kept in self.levels[level:]:
+            kept.known.clear()
 
     @contextmanager
     def level(self, *symbols: Symbol, is_floor: bool = False) -> Iterator[Level]:
         """Collect lines in a level of their own; the caller places them."""
-        made = Level(frozenset(symbols), is_floor=is_floor)
-        self.levels.append(made)
-        kept = self.b.lines
-        self.b.lines = made.lines
+        assert self.depth == len(self.levels) - 1, "a loop stands in the innermost level"
+        inner = Level(frozenset(symbols), is_floor=is_floor)
+        self.levels.append(inner)
+        self._write_to(self.depth + 1)
         try:
-            yield made
+            yield inner
         finally:
             self.levels.pop()
-            self.b.lines = kept
+            self._write_to(self.depth - 1)
 
     @contextmanager
     def loop(
@@ -173,6 +206,7 @@ class Scope:
         past that test, unless it `confines` nothing: where what does not change in the loop is
         wanted in any case.
         """
+        assert self.symbols.keys().isdisjoint(symbols), "a loop over a symbol stands in another"
         if _is_single(start, stop, step):
             with self._single_turn(symbols, start) as current:
                 yield current
@@ -198,20 +232,16 @@ class Scope:
     @contextmanager
     def _single_turn(self, symbols: Sequence[Symbol], start: Register) -> Iterator[Register]:
         """A loop of one turn: its body alone."""
-        outside = {symbol: self.symbols.get(symbol) for symbol in symbols}
         with self.level(*symbols) as body:
             self.symbols[symbols[0]] = start
             yield start
-        self._restore(outside)
+        self._end(symbols)
         self.b.lines += body.lines
 
-    def _restore(self, outside: Mapping[Symbol, Register | None]) -> None:
-        """Give symbols back the registers that they had outside of a loop."""
-        for symbol, register in outside.items():
-            if register is not None:
-                self.symbols[symbol] = register
-            else:
-                self.symbols.pop(symbol, None)
+    def _end(self, symbols: Sequence[Symbol]) -> None:
+        """Behind a loop its variables have no values."""
+        for symbol in symbols:
+            self.symbols.pop(symbol, None)
 
     @contextmanager
     def _certain_loop(
@@ -219,15 +249,14 @@ class Scope:
     ) -> Iterator[Register]:
         b = self.b
         label, before = b.name("loop"), b.block
-        current = Register(b, f"%{label}.i", I64)
-        following = Register(b, f"%{label}.n", I64)
-        outside = {symbol: self.symbols.get(symbol) for symbol in symbols}
+        following = Register(b, f"%{label}.n", I64, self.depth)
         with self.level(*symbols) as body:
-            self.symbols[symbols[0]] = self.remember(symbols[0], len(self.levels) - 1, current)
+            current = Register(b, f"%{label}.i", I64, self.depth)
+            self.symbols[symbols[0]] = current
             b.block = label
             yield current
             last = b.block
-        self._restore(outside)
+        self._end(symbols)
         b.line(f"br label %{label}")
         b.label(label)
         b.line(
@@ -261,9 +290,8 @@ class Scope:
         known = self.recall(key)
         if known is not None:
             return known
-        level = self.home(value)
-        with self.at(level):
-            return self.remember(key, level, self.b.splat(value, lanes))
+        with self.at(value.level):
+            return self.remember(key, self.b.splat(value, lanes))
 
     def lane_positions(self, element: str = "i64") -> Register:
         """0, 1, 2, … by lane."""
@@ -289,26 +317,24 @@ class Scope:
 
     def status(self) -> Register:
         """Where the code of a fault is kept until the kernel returns it; 0 while all is well."""
-        known = self.levels[0].known.get("status")
-        if known is None:
-            known = self.levels[0].known["status"] = self.slot("i64")
+        if self.status_slot is None:
+            self.status_slot = self.slot("i64")
             with self.at(0):
-                self.b.line(f"store i64 0, ptr {known.text}, align 8")
-        return known
+                self.b.line(f"store i64 0, ptr {self.status_slot.text}, align 8")
+        return self.status_slot
 
     def write_return(self) -> None:
         """The kernel's end, at its entry's level: return the code of a fault, or 0."""
         code = "0"
-        if "status" in self.levels[0].known:
-            code = self.b.emit(I64, f"load i64, ptr {self.status().text}, align 8").text
+        if self.status_slot is not None:
+            code = self.b.emit(I64, f"load i64, ptr {self.status_slot.text}, align 8").text
         self.b.line(f"ret i64 {code}")
 
     def nowhere(self) -> Register:
         """Memory that may be written and read without consequence."""
-        known = self.levels[0].known.get("nowhere")
-        if known is None:
-            known = self.levels[0].known["nowhere"] = self.slot("[16 x i8]")
-        return known
+        if self.nowhere_slot is None:
+            self.nowhere_slot = self.slot("[16 x i8]")
+        return self.nowhere_slot
 
 
 def _is_single(start: Register, stop: Register, step: int) -> bool:
@@ -334,8 +360,8 @@ def load_arguments(scope: Scope, tensors: Sequence[str], sizes: Sequence[Symbol]
     for number, name in enumerate(tensors):
         slot = b.emit(POINTER, f"getelementptr inbounds ptr, ptr %arguments, i64 {number}")
         b.line(f"%{name} = load ptr, ptr {slot.text}, align 8")
-        scope.pointers[name] = scope.remember(name, 0, Register(b, f"%{name}", POINTER))
+        scope.pointers[name] = Register(b, f"%{name}", POINTER)
     for number, symbol in enumerate(sizes, len(tensors)):
         slot = b.emit(POINTER, f"getelementptr inbounds ptr, ptr %arguments, i64 {number}")
         b.line(f"%{symbol} = load i64, ptr {slot.text}, align 8")
-        scope.symbols[symbol] = scope.remember(symbol, 0, Register(b, f"%{symbol}", I64))
+        scope.symbols[symbol] = Register(b, f"%{symbol}", I64)

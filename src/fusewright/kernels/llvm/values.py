@@ -7,6 +7,8 @@ only where the mask holds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fusewright.errors import FusewrightError
 from fusewright.ir.dtype import DType
 from fusewright.ir.sizes import is_real
@@ -35,9 +37,9 @@ DIVISION_BY_ZERO = 2
 
 def evaluate(scope: Scope, root: Value, guard: Guard = ()) -> Register:
     """The register of `root` in the current lanes: a scalar where it is the same in all of them."""
-    known = _recall(scope, root, guard)
-    if known is not None:
-        return known
+    register = _recall(scope, root, guard)
+    if register is not None:
+        return register
     stack = [root]
     while stack:
         node = stack[-1]
@@ -49,10 +51,9 @@ def evaluate(scope: Scope, root: Value, guard: Guard = ()) -> Register:
             stack.extend(reversed(waiting))
             continue
         stack.pop()
-        _write(scope, node, guard)
-    found = _recall(scope, root, guard)
-    assert found is not None
-    return found
+        register = _write(scope, node, guard)
+    assert register is not None
+    return register
 
 
 def evaluate_lanes(scope: Scope, root: Value) -> Register:
@@ -72,23 +73,17 @@ def _key(node: Value, guard: Guard) -> object:
 def _recall(scope: Scope, node: Value, guard: Guard) -> Register | None:
     if isinstance(node, Constant):
         return constant(scope.b, node.value, node.dtype)
-    found = scope.recall(_key(node, guard))
-    if found is not None and isinstance(node, Indirect):
-        scope.symbols[node.symbol] = found
-    return found
+    return scope.recall(_key(node, guard))
 
 
-def _write(scope: Scope, node: Value, guard: Guard) -> None:
+def _write(scope: Scope, node: Value, guard: Guard) -> Register:
     level = _level(scope, node, guard)
     if isinstance(node, Masked):
         # Its loads have levels of their own; only the last selection is written here.
         inner = evaluate(scope, node.value, (*guard, node.mask))
-        level = max(level, scope.home(inner))
+        level = max(level, inner.level)
     with scope.at(level):
-        register = _node(scope, node, guard)
-    scope.remember(_key(node, guard), level, register)
-    if isinstance(node, Indirect):
-        scope.symbols[node.symbol] = register
+        return scope.remember(_key(node, guard), _node(scope, node, guard))
 
 
 def _level(scope: Scope, node: Value, guard: Guard) -> int:
@@ -96,16 +91,16 @@ def _level(scope: Scope, node: Value, guard: Guard) -> int:
     symbols = scope.dependences.of(node).union(*(scope.dependences.of(mask) for mask in guard))
     level = scope.level_of_symbols(symbols)
     for operand in _operands(node):
-        found = _recall(scope, operand, guard)
-        if found is not None:
-            level = max(level, scope.home(found))
+        register = _recall(scope, operand, guard)
+        assert register is not None, "operands are written first"
+        level = max(level, register.level)
     for mask in _masks(scope, guard):
-        level = max(level, scope.home(mask))
+        level = max(level, mask.level)
     if isinstance(node, Load):
         if node.buffer in scope.row_locals or node.buffer in scope.written:
             level = max(level, scope.stage_level)
         if node.buffer in scope.stored_here:
-            level = len(scope.levels) - 1
+            level = scope.depth
     return level
 
 
@@ -114,7 +109,7 @@ def _node(scope: Scope, node: Value, guard: Guard) -> Register:
         case Load():
             return _load(scope, node, guard)
         case IndexValue(dtype=dtype):
-            return _index_value(scope, node, dtype)
+            return _index_value(scope, node, dtype, guard)
         case Apply(operation=operation, arguments=arguments):
             return _apply(scope, operation, arguments, guard)
         case Cast(argument=argument, dtype=dtype):
@@ -149,21 +144,34 @@ def _masks(scope: Scope, guard: Guard) -> list[Register]:
     return [evaluate(scope, mask, guard[:place]) for place, mask in enumerate(guard)]
 
 
+def set_loaded(scope: Scope, indirect: Sequence[Value], guard: Guard = ()) -> None:
+    """Let the symbols of loaded indices stand for what they are under `guard`. To be done right
+    before the expression over them is written: any value between may set them under another mask.
+    """
+    for value in indirect:
+        assert isinstance(value, Indirect)
+        scope.set_loaded(value.symbol, evaluate(scope, value, guard))
+
+
 def _load(scope: Scope, node: Load, guard: Guard) -> Register:
     is_row = scope.row_locals.get(node.buffer)
     if is_row is not None:
         return _load_local(scope, node, guard, is_row)
-    varies = scope.lanes is not None and (
-        scope.lanes.symbol in node.index.free() or _has_vector_index(scope, node)
-    )
     if id(node) in scope.tiles and not guard:
         return memory.load_tile_row(scope, scope.tiles[id(node)], node.dtype)
+    varies = _varies(scope, node, guard)
     active = active_lanes(scope, guard, vector=varies)
+    set_loaded(scope, node.indirect, guard)
     return memory.load(scope, node.buffer, node.index, node.dtype, active, varies)
 
 
-def _has_vector_index(scope: Scope, node: Load | IndexValue) -> bool:
-    return any(scope.symbols[i.symbol].type.lanes > 1 for i in node.indirect)
+def _varies(scope: Scope, node: Load | IndexValue, guard: Guard) -> bool:
+    """Whether the index of `node` differs from lane to lane."""
+    if scope.lanes is None:
+        return False
+    return scope.lanes.symbol in node.index.free() or any(
+        evaluate(scope, loaded, guard).type.lanes > 1 for loaded in node.indirect
+    )
 
 
 def _load_local(scope: Scope, node: Load, guard: Guard, is_row: bool) -> Register:
@@ -171,16 +179,17 @@ def _load_local(scope: Scope, node: Load, guard: Guard, is_row: bool) -> Registe
     if not is_row:
         return memory.load_local(scope, node.buffer, node.dtype, lanes)
     if lanes == 1:
-        varies = scope.lanes is not None and scope.lanes.symbol in node.index.free()
+        varies = _varies(scope, node, guard)
         active = active_lanes(scope, guard, vector=varies)
+        set_loaded(scope, node.indirect, guard)
         return memory.load(scope, node.buffer, node.index, node.dtype, active, varies)
+    set_loaded(scope, node.indirect, guard)
     return memory.load_row_element(scope, node.buffer, node.index, node.dtype)
 
 
-def _index_value(scope: Scope, node: IndexValue, dtype: DType) -> Register:
-    varies = scope.lanes is not None and (
-        scope.lanes.symbol in node.index.free() or _has_vector_index(scope, node)
-    )
+def _index_value(scope: Scope, node: IndexValue, dtype: DType, guard: Guard) -> Register:
+    varies = _varies(scope, node, guard)
+    set_loaded(scope, node.indirect, guard)
     if any(map(is_real, node.index.free())):
         return scope.b.cast("bitcast", indexing.scalar(scope, node.index), "double")
     if not varies:
