@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import runpy
 import sys
 from pathlib import Path
@@ -88,6 +89,49 @@ def opgen(
     typer.echo(f"{len(written)} of {len(files)} files changed in {out}")
     for path in written:
         typer.echo(f"  {path.name}")
+
+
+@app.command()
+def fuzz(
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(help="tensors, python, modules or loops; repeat for several. All of them."),
+    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Programs of each kind.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first program; others follow.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="A folder for results, where a later run goes on.", file_okay=False),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="A class that counts as a finding; repeat for more.")
+    ] = None,
+    dynamic: Annotated[bool, typer.Option("--dynamic", help="Sizes are symbols always.")] = False,
+) -> None:
+    """Run random programs eagerly and compiled, and compare. The exit status is 1 where they
+    differ; docs/fuzzing.md says how to read the table.
+    """
+    campaign = importlib.import_module("fusewright.fuzz.campaign")  # `--help` does without.
+    try:
+        plan = campaign.plan_from(
+            kinds=kind,
+            count=count,
+            seconds=seconds,
+            seed=seed,
+            jobs=jobs,
+            folder=resume,
+            only=only,
+            dynamic=dynamic,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    run = campaign.Campaign(plan)
+    groups = run.run()
+    typer.echo(run.report())
+    if groups:
+        raise typer.Exit(1)
 
 
 def _read(file: Path) -> str:

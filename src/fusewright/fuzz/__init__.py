@@ -1,0 +1,22 @@
+"""The fuzzer: random programs run eagerly and compiled, and everything compared that can be seen.
+
+    program.py      what a random program is: a Python file that runs alone
+    tensors.py      generates programs of torch operators; operators.py is their table
+    inputs.py       the tensors that programs begin with
+    execution.py    runs a program; observation.py flattens what can be seen of it
+    comparison.py   what differs; judge.py tells rounding from wrong
+    checking.py     all of that for one program
+    workers.py      programs in processes of their own, where they may crash and hang
+    campaign.py     many programs: seeds, time, results in a folder
+    shrink.py       makes a program smaller that shows a finding
+    report.py       the table at the end
+
+`fusewright fuzz` is its command.
+"""
+
+from __future__ import annotations
+
+from fusewright.fuzz.alone import show
+from fusewright.fuzz.inputs import fill, leaf, weights
+
+__all__ = ["fill", "leaf", "show", "weights"]

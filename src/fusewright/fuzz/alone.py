@@ -1,0 +1,35 @@
+"""What a program does that is run as a file: print both results, and what differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fusewright.fuzz.checking import check, compiled
+from fusewright.fuzz.execution import Outcome, eagerly, run
+from fusewright.fuzz.observation import Tensor
+from fusewright.fuzz.program import read_program
+
+
+def show(file: str) -> None:
+    """Run the program in a file, eagerly and compiled. SystemExit with 1: there are findings."""
+    program = read_program(Path(file))
+    for name, transform in (("eager", eagerly), ("compiled", compiled())):
+        for number, outcome in enumerate(run(program, transform)):
+            print(f"{name}, call {number + 1}")
+            print(shown(outcome))
+    verdict = check(program)
+    print(verdict.outcome)
+    for finding in verdict.findings:
+        print(f"  {finding}")
+    raise SystemExit(1 if verdict.findings else 0)
+
+
+def shown(outcome: Outcome) -> str:
+    """A call as text, a line for each fact."""
+    lines = [f"  raised {outcome.raised}"] if outcome.raised else []
+    for path, fact in outcome.facts.items():
+        if isinstance(fact, Tensor):
+            lines.append(f"  {path}: {fact.dtype}, strides {fact.strides}, {fact.values}")
+        else:
+            lines.append(f"  {path}: {fact.kind} {fact.value!r}")
+    return "\n".join(lines)

@@ -1,0 +1,234 @@
+"""Many programs: which seeds, for how long, and what came of them, kept in a folder.
+
+The folder holds `cases.jsonl`, a line for each case, by which a later run goes on where this one
+stopped, and for each sort of finding a program, `CLASS_KIND_SEED.py`, made smaller.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from fusewright.errors import did_you_mean
+from fusewright.fuzz import tensors
+from fusewright.fuzz.checking import Verdict
+from fusewright.fuzz.comparison import CLASSES
+from fusewright.fuzz.program import Program
+from fusewright.fuzz.report import Group, grouped, table
+from fusewright.fuzz.shrink import shrink
+from fusewright.fuzz.workers import Generate, Pool, Task, verdict_from, verdict_to, warm_up
+from fusewright.records import record
+
+GENERATORS: Final[Mapping[str, Any]] = {
+    "tensors": tensors.generate,
+}
+"""From a seed to a program, for each kind."""
+
+SHRINK_SECONDS: Final = 25.0
+
+
+def generate(kind: str, seed: int) -> Program:
+    """The program of a kind and a seed."""
+    program: Program = GENERATORS[kind](seed)
+    return program
+
+
+@record(kw_only=True)
+class Plan:
+    """What a campaign does."""
+
+    kinds: tuple[str, ...] = tuple(GENERATORS)
+    seed: int = 0
+    count: int | None = None
+    """Programs of each kind; None: as many as there is time for."""
+
+    seconds: float | None = None
+    jobs: int = 1
+    folder: Path | None = None
+    dynamic: bool | None = None
+    only: frozenset[str] = frozenset(CLASSES)
+    """Classes that count as findings."""
+
+
+def plan_from(
+    *,
+    kinds: Sequence[str] | None,
+    count: int | None,
+    seconds: float | None,
+    only: Sequence[str] | None,
+    dynamic: bool,
+    **fields: Any,
+) -> Plan:
+    """The plan that a command line tells. ValueError: a name is not known."""
+    for names, known in ((kinds, GENERATORS), (only, CLASSES)):
+        for name in names or ():
+            if name not in known:
+                raise ValueError(f"{name!r} is not known; {did_you_mean(name, list(known))}")
+    return Plan(
+        kinds=tuple(kinds or GENERATORS),
+        count=100 if count is None and seconds is None else count,
+        seconds=seconds,
+        only=frozenset(only or CLASSES),
+        dynamic=True if dynamic else None,
+        **fields,
+    )
+
+
+class Campaign:
+    """A campaign, and what it has found."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        self.found: list[Verdict] = []
+        self.files: dict[str, str] = {}
+        self._done: set[tuple[str, int]] = set()
+        self._shrinking: set[int] = set()
+        self._waiting: list[tuple[Verdict, Path]] = []
+        self._start = time.monotonic()
+
+    def run(self, generate: Generate = generate) -> list[Group]:
+        """Check programs until the plan is done; the findings, grouped."""
+        warm_up()
+        self._resume()
+        pool = Pool(self.plan.jobs, generate, self.plan.dynamic)
+        try:
+            for verdict in pool.check(self._tasks(), self._is_over):
+                self._note(self._confirmed(verdict, generate))
+                self._start_shrinking(generate)
+            self._finish_shrinking(generate)
+        finally:
+            pool.close()
+            for process in self._shrinking:
+                os.kill(process, signal.SIGKILL)
+        return self.groups()
+
+    def groups(self) -> list[Group]:
+        """The findings by cause, as far as one can tell."""
+        return grouped(self.found, self.files)
+
+    def report(self) -> str:
+        """The table of the campaign."""
+        options = " --dynamic" if self.plan.dynamic else ""
+        return table(self.outcomes, self.groups(), time.monotonic() - self._start, options)
+
+    def _tasks(self) -> Iterator[Task]:
+        seed = self.plan.seed
+        while self.plan.count is None or seed < self.plan.seed + self.plan.count:
+            for kind in self.plan.kinds:
+                if (kind, seed) not in self._done:
+                    yield Task(kind, seed)
+            seed += 1
+
+    def _is_over(self) -> bool:
+        limit = self.plan.seconds
+        return limit is not None and time.monotonic() - self._start > limit
+
+    def _confirmed(self, verdict: Verdict, generate: Generate) -> Verdict:
+        """A crash or a hang may be of another program's making: alone, it shows again or not."""
+        if verdict.outcome != "found" or verdict.worst.kind not in ("crash", "hang"):
+            return verdict
+        pool = Pool(1, generate, self.plan.dynamic)
+        try:
+            again = pool.one(Task(verdict.kind, verdict.seed))
+        finally:
+            pool.close()
+        is_confirmed = again.outcome == "found" and again.worst.kind == verdict.worst.kind
+        return again if is_confirmed or verdict.worst.kind == "hang" else verdict
+
+    def _note(self, verdict: Verdict) -> None:
+        if verdict.outcome == "found" and verdict.worst.kind not in self.plan.only:
+            verdict = Verdict(verdict.kind, verdict.seed, "right", seconds=verdict.seconds)
+        self._count(verdict)
+        folder = self.plan.folder
+        if folder is None:
+            return
+        with (folder / "cases.jsonl").open("a") as file:
+            file.write(f"{json.dumps(verdict_to(verdict))}\n")
+        if verdict.outcome == "found" and verdict.signature not in self.files:
+            path = folder / f"{verdict.worst.kind}_{verdict.kind}_{verdict.seed}.py"
+            self.files[verdict.signature] = str(path)
+            self._waiting.append((verdict, path))
+
+    def _count(self, verdict: Verdict) -> None:
+        self.outcomes[verdict.kind, verdict.outcome] += 1
+        if verdict.outcome == "found":
+            self.found.append(verdict)
+
+    def _resume(self) -> None:
+        folder = self.plan.folder
+        if folder is None:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        state = folder / "cases.jsonl"
+        for line in state.read_text().splitlines() if state.exists() else ():
+            verdict = verdict_from(json.loads(line))
+            self._done.add((verdict.kind, verdict.seed))
+            self._count(verdict)
+            if verdict.outcome == "found":
+                path = folder / f"{verdict.worst.kind}_{verdict.kind}_{verdict.seed}.py"
+                if path.exists():
+                    self.files.setdefault(verdict.signature, str(path))
+
+    def _start_shrinking(self, generate: Generate) -> None:
+        """Begin to make findings smaller, beside the campaign, one for each four jobs."""
+        for process in list(self._shrinking):
+            if os.waitpid(process, os.WNOHANG)[0]:
+                self._shrinking.discard(process)
+        while self._waiting and len(self._shrinking) < max(1, self.plan.jobs // 4):
+            self._waiting.sort(key=lambda entry: list(CLASSES).index(entry[0].worst.kind))
+            verdict, path = self._waiting.pop(0)
+            process = os.fork()
+            if not process:
+                try:
+                    write_smaller(verdict, path, generate, self.plan.dynamic)
+                finally:
+                    os._exit(0)
+            self._shrinking.add(process)
+
+    def _finish_shrinking(self, generate: Generate) -> None:
+        """Give what is left a little time: a tenth of the plan's, or half a minute."""
+        end = time.monotonic() + min(30.0, (self.plan.seconds or 300.0) / 10)
+        while (self._waiting or self._shrinking) and time.monotonic() < end:
+            self._start_shrinking(generate)
+            time.sleep(0.05)
+        for verdict, path in self._waiting:
+            path.write_text(annotated(generate(verdict.kind, verdict.seed), verdict))
+
+
+def write_smaller(
+    verdict: Verdict, path: Path, generate: Generate, dynamic: bool | None = None
+) -> None:
+    """Write the program of a finding, and then a smaller one over it."""
+    program = generate(verdict.kind, verdict.seed)
+    path.write_text(annotated(program, verdict))
+    pool = Pool(1, generate, dynamic)
+    try:
+        shrink(
+            program,
+            verdict,
+            lambda candidate: pool.one(Task(candidate.kind, candidate.seed, candidate.source)),
+            SHRINK_SECONDS,
+            lambda smaller, answer: write_whole(path, annotated(smaller, answer)),
+        )
+    finally:
+        pool.close()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file such that whoever ends this process leaves the old text or the new one."""
+    part = path.with_suffix(".part")
+    part.write_text(text)
+    part.replace(path)
+
+
+def annotated(program: Program, verdict: Verdict) -> str:
+    """The text of a program with what was found of it above."""
+    comment = "\n".join(f"# {line}" for line in str(verdict.worst).splitlines())
+    return f"{comment}\n{program.source.rstrip()}\n"

@@ -1,0 +1,149 @@
+"""Checks one program: runs it eagerly and compiled, and compares."""
+
+from __future__ import annotations
+
+import ast
+import re
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from fusewright.api import compile
+from fusewright.fuzz.comparison import Finding, compare, gravest
+from fusewright.fuzz.execution import Outcome, Transform, run, told_fallbacks
+from fusewright.fuzz.judge import Judge
+from fusewright.fuzz.program import Program
+from fusewright.records import record
+
+NUMBER: Final = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?|\b(nan|inf|True|False)\b")
+_VARIABLE: Final = re.compile(r"\b[a-z]{1,2}\d+\b")
+
+
+@record
+class Verdict:
+    """What came of a program."""
+
+    kind: str
+    seed: int
+    outcome: str
+    """"right", "same exception", "found", or "discarded" where eager itself cannot run it."""
+
+    findings: tuple[Finding, ...] = ()
+    signature: str = ""
+    """Equal for findings that look like one cause."""
+
+    seconds: float = 0.0
+
+    @property
+    def worst(self) -> Finding:
+        """The finding of the gravest class."""
+        return gravest(list(self.findings))
+
+
+def compiled(dynamic: bool | None = None) -> Transform:
+    """The transform that compiles functions; `dynamic` goes before what the program says."""
+
+    def transform(function: Any, of_program: Any) -> Any:
+        return compile(function, dynamic=of_program if dynamic is None else dynamic)
+
+    return transform
+
+
+def check(
+    program: Program,
+    transform: Transform | None = None,
+    before_compiled: Callable[[], None] = lambda: None,
+) -> Verdict:
+    """Run a program both ways and compare. It returns for whatever the program does, short of
+    ending the process; `before_compiled` is called when eager has got through.
+    """
+    start = time.perf_counter()
+    findings: list[Finding] = []
+    outcome = "discarded"
+    eager = _eager(program)
+    if eager is not None:
+        before_compiled()
+        findings = _findings(program, eager, transform or compiled())
+        raised = any(call.raised for call in eager)
+        outcome = "found" if findings else "same exception" if raised else "right"
+    seconds = time.perf_counter() - start
+    name = signature(program, gravest(findings)) if findings else ""
+    return Verdict(program.kind, program.seed, outcome, tuple(findings), name, seconds)
+
+
+def _eager(program: Program) -> list[Outcome] | None:
+    try:
+        outcomes = list(run(program))
+    except Exception:
+        return None
+    if any(outcome.raised and outcome.raised.phase == "make" for outcome in outcomes):
+        return None
+    return outcomes
+
+
+def _findings(program: Program, eager: list[Outcome], transform: Transform) -> list[Finding]:
+    with told_fallbacks() as messages:
+        try:
+            outcomes = list(run(program, transform))
+        except Exception as error:  # Nothing but the compiler can raise it: eager ran through.
+            return [Finding("extra_exception", 0, "exception", f"{type(error).__name__}: {error}")]
+        told = [
+            Finding("fallback", 0, "fallback", message)
+            for message in messages
+            if not any(outcome.raised for outcome in eager)
+        ]
+    return [*compare(eager, outcomes, Judge(program)), *told]
+
+
+def signature(program: Program, finding: Finding) -> str:
+    """What a finding has in common with others of the same cause: its class, and the operator that
+    made what differs, or the words of an exception.
+    """
+    if finding.path in ("exception", "fallback"):
+        text = finding.detail
+        if finding.kind == "fallback":
+            stage = re.search(r"stage .*", text, re.DOTALL)
+            text = stage[0] if stage else text.partition("\n")[2]
+        text = _VARIABLE.sub("v", NUMBER.sub("#", text))
+        return f"{finding.kind}: {' '.join(text.split())[:150]}"
+    return f"{finding.kind}: {finding.path.split('[')[0]} {_operator(program, finding.path)}"
+
+
+def _operator(program: Program, path: str) -> str:
+    """The operator that computed a result, where the program is straight-line code; else the names
+    of some that the function calls.
+    """
+    functions = {
+        node.name: node
+        for node in ast.walk(ast.parse(program.source))
+        if isinstance(node, ast.FunctionDef)
+    }
+    function = functions.get("f") or functions.get("drive")
+    if function is None:
+        return ""
+    position = re.match(r"result\[(\d+)\]", path)
+    last = function.body[-1]
+    if position and isinstance(last, ast.Return) and isinstance(last.value, ast.Tuple):
+        results = last.value.elts
+        at = int(position[1])
+        return _name(results[at], function) if at < len(results) else ""
+    names = {_name(node, function) for node in ast.walk(function) if isinstance(node, ast.Call)}
+    return " ".join(sorted(names)[:3])
+
+
+def _name(value: ast.expr, function: ast.FunctionDef) -> str:
+    """What an expression does last."""
+    match value:
+        case ast.Name(id=variable):
+            values = [
+                node.value
+                for node in function.body
+                if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == variable
+            ]
+            return _name(values[-1], function) if values else "argument"
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+            return name
+        case ast.BinOp(op=operator) | ast.UnaryOp(op=operator):
+            return type(operator).__name__
+        case _:
+            return type(value).__name__

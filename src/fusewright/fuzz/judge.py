@@ -1,0 +1,132 @@
+"""The judge of rounding: the same program in double precision, exactly and with noise.
+
+Two correct programs that round in another order differ. How much is too much depends on the
+program: the difference of two large numbers may have no correct digit at all. So a disputed
+program is run in double precision, once as it is, and some times with every result of every
+operator changed by up to one unit of rounding of the program's dtype, at random (Monte Carlo
+arithmetic, D. S. Parker, 1997). How far results scatter tells what rounding can do to each; where
+they scatter between true and false, between two integers or between finite and infinite, either is
+right. Operators that do not round, views and copies and comparisons, get no noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+
+from fusewright.fuzz.execution import Outcome, run
+from fusewright.fuzz.observation import Tensor
+from fusewright.fuzz.program import Program
+from fusewright.torch_compat import TorchDispatchMode
+
+SAMPLES: Final = 4
+
+EXACT: Final = frozenset(
+    str.split(
+        """
+        abs neg relu clone copy copy_ _to_copy where gather index index_select cat stack sign floor
+        ceil round trunc maximum minimum max min amax amin aminmax sort topk fill full zeros ones
+        arange eye zeros_like ones_like full_like scalar_tensor constant_pad_nd flip roll
+        masked_fill clamp clamp_min clamp_max threshold tril triu zero_ new_zeros new_ones new_full
+        index_put scatter slice_scatter select_scatter diagonal_scatter max_pool2d_with_indices
+        median mode kthvalue cummax cummin repeat masked_select nan_to_num lift_fresh
+        unfold_backward embedding empty empty_like new_empty set_ resize_ fill_ linspace hardtanh
+        sgn lift_fresh_copy embedding_dense_backward threshold_backward detach_copy
+        _local_scalar_dense
+        """
+    )
+)
+"""Operators whose results are as exact as their arguments."""
+
+
+class _Noise(TorchDispatchMode):
+    """Changes each rounded result by up to `size`, relatively."""
+
+    def __init__(self, size: float, seed: int) -> None:
+        super().__init__()
+        self._size = size
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        name = function.overloadpacket.__name__
+        if name in EXACT or function.is_view:
+            return result
+        if isinstance(result, torch.Tensor):
+            self._change(result)
+        elif isinstance(result, list | tuple):
+            for part in result:
+                if isinstance(part, torch.Tensor):
+                    self._change(part)
+        return result
+
+    def _change(self, tensor: torch.Tensor) -> None:
+        if not tensor.is_floating_point() or tensor.layout != torch.strided:
+            return
+        if 0 in tensor.stride() and tensor.numel() > 1:
+            return
+        noise = torch.rand(tensor.shape, generator=self._generator, dtype=torch.float64)
+        tensor.mul_(1 + self._size * (2 * noise - 1))
+
+
+class Judge:
+    """Answers for the tensors of a program by call and path; it runs what is asked for only."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._exact: list[Outcome] | None = None
+        self._noisy: list[list[Outcome]] | None = None
+        self.unit = torch.finfo(program.narrowest).eps
+
+    def reference(self, call: int, path: str, shape: Sequence[int]) -> torch.Tensor | None:
+        """The values in double precision; None where that run does not get there."""
+        if self._exact is None:
+            self._exact = _outcomes(lambda: list(run(self._program, lift=True)))
+        return _values(self._exact, call, path, shape)
+
+    def samples(self, call: int, path: str, shape: Sequence[int]) -> list[torch.Tensor]:
+        """The values of each run with noise."""
+        if self._noisy is None:
+            self._noisy = [self._sample(number) for number in range(SAMPLES)]
+        values = (_values(outcomes, call, path, shape) for outcomes in self._noisy)
+        return [value for value in values if value is not None]
+
+    def raises(self, call: int) -> set[str]:
+        """The exceptions that runs with noise end a call with; "" for none."""
+        self.samples(call, "", ())
+        return {
+            outcomes[call].raised.kind if outcomes[call].raised else ""  # type: ignore[union-attr]
+            for outcomes in self._noisy or ()
+            if call < len(outcomes)
+        }
+
+    def _sample(self, number: int) -> list[Outcome]:
+        def noisy() -> list[Outcome]:
+            with _Noise(self.unit, 1 + number):
+                return list(run(self._program, lift=True))
+
+        return _outcomes(noisy)
+
+
+def _outcomes(runs: Callable[[], list[Outcome]]) -> list[Outcome]:
+    try:
+        return runs()
+    except Exception:  # The text itself may not run so; then there is nothing to judge by.
+        return []
+
+
+def _values(
+    outcomes: list[Outcome], call: int, path: str, shape: Sequence[int]
+) -> torch.Tensor | None:
+    if call >= len(outcomes):
+        return None
+    fact = outcomes[call].facts.get(path)
+    if isinstance(fact, Tensor):
+        return fact.values if fact.shape == tuple(shape) else None
+    if fact is not None and isinstance(fact.value, int | float) and not shape:
+        return torch.tensor(fact.value)
+    return None

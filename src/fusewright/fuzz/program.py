@@ -1,0 +1,104 @@
+"""A random program: source text, which is a Python file that runs alone.
+
+    f                   what is compiled: a function or a module
+    make(**call)        arguments of a call, made anew; optional
+    drive(f, *args)     one call, where it is more than f(*args): say a training step; optional
+    CALLS               the keyword arguments of `make`, one dictionary for each call
+    MODE                "plain", "no_grad", "inference", or "grad": then gradients are compared too
+    DYNAMIC             what `fusewright.compile` is told
+    STATE               names of globals that are compared after each call; optional
+
+Each run executes the whole text in a namespace of its own, so that nothing is shared between them.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from pathlib import Path
+from types import CodeType
+from typing import Any, Final
+
+import torch
+
+from fusewright.records import record
+
+ENDING: Final = """
+
+if __name__ == "__main__":
+    show(__file__)
+"""
+"""The end of each program, which makes it a file that runs alone."""
+
+_PRECISION: Final = (
+    (re.compile(r"\btorch\.(float32|float16|bfloat16|half|float)\b(?!\()"), "torch.float64"),
+    (re.compile(r"\.(half|float|bfloat16)\(\)"), ".double()"),
+    (re.compile(r"\btorch\.complex64\b"), "torch.complex128"),
+)
+"""What is written otherwise for a run in double precision."""
+
+_FILL: Final = re.compile(r"^.*\bfill\(.*$", re.MULTILINE)
+"""Lines that make inputs: their dtype is the one of the values, whichever run it is."""
+
+NARROWEST: Final = ((r"bfloat16", torch.bfloat16), (r"float16|half", torch.float16))
+
+
+@record
+class Program:
+    """A program, and how it was generated."""
+
+    kind: str
+    seed: int
+    source: str
+
+    @property
+    def title(self) -> str:
+        """For example `tensors 12`."""
+        return f"{self.kind} {self.seed}"
+
+    @property
+    def narrowest(self) -> torch.dtype:
+        """The floating dtype of least precision that the program mentions."""
+        for pattern, dtype in NARROWEST:
+            if re.search(pattern, self.source):
+                return dtype
+        return torch.float32
+
+    def with_source(self, source: str) -> Program:
+        """The same, written otherwise."""
+        return Program(self.kind, self.seed, source)
+
+    def load(self, lift: bool = False) -> dict[str, Any]:
+        """The namespace that executing the text makes; `lift`: with floats of 64 bits."""
+        source = _in_double(self.source) if lift else self.source
+        namespace: dict[str, Any] = {"__name__": f"fuzz_{self.kind}_{self.seed}"}
+        exec(_compiled(source, f"fuzz_{self.kind}_{self.seed}.py"), namespace)
+        namespace.setdefault("CALLS", [{}])
+        namespace.setdefault("MODE", "plain")
+        namespace.setdefault("DYNAMIC", None)
+        namespace.setdefault("STATE", ())
+        namespace.setdefault("make", lambda: [])
+        return namespace
+
+
+def read_program(file: Path) -> Program:
+    """The program that a file holds."""
+    kind, _, seed = file.stem.rpartition("_")
+    return Program(kind or "file", int(seed) if seed.isdecimal() else 0, file.read_text())
+
+
+def _compiled(source: str, name: str) -> CodeType:
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    return compile(source, name, "exec", dont_inherit=True)
+
+
+def _in_double(source: str) -> str:
+    """The text with dtypes of 64 bits, but for lines that fill inputs."""
+
+    def rewritten(text: str) -> str:
+        for pattern, replacement in _PRECISION:
+            text = pattern.sub(replacement, text)
+        return text
+
+    lines = source.splitlines(keepends=True)
+    return "".join(line if _FILL.match(line) else rewritten(line) for line in lines)

@@ -1,0 +1,145 @@
+"""What the fuzzer finds: a compiler with a known fault, and the class that its finding has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright.fuzz.checking import check, signature
+from fusewright.fuzz.comparison import CLASSES, Finding
+from fusewright.fuzz.program import ENDING, Program
+
+HEADER = """\
+import torch
+from torch.nn import functional as F
+
+from fusewright.fuzz import fill, show
+
+MODE = "{mode}"
+LOG = []
+STATE = ("LOG",)
+
+
+def make():
+    x0 = fill(7, (4, 3), torch.float32{grad})
+    return [x0]
+
+
+def f(x0):
+"""
+
+Fault = Callable[..., Any]
+
+
+def program(body: str, mode: str = "plain") -> Program:
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    header = HEADER.format(mode=mode, grad=", grad=True" if mode == "grad" else "")
+    return Program("tensors", 3, header + lines + ENDING)
+
+
+def found(source: Program, fault: Fault) -> set[str]:
+    """The classes of what is found with a compiler that calls `fault(function, *arguments)`."""
+
+    def transform(function: Any, dynamic: Any) -> Any:
+        return lambda *arguments: fault(function, *arguments)
+
+    verdict = check(source, transform)
+    assert verdict.outcome == ("found" if verdict.findings else "right")
+    return {finding.kind for finding in verdict.findings}
+
+
+def raises(function: Any, x: torch.Tensor) -> Any:
+    raise RuntimeError("of the compiler")
+
+
+FAULTS: dict[str, tuple[str, Fault, str]] = {
+    "another value": ("return (x0 * 2,)", lambda f, x: (f(x)[0] + 1e-3,), "wrong_value"),
+    "one value of many": (
+        "return (x0 * 2,)",
+        lambda f, x: (f(x)[0].index_fill(0, torch.tensor([3]), 0),),
+        "wrong_value",
+    ),
+    "another NaN": ("return (x0.exp(),)", lambda f, x: (f(x)[0] * torch.nan,), "wrong_value"),
+    "another sign of zero": ("return (x0 * 0,)", lambda f, x: (f(x)[0].abs(),), "wrong_value"),
+    "a bool": ("return (x0 > 0,)", lambda f, x: (~f(x)[0],), "wrong_value"),
+    "a lost write": ("return (x0.add_(1),)", lambda f, x: f(x.clone()), "wrong_side_effect"),
+    "a lost entry": (
+        "LOG.append(x0.shape[0])\nreturn (x0,)",
+        lambda f, x: (f(x), f.__globals__["LOG"].clear())[0],
+        "wrong_side_effect",
+    ),
+    "a result copied": ("return (x0,)", lambda f, x: (x.clone(),), "alias"),
+    "a view copied": ("return (x0[1:],)", lambda f, x: (f(x)[0].clone(),), "alias"),
+    "another dtype": ("return (x0 * 2,)", lambda f, x: (f(x)[0].double(),), "wrong_meta"),
+    "another shape": ("return (x0 * 2,)", lambda f, x: (f(x)[0][None],), "wrong_meta"),
+    "other strides": ("return (x0 * 2,)", lambda f, x: (f(x)[0].t().contiguous().t(),), "strides"),
+    "an exception": ("return (x0 * 2,)", raises, "extra_exception"),
+    "no exception": ("return (x0[9],)", lambda f, x: (x[0],), "missing_exception"),
+    "another exception": ("return (x0[9],)", raises, "other_exception"),
+    "another message": (
+        "raise RuntimeError('of the program')",
+        raises,
+        "message",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_is_found(name: str) -> None:
+    body, fault, kind = FAULTS[name]
+    assert kind in found(program(body), fault)
+
+
+def test_gradients_are_compared() -> None:
+    source = program("return (x0.sin(),)", "grad")
+    assert found(source, lambda f, x: (f(x.detach())[0] + 0 * x,)) == {"wrong_value"}
+    assert "wrong_meta" in found(source, lambda f, x: (f(x.detach())[0],))
+
+
+def test_memory_beside_an_argument_is_compared() -> None:
+    source = program("return (x0 + 1,)")
+    sliced = source.with_source(
+        source.source.replace("torch.float32", 'torch.float32, "normal", "sliced"')
+    )
+
+    def writes_beside(function: Any, x: torch.Tensor) -> Any:
+        x.as_strided((1,), (1,), 1).fill_(7)
+        return function(x)
+
+    assert found(sliced, writes_beside) == {"wrong_side_effect"}
+
+
+def test_rounding_is_no_finding() -> None:
+    """A sum in another order, a difference that has no correct digit, a comparison that hangs on
+    the last bit.
+    """
+    other_order = program("return (x0.exp().sum(), (x0 / 3 * 3 - x0) * 1e6)")
+    assert (
+        found(
+            other_order,
+            lambda f, x: (x.double().exp().sum().float(), (x / 3 - x / 3) * 1e6),
+        )
+        == set()
+    )
+    last_bit = program("return (x0 / 3 * 3 == x0,)")
+    assert found(last_bit, lambda f, x: (x == x,)) == set()
+
+
+def test_right_programs_have_no_findings() -> None:
+    assert check(program("y = x0.sin()\nx0.add_(1)\nreturn (y, x0[1:], x0)")).outcome == "right"
+    assert check(program("return (x0[9],)")).outcome == "same exception"
+    assert check(program("return (undefined_name,)").with_source("raise ValueError")).outcome == (
+        "discarded"
+    )
+
+
+def test_signatures_name_the_operator() -> None:
+    source = program("v0 = torch.sin(x0)\nv1 = v0.cumsum(0)\nreturn (v0, v1,)")
+    told = [
+        signature(source, Finding("wrong_value", 0, f"result[{number}]", "")) for number in (0, 1)
+    ]
+    assert told == ["wrong_value: result sin", "wrong_value: result cumsum"]
+    assert set(CLASSES) >= {kind for _, _, kind in FAULTS.values()}
