@@ -139,6 +139,8 @@ class Compiler:
             return True
         if runs_as_written(frame.code) or frame.code in self._not_compiled:
             return True
+        if frame.code in self.resumes.native:
+            return True
         if torch_disabled(frame.function) or compiled_by_torch(frame.function):
             return False
         return is_left_alone(frame.code) and frame.code is not self.root

@@ -18,6 +18,7 @@ import types
 from collections.abc import Sequence
 from typing import Any, Final
 
+from fusewright.capture import reasons
 from fusewright.capture.bytecode import ExceptionRegion, Instruction
 from fusewright.capture.bytecode.effects import MOVABLE, consumed, produced, skipped_by_jump
 from fusewright.capture.bytecode.stack import ENDS
@@ -51,6 +52,10 @@ _WITHOUT_NULL: Final = {
     "LOAD_ZERO_SUPER_METHOD": "LOAD_ZERO_SUPER_ATTR",
 }
 """Instructions that push a callable and its companion -> those that push the callable alone."""
+
+
+_NATIVE_BEHIND: Final = frozenset({reasons.TOO_LONG.name})
+"""Reasons for breaks behind which a function runs as it is: capture would fail there again."""
 
 
 @record
@@ -120,10 +125,17 @@ class BreakWriter(FunctionWriter):
     """Writes a function that stops capture at one instruction."""
 
     def __init__(
-        self, machine: Machine, root: FunctionValue, stop: Interruption, resumes: ResumeTable
+        self,
+        machine: Machine,
+        root: FunctionValue,
+        stop: Interruption,
+        resumes: ResumeTable,
+        reason: str,
     ) -> None:
         super().__init__(machine, root)
         self.stop = stop
+        self.reason = reason
+        """The name of the reason for the break."""
         self.resumes = resumes
         instructions = stop.frame.program.instructions
         self.instruction = instructions[stop.frame.position]
@@ -320,7 +332,10 @@ class BreakWriter(FunctionWriter):
                 self.value(frame.locals[name])
                 count += 1
         code.build_tuple(count)
-        self._make_function(self.resumes.code(self.stop.original, point), cells)
+        target = self.resumes.code(self.stop.original, point)
+        if self.reason in _NATIVE_BEHIND:
+            self.resumes.native.add(target)
+        self._make_function(target, cells)
         code.swap(2)
         code.call(2)
         code.return_value()

@@ -15,7 +15,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -67,7 +67,7 @@ from fusewright.capture.values.tensors import TensorValue, UnknownValue
 from fusewright.context import WhileUsed
 from fusewright.errors import Call, Unsupported
 from fusewright.modes import ModeChange, Modes, changed_modes, guarding_modes, restore
-from fusewright.records import record
+from fusewright.records import record, replace
 
 assert handlers, "importing the handlers fills their table"
 
@@ -211,7 +211,8 @@ class Capture:
         effects = Effects(graph, self.outputs, self.writes, self.calls, recover)
         match self.result:
             case GraphBreak(interruption=interruption):
-                breaking = BreakWriter(self.machine, self.root, interruption, self.resumes)
+                reason = self.result.error.reason
+                breaking = BreakWriter(self.machine, self.root, interruption, self.resumes, reason)
                 return breaking.write_break(effects)
             case result:
                 return FunctionWriter(self.machine, self.root).write(effects, result)
@@ -281,8 +282,9 @@ class _Plan:
     """The place to stop at, where that was not seen in this call, but while tracing one around it.
     """
 
-    is_too_late: bool = False
-    """Whether something live there cannot be made, so that an earlier place has to be found."""
+    looked_at: int = 0
+    """Where something live there cannot be made, how many instructions before it are looked at for
+    a place where all can; 0 for none."""
 
 
 def _attempt(
@@ -301,9 +303,12 @@ def _attempt(
             raise machine.unsupported(reasons.INSIDE_TRANSFORM)
         root = _root_function(machine, function)
         frame = machine.new_frame(root, _root_variables(machine, function, arguments))
-        if plan.is_too_late:
+        if plan.looked_at:
             assert resumes is not None and plan.error is not None, "a frame stops at a known break"
-            stop = _last_makeable(machine, frame, resumes, plan.stop)
+            begin = max(1, plan.stop - plan.looked_at)
+            stop = _last_makeable(machine, frame, resumes, begin, plan.stop)
+            if stop == 0 and begin > 1:
+                return replace(plan, looked_at=plan.looked_at * _WIDER)
             if stop == 0:
                 raise plan.error
             return _Plan(stop, plan.error)
@@ -322,7 +327,7 @@ def _attempt(
             return _Plan()
         if stop <= 1:
             raise plan.error from None
-        return _Plan(stop, plan.error, is_too_late=found.stop is None)
+        return _Plan(stop, plan.error, looked_at=_WIDER if found.stop is None else 0)
     except Unsupported as failure:
         if plan.foreseen is not None:
             return _Plan()
@@ -363,12 +368,20 @@ class _GoesRound(Exception):
     """
 
 
-def _last_makeable(machine: Machine, frame: Frame, resumes: ResumeTable, end: int) -> int:
-    """Before which instruction, of the first `end` that are executed, all that is live could last
-    be made by generated code; 0 for none.
+_WIDER: Final = 32
+"""How many instructions are looked at first for a place to break, and how many times as many when
+there is none: each time the call is executed once more.
+"""
+
+
+def _last_makeable(
+    machine: Machine, frame: Frame, resumes: ResumeTable, begin: int, end: int
+) -> int:
+    """Before which instruction, of those that are executed from `begin` on and before `end`, all
+    that is live could last be made by generated code; 0 for none.
     """
     last = 0
-    for stop in range(1, end):
+    for stop in range(begin, end):
         frame.stop = stop
         try:
             machine.run(frame)
@@ -403,7 +416,7 @@ def _run(
         _look_for_raised(frame)
         found = interruption(frame, resumes)
         if found is None:
-            raise error from None
+            raise _TooLate(None)
         if resumes.begins_behind(frame.code, found.position) and keep_iterators_whole(machine):
             raise _GoesRound from None
         kept = found.live_values

@@ -131,6 +131,13 @@ TOO_DEEP: Final = Reason(
     why="each is inlined into the graph",
     remedy="compile an inner function instead, or use a loop",
 )
+TOO_LONG: Final = Reason(
+    name="too-long",
+    what="more than {limit} instructions of Python",
+    why="each would be executed while capturing, which takes many times as long; what follows in "
+    "this function runs as it is",
+    remedy="compute this outside the compiled function, or compile the functions that it calls",
+)
 TOO_NESTED: Final = Reason(
     name="too-nested",
     what="an object holds itself, or others nested deeper than Python's recursion limit",

@@ -118,6 +118,8 @@ class ResumeTable:
 
     def __init__(self) -> None:
         self._originals: dict[int, _Original] = {}
+        self.native: set[CodeType] = set()
+        """Code of resume functions that run as they are."""
         self.foreseen = ForeseenBreaks()
 
     def locate(self, code: CodeType, position: int) -> tuple[CodeType, int]:

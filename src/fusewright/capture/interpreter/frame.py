@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from fusewright.capture import reasons
 from fusewright.capture.bytecode import Instruction, taken_apart
 from fusewright.capture.graph import NeedsConstants
 from fusewright.capture.values.base import TracedError, Value
@@ -170,10 +171,12 @@ class Frame:
         "finished",
         "function",
         "keyword_names",
+        "limit",
         "locals",
         "machine",
         "module_path",
         "namespace",
+        "pause",
         "position",
         "program",
         "raised_at",
@@ -210,6 +213,9 @@ class Frame:
         """The count at which an exception was last caught here."""
         self.stop = -1
         """How many instructions to execute before stopping; -1 for all."""
+        self.limit = self.pause = 0
+        """How many instructions may be executed, those of calls made here taken off; and how many
+        until the frame stops or has executed too many."""
 
     @property
     def line(self) -> int:
@@ -232,12 +238,34 @@ class Frame:
     def run(self) -> Value:
         """Execute until the frame returns. Raises TracedError for an exception that leaves it,
         Yielded at a `yield`, Stopped before the instruction at which to stop, Unsupported for
-        what cannot be captured.
+        what cannot be captured, and where the machine has executed enough.
         """
+        machine = self.machine
+        caller = machine.frames[-2] if len(machine.frames) > 1 else None
+        left = machine.steps_left if caller is None else caller.limit - caller.executed
+        self._limit_to(self.executed + left)
+        try:
+            return self._run()
+        finally:
+            left = self.limit - self.executed
+            if caller is None:
+                machine.steps_left = left
+            else:
+                caller._limit_to(caller.executed + left)
+
+    def _limit_to(self, limit: int) -> None:
+        """Let so many instructions be executed in all."""
+        self.limit = limit
+        self.pause = limit if self.stop < 0 else min(limit, self.stop)
+
+    def _run(self) -> Value:
         steps = self.program.steps
         while True:
-            if self.executed == self.stop:
-                raise Stopped
+            if self.executed >= self.pause:
+                if self.executed == self.stop:
+                    raise Stopped
+                longest = f"{self.machine.longest:,}"
+                raise self.machine.unsupported(reasons.TOO_LONG, limit=longest)
             self.executed += 1
             handler, operand = steps[self.position]
             self.position += 1
