@@ -135,3 +135,23 @@ def test_a_device_without_kernels_is_refused() -> None:
     """Memory that the CPU does not reach is not handed to its kernels."""
     with pytest.raises(UnsupportedOperator, match="tensors on meta"):
         compiled(lambda x: (x * 2 + 1).sum(0), torch.ones(3, 4, device="meta"))
+
+
+@pytest.mark.parametrize("targets", [("auto", "avx2"), ("scalar", "auto"), ("auto", "scalar")])
+def test_kernels_for_two_targets_share_no_code(
+    targets: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They cut their work into other units, so that some elements would never be written."""
+    monkeypatch.setenv("FUSEWRIGHT_GARBAGE", "1")
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x + 0.5
+        for number in range(4):
+            y = y * x + number
+        return y
+
+    x = torch.randn(109_120)
+    for target in targets:
+        context = CompileContext(options=Options(kernel_target=target))
+        compiled_program = compile_graph(fx.symbolic_trace(program), [x], context)
+        torch.testing.assert_close(compiled_program(x), program(x))

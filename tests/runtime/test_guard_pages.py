@@ -20,7 +20,7 @@ from fusewright.runtime.llvm_engine import cpu_target
 from fusewright.runtime.memory_checks import MemoryChecks
 from tests.kernels.llvm.harness import BuiltKernel, build
 
-SIDES = ["end", "begin"]
+SIDES = ["end", "begin", "both"]
 
 
 def copying(index: str, place: str, count: int = 8, dtype: str = "f32") -> str:
@@ -46,7 +46,9 @@ def test_results_are_copied_back(side: str, width: str) -> None:
     before = STATISTICS.launches, STATISTICS.checked_bytes
     guarded(copying("i0", "i0"), side, width)({"x": x, "y": y})
     assert y.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert (STATISTICS.launches, STATISTICS.checked_bytes) == (before[0] + 1, before[1] + 64)
+    runs = 2 if side == "both" else 1
+    after = (before[0] + runs, before[1] + 64 * runs)
+    assert (STATISTICS.launches, STATISTICS.checked_bytes) == after
 
 
 @pytest.mark.parametrize("width", ["auto", "scalar"])
@@ -60,6 +62,8 @@ def test_results_are_copied_back(side: str, width: str) -> None:
         # What does not reach a page is seen afterwards, where it was written.
         ("i0", "i0 + 1", "begin", "wrote byte 32 of out0 .*, 1 past its last"),
         ("i0", "i0 - 1", "end", "wrote byte -4 of out0 .*, before its beginning"),
+        ("i0 + 1", "i0", "both", "touched byte 32 of in0 .*, 1 past its last"),
+        ("i0 - 1", "i0", "both", "touched byte -4 of in0 .*, before its beginning"),
         ("i0 + 10000000", "i0", "end", "touched byte 40000000 of in0 .*, 39999969 past its last"),
         (f"i0 + {2**46}", "i0", "end", "touched an address that .* not tell, far from its .*,"),
     ],
@@ -97,7 +101,7 @@ def test_strides_and_offsets_say_what_may_be_touched() -> None:
 
 def test_arguments_that_overlap_share_their_copy() -> None:
     memory = torch.arange(12.0)
-    guarded(copying("i0", "i0"), "end")({"x": memory[:8], "y": memory[4:]})
+    guarded(copying("i0", "i0"), "both", "auto")({"x": memory[:8], "y": memory[4:]})
     assert memory.tolist() == [0, 1, 2, 3, 1, 2, 3, 4, 5, 6, 7, 8]
 
 

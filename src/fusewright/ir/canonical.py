@@ -98,9 +98,11 @@ def structural_text(group: Group, canonical: CanonicalNames) -> str:
     return "\n".join(rows) + "\n"
 
 
-def structural_key(group: Group, canonical: CanonicalNames) -> str:
-    """A hash of the structural text, in hexadecimal: equal for groups that one kernel can serve."""
-    text = structural_text(group, canonical)
+def structural_key(group: Group, canonical: CanonicalNames, target: str = "") -> str:
+    """A hash of the structural text, in hexadecimal: equal for groups that one kernel can serve, on
+    one `target`.
+    """
+    text = structural_text(group, canonical) + target
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

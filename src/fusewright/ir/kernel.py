@@ -29,7 +29,7 @@ class Kernel:
     """`cpu_add_gelu_3f2a`: device, what it computes, the first digits of `key`."""
 
     key: str
-    """Hash of `source`."""
+    """Hash of what `source` was written from: the structure of the group, and the target."""
 
     device: str
     """Names the loader of its language: `cpu` for LLVM IR."""

@@ -44,6 +44,11 @@ class KernelLanguage:
     load: Loader
     """Makes kernels of sources."""
 
+    target: str = ""
+    """What sources are written for, where the language has several targets: kernels of two never
+    share a name, since they cut their work into other units.
+    """
+
 
 @record(kw_only=True)
 class KernelSet:
@@ -70,7 +75,7 @@ def define_kernels(
         if not isinstance(step, Group):
             continue
         names = canonical_names(step)
-        key = structural_key(step, names)
+        key = structural_key(step, names, language.target)
         if key not in written:
             written[key] = _define(step, names, key, language)
         kernel, work = written[key]
@@ -85,9 +90,10 @@ def _language_of_this_machine(schedule: Schedule, context: CompileContext) -> Ke
         raise UnsupportedOperator(
             f"tensors on {', '.join(others)}: no kernels are written for that device yet"
         )
-    target = cpu_target(context.options.kernel_target)
-    write = functools.partial(llvm.write, target=target)
-    return KernelLanguage(name="cpu", write=write, load=load_kernels)
+    name = context.options.kernel_target
+    write = functools.partial(llvm.write, target=cpu_target(name))
+    target = "" if name == "auto" else name
+    return KernelLanguage(name="cpu", write=write, load=load_kernels, target=target)
 
 
 def _define(

@@ -18,7 +18,7 @@ class KernelSource:
 
     device: str
     key: str
-    """Hash of the source: equal keys share machine code."""
+    """Hash of what the source was written from: equal keys share machine code."""
 
     tensors: int
     """How many tensor arguments come first."""

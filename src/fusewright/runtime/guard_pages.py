@@ -9,6 +9,7 @@
 
 A launch copies what its tensors span into such memory, tensors that overlap into one, runs the
 kernel on the copies, by the shares that threads would have but one after another, and copies back.
+With `both` it runs twice, first as for `begin`.
 Memory of tensors that the kernel only reads may not be written either. The bytes between a buffer
 and the page on its other side are compared after the launch. Locals of kernels that are rows lie
 between such pages too.
@@ -181,7 +182,7 @@ class GuardedKernel:
             names = [f"argument {number}" for number in range(kernel.tensor_count)]
         self.kernel = kernel
         self.names = names
-        self.side = side
+        self.sides = ("begin", "end") if side == "both" else (side,)
 
     def __call__(self, *arguments: Any) -> None:
         """Raises: MemoryFault; and what the kernel itself does, with nothing copied back."""
@@ -189,16 +190,19 @@ class GuardedKernel:
         count = self.kernel.tensor_count
         tensors = [*map(Argument, self.names, operands[:count])]
         with _ONE_AT_A_TIME:
-            regions = [Region(overlapping, self.side) for overlapping in _overlapping(tensors)]
-            try:
-                self._run(tensors, regions, operands[count:], _shares(iterations, grain))
-                for region in regions:
-                    region.copy_back()
-                    STATISTICS.checked_bytes += region.size
+            for side in self.sides:
+                _LOCALS.side = side
+                regions = [Region(overlapping, side) for overlapping in _overlapping(tensors)]
+                try:
+                    self._run(tensors, regions, operands[count:], _shares(iterations, grain))
+                    if side == self.sides[-1]:
+                        for region in regions:
+                            region.copy_back()
+                finally:
+                    for region in regions:
+                        region.release()
                 STATISTICS.launches += 1
-            finally:
-                for region in regions:
-                    region.release()
+                STATISTICS.checked_bytes += sum(region.size for region in regions)
 
     def _run(
         self,
@@ -216,7 +220,6 @@ class GuardedKernel:
         )
         memory = ctypes.create_string_buffer(slots)
         for begin, end in shares:
-            _LOCALS.begin(self.side)
             try:
                 touched = self.kernel.run_guarded(ctypes.addressof(memory), begin, end)
                 if touched is not None:
@@ -275,16 +278,13 @@ class _Locals:
 
     def __init__(self) -> None:
         self.rows: list[GuardedMemory] = []
-        self._side = "end"
+        self.side = "end"
         self._function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(self._make)
         self.maker: int = ctypes.cast(self._function, ctypes.c_void_p).value or 0
         """Address of a C function from a number of bytes to their address."""
 
-    def begin(self, side: str) -> None:
-        self._side = side
-
     def _make(self, size: int) -> int:
-        self.rows.append(GuardedMemory(size, self._side))
+        self.rows.append(GuardedMemory(size, self.side))
         return self.rows[-1].address
 
     def end(self) -> int:

@@ -3,7 +3,7 @@ a generated module is loaded; where none is set, calls cost what they did.
 
 - `FUSEWRIGHT_GUARD_PAGES=end`: each CPU kernel runs on copies of its tensors that end at pages
   which may not be touched (`guard_pages`); an access past the end raises `MemoryFault`. `=begin`:
-  the same before the beginning.
+  the same before the beginning; `=both`: one after the other.
 - `FUSEWRIGHT_GARBAGE=1`: new memory, that of kernels' locals too, is filled with 0xFF bytes, which
   are NaN, -1 or 255: what was never written shows.
 """
@@ -22,7 +22,7 @@ from fusewright.records import record
 GUARD_PAGES = "FUSEWRIGHT_GUARD_PAGES"
 GARBAGE = "FUSEWRIGHT_GARBAGE"
 
-SIDES = ("", "end", "begin")
+SIDES = ("", "end", "begin", "both")
 
 ALLOCATION = re.compile(r"^  (%\w+) = alloca (.+?)(?:, i64 (\S+))?, align \d+$", re.MULTILINE)
 """A local in a kernel's source: register, type, how many."""
@@ -33,7 +33,8 @@ class MemoryChecks:
     """The checks that are on."""
 
     guard_pages: str = ""
-    """The side on which buffers meet a page that may not be touched: end or begin; empty: off."""
+    """The side on which buffers meet a page that may not be touched: end, begin or both, which runs
+    kernels twice; empty: off."""
 
     garbage: bool = False
     """Whether new memory is filled with 0xFF bytes."""
@@ -43,7 +44,7 @@ class MemoryChecks:
         """The checks that the environment asks for. ValueError: a variable has another value."""
         side = os.environ.get(GUARD_PAGES, "")
         if side not in SIDES:
-            raise ValueError(f"{GUARD_PAGES} has to be end or begin, not {side!r}")
+            raise ValueError(f"{GUARD_PAGES} has to be end, begin or both, not {side!r}")
         garbage = os.environ.get(GARBAGE, "")
         if garbage not in ("", "0", "1"):
             raise ValueError(f"{GARBAGE} has to be 0 or 1, not {garbage!r}")
