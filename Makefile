@@ -33,7 +33,7 @@ bench: $(READY)
 
 # Write the golden files anew; read the difference before committing it.
 bless: $(READY)
-	FUSEWRIGHT_BLESS=1 $(BIN)/python -m pytest -q tests
+	$(BIN)/python -m tests.bless
 
 # The package stays editable, with its C extension built in place by pip.
 $(READY): pyproject.toml setup.py constraints.txt $(NATIVE)

@@ -102,8 +102,12 @@ def structural_key(group: Group, canonical: CanonicalNames, target: str = "") ->
     """A hash of the structural text, in hexadecimal: equal for groups that one kernel can serve, on
     one `target`.
     """
-    text = structural_text(group, canonical) + target
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return hash_of(structural_text(group, canonical) + target)
+
+
+def hash_of(*texts: str) -> str:
+    """A hash of texts in order, in hexadecimal."""
+    return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 
 def canonical_group(group: Group, canonical: CanonicalNames) -> Group:

@@ -26,10 +26,12 @@ class Kernel:
     """One definition, shared by every group of equal structure."""
 
     name: str
-    """`cpu_add_gelu_3f2a`: device, what it computes, the first digits of `key`."""
+    """`cpu_add_gelu_3f2a`: device, what it computes, the first digits of a hash of its structure
+    and the target that was asked for, which are the same on every machine.
+    """
 
     key: str
-    """Hash of what `source` was written from: the structure of the group, and the target."""
+    """Hash of all that decides the machine code: language, target and source."""
 
     device: str
     """Names the loader of its language: `cpu` for LLVM IR."""
@@ -40,9 +42,6 @@ class Kernel:
     arguments: tuple[KernelArgument, ...]
     sizes: tuple[str, ...]
     """Canonical names of the size symbols passed after the tensors (i64)."""
-
-    hints: tuple[tuple[str, str], ...] = ()
-    """Launch facts for the target's launcher, by name."""
 
     origins: tuple[Origin, ...] = field(default=(), compare=False)
 

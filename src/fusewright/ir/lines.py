@@ -62,8 +62,8 @@ class Reuse:
 
 @record(kw_only=True)
 class FreeIfNotReused:
-    """The last use of a buffer lies behind; the memory pass turns this into `Free`, `Reuse` or
-    `Null`.
+    """The last use of a buffer lies behind; the memory pass turns this into `Free`, or removes it
+    where another buffer takes the memory (`Reuse`).
     """
 
     buffer: Buffer
@@ -74,11 +74,6 @@ class Free:
     """Drop the wrapper's reference to a buffer."""
 
     name: str
-
-
-@record
-class Null:
-    """Nothing: what the memory pass leaves where a line is gone."""
 
 
 @record(kw_only=True)
@@ -139,7 +134,6 @@ Line = (
     | Reuse
     | FreeIfNotReused
     | Free
-    | Null
     | DefineKernel
     | CallKernel
     | CallExtern

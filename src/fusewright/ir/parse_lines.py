@@ -63,10 +63,6 @@ def _free(cursor: Cursor, reader: Reader) -> wrapper.Line:
     return wrapper.Free(name=cursor.take("name"))
 
 
-def _pass(cursor: Cursor, reader: Reader) -> wrapper.Line:
-    return wrapper.Null()
-
-
 def _launch(cursor: Cursor, reader: Reader) -> wrapper.Line:
     kernel = cursor.take("name")
     buffers = between(cursor, "(", ")", lambda: cursor.take("name"))
@@ -98,7 +94,6 @@ _BY_FIRST_WORD: dict[str, Callable[[Cursor, Reader], wrapper.Line]] = {
     "ensure": _ensure,
     "release": _release,
     "free": _free,
-    "pass": _pass,
     "launch": _launch,
     "call": _call,
     "copy": _copy,
@@ -194,7 +189,6 @@ def _kernel(reader: Reader) -> Kernel:
     cursor.finish()
     arguments: list[KernelArgument] = []
     sizes: list[str] = []
-    hints: list[tuple[str, str]] = []
     source: list[str] = []
     for line in reader.below(head):
         if line.raw is not None:
@@ -203,10 +197,6 @@ def _kernel(reader: Reader) -> Kernel:
         row = reader.cursor(line)
         if row.accept("size"):
             sizes.append(row.take("name"))
-        elif row.accept("hint"):
-            hint = row.take("name")
-            row.expect("=")
-            hints.append((hint, ast.literal_eval(row.take("string"))))
         else:
             arguments.append(_argument(row))
         row.finish()
@@ -217,7 +207,6 @@ def _kernel(reader: Reader) -> Kernel:
         source="\n".join(source),
         arguments=tuple(arguments),
         sizes=tuple(sizes),
-        hints=tuple(hints),
     )
 
 

@@ -36,8 +36,6 @@ def print_line(line: wrapper.Line, symbols: Mapping[str, Symbol] | None = None) 
             return f"{print_symbol(symbol) if symbol else name} = input {position}"
         case wrapper.Free(name=name):
             return f"free {name}"
-        case wrapper.Null():
-            return "pass"
         case wrapper.DefineKernel(kernel=kernel):
             return print_kernel(kernel)
         case wrapper.CallKernel(launch=launch):
@@ -75,14 +73,13 @@ def _print_memory(line: wrapper.Line) -> str:
 
 
 def print_kernel(kernel: Kernel, *, source: bool = True) -> str:
-    """A kernel's head: name, device, key, arguments, sizes, hints; then its source behind bars."""
+    """A kernel's head: name, device, key, arguments, sizes; then its source behind bars."""
     rows = [f"kernel {kernel.name} on {kernel.device} key {kernel.key!r}"]
     for argument in kernel.arguments:
         rows.append(
             f"  {'write' if argument.is_written else 'read'} {argument.name}: {argument.dtype}"
         )
     rows += [f"  size {name}" for name in kernel.sizes]
-    rows += [f"  hint {name} = {value!r}" for name, value in kernel.hints]
     if source:
         rows += [f"  | {row}" if row else "  |" for row in kernel.source.split("\n")]
     return "\n".join(rows)

@@ -11,6 +11,7 @@ from fusewright.ir.canonical import (
     CanonicalNames,
     canonical_group,
     canonical_names,
+    hash_of,
     structural_key,
     structural_text,
 )
@@ -75,10 +76,10 @@ def define_kernels(
         if not isinstance(step, Group):
             continue
         names = canonical_names(step)
-        key = structural_key(step, names, language.target)
-        if key not in written:
-            written[key] = _define(step, names, key, language)
-        kernel, work = written[key]
+        structure = structural_key(step, names, language.target)
+        if structure not in written:
+            written[structure] = _define(step, names, structure, language)
+        kernel, work = written[structure]
         launches[position] = _launch(kernel, names, work)
     return KernelSet(definitions=tuple(kernel for kernel, _ in written.values()), launches=launches)
 
@@ -97,15 +98,15 @@ def _language_of_this_machine(schedule: Schedule, context: CompileContext) -> Ke
 
 
 def _define(
-    group: Group, names: CanonicalNames, key: str, language: KernelLanguage
+    group: Group, names: CanonicalNames, structure: str, language: KernelLanguage
 ) -> tuple[Kernel, Work]:
     """The kernel of a structure first met in `group`."""
     sizes = tuple(canonical for canonical, _ in names.sizes)
     tensors = [argument.name for argument in names.arguments]
     source, work = language.write(canonical_group(group, names), tensors, sizes)
     kernel = Kernel(
-        name=f"{language.name}_{group.name}_{key[:8]}",
-        key=key,
+        name=f"{language.name}_{group.name}_{structure[:8]}",
+        key=hash_of(language.name, language.target, source),
         device=language.name,
         source=source,
         arguments=names.arguments,

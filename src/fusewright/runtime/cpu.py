@@ -18,7 +18,7 @@ class KernelSource:
 
     device: str
     key: str
-    """Hash of what the source was written from: equal keys share machine code."""
+    """Hash of all that decides the machine code: equal keys share it."""
 
     tensors: int
     """How many tensor arguments come first."""

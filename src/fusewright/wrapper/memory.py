@@ -5,7 +5,7 @@ before                    after
 ------                    -----
 Allocate(a)               Allocate(a)
 CallKernel(.., a)         CallKernel(.., a)
-FreeIfNotReused(a)        Null
+FreeIfNotReused(a)
 Allocate(b)               Reuse(b, a)
 CallKernel(.., b)         CallKernel(.., b)
 """
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index
-from fusewright.ir.lines import Allocate, Free, FreeIfNotReused, Line, Null, Reuse
+from fusewright.ir.lines import Allocate, Free, FreeIfNotReused, Line, Reuse
 from fusewright.wrapper.generate import storage_elements
 
 PoolKey = tuple[DType, str, Index]
@@ -29,7 +29,7 @@ def plan_memory(lines: tuple[Line, ...]) -> tuple[Line, ...]:
     Only memory that the wrapper allocated itself is given away: graph inputs, constants and results
     of library calls are dropped, and outputs have no last use.
     """
-    result = list(lines)
+    result: list[Line | None] = list(lines)
     pool: dict[PoolKey, list[tuple[int, str]]] = {}
     allocated: set[str] = set()
     for position, line in enumerate(lines):
@@ -39,7 +39,7 @@ def plan_memory(lines: tuple[Line, ...]) -> tuple[Line, ...]:
                 waiting = pool.get(_key(line))
                 if waiting:
                     freed_at, source = waiting.pop()
-                    result[freed_at] = Null()
+                    result[freed_at] = None
                     result[position] = Reuse(buffer=buffer, source=source)
             case Reuse(buffer=buffer):
                 allocated.add(buffer.name)
@@ -47,7 +47,7 @@ def plan_memory(lines: tuple[Line, ...]) -> tuple[Line, ...]:
                 result[position] = Free(name=buffer.name)
                 if buffer.name in allocated:
                     pool.setdefault(_key(line), []).append((position, buffer.name))
-    return tuple(line for line in result if not isinstance(line, Null))
+    return tuple(line for line in result if line is not None)
 
 
 def _key(line: Allocate | FreeIfNotReused) -> PoolKey:

@@ -22,7 +22,6 @@ from fusewright.ir.lines import (
     Free,
     FreeIfNotReused,
     Line,
-    Null,
     Return,
     Reuse,
     TakeInput,
@@ -178,9 +177,6 @@ class _PythonEmitter:
         name = line.name if isinstance(line, Free) else line.buffer.name
         self.write(f"del {name}")
 
-    def null(self, line: Null) -> None:
-        """Nothing to write."""
-
     def define_kernel(self, line: DefineKernel) -> None:
         kernel = line.kernel
         self.kernel_names.append(_identifier(kernel.name))
@@ -311,7 +307,6 @@ _METHODS: dict[type, Callable[[_PythonEmitter, Any], None]] = {
     Reuse: _PythonEmitter.reuse,
     FreeIfNotReused: _PythonEmitter.free,
     Free: _PythonEmitter.free,
-    Null: _PythonEmitter.null,
     DefineKernel: _PythonEmitter.define_kernel,
     CallKernel: _PythonEmitter.call_kernel,
     CallExtern: _PythonEmitter.call_extern,
