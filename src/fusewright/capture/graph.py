@@ -78,6 +78,7 @@ class GraphBuilder:
         self.facts = facts
         self.graph = fx.Graph()
         self.mode = FakeMode()
+        self.mode.asks_eager = True
         self.symbols: dict[str, fx.Node] = {}
         """The placeholders of symbolic sizes, by the symbols' names; they come first."""
         self.numbers = NumberNodes(self.graph, self._add_symbol)

@@ -20,6 +20,7 @@ from fusewright.fake.arguments import (
     written_tensors,
 )
 from fusewright.fake.constants import CONSTANT_LIMIT
+from fusewright.fake.refusals import is_usual, raise_what_eager_would
 from fusewright.fake.tensor import META, FakeTensor, meta_of
 from fusewright.fake.values import (
     constant,
@@ -120,6 +121,8 @@ def run_by_rule(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
     geometry = RULES[op](*args, **kwargs)
     if geometry is None:
         return run_on_meta(mode, op, args, kwargs)
+    if mode.asks_eager and not is_usual(args, kwargs):
+        raise_what_eager_would(op, args, kwargs)
     device = result_device(op, args, kwargs)
     if isinstance(geometry, Geometry):
         result: Any = mode.make(geometry, device)
@@ -174,6 +177,8 @@ def run_in_place(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[st
     if not fits or overlaps:
         return run_on_meta(mode, op, args, kwargs)
     common_device(op, args, kwargs)
+    if mode.asks_eager and not is_usual(args, kwargs):
+        raise_what_eager_would(op, args, kwargs)
     mode.constants.follow(op, args, kwargs, target)
     return target
 
@@ -190,7 +195,10 @@ def run_on_meta(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
     if fits is not None and not fits(*args, **kwargs):
         raise RuntimeError(f"{op}: the sizes of its arguments do not fit together")
     device = common_device(op, args, kwargs)
-    return _run_meta_kernel(mode, op, args, kwargs, device)
+    result = _run_meta_kernel(mode, op, args, kwargs, device)
+    if mode.asks_eager and not torch_compat.is_view_operator(op):
+        raise_what_eager_would(op, args, kwargs, result)
+    return result
 
 
 def _run_meta_kernel(
@@ -233,7 +241,10 @@ def run_with_device(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict
     device = result_device(op, args, kwargs)
     meta_kwargs = {**kwargs, "device": META}
     meta_kwargs.pop("pin_memory", None)
-    return _run_meta_kernel(mode, op, args, meta_kwargs, device)
+    result = _run_meta_kernel(mode, op, args, meta_kwargs, device)
+    if mode.asks_eager and device == CPU:
+        raise_what_eager_would(op, args, kwargs, result)
+    return result
 
 
 def run_composite(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -44,6 +44,9 @@ class FakeMode(TorchDispatchMode):
         self.refuses_plain_sizes = False
         """Whether C++ code that takes no symbolic sizes is told so."""
 
+        self.asks_eager = False
+        """Whether operators raise what eager's kernels raise for the types of their arguments."""
+
         self.is_random = False
         """Whether an operator was run that draws random numbers."""
 

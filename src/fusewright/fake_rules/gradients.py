@@ -19,7 +19,7 @@ from fusewright.fake_rules.geometry import (
 
 def like_both(gradient: Tensor, x: Tensor, *rest: Any, **options: Any) -> Geometry | None:
     """The gradient of a pointwise operator, from that of its result and one more tensor."""
-    if gradient.shape != x.shape or gradient.dtype != x.dtype:
+    if gradient.shape != x.shape or gradient.dtype != x.dtype or not x.dtype.is_floating_point:
         return None
     return elementwise(gradient.dtype, (gradient, x))
 

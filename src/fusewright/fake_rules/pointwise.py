@@ -38,11 +38,22 @@ def unary_float_only(x: Tensor, *parameters: Any, **options: Any) -> Geometry | 
     return elementwise(x.dtype, (x,)) if x.dtype.is_floating_point else None
 
 
+def gelu(x: Tensor, *, approximate: str = "none") -> Geometry | None:
+    """gelu, in one of two ways."""
+    return unary_float_only(x) if approximate in ("none", "tanh") else None
+
+
 def unary_same(x: Tensor, *parameters: Any, **options: Any) -> Geometry | None:
     """neg, abs, floor …: the type stays; bool and complex are left to torch."""
     if x.dtype.is_complex or x.dtype is torch.bool:
         return None
     return elementwise(x.dtype, (x,))
+
+
+def inverted(x: Tensor) -> Geometry | None:
+    """bitwise_not: integers and bool."""
+    whole = not (x.dtype.is_floating_point or x.dtype.is_complex)
+    return elementwise(x.dtype, (x,)) if whole else None
 
 
 def unary_to_bool(x: Tensor) -> Geometry | None:
@@ -86,9 +97,19 @@ def binary(x: Any, y: Any, alpha: Any = 1) -> Geometry | None:
     return elementwise(*found, found[0])
 
 
-def reversed_binary(x: Any, y: Any, alpha: Any = 1) -> Geometry | None:
+def difference(x: Any, y: Any, alpha: Any = 1) -> Geometry | None:
+    """sub: as `binary`; torch refuses bool on either side."""
+    has_bool = any(isinstance(one, bool) or _is_bool(one) for one in (x, y))
+    return None if has_bool else binary(x, y, alpha)
+
+
+def reversed_difference(x: Any, y: Any, alpha: Any = 1) -> Geometry | None:
     """rsub: y - alpha * x, which looks at `y` first."""
-    return binary(y, x, alpha)
+    return difference(y, x, alpha)
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype is torch.bool
 
 
 def binary_or_bool(x: Any, y: Any) -> Geometry | None:
@@ -112,6 +133,14 @@ def binary_to_float(x: Any, y: Any) -> Geometry | None:
         return None
     dtype = _float_of(found[0])
     return None if dtype is None else elementwise(dtype, found[1], dtype)
+
+
+def binary_float_only(x: Any, y: Any) -> Geometry | None:
+    """logaddexp: floating types."""
+    found = _promoted(x, y)
+    if found is None or not found[0].is_floating_point:
+        return None
+    return elementwise(*found, found[0])
 
 
 def rounded_division(x: Any, y: Any, *, rounding_mode: str | None = None) -> Geometry | None:
@@ -144,6 +173,8 @@ def where(condition: Tensor, x: Any, y: Any) -> Geometry | None:
 
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Geometry | None:
     """masked_fill: the type of `x`, row-major whatever the layouts are."""
+    if isinstance(value, Tensor) and value.dim():
+        return None
     size = broadcast_sizes([tuple(x.shape), tuple(mask.shape)])
     if mask.dtype is not torch.bool or size is None:
         return None
@@ -192,17 +223,20 @@ RULES: dict[Any, Rule] = {
     ),
     **named(
         unary_float_only,
-        "gelu silu hardswish hardsigmoid hardtanh elu leaky_relu softplus mish",
+        "silu hardswish hardsigmoid hardtanh elu leaky_relu softplus mish",
     ),
-    **named(unary_same, "neg abs relu floor ceil trunc round sign bitwise_not"),
+    **named(gelu, "gelu"),
+    **named(unary_same, "neg abs relu floor ceil trunc round sign"),
+    **named(inverted, "bitwise_not"),
     **named(unary_to_bool, "logical_not isnan isinf"),
     **named(bounded, "clamp clamp_min clamp_max"),
     **named(
         binary,
-        "add.Tensor add.Scalar sub.Tensor sub.Scalar remainder.Tensor remainder.Scalar"
-        " fmod.Tensor fmod.Scalar floor_divide.default",
+        "add.Tensor add.Scalar remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar"
+        " floor_divide.default",
     ),
-    **named(reversed_binary, "rsub.Tensor rsub.Scalar"),
+    **named(difference, "sub.Tensor sub.Scalar"),
+    **named(reversed_difference, "rsub.Tensor rsub.Scalar"),
     **named(binary_or_bool, "mul.Tensor mul.Scalar maximum minimum"),
     **named(
         binary_bitwise,
@@ -211,8 +245,9 @@ RULES: dict[Any, Rule] = {
     ),
     **named(
         binary_to_float,
-        "div.Tensor div.Scalar atan2 xlogy.Tensor special_xlog1py logaddexp copysign.Tensor",
+        "div.Tensor div.Scalar atan2 xlogy.Tensor special_xlog1py copysign.Tensor",
     ),
+    **named(binary_float_only, "logaddexp"),
     **named(rounded_division, "div.Tensor_mode div.Scalar_mode"),
     **named(
         comparison,

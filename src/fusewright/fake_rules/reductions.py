@@ -16,11 +16,16 @@ from fusewright.fake_rules.geometry import (
     named,
 )
 
+MOST_DIMENSIONS = 64
+"""Of tensors that torch reduces."""
+
 
 def _reduced_size(x: Tensor, dims: Any, keepdim: bool) -> tuple[int, ...] | None:
     if isinstance(dims, int):
         dims = (dims,)
     rank = x.dim()
+    if rank > MOST_DIMENSIONS:
+        return None
     if not dims:
         dims = range(rank)
     elif rank == 0 or not all(-rank <= dim < rank for dim in dims):
@@ -66,9 +71,10 @@ def truth(x: Tensor, dim: Any = None, keepdim: bool = False) -> Geometry | None:
 
 
 def position(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Geometry | None:
-    """argmax, argmin: int64 indices; empty ones are left to torch, which refuses them."""
+    """argmax, argmin: int64 indices; empty ones and bool are left to torch, which refuses them."""
     size = _reduced_size(x, dim, keepdim)
-    return None if size is None or x.numel() == 0 else contiguous(torch.int64, size)
+    is_refused = x.numel() == 0 or x.dtype is torch.bool
+    return None if size is None or is_refused else contiguous(torch.int64, size)
 
 
 def extreme_with_position(
@@ -104,13 +110,20 @@ def same_contiguous(x: Tensor, *parameters: Any) -> Geometry | None:
     return contiguous(x.dtype, x.shape)
 
 
+def _is_left_to_torch(x: Tensor) -> bool:
+    """Whether a normalisation is not one of floating numbers on the CPU."""
+    return x.device.type != "cpu" or not x.dtype.is_floating_point
+
+
 def layer_norm(
     x: Tensor, normalized: Any, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Geometry, ...] | None:
     """native_layer_norm on the CPU: (output, mean, reciprocal deviation), contiguous."""
     axis = x.dim() - len(normalized)
     parameters = [p for p in (weight, bias) if p is not None]
-    if x.device.type != "cpu" or axis < 0 or tuple(x.shape[axis:]) != tuple(normalized):
+    if _is_left_to_torch(x) or axis < 0 or not normalized:
+        return None
+    if tuple(x.shape[axis:]) != tuple(normalized):
         return None
     if any(p.dtype != x.dtype or tuple(p.shape) != tuple(normalized) for p in parameters):
         return None
@@ -128,7 +141,7 @@ def batch_norm(
     eps: float,
 ) -> tuple[Geometry, ...] | None:
     """_native_batch_norm_legit_no_training on the CPU: the saved statistics are empty."""
-    if x.device.type != "cpu":
+    if _is_left_to_torch(x):
         return None
     statistics = {p.dtype for p in (weight, bias, mean, variance) if p is not None} or {x.dtype}
     if statistics != {x.dtype} and statistics != {torch.float32}:
@@ -171,7 +184,7 @@ def group_norm(
     eps: float,
 ) -> tuple[Geometry, ...] | None:
     """native_group_norm of a contiguous tensor: (output, mean, reciprocal standard deviation)."""
-    if x.device.type != "cpu" or not x.is_contiguous() or is_channels_last(x):
+    if _is_left_to_torch(x) or not x.is_contiguous() or is_channels_last(x):
         return None
     if any(p is not None and p.dtype != x.dtype for p in (weight, bias)) or c % groups:
         return None

@@ -150,16 +150,23 @@ def permuted(x: Tensor, dims: Sequence[int]) -> View | None:
     return _view([size[d] for d in order], [stride[d] for d in order], offset)  # type: ignore[index]
 
 
-def transposed(x: Tensor, first: int = 0, second: int = 1) -> View | None:
-    """transpose.int, t."""
+def transposed(x: Tensor, first: int, second: int) -> View | None:
+    """transpose.int."""
     a, b = _axis(first, x.dim()), _axis(second, x.dim())
-    if x.dim() < 2:
-        return itself(x)
     if a is None or b is None:
         return None
+    if x.dim() < 2:
+        return itself(x)
     order = list(range(x.dim()))
     order[a], order[b] = b, a
     return permuted(x, order)
+
+
+def matrix_transposed(x: Tensor) -> View | None:
+    """t: of two dimensions at most."""
+    if x.dim() > 2:
+        return None
+    return itself(x) if x.dim() < 2 else transposed(x, 0, 1)
 
 
 def squeezed(x: Tensor, dims: Any = None) -> View | None:
@@ -333,7 +340,8 @@ VIEW_RULES: dict[Any, ViewRule] = {
     **named(reshape_alias, "_reshape_alias"),
     **named(expanded, "expand"),
     **named(permuted, "permute"),
-    **named(transposed, "t transpose.int t_ transpose_ swapdims_ swapaxes_"),
+    **named(matrix_transposed, "t t_"),
+    **named(transposed, "transpose.int transpose_ swapdims_ swapaxes_"),
     **named(squeezed, "squeeze squeeze.dim squeeze.dims squeeze_ squeeze_.dim squeeze_.dims"),
     **named(unsqueezed, "unsqueeze unsqueeze_"),
     **named(selected, "select.int"),

@@ -40,7 +40,8 @@ def istft(
     half = frequencies != n_fft if onesided is None else onesided
     expected = n_fft // 2 + 1 if half else n_fft
     if (
-        frequencies != expected
+        not spectra.is_complex()
+        or frequencies != expected
         or (half and return_complex)
         or (window.is_complex() and not return_complex)
         or not 0 < hop <= width <= n_fft

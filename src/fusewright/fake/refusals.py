@@ -1,0 +1,230 @@
+"""What eager's kernels on the CPU refuse though torch's meta kernels do not: asked of the kernels
+themselves, on zeros, once for each operator with such arguments.
+
+    aten.mul_.Tensor(bool[8], 0.5)    meta gives bool[8]    the kernel: result type Float can't be
+                                                            cast to the desired output type Bool
+
+Zeros may be refused for their values; ones then mostly are not. Where a call is large it is tried
+with smaller tensors. Those may be refused for their sizes: there, and where neither zeros nor ones
+are good, a call counts as refused if it is taken with other types.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from fusewright import torch_compat
+from fusewright.fake.tensor import FakeTensor
+from fusewright.fake_rules.arguments import flat
+from fusewright.fake_rules.geometry import extent
+from fusewright.records import record
+from fusewright.symbolic.nodes import SYMBOLIC
+from fusewright.torch_compat import OpOverload
+
+aten = torch.ops.aten
+
+SMALL: Final = 1 << 12
+"""Elements up to which tensors of the call's own sizes are made."""
+
+LARGEST_SIZE: Final = 8
+"""What each size is at most where they would be larger."""
+
+SIZE_OF_DATA: Final = 4
+"""Stands for a size that depends on data."""
+
+VARYING_NUMBER: Final = 0.5
+"""Stands for a float that varies."""
+
+USUAL: Final = frozenset({torch.float32, torch.float64, torch.int64, torch.bool})
+"""Types for which the rules of geometry know what is refused; for others eager is asked."""
+
+REFUSES_VALUES: Final = frozenset(
+    {
+        aten.cholesky.default,
+        aten.index_put.default,
+        aten.index_put_.default,
+        aten.segment_reduce.default,
+    }
+)
+"""Operators that may take neither zeros nor ones: as masks, these choose nothing, or all."""
+
+_TAKEN: Final[set[Any]] = set()
+"""Operators with arguments, as `_key` has them, that eager was seen to take."""
+
+
+def is_usual(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether each tensor of a call is of a usual type."""
+    for value in flat((*args, *kwargs.values()) if kwargs else args):
+        if isinstance(value, Tensor) and value.dtype not in USUAL:
+            return False
+    return True
+
+
+def raise_what_eager_would(
+    op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any = ()
+) -> None:
+    """Raise what eager's kernel for the CPU raises, whatever the values of tensors are.
+
+    `args`, `kwargs`: of fakes and numbers; sizes may be symbolic. `results`: what the call gives.
+    """
+    tensors = [value for value in flat((*args, *kwargs.values())) if isinstance(value, Tensor)]
+    if op.namespace != "aten":
+        return
+    if any(tensor.device.type != "cpu" for tensor in tensors):
+        return
+    outputs = [value for value in flat((results,)) if isinstance(value, Tensor)]
+    is_small = all(_count(tensor) <= SMALL for tensor in (*tensors, *outputs))
+    if not (is_small or tensors):
+        return
+    key = (op, is_small, _key(args, is_small), _key(kwargs, is_small))
+    if key in _TAKEN:
+        return
+    trial = _Trial(op, args, kwargs, None if is_small else LARGEST_SIZE)
+    error = trial.error()
+    is_certain = is_small and op not in REFUSES_VALUES
+    if error is not None and (is_certain or _is_for_types(trial)):
+        raise error
+    _TAKEN.add(key)
+
+
+def _count(tensor: Tensor) -> int:
+    return math.prod(map(_plain, tensor.shape))
+
+
+def _key(value: Any, is_small: bool) -> Any:
+    """What of an argument a kernel may refuse; large tensors are alike where types and the number
+    of dimensions are.
+    """
+    match value:
+        case Tensor():
+            size = tuple(map(_plain, value.shape)) if is_small else value.dim()
+            return (value.dtype, size)
+        case list() | tuple():
+            return tuple([_key(one, is_small) for one in value])
+        case dict():
+            return tuple([(name, _key(one, is_small)) for name, one in value.items()])
+        case _ if isinstance(value, SYMBOLIC):
+            return type(value)
+        case _:
+            return (type(value), value)
+
+
+@record
+class Substitution:
+    """Which types a call is tried with instead of its own."""
+
+    dtype: torch.dtype
+    """Stands for each type that does not stay."""
+
+    kept: frozenset[torch.dtype] = frozenset()
+    """The types that stay."""
+
+    of_numbers: bool = False
+    """Whether truth values among the numbers become floats."""
+
+    def of(self, dtype: torch.dtype) -> torch.dtype:
+        """The type that stands for `dtype`."""
+        return dtype if dtype in self.kept else self.dtype
+
+
+SUBSTITUTIONS: Final = (
+    Substitution(torch.float32),
+    Substitution(torch.float32, kept=frozenset({torch.int64, torch.bool})),
+    Substitution(torch.float32, of_numbers=True),
+    Substitution(torch.int64),
+    Substitution(torch.bool),
+    Substitution(torch.complex64),
+)
+"""A call that is taken with one of these was refused for its types."""
+
+
+def _is_for_types(trial: _Trial) -> bool:
+    """Whether the call of `trial` is taken with other types."""
+    return any(trial.error(types) is None for types in SUBSTITUTIONS)
+
+
+@record
+class _Trial:
+    """A call on real tensors of one number, for its exception."""
+
+    op: OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    limit: int | None
+    """The largest size of a dimension, None for any."""
+
+    def error(self, types: Substitution | None = None) -> Exception | None:
+        """What both zeros and ones raise, as zeros do; None where either raises nothing."""
+        error = self._error_for(0, types)
+        return None if error is None or self._error_for(1, types) is None else error
+
+    def _error_for(self, fill: int, types: Substitution | None) -> Exception | None:
+        memory: dict[Any, Tensor] = {}
+
+        def real(value: Any) -> Any:
+            match value:
+                case FakeTensor():
+                    return self._real(value, fill, types, memory)
+                case list() | tuple():
+                    return type(value)([real(one) for one in value])
+                case torch.dtype() if types is not None:
+                    return types.of(value)
+                case bool() if types is not None and types.of_numbers:
+                    return float(value)
+                case _:
+                    return _plain(value)
+
+        args = [real(value) for value in self.args]
+        kwargs = {name: real(value) for name, value in self.kwargs.items()}
+        is_random = torch.Tag.nondeterministic_seeded in self.op.tags
+        state = torch.get_rng_state() if is_random else None
+        try:
+            with torch_compat.without_torch_dispatch(), torch.no_grad():
+                self.op(*args, **kwargs)
+        except torch.linalg.LinAlgError:  # for the values
+            return None
+        except Exception as error:
+            return error
+        finally:
+            if state is not None:
+                torch.set_rng_state(state)
+        return None
+
+    def _real(
+        self, fake: FakeTensor, fill: int, types: Substitution | None, memory: dict[Any, Tensor]
+    ) -> Tensor:
+        """A real tensor in place of a fake: with its own values where they are known; in `memory`,
+        by storage and type, where it is as large as the fake.
+        """
+        dtype = fake.dtype if types is None else types.of(fake.dtype)
+        if fake.constant is not None:
+            return fake.constant.to(dtype, copy=True)
+        size = list(map(_plain, fake.shape))
+        if self.limit is not None:
+            return torch.full([min(count, self.limit) for count in size], fill, dtype=dtype)
+        stride, offset = list(map(_plain, fake.stride())), _plain(fake.storage_offset())
+        length = extent(size, stride, offset)
+        if length > SMALL:
+            return torch.full((extent(size, stride),), fill, dtype=dtype).as_strided(size, stride)
+        key = (torch_compat.storage_object_key(fake.meta_tensor.untyped_storage()), dtype)
+        filled = memory.setdefault(key, torch.full((SMALL,), fill, dtype=dtype))
+        return filled.as_strided(size, stride, offset)
+
+
+def _plain(value: Any) -> Any:
+    """A number in place of one that varies: the one seen when compiling, where it is known."""
+    match value:
+        case torch.SymInt():
+            hint = value.node.hint
+            return SIZE_OF_DATA if hint is None else hint
+        case torch.SymFloat():
+            return VARYING_NUMBER
+        case torch.SymBool():
+            return True
+        case _:
+            return value

@@ -1,0 +1,133 @@
+"""What fakes refuse because eager's kernels do."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing._internal.common_methods_invocations import op_db
+
+from fusewright.fake import FakeMode, refusals
+from fusewright.fake_rules.arguments import mapped
+from tests.lower.operator_samples import name_of
+
+
+def run(function: Callable[..., Any], *args: Any, asks: bool = True, **kwargs: Any) -> Any:
+    """The call on fakes of the tensors, by a mode that asks eager."""
+    mode = FakeMode()
+    mode.asks_eager = asks
+
+    def fake(tensor: Any) -> Any:
+        is_plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
+        return mode.fake(tensor) if is_plain else tensor
+
+    args, kwargs = mapped(args, fake), mapped(kwargs, fake)
+    with mode:
+        return mode.call(function, args, kwargs)
+
+
+BOOL, LONG, HALF = (torch.ones(2, 3, dtype=t) for t in (torch.bool, torch.int64, torch.float16))
+FLOAT, COMPLEX = torch.ones(2, 3), torch.ones(2, 3, dtype=torch.complex64)
+
+REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "subtraction of a truth value": (torch.sub, (FLOAT, True)),
+    "subtraction in place": (torch.Tensor.sub_, (FLOAT, BOOL)),
+    "reversed subtraction": (torch.rsub, (FLOAT, True)),
+    "result that its target cannot hold": (torch.Tensor.mul_, (BOOL, 0.5)),
+    "integers in place": (torch.Tensor.mul_, (BOOL, LONG)),
+    "running sum": (torch.Tensor.cumsum_, (BOOL, 0)),
+    "search": (torch.bucketize, (BOOL, BOOL[0])),
+    "exponents": (torch.ldexp, (FLOAT, BOOL)),
+    "distances": (torch.cdist, (FLOAT.bfloat16(), FLOAT.bfloat16())),
+    "special function": (torch.special.log_ndtr, (FLOAT.bfloat16(),)),
+    "activation of integers": (F.silu, (LONG,)),
+    "option": (torch.ops.aten.gelu.default, (FLOAT,)),
+    "least of nothing": (torch.min, (torch.empty(0, 3),)),
+    "greatest of nothing": (torch.max, (torch.empty(0, dtype=torch.uint8),)),
+    "factory": (torch.arange, (5,)),
+    "large tensors": (torch.ldexp, (torch.ones(90, 90), torch.ones(90, 90, dtype=torch.bool))),
+    "complex order": (torch.sort, (COMPLEX,)),
+    "mean of bool": (
+        lambda x, i: x.scatter_reduce(0, i, x, "mean", include_self=False),
+        (BOOL, torch.zeros(2, 3, dtype=torch.int64)),
+    ),
+}
+KEYWORDS = {"option": {"approximate": "no such"}, "factory": {"dtype": torch.bool}}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_fakes_raise_what_eager_does(name: str) -> None:
+    function, args = REFUSED[name]
+    kwargs = KEYWORDS.get(name, {})
+    with pytest.raises(Exception) as eager:
+        function(*mapped(args, torch.clone), **kwargs)
+    with pytest.raises(type(eager.value)) as caught:
+        run(function, *args, **kwargs)
+    assert str(caught.value) == str(eager.value)
+
+
+def test_a_mode_that_does_not_ask_gives_what_meta_kernels_do() -> None:
+    assert run(torch.ldexp, BOOL, BOOL, asks=False).shape == (2, 3)
+
+
+def test_zeros_that_are_refused_for_their_value_are_no_refusal() -> None:
+    assert run(torch.floor_divide, LONG.int(), LONG.int()).shape == (2, 3)
+    assert run(torch.linalg.inv, COMPLEX[:, :2]).shape == (2, 2)
+    assert run(torch.multinomial, FLOAT.double(), 2).shape == (2, 2)
+
+
+def test_masks_that_choose_as_many_elements_as_there_are_values_are_no_refusal() -> None:
+    mask = torch.tensor([True, False, True])
+    run(torch.Tensor.index_put_, torch.ones(3, dtype=torch.float16), (mask.ne(0),), HALF[0, :2])
+
+
+def test_sizes_that_shrink_together_no_longer_are_no_refusal() -> None:
+    x = torch.ones(100, 90, dtype=torch.float16)
+    assert run(F.layer_norm, x, (90,)).shape == (100, 90)
+    assert run(torch.topk, x, 50)[0].shape == (100, 50)
+
+
+def test_asking_draws_no_random_numbers() -> None:
+    state = torch.get_rng_state()
+    run(torch.bernoulli, HALF)
+    run(torch.Tensor.normal_, HALF)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_eager_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "_TAKEN", set())
+    run(torch.special.i0e, HALF)
+    monkeypatch.setattr(refusals, "_Trial", None)  # may not be called any more
+    run(torch.special.i0e, HALF)
+
+
+def test_eager_is_not_asked_about_usual_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "_TAKEN", set())
+    monkeypatch.setattr(refusals, "_Trial", None)
+    assert run(torch.matmul, FLOAT, FLOAT.T).shape == (2, 2)
+    assert run(F.softmax, FLOAT + LONG, 1).shape == (2, 3)
+
+
+SAMPLE = [info for number, info in enumerate(op_db) if number % 40 == 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bfloat16, torch.complex64])
+def test_no_sample_that_eager_takes_is_refused(dtype: torch.dtype) -> None:
+    refused = []
+    for info in (info for info in SAMPLE if dtype in info.dtypes):
+        for sample in itertools.islice(info.sample_inputs("cpu", dtype), 2):
+            args = (sample.input, *sample.args)
+            try:
+                run(info.op, *args, asks=False, **sample.kwargs)
+                info.op(*mapped(args, lambda x: x.detach().clone()), **sample.kwargs)
+            except Exception:
+                continue
+            try:
+                run(info.op, *args, **sample.kwargs)
+            except Exception as error:
+                refused.append((name_of(info), error))
+    assert refused == []
