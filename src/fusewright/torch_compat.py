@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import FunctionType, ModuleType
 from typing import Any
@@ -114,6 +114,14 @@ def has_no_derivative(tensor: torch.Tensor) -> bool:
     """
     history = tensor.grad_fn
     return history is not None and history.name().endswith("NotImplemented")
+
+
+def is_view_made_without_gradients(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view that was made with gradients off. Asking it for its history raises
+    where it, or what it shows, was written to since.
+    """
+    kind = torch._C._autograd.CreationMeta.NO_GRAD_MODE
+    return tensor._is_view() and torch._C._autograd._get_creation_meta(tensor) == kind
 
 
 def without_base(value: Any) -> Any:
@@ -270,6 +278,16 @@ def is_composite(op: OpOverload) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(
         op.name(), torch._C.DispatchKey.CompositeImplicitAutograd
     )
+
+
+def decompose(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a composite operator gives, by the operators that it is made of.
+
+    Torch's Python writing of `dropout` gives a copy where that in C++ gives its argument itself.
+    """
+    if op is torch.ops.aten.dropout.default:
+        return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+    return op.decompose(*args, **kwargs)
 
 
 @functools.cache

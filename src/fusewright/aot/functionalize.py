@@ -80,14 +80,31 @@ class Functionalizer:
         self._roots: dict[fx.Node, fx.Node] = {}
         self._versions: dict[fx.Node, int] = {}
         self._origin: dict[str, Any] = {}
+        self._restrided: set[fx.Node] = set()
+        """The roots whose memory `as_strided` counts in: new values are laid out like them."""
 
     def run(self) -> None:
         """Replace every `copy_`; after this no node of the graph writes."""
+        self._root_restrided()
         for node in list(self._graph.nodes):
             if node.op != "call_function":
                 continue
             with self._graph.inserting_before(node):
                 self._visit(node)
+
+    def _root_restrided(self) -> None:
+        """Let each `as_strided`, which shows memory wherever its argument lies in it, be one of the
+        node that owns the memory.
+        """
+        for node in self._graph.find_nodes(op="call_function", target=aten.as_strided.default):
+            root = self.root(node)
+            whole, part = root.meta["val"], node.meta["val"]
+            if node.args[0] is not root and whole.itemsize == part.itemsize == _item_size(node):
+                offset = part.storage_offset()
+                if isinstance(offset, int):
+                    node.args = (root, *node.args[1:3], offset)
+                    self._sources[node] = root
+            self._restrided.add(root)
 
     def _visit(self, node: fx.Node) -> None:
         self._origin = {name: value for name, value in node.meta.items() if name != "val"}
@@ -138,6 +155,8 @@ class Functionalizer:
                     self._origin.get("location"),
                 )
             value = self._emit(*inverse(view, self.current(parent), value))
+        if root in self._restrided:
+            value = self._laid_out(value, root.meta["val"])
         self._versions[root] = self._versions.get(root, 0) + 1
         self._values[root] = (value, self._versions[root])
 
@@ -150,6 +169,21 @@ class Functionalizer:
         if tuple(wanted.shape) != tuple(given.shape):
             value = self._emit(aten.expand.default, (value, sizes_of(target)), {})
         return value
+
+    def _laid_out(self, value: fx.Node, like: torch.Tensor) -> fx.Node:
+        """A copy of `value` in memory of its own that is laid out like `like`."""
+        order = sorted(range(like.dim()), key=lambda dim: (-like.stride(dim), -like.shape[dim]))
+        ordered = like.permute(order)
+        if like.storage_offset() != 0 or not ordered.is_contiguous():
+            raise Unsupported(
+                "writing to memory that as_strided shows, and that is not dense",
+                self._origin.get("location"),
+            )
+        dense = {"memory_format": torch.contiguous_format}
+        value = self._emit(aten.permute.default, (value, order))
+        value = self._emit(aten.clone.default, (value,), dense)
+        back = [order.index(dim) for dim in range(len(order))]
+        return self._emit(aten.permute.default, (value, back))
 
     def _emit(
         self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
@@ -165,6 +199,11 @@ class Functionalizer:
         node = self._graph.call_function(op, args, kwargs or {})
         node.meta.update(self._origin, val=result)
         return node
+
+
+def _item_size(view: fx.Node) -> int:
+    """The bytes of an element of what `view` is made of."""
+    return view.args[0].meta["val"].itemsize  # type: ignore[union-attr, no-any-return]
 
 
 # -- views, forwards and backwards ----------------------------------------------------------------

@@ -26,7 +26,12 @@ from fusewright.aot.graph import TracedProgram
 from fusewright.aot.math_bits import compute_math_bits
 from fusewright.aot.opaque_gradients import watch_formulas
 from fusewright.aot.results import ResultPlan, finish_outputs, plan_results
-from fusewright.aot.shared_memory import Relatives, join_histories, with_history
+from fusewright.aot.shared_memory import (
+    Relatives,
+    counts_from_beginning,
+    join_histories,
+    with_history,
+)
 from fusewright.aot.specs import FromGraph, FromInput, ResultSpec, StorageBase
 from fusewright.aot.tracer import (
     Decomposition,
@@ -123,8 +128,10 @@ def trace_joint(
     ]
     bases = []
     holders = list(range(len(inputs)))
-    for members in joined:
-        spec, base = join_histories(recorder, given, members)
+    whole = counts_from_beginning(module)
+    alone = _views_alone(inputs, interior, joined) if whole else ()
+    for members in (*joined, *alone):
+        spec, base = join_histories(recorder, given, members, whole=whole)
         holders = [len(given) if index in members else one for index, one in enumerate(holders)]
         holders.append(len(given))
         given.append(base)
@@ -155,6 +162,16 @@ def trace_joint(
     specs = _plan_gradients(recorder, plan, gradients, likes, len(tangents))
     program.has_mutations |= recorder.has_mutations
     return _finished(program, plan, tangents, specs, tracked, bases, fakes)
+
+
+def _views_alone(inputs: Sequence[Any], interior: Sequence[bool], joined: Relatives) -> Relatives:
+    """The inputs with a history that do not begin where their storage does, each a group of its
+    own: the engine may apply the `as_strided` that made a view to the gradient of the whole.
+    """
+    known = {index for members in joined for index in members}
+    inside = [index for index, has_history in enumerate(interior) if has_history]
+    begins = {index: inputs[index].storage_offset() for index in inside if index not in known}
+    return tuple((index,) for index, begin in begins.items() if begin != 0)
 
 
 def _is_tracked(value: Any) -> bool:

@@ -55,10 +55,10 @@ def remove_no_operations(graph: fx.Graph) -> int:
     """Replace each call of a functional graph that changes nothing by its argument. Gives how many
     were replaced.
     """
-    returned = _shown_by_results(graph)
+    kept = _of_memory_that_matters(graph)
     removed = 0
     for node in list(graph.nodes):
-        if node.op != "call_function" or node in returned:
+        if node.op != "call_function" or node in kept:
             continue
         rule = RULES.get(node.target)
         if rule is None or not rule(node) or not is_alike(node.args[0], node):
@@ -69,11 +69,14 @@ def remove_no_operations(graph: fx.Graph) -> int:
     return removed
 
 
-def _shown_by_results(graph: fx.Graph) -> set[fx.Node]:
-    """The results, and what they are views of."""
+def _of_memory_that_matters(graph: fx.Graph) -> set[fx.Node]:
+    """The results, what `as_strided` is called on, since it counts from where that memory begins,
+    and what these are views of.
+    """
+    restrided = graph.find_nodes(op="call_function", target=aten.as_strided.default)
     shown: set[fx.Node] = set()
-    for result in graph.output_node().all_input_nodes:
-        node: fx.Node | None = result
+    for kept in (*graph.output_node().all_input_nodes, *(view.args[0] for view in restrided)):
+        node: fx.Node | None = kept
         while node is not None:
             shown.add(node)
             node = view_source(node)

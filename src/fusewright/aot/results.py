@@ -322,8 +322,7 @@ def is_made_without_gradients(view: torch.Tensor) -> bool:
     """Whether `view` is one that was made, with gradients off, of a tensor that requires grad: it
     requires grad as well, but has no history.
     """
-    is_view = torch_compat.viewed_tensor(view) is not view
-    return is_view and view.requires_grad and view.grad_fn is None
+    return view.requires_grad and torch_compat.is_view_made_without_gradients(view)
 
 
 def _repeated_dimensions(tensor: torch.Tensor) -> list[int]:

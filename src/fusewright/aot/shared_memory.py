@@ -14,13 +14,14 @@ each input written to is copied into it, where autograd does the same to the rea
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
 from fusewright import torch_compat
+from fusewright.aot.functionalize import memory_owner
 from fusewright.aot.specs import StorageBase
 from fusewright.aot.tracer import Fakes, Recorder
 from fusewright.errors import Unsupported
@@ -68,14 +69,24 @@ def by_relatives(
     return call
 
 
-def _span(members: Mapping[int, torch.Tensor], fakes: Fakes) -> tuple[Any, StorageBase, int]:
+def counts_from_beginning(module: fx.GraphModule) -> bool:
+    """Whether a captured graph says where in a storage a view begins."""
+    names = (getattr(node.target, "__name__", node.target) for node in module.graph.nodes)
+    return any(str(name).startswith("as_strided") for name in names)
+
+
+def _span(
+    members: Mapping[int, torch.Tensor], fakes: Fakes, *, whole: bool = False
+) -> tuple[Any, StorageBase, int]:
     """A fake of the memory from the first to the last element of the inputs `members`, how it is
-    found at run time, and where it begins in their storage, in elements.
+    found at run time, and where it begins in their storage, in elements. `whole`: it is to begin
+    where the storage does.
     """
     values = tuple(members.values())
     if len({value.dtype for value in values}) > 1:
         raise Unsupported("inputs of different types that share memory, one of which is written to")
     start = min(int(value.storage_offset()) for value in values)  # symbolic sizes become constants
+    start = 0 if whole else start
     end = max(int(_end(value)) for value in values)
     options = {"dtype": values[0].dtype, "device": values[0].device}
     span = fakes.dispatch(aten.empty.memory_format, ([end - start],), options)
@@ -99,6 +110,13 @@ def may_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     return bounds[0][0] < bounds[1][1] and bounds[1][0] < bounds[0][1]
 
 
+def _covers(whole: torch.Tensor, part: torch.Tensor) -> bool:
+    """Whether all of `part` certainly lies among the elements of `whole`, of the same storage."""
+    if _end(whole) - whole.storage_offset() != whole.numel():
+        return False
+    return bool(whole.storage_offset() <= part.storage_offset() and _end(part) <= _end(whole))
+
+
 def _end(value: torch.Tensor) -> Any:
     """One past the last element of `value`, counted from the beginning of its storage."""
     if value.numel() == 0:
@@ -110,13 +128,13 @@ def _end(value: torch.Tensor) -> Any:
 
 
 def join_histories(
-    recorder: Recorder, given: list[Any], members: Sequence[int]
+    recorder: Recorder, given: list[Any], members: Sequence[int], *, whole: bool
 ) -> tuple[StorageBase, FakeTensor]:
     """Make the fakes `members` of `given` views of a further input, as the tensors that they stand
-    for are views of one; gives that input.
+    for are views of one; gives that input. `whole`: it is to begin where their storage does.
     """
     values = {index: given[index] for index in members}
-    span, spec, start = _span(values, recorder.fakes)
+    span, spec, start = _span(values, recorder.fakes, whole=whole)
     span.requires_grad_(values[members[0]].requires_grad)
     *_, last = recorder.graph.find_nodes(op="placeholder")
     with recorder.graph.inserting_after(last):
@@ -159,13 +177,17 @@ def with_history(recorder: Recorder, value: Any) -> Any:
 
 
 def share_bases(
-    graph: fx.Graph, placeholders: Sequence[fx.Node], written: Container[fx.Node], fakes: Fakes
+    graph: fx.Graph, placeholders: Sequence[fx.Node], written: set[fx.Node], fakes: Fakes
 ) -> tuple[tuple[StorageBase, ...], dict[fx.Node, fx.Node]]:
-    """Where inputs share memory, and one of them is written to, let all of them be views of one
-    further input; gives those further inputs, and by placeholder the view that takes its place.
+    """Where inputs share memory, or `as_strided` shows it, and one of them is written to, let all
+    of them be views of one further input; gives those further inputs, and by placeholder the view
+    that takes its place.
 
     `placeholders`: the inputs'; the graph may have more. `written`: those that are written to.
     """
+    restrided: dict[fx.Node, list[fx.Node]] = defaultdict(list)
+    for view in graph.find_nodes(op="call_function", target=aten.as_strided.default):
+        restrided[memory_owner(view)].append(view)
     groups: dict[int, list[int]] = defaultdict(list)
     for index, node in enumerate(placeholders):
         if isinstance(node.meta["val"], torch.Tensor):
@@ -174,10 +196,11 @@ def share_bases(
     views: dict[fx.Node, fx.Node] = {}
     last = placeholders[-1] if placeholders else None
     for members in groups.values():
-        if len(members) > 1 and any(placeholders[index] in written for index in members):
+        sharing = {index: placeholders[index] for index in members}
+        counted = [view for node in sharing.values() for view in restrided[node]]
+        if (len(members) > 1 or counted) and not written.isdisjoint(sharing.values()):
             assert last is not None
-            sharing = {index: placeholders[index] for index in members}
-            base, last = _share_base(graph, sharing, last, views, fakes)
+            base, last = _share_base(graph, sharing, counted, last, views, fakes)
             bases.append(base)
     return tuple(bases), views
 
@@ -190,18 +213,27 @@ def storage_owner(tensor: torch.Tensor) -> torch.Tensor:
 def _share_base(
     graph: fx.Graph,
     sharing: Mapping[int, fx.Node],
+    restrided: Sequence[fx.Node],
     last: fx.Node,
     views: dict[fx.Node, fx.Node],
     fakes: Fakes,
 ) -> tuple[StorageBase, fx.Node]:
     """Make a further input, behind `last`, and let views of it take the place of `sharing`, noted
-    in `views`.
+    in `views`. `restrided`: calls of `as_strided` that show this memory.
     """
     values = {index: node.meta["val"] for index, node in sharing.items()}
     span, spec, start = _span(values, fakes)
     with graph.inserting_after(last):
         base = graph.placeholder(f"base{spec.index}")
     base.meta["val"] = span
+    for view in restrided:
+        part = view.meta["val"]
+        if part.dtype != span.dtype or not any(_covers(one, part) for one in values.values()):
+            raise Unsupported(
+                "as_strided shows memory beside the elements of an input that is written to",
+                view.meta.get("location"),
+            )
+        view.args = (base, *_within(part, start))
     for index, value in reversed(values.items()):
         with graph.inserting_after(base):
             view = graph.call_function(aten.as_strided.default, (base, *_within(value, start)))

@@ -175,7 +175,7 @@ class Recorder(TorchDispatchMode):
         """The result of an operator that is made of others; NotImplemented for one that is not."""
         if torch_compat.is_composite(op):
             with self:
-                return op.decompose(*args, **kwargs)
+                return torch_compat.decompose(op, args, kwargs)
         if is_foreach(op):
             with self:
                 return apply_to_each(op, args, kwargs)

@@ -469,13 +469,21 @@ def _has_history_of_its_own(
 
 
 def _guard_memory(machine: Machine, graph: fx.Graph) -> None:
-    """Guard which inputs share memory with one that the graph may write to."""
+    """Guard which inputs share memory with one that the graph may write to, and where those begin
+    in their storages from whose beginning it counts.
+    """
     inputs = [tensor for tensor in machine.inputs if has_memory(tensor.object)]
-    storages = written_storages(graph) if len(inputs) > 1 else set()
-    written = [not storages.isdisjoint(storages_of(each.fake)) for each in inputs]
-    if not any(written):
+    restrides = bool(machine.restrided)
+    storages = written_storages(graph) if len(inputs) > 1 or restrides else set()
+    held = [storages_of(each.fake) for each in inputs]
+    written = [not storages.isdisjoint(each) for each in held]
+    restrided = [n for n, each in enumerate(held) if not machine.restrided.keys().isdisjoint(each)]
+    for storage in storages.intersection(machine.restrided):
+        if machine.restrided[storage] is not None:
+            raise machine.restrided[storage]
+    if not any(written) and not restrided:
         return
-    placed = placements([tensor.object for tensor in inputs], written)
+    placed = placements([tensor.object for tensor in inputs], written, restrided)
     if placed is None:
         raise machine.unsupported(reasons.OVERLAPPING_STORAGES)
     sources = [tensor.source for tensor in inputs]

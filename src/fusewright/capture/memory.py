@@ -17,7 +17,7 @@ import inspect
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
@@ -25,6 +25,7 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.fake import FakeTensor
+from fusewright.fake_rules.geometry import extent
 from fusewright.records import record
 
 READ_ONLY: Final = -1
@@ -63,10 +64,11 @@ class Placement:
 
 
 def placements(
-    tensors: Sequence[torch.Tensor], written: Sequence[bool]
+    tensors: Sequence[torch.Tensor], written: Sequence[bool], restrided: Container[int] = ()
 ) -> tuple[Placement, ...] | None:
     """How each of the tensors lies in memory; None where different storages overlap. `written`:
-    which of them the graph may write to.
+    which of them the graph may write to. `restrided`: numbers of those whose offset in the storage
+    matters in any case.
     """
     spans = [_span(tensor, number) for number, tensor in enumerate(tensors)]
     distinct = sorted(set(spans))
@@ -81,10 +83,12 @@ def placements(
         Placement(
             group=groups[span],
             item_size=tensor.itemsize,
-            offset=_offset(tensor) if span in shared and groups[span] != READ_ONLY else None,
+            offset=_offset(tensor)
+            if (span in shared and groups[span] != READ_ONLY) or number in restrided
+            else None,
             count=len(tensors),
         )
-        for tensor, span in zip(tensors, spans, strict=True)
+        for number, (tensor, span) in enumerate(zip(tensors, spans, strict=True))
     )
 
 
@@ -108,6 +112,56 @@ def _offset(tensor: torch.Tensor) -> int:
 
 
 # -- does a graph write? -------------------------------------------------------------------------
+
+
+RESTRIDING: Final = {
+    **dict.fromkeys(
+        ("as_strided", "as_strided_", torch.as_strided, torch.as_strided_, torch.as_strided_copy),
+        ("self", "size", "stride", "storage_offset"),
+    ),
+    **dict.fromkeys(
+        (torch.ops.aten.as_strided, torch.ops.aten.as_strided.default),
+        ("self", "size", "stride", "storage_offset"),
+    ),
+    **dict.fromkeys(
+        ("as_strided_scatter", torch.as_strided_scatter),
+        ("self", "src", "size", "stride", "storage_offset"),
+    ),
+}
+"""Calls that count from the beginning of a tensor's storage, with the names of their arguments; a
+string names a method.
+"""
+
+
+def restrided_bytes(
+    function: Any, arguments: Sequence[Any], keywords: dict[str, Any]
+) -> tuple[Any, Any]:
+    """Where the bytes begin and end, in the storage, that a call of one of `RESTRIDING` shows."""
+    given = {**dict(zip(RESTRIDING[function], arguments, strict=False)), **keywords}
+    tensor = given["input"] if "input" in given else given["self"]
+    size, stride, begin = given["size"], given["stride"], given.get("storage_offset")
+    if begin is None:
+        begin = _inside(tensor).storage_offset()
+    return begin * tensor.itemsize, extent(size, stride, begin) * tensor.itemsize
+
+
+def shown_bytes(tensor: torch.Tensor) -> tuple[Any, Any]:
+    """Where the first element of a fake begins in its storage, and the last ends, in bytes."""
+    inside = _inside(tensor)
+    begin = inside.storage_offset()
+    end = extent(inside.shape, inside.stride(), begin)
+    return begin * tensor.itemsize, end * tensor.itemsize
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether there is nothing between the elements of a fake in its memory."""
+    begin, end = shown_bytes(tensor)
+    return bool(end - begin == tensor.numel() * tensor.itemsize)
+
+
+def _inside(tensor: torch.Tensor) -> torch.Tensor:
+    """The meta tensor in a fake, which alone knows a symbolic geometry."""
+    return getattr(torch_compat.unwrapped(tensor), "meta_tensor", tensor)
 
 
 def _is_special_write(name: str) -> bool:

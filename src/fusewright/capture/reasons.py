@@ -89,6 +89,13 @@ NO_REBUILD: Final = Reason(
     why="capture cannot make this kind of object again after the graph has run",
     remedy="return tensors, containers or plain objects instead",
 )
+OUTSIDE_INPUT: Final = Reason(
+    name="outside-input",
+    what="`{function}` shows memory beyond the elements of an input of the graph",
+    why="a graph is given the elements of its inputs; what else their storage holds may differ"
+    " from call to call",
+    remedy="give the compiled function the tensor whose elements these are",
+)
 OVERLAPPING_STORAGES: Final = Reason(
     name="overlapping-storages",
     what="a graph that writes to its inputs has inputs of different storages over the same memory",

@@ -32,7 +32,7 @@ from fusewright.fake.values import (
 from fusewright.fake_rules import RULES, VIEW_RULES, Geometry, View
 from fusewright.fake_rules.arguments import flat, mapped
 from fusewright.fake_rules.factories import FILLS
-from fusewright.fake_rules.requirements import REQUIREMENTS
+from fusewright.fake_rules.requirements import REQUIREMENTS, within_storage
 from fusewright.fake_rules.trial import geometry_of, result_for_zeros
 from fusewright.symbolic.nodes import index_of
 from fusewright.torch_compat import OpOverload
@@ -252,7 +252,7 @@ def run_composite(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[s
     (inference mode).
     """
     with mode:
-        return op.decompose(*args, **kwargs)
+        return torch_compat.decompose(op, args, kwargs)
 
 
 def run_on_zeros(
@@ -305,6 +305,8 @@ def change_geometry(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict
     as on the inside.
     """
     tensor = args[0]
+    if op is aten.as_strided_.default and not within_storage(*args, **kwargs):
+        raise RuntimeError(f"{op}: beyond the storage of its argument")
     view = VIEW_RULES[op](*args, **kwargs) if mode.facts else None
     if isinstance(view, View):
         tensor.meta_tensor = tensor.meta_tensor.as_strided(view.size, view.stride, view.offset)

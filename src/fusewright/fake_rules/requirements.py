@@ -72,7 +72,23 @@ def _gives_channels(x: Tensor, weight: Tensor, *arguments: Any) -> bool:
     return bool(weight.shape[0] >= 1)
 
 
+def within_storage(
+    x: Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None
+) -> bool:
+    """The storage of `x` holds all elements of such a view."""
+    found = VIEW_RULES[aten.as_strided.default](x, size, stride, storage_offset)
+    return isinstance(found, View)
+
+
+def _part_within_storage(x: Tensor, source: Tensor, *geometry: Any, **keywords: Any) -> bool:
+    """The storage of `x` holds the part, which has the sizes of the source."""
+    return within_storage(x, *geometry, **keywords) and _same(geometry[0], source.shape)
+
+
 REQUIREMENTS: dict[Any, Requirement] = {
+    aten.as_strided.default: within_storage,
+    aten.as_strided_copy.default: within_storage,
+    aten.as_strided_scatter.default: _part_within_storage,
     aten.select_scatter.default: _fills(aten.select.int),
     aten.slice_scatter.default: _fills(aten.slice.Tensor),
     aten.diagonal_scatter.default: _fills(aten.diagonal.default),

@@ -330,8 +330,9 @@ def as_strided(
         if extent == 0:
             return _view(size, stride, offset)
         reach = reach + (extent - 1) * step
-    held = x.untyped_storage().nbytes()
-    return _view(size, stride, offset) if reach * x.itemsize <= held else None
+    # A wrapper knows a symbolic size, what is inside it that of memory which others show as well.
+    held = (one.untyped_storage().nbytes() for one in (getattr(x, "meta_tensor", x), x))
+    return _view(size, stride, offset) if any(reach * x.itemsize <= n for n in held) else None
 
 
 VIEW_RULES: dict[Any, ViewRule] = {

@@ -134,6 +134,11 @@ class Machine:
             use_facts(of_data=True)
         self.guards: dict[tuple[GuardKind, Source | None, Any], Guard] = {}
         self.inputs: list[TensorValue] = []
+        self.restrided: dict[int, Unsupported | None] = {}
+        """By key of an input's storage in which the program counts from the beginning: why it may
+        not write there, or None.
+        """
+
         self.shapes: list[SymbolicShape | None] = []
         """Of each input, its shape where that is symbolic."""
         self.mutated: dict[int, Any] = {}

@@ -18,6 +18,13 @@ from fusewright.capture.guards import GuardKind
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, find
 from fusewright.capture.interpreter.handler_calls import call_handler
 from fusewright.capture.known_values import known_value
+from fusewright.capture.memory import (
+    RESTRIDING,
+    is_dense,
+    restrided_bytes,
+    shown_bytes,
+    storages_of,
+)
 from fusewright.capture.sources import AttributeSource, ConstantSource
 from fusewright.capture.values.base import MISSING, NotConstant, Value
 from fusewright.capture.values.classes import ClassValue
@@ -114,6 +121,8 @@ def call_graph(
     of_data = isinstance(result, torch.SymInt) and is_of_data(result)
     if result is not None and not contains_tensor(result) and not of_data:
         return machine.new(result)
+    if function in RESTRIDING:
+        _look_at_memory(machine, function, fake_arguments, fake_keywords)
     same = machine.tensors.get(id(result))
     if same is not None and function in RETURNS_SELF:
         return same
@@ -127,6 +136,29 @@ def call_graph(
     return result_value(machine, node, result)
 
 
+def _look_at_memory(
+    machine: Machine, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]
+) -> None:
+    """Note an input of whose storage a call shows some part, counted from the storage's beginning.
+    Raises Unsupported where that is beyond the elements of all inputs.
+    """
+    (storage,) = storages_of(arguments[:1] or [keywords.get("input", keywords.get("self"))])
+    inputs = [each.fake for each in machine.inputs if storage in storages_of(each.fake)]
+    if not inputs:
+        return
+    begin, end = restrided_bytes(function, arguments, keywords)
+    around = [one for one in inputs if _lie_within((begin, end), shown_bytes(one))]
+    name = function if isinstance(function, str) else function_name(function)
+    refusal = machine.unsupported(reasons.OUTSIDE_INPUT, function=name)
+    if not around:
+        raise refusal
+    machine.restrided.setdefault(storage, None)
+    if not any(is_dense(one) for one in around):
+        machine.restrided[storage] = refusal
+
+
+def _lie_within(part: tuple[Any, Any], whole: tuple[Any, Any]) -> bool:
+    return bool(whole[0] <= part[0] and part[1] <= whole[1])
 def _guard_leaves(machine: Machine) -> None:
     """Guard what autograd takes for leaves, which must not be written to: a call that raises on
     these tensors may not raise on others of the same sizes.
