@@ -20,7 +20,7 @@ version is computed again from it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -147,14 +147,11 @@ class Functionalizer:
         chain = [target]
         while (source := self._sources[chain[-1]]) is not None:
             chain.append(source)
-        for view, parent in itertools.pairwise(chain):
-            inverse = INVERSES.get(view.target)
-            if inverse is None:
-                raise Unsupported(
-                    f"writing through {view.target} cannot be made functional",
-                    self._origin.get("location"),
-                )
-            value = self._emit(*inverse(view, self.current(parent), value))
+        if any(not _is_invertible(view) for view in chain[:-1]):
+            value = self._put_at_places(chain, value)
+        else:
+            for view, parent in itertools.pairwise(chain):
+                value = self._emit(*INVERSES[view.target](view, self.current(parent), value))
         if root in self._restrided:
             value = self._laid_out(value, root.meta["val"])
         self._versions[root] = self._versions.get(root, 0) + 1
@@ -170,9 +167,38 @@ class Functionalizer:
             value = self._emit(aten.expand.default, (value, sizes_of(target)), {})
         return value
 
+    def _put_at_places(self, chain: Sequence[fx.Node], value: fx.Node) -> fx.Node:
+        """The value of the root, the last of `chain`, with `value` put where the first, a view,
+        shows it: a view in between may show an element many times, or leave some out.
+
+        The same views of the numbers of the root's elements tell where each is from.
+        """
+        root = chain[-1]
+        like = root.meta["val"]
+        views = [view for view in chain[:-1] if view.target not in NO_VIEWS]
+        numbered = all(view.meta["val"].dtype == like.dtype for view in views)
+        if not (numbered and isinstance(like.numel(), int)):
+            raise Unsupported(
+                f"writing through {chain[0].target} cannot be made functional",
+                self._origin.get("location"),
+            )
+        options = {"dtype": torch.int64, "device": like.device}
+        count, sizes = like.numel(), [*like.shape]
+        places = self._emit(aten.arange.default, (count,), options)
+        places = self._emit(aten.view.default, (places, sizes))
+        if root in self._restrided:
+            places = self._laid_out(places, like)
+        for view in reversed(views):
+            places = self._emit(*replay(view, places))
+        whole = self._emit(aten._unsafe_view.default, (self.current(root), [count]))
+        whole = self._emit(aten.index_put.default, (whole, [places], value))
+        return self._emit(aten._unsafe_view.default, (whole, sizes))
+
     def _laid_out(self, value: fx.Node, like: torch.Tensor) -> fx.Node:
         """A copy of `value` in memory of its own that is laid out like `like`."""
-        order = sorted(range(like.dim()), key=lambda dim: (-like.stride(dim), -like.shape[dim]))
+        order = sorted(range(like.dim()), key=lambda dim: (like.stride()[dim], like.shape[dim]))[
+            ::-1
+        ]
         ordered = like.permute(order)
         if like.storage_offset() != 0 or not ordered.is_contiguous():
             raise Unsupported(
@@ -271,9 +297,38 @@ def _other_type_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
     return aten.view.dtype, (value, parent.meta["val"].dtype), {}
 
 
+def _is_invertible(view: fx.Node) -> bool:
+    """Whether the whole can be computed from the part that `view` is: it shows each element once,
+    by an operator that has an inverse.
+    """
+    return view.target in INVERSES and not may_repeat_elements(view.meta["val"])
+
+
+def may_repeat_elements(tensor: torch.Tensor) -> bool:
+    """Whether two elements of a fake may be one in memory, as `expand` makes them; certain only
+    where not. A stride that is a symbol counts as one that does not repeat.
+    """
+    pairs = zip(tensor.stride(), tensor.shape, strict=True)
+    known = [(step, size) for step, size in pairs if isinstance(step, int) and size != 1]
+    if any(size == 0 for _, size in known):
+        return False
+    reach = 0
+    for step, size in sorted(known, key=lambda pair: pair[0]):
+        if step <= reach:
+            return True
+        if not isinstance(size, int):
+            return False
+        reach += (size - 1) * step
+    return False
+
+
+NO_VIEWS = frozenset({aten.detach.default, aten.alias.default})
+"""View operators that show all there is as it is."""
+
 RESHAPES = frozenset({aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default})
 
 INVERSES: dict[Any, Callable[[fx.Node, fx.Node, fx.Node], Call]] = {
+    **dict.fromkeys(NO_VIEWS, _apply_again),
     aten.view.default: _reshape_back,
     aten._unsafe_view.default: _reshape_back,
     aten._reshape_alias.default: _reshape_back,

@@ -16,7 +16,6 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.aot.custom_operators import functional_operator
-from fusewright.errors import UnsupportedOperator
 from fusewright.records import record
 from fusewright.torch_compat import OpOverload
 
@@ -82,8 +81,8 @@ class FunctionalForm:
 
 
 @functools.cache
-def functional_form(op: OpOverload) -> FunctionalForm:
-    """The functional form of a writing operator; `UnsupportedOperator` when it has none."""
+def functional_form(op: OpOverload) -> FunctionalForm | None:
+    """The functional form of a writing operator; None when it has none."""
     arguments = torch_compat.operator_arguments(op)
     names = tuple(argument.name for argument in arguments)
     written = torch_compat.written_arguments(op)
@@ -97,7 +96,7 @@ def functional_form(op: OpOverload) -> FunctionalForm:
     if found is None and op.namespace not in OWN_NAMESPACES:
         found = functional_operator(op)
     if found is None:
-        raise UnsupportedOperator(f"{op} writes to its arguments and has no functional form")
+        return None
     taken = torch_compat.operator_arguments(found)
     required = {argument.name for argument in taken if not argument.has_default_value()}
     defaults = {

@@ -142,7 +142,8 @@ def _record_whole(recorder: Recorder, node: Any, tangents: Sequence[Any]) -> tup
     kinds = (torch.Tensor, *SYMBOLIC)
     taken = with_leaves((node.saved_tensors, attributes, tangents, likes), arguments, kinds)
     call = FormulaCall(torch_compat.formula_of_gradient(node), type(node).__name__, needed, taken)
-    results = [recorder.fakes.dispatch(*_empty(like)) for like in likes]
+    with torch_compat.without_modes():  # making a fake is no part of the program
+        results = [recorder.fakes.dispatch(*_empty(like)) for like in likes]
     recorder.record_call(call, tuple(arguments), {}, tuple(results))
     found = iter(results)
     return tuple(next(found) if needs else None for needs in needed)

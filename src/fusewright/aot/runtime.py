@@ -98,9 +98,9 @@ def _write(
             for index, value in copies:
                 if index in history:
                     with torch.enable_grad():
-                        inputs[index].copy_(value)
+                        _copy(inputs[index], value)
                 else:
-                    inputs[index].copy_(value)
+                    _copy(inputs[index], value)
                 count += 1
     except Exception as error:
         if in_place or count:
@@ -109,6 +109,14 @@ def _write(
     if in_place:
         tensors = [target for target in in_place if not target.is_inference()]
         torch.autograd.graph.increment_version(tensors)
+
+
+def _copy(target: torch.Tensor, value: torch.Tensor) -> None:
+    """Copy `value` into `target`; once, where several elements of that are one in memory."""
+    if 0 in target.stride():
+        once = tuple([slice(0, 1) if step == 0 else slice(None) for step in target.stride()])
+        target, value = target[once], value[once]
+    target.copy_(value)
 
 
 def _inputs_needed_afterwards(graph: AtenGraph) -> tuple[int, ...]:

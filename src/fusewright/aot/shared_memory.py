@@ -21,7 +21,7 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
-from fusewright.aot.functionalize import memory_owner
+from fusewright.aot.functionalize import may_repeat_elements, memory_owner
 from fusewright.aot.specs import StorageBase
 from fusewright.aot.tracer import Fakes, Recorder
 from fusewright.errors import Unsupported
@@ -112,9 +112,23 @@ def may_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _covers(whole: torch.Tensor, part: torch.Tensor) -> bool:
     """Whether all of `part` certainly lies among the elements of `whole`, of the same storage."""
-    if _end(whole) - whole.storage_offset() != whole.numel():
+    if _end(whole) - whole.storage_offset() == whole.numel():
+        return bool(whole.storage_offset() <= part.storage_offset() and _end(part) <= _end(whole))
+    if max(whole.numel(), part.numel()) > MOST_COMPARED:
         return False
-    return bool(whole.storage_offset() <= part.storage_offset() and _end(part) <= _end(whole))
+    return bool(torch.isin(_places(part), _places(whole)).all())
+
+
+MOST_COMPARED = 1 << 16
+"""The number of elements whose places in memory are compared one by one."""
+
+
+def _places(value: torch.Tensor) -> torch.Tensor:
+    """The place of each element of a fake, counted from the beginning of its storage."""
+    place = torch.tensor([int(value.storage_offset())])
+    for size, stride in zip(value.shape, value.stride(), strict=True):
+        place = (place[:, None] + torch.arange(size) * stride).flatten()
+    return place
 
 
 def _end(value: torch.Tensor) -> Any:
@@ -179,9 +193,9 @@ def with_history(recorder: Recorder, value: Any) -> Any:
 def share_bases(
     graph: fx.Graph, placeholders: Sequence[fx.Node], written: set[fx.Node], fakes: Fakes
 ) -> tuple[tuple[StorageBase, ...], dict[fx.Node, fx.Node]]:
-    """Where inputs share memory, or `as_strided` shows it, and one of them is written to, let all
-    of them be views of one further input; gives those further inputs, and by placeholder the view
-    that takes its place.
+    """Where inputs share memory, or `as_strided` shows it, or several elements of one are the same
+    in memory, and one of them is written to, let all of them be views of one further input; gives
+    those further inputs, and by placeholder the view that takes its place.
 
     `placeholders`: the inputs'; the graph may have more. `written`: those that are written to.
     """
@@ -190,7 +204,7 @@ def share_bases(
         restrided[memory_owner(view)].append(view)
     groups: dict[int, list[int]] = defaultdict(list)
     for index, node in enumerate(placeholders):
-        if isinstance(node.meta["val"], torch.Tensor):
+        if _has_elements(node.meta["val"]):
             groups[torch_compat.storage_key(storage_owner(node.meta["val"]))].append(index)
     bases = []
     views: dict[fx.Node, fx.Node] = {}
@@ -198,11 +212,22 @@ def share_bases(
     for members in groups.values():
         sharing = {index: placeholders[index] for index in members}
         counted = [view for node in sharing.values() for view in restrided[node]]
-        if (len(members) > 1 or counted) and not written.isdisjoint(sharing.values()):
+        special = (
+            len(members) > 1 or counted or may_repeat_elements(sharing[members[0]].meta["val"])
+        )
+        if special and not written.isdisjoint(sharing.values()):
             assert last is not None
             base, last = _share_base(graph, sharing, counted, last, views, fakes)
             bases.append(base)
     return tuple(bases), views
+
+
+def _has_elements(value: Any) -> bool:
+    """Whether a value is a tensor that may have elements."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    count = value.numel()
+    return not isinstance(count, int) or count > 0
 
 
 def storage_owner(tensor: torch.Tensor) -> torch.Tensor:

@@ -35,6 +35,7 @@ from fusewright.aot.specs import Leaf
 from fusewright.aot.symbols import SymbolNodes, takes_reals, with_known_reals
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode
+from fusewright.fake.handlers import shows_repeated
 from fusewright.fake_rules import UNKNOWN_RULES
 from fusewright.fake_rules.geometry import same_sizes
 from fusewright.ir.index import Index, Symbol
@@ -247,6 +248,13 @@ class Recorder(TorchDispatchMode):
         if view is not None:
             return self._record_rebinding(op, view, args, kwargs)
         form = functional_form(op)
+        if form is None:
+            if not torch_compat.is_composite(op):
+                raise UnsupportedOperator(
+                    f"{op} writes to its arguments and has no functional form"
+                )
+            with self:
+                return torch_compat.decompose(op, args, kwargs)
         if form.operator.namespace == custom_operators.NAMESPACE:
             custom_operators.refuse_unusual(op, args, kwargs)
         targets, rest_args, rest_kwargs = form.split(args, kwargs)
@@ -270,7 +278,10 @@ class Recorder(TorchDispatchMode):
     def _record_copy(self, target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         if tuple(target.shape) != tuple(value.shape) and target.numel() == 0 == target.dim() - 1:
             raise UnsupportedOperator("writing to an empty `out` tensor that would be resized")
-        self.fakes.dispatch(aten.copy_.default, (target, value), {})
+        if not shows_repeated(target):  # a fill, say, may write to such a tensor, a copy may not
+            self.fakes.dispatch(aten.copy_.default, (target, value), {})
+        if isinstance(count := target.numel(), int) and count == 0:
+            return target
         node = self.graph.create_node(
             "call_function", aten.copy_.default, (self.argument(target), self.argument(value))
         )

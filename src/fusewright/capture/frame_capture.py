@@ -479,8 +479,9 @@ def _guard_memory(machine: Machine, graph: fx.Graph) -> None:
     written = [not storages.isdisjoint(each) for each in held]
     restrided = [n for n, each in enumerate(held) if not machine.restrided.keys().isdisjoint(each)]
     for storage in storages.intersection(machine.restrided):
-        if machine.restrided[storage] is not None:
-            raise machine.restrided[storage]
+        refusal = machine.restrided[storage]
+        if refusal is not None:
+            raise refusal
     if not any(written) and not restrided:
         return
     placed = placements([tensor.object for tensor in inputs], written, restrided)

@@ -53,7 +53,8 @@ def choose_handler(op: Any, symbolic: bool) -> Handler:
     """The way in which `op` is run, decided once by its schema and tags. Raises:
     UnsupportedOperator when it cannot be traced.
     """
-    return _noting_values(op, _noting_randomness(op, _way_to_run(op, symbolic)))
+    handler = _noting_values(op, _noting_randomness(op, _way_to_run(op, symbolic)))
+    return _refusing_repeated(op, handler)
 
 
 def _way_to_run(op: Any, symbolic: bool) -> Handler:
@@ -93,6 +94,31 @@ def _noting_randomness(op: OpOverload, handler: Handler) -> Handler:
         return handler(mode, op, args, kwargs)
 
     return run
+
+
+def _refusing_repeated(op: OpOverload, handler: Handler) -> Handler:
+    """`handler`, made to raise as eager does where an argument written to has elements that are one
+    in memory, as after `expand`.
+    """
+    if not torch_compat.written_arguments(op) or op in WRITES_REPEATED or op in SPECIAL:
+        return handler
+
+    def run(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if any(map(shows_repeated, written_tensors(op, args, kwargs))):
+            raise RuntimeError(
+                "unsupported operation: more than one element of the written-to tensor refers to a "
+                "single memory location. Please clone() the tensor before performing the operation."
+            )
+        return handler(mode, op, args, kwargs)
+
+    return run
+
+
+def shows_repeated(tensor: torch.Tensor) -> bool:
+    """Whether elements of a tensor are certainly one in memory: a dimension has stride 0."""
+    pairs = zip(tensor.stride(), tensor.shape, strict=True)
+    repeats = any(step == 0 and size > 1 for step, size in pairs if isinstance(step, int))
+    return repeats and tensor.numel() > 0
 
 
 def _noting_values(op: OpOverload, handler: Handler) -> Handler:
@@ -350,6 +376,25 @@ def device_of(
     """`prim.device`: only asked for when torch could not read the wrapper's own field."""
     return args[0].device  # type: ignore[no-any-return]
 
+
+WRITES_REPEATED = frozenset(
+    {
+        aten.fill_.Scalar,
+        aten.zero_.default,
+        aten.masked_fill_.Scalar,
+        aten.masked_fill_.Tensor,
+        aten.index_fill_.int_Scalar,
+        aten.index_fill_.int_Tensor,
+        aten.index_put_.default,
+        aten.tril_.default,
+        aten.triu_.default,
+        aten.fill_diagonal_.default,
+        aten.threshold_.default,
+        aten._foreach_zero_.default,
+        aten.sum.IntList_out,
+    }
+)
+"""Operators that eager lets write to a tensor whose elements are one in memory."""
 
 SPECIAL: dict[Any, Handler] = {
     aten.lift_fresh.default: lift_fresh,

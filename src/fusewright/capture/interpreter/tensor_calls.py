@@ -124,7 +124,8 @@ def call_graph(
     if function in RESTRIDING:
         _look_at_memory(machine, function, fake_arguments, fake_keywords)
     same = machine.tensors.get(id(result))
-    if same is not None and function in RETURNS_SELF:
+    in_place = len(arguments) > 3 or "inplace" in keywords  # of dropout
+    if same is not None and function in RETURNS_SELF and not in_place:
         return same
     node = machine.builder.add_call(
         function,
@@ -159,6 +160,8 @@ def _look_at_memory(
 
 def _lie_within(part: tuple[Any, Any], whole: tuple[Any, Any]) -> bool:
     return bool(whole[0] <= part[0] and part[1] <= whole[1])
+
+
 def _guard_leaves(machine: Machine) -> None:
     """Guard what autograd takes for leaves, which must not be written to: a call that raises on
     these tensors may not raise on others of the same sizes.

@@ -1,0 +1,169 @@
+"""Writes to inputs and to results reach all that share their memory, whatever shows it: compiled,
+and as in eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fusewright
+
+Program = Callable[..., Any]
+
+
+def grid() -> list[torch.Tensor]:
+    return [torch.arange(1.0, 13.0).view(3, 4)]
+
+
+def gaps() -> list[torch.Tensor]:
+    return [torch.arange(24.0).view(3, 8)[:, ::2]]
+
+
+def repeated() -> list[torch.Tensor]:
+    return [torch.arange(5.0)[:, None].expand(5, 8)]
+
+
+def without_elements() -> list[torch.Tensor]:
+    base = torch.zeros(2, 0, dtype=torch.int64)
+    return [base[1:-1, ..., ::2], base[::2], torch.ones(0, 0)]
+
+
+def memory(tensor: torch.Tensor) -> torch.Tensor:
+    """All that the storage of a tensor holds."""
+    count = tensor.untyped_storage().nbytes() // tensor.itemsize
+    return tensor.detach().as_strided((count,), (1,), 0).clone()
+
+
+def flat(value: Any) -> list[Any]:
+    items = value if isinstance(value, list | tuple) else [value]
+    return [one for item in items for one in (flat(item) if isinstance(item, list) else [item])]
+
+
+def outcome(function: Program, make: Callable[[], list[torch.Tensor]]) -> tuple[Any, ...]:
+    """Results, and which share memory; what is in that of the arguments; or what is raised."""
+    arguments = make()
+    torch.manual_seed(3)
+    try:
+        results = flat(function(*arguments))
+    except RuntimeError as error:
+        return [str(error)], ()
+    tensors = [one for one in (*results, *arguments) if isinstance(one, torch.Tensor)]
+    identity = [next(n for n, one in enumerate(tensors) if one is each) for each in tensors]
+    pointers = [one.untyped_storage().data_ptr() or id(one) for one in tensors]
+    geometry = [(one.shape, one.stride(), one.storage_offset()) for one in tensors]
+    shared = [pointers.index(one) for one in pointers]
+    return results, [memory(one) for one in arguments], identity, shared, geometry
+
+
+def check(function: Program, make: Callable[[], list[torch.Tensor]], **options: Any) -> None:
+    expected = outcome(function, make)
+    strict = {"strict": True} if expected[1:] != ((),) else {}
+    ours = fusewright.compile(function, options=strict, **options)
+    for _ in range(2):
+        found = outcome(ours, make)
+        assert found[2:] == expected[2:]
+        if strict:
+            torch.testing.assert_close(found[:2], expected[:2], rtol=0, atol=0)
+        else:
+            assert found == expected
+
+
+def windows(x: torch.Tensor, length: int, step: int) -> Any:
+    view = x.unfold(1, length, step)
+    view[..., 0] = 2
+    return x, view
+
+
+def tensor_like(x: torch.Tensor) -> Any:
+    y = x.new_tensor([1, 2, 3])
+    y.fill_(1)
+    return x, y
+
+
+def expanded_part(x: torch.Tensor) -> Any:
+    view = x.sum(1, keepdim=True).expand(1, 3, 1)
+    view[1:].add_(1)
+    return x, view
+
+
+def column_of_expanded(x: torch.Tensor) -> Any:
+    y = x.sum(1, keepdim=True)
+    view = y.expand(3, 4)
+    view[:, 0].add_(1)
+    return x, view, y
+
+
+def filled_expanded(x: torch.Tensor) -> Any:
+    y = x.sum(1, keepdim=True)
+    view = y.expand(3, 4)
+    view.fill_(1)
+    return x, view * 2, y
+
+
+def swapped_columns(x: torch.Tensor) -> Any:
+    view = x[:, 2:1]
+    view[-1], view[0] = view[0].clone(), view[-1].clone()
+    return x
+
+
+VIEWS: dict[str, tuple[Program, Callable[[], list[torch.Tensor]]]] = {
+    "windows apart, of an input": (lambda x: windows(x, 1, 2), grid),
+    "windows apart": (lambda x: windows(x * 1, 1, 2), grid),
+    "windows apart, of an input with gaps": (lambda x: windows(x, 1, 2), gaps),
+    "windows that overlap": (lambda x: windows(x * 1, 2, 1), grid),
+    "windows that overlap, of an input": (lambda x: windows(x, 2, 1), grid),
+    "windows of a transposed tensor": (lambda x: windows(x.t() * 1, 2, 2), grid),
+    "windows of a number": (lambda x: (x.unfold(0, 1, 3).neg_(), x), lambda: [torch.tensor(2.0)]),
+    "a tensor of numbers": (tensor_like, grid),
+    "a part of an expanded tensor": (expanded_part, grid),
+    "a column of an expanded tensor": (column_of_expanded, grid),
+    "an expanded tensor, filled": (filled_expanded, grid),
+    "a column of an expanded input": (lambda x: (x[:, 0].mul_(2), x + 1), repeated),
+    "an expanded input, filled": (lambda x: (x.fill_(2), x + 1), repeated),
+    "an expanded input, added to": (lambda x: x.add_(1), repeated),
+    "no columns of an expanded input": (swapped_columns, repeated),
+    "rows of a grid": (
+        lambda x: [one.fill_(3) for one in torch.meshgrid(x[0], x[1], indexing="ij")],
+        grid,
+    ),
+    "no elements": (lambda x, y, z: (y.sub_(torch.tensor(3)), x ^ x, z), without_elements),
+}
+
+INFERENCE = pytest.mark.parametrize("inference", [False, True], ids=["plain", "inference"])
+
+
+@INFERENCE
+@pytest.mark.parametrize("case", VIEWS)
+def test_through_views(case: str, inference: bool) -> None:
+    with torch.inference_mode() if inference else nullcontext():
+        check(*VIEWS[case])
+
+
+IN_PLACE: dict[str, tuple[Program, tuple[int, ...]]] = {
+    "diagonal": (lambda x: (x.fill_diagonal_(7), x + 1), (3, 4)),
+    "long diagonal": (lambda x: x.fill_diagonal_(7), (7, 2)),
+    "long diagonal, wrapped": (lambda x: x.fill_diagonal_(7, wrap=True), (7, 2)),
+    "diagonal of a cube": (lambda x: x.fill_diagonal_(7), (3, 3, 3)),
+    "diagonal of a result": (lambda x: (x * 2).fill_diagonal_(7), (4, 3)),
+    "diagonal of nothing": (lambda x: x.fill_diagonal_(7), (0, 1)),
+    "dropout": (lambda x: (F.dropout(x, 0.4, inplace=True), x.max()), (3, 4)),
+    "dropout of nothing": (lambda x: (F.dropout(x, 0.0, inplace=True), x.max()), (3, 4)),
+    "dropout of all": (lambda x: (F.dropout(x, 1.0, inplace=True), x.max()), (3, 4)),
+    "dropout, evaluating": (lambda x: F.dropout(x, 0.4, False, inplace=True), (3, 4)),
+    "alpha dropout": (lambda x: F.alpha_dropout(x, 0.4, True, inplace=True), (3, 4)),
+    "dropout of channels": (lambda x: F.dropout2d(x, 0.4, inplace=True), (2, 3, 2, 2)),
+}
+
+
+@INFERENCE
+@pytest.mark.parametrize("case", IN_PLACE)
+def test_in_place(case: str, inference: bool) -> None:
+    program, sizes = IN_PLACE[case]
+    with torch.inference_mode() if inference else nullcontext():
+        check(program, lambda: [torch.ones(sizes)])
