@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import fusewright
 from fusewright.cli import app
 from fusewright.fuzz import workers
 from fusewright.fuzz.campaign import GENERATORS, Campaign, Plan, generate
@@ -92,7 +94,10 @@ def test_a_seed_tells_the_program(kind: str) -> None:
 def test_a_program_runs_alone(kind: str, tmp_path: Path) -> None:
     file = tmp_path / f"{kind}_0.py"
     file.write_text(generate(kind, 0).source)
-    done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": str(Path(fusewright.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, file], capture_output=True, text=True, check=False, env=environment
+    )
     assert done.returncode == 0, done.stderr
     assert "eager, call 1" in done.stdout and "compiled, call 1" in done.stdout
 

@@ -63,7 +63,7 @@ FAULTS: dict[str, tuple[str, Fault, str]] = {
         "wrong_value",
     ),
     "another NaN": ("return (x0.exp(),)", lambda f, x: (f(x)[0] * torch.nan,), "wrong_value"),
-    "another sign of zero": ("return (x0 * 0,)", lambda f, x: (f(x)[0].abs(),), "wrong_value"),
+    "another sign of zero": ("return (x0 * 0,)", lambda f, x: (f(x)[0].abs(),), "zero_sign"),
     "a bool": ("return (x0 > 0,)", lambda f, x: (~f(x)[0],), "wrong_value"),
     "a lost write": ("return (x0.add_(1),)", lambda f, x: f(x.clone()), "wrong_side_effect"),
     "a lost entry": (

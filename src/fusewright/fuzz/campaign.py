@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fusewright.errors import did_you_mean
-from fusewright.fuzz import tensors
+from fusewright.fuzz import python, tensors
 from fusewright.fuzz.checking import Verdict
 from fusewright.fuzz.comparison import CLASSES
 from fusewright.fuzz.program import Program
@@ -27,6 +27,7 @@ from fusewright.records import record
 
 GENERATORS: Final[Mapping[str, Any]] = {
     "tensors": tensors.generate,
+    "python": python.generate,
 }
 """From a seed to a program, for each kind."""
 

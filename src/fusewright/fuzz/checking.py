@@ -106,6 +106,9 @@ def signature(program: Program, finding: Finding) -> str:
             text = stage[0] if stage else text.partition("\n")[2]
         text = _VARIABLE.sub("v", NUMBER.sub("#", text))
         return f"{finding.kind}: {' '.join(text.split())[:150]}"
+    if finding.detail.startswith("eager ") and finding.kind != "strides":
+        text = f"{re.split(r'[.[]', finding.path)[0]}: {finding.detail}"
+        return f"{finding.kind}: {NUMBER.sub('#', text)[:80]}"
     return f"{finding.kind}: {finding.path.split('[')[0]} {_operator(program, finding.path)}"
 
 

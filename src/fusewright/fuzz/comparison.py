@@ -8,7 +8,7 @@ from typing import Final
 import torch
 
 from fusewright.fuzz.execution import Outcome, Raised
-from fusewright.fuzz.judge import Judge
+from fusewright.fuzz.judge import MANY, SOME, Judge
 from fusewright.fuzz.observation import Fact, Plain, Tensor
 from fusewright.records import record
 
@@ -23,6 +23,7 @@ CLASSES: Final = {
     "alias": "other results are the same object, or share memory",
     "wrong_meta": "a tensor has another dtype, shape or requires_grad",
     "strides": "a tensor has other strides",
+    "zero_sign": "a zero has the other sign",
     "message": "both raise, with different messages",
     "fallback": "the compiler says that something runs eagerly",
 }
@@ -73,9 +74,11 @@ def _compare_facts(
     call: int, expected: Outcome, actual: Outcome, judge: Judge
 ) -> Iterator[Finding]:
     paths = [path for path in expected.facts if path in actual.facts]
+    if expected.raised:  # Which gradients are there by then hangs on the order of computing them.
+        paths = [path for path in paths if not path.startswith("gradient")]
     for path in paths:
         yield from _compare_fact(call, path, expected.facts[path], actual.facts[path], judge)
-    if len(paths) != len(expected.facts) or len(paths) != len(actual.facts):
+    if not expected.raised and not len(paths) == len(expected.facts) == len(actual.facts):
         only = sorted(set(expected.facts) ^ set(actual.facts))
         by_length = [path for path in paths if _differ_in_length(expected, actual, path)]
         if not by_length:
@@ -124,7 +127,7 @@ def _compare_plain(
 
 def _scattered(expected: Plain, actual: Plain, judge: Judge, call: int, path: str) -> bool:
     """Whether rounding may turn one integer into the other."""
-    values = {int(sample) for sample in judge.samples(call, path, ())}
+    values = {int(sample) for sample in judge.samples(call, path, (), MANY)}
     return len(values) > 1 or (bool(values) and expected.value not in values)
 
 
@@ -145,7 +148,8 @@ def _compare_tensors(
         return
     difference = _close(expected.values, actual.values, judge, call, path)
     if difference is not None:
-        yield Finding(_effect(path), call, path, f"{expected.dtype} {difference}")
+        kind = "zero_sign" if bool((expected.values == actual.values).all()) else _effect(path)
+        yield Finding(kind, call, path, f"{expected.dtype} {difference}")
     if _visible_strides(expected) != _visible_strides(actual):
         detail = f"eager {expected.strides}, compiled {actual.strides}, shape {expected.shape}"
         yield Finding("strides", call, path, detail)
@@ -170,9 +174,10 @@ def _close(
         return None
     reference = judge.reference(call, path, expected.shape)
     if reference is not None:
-        samples = judge.samples(call, path, expected.shape)
-        excused = _excused(expected, actual, reference, samples, judge.unit)
-        suspects &= ~excused
+        for enough in (SOME, MANY):
+            if suspects.any():
+                samples = judge.samples(call, path, expected.shape, enough)
+                suspects &= ~_excused(expected, actual, reference, samples, judge.unit)
     count = int(suspects.sum())
     if not count:
         return None

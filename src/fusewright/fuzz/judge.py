@@ -21,7 +21,9 @@ from fusewright.fuzz.observation import Tensor
 from fusewright.fuzz.program import Program
 from fusewright.torch_compat import TorchDispatchMode
 
-SAMPLES: Final = 4
+SOME: Final = 3
+MANY: Final = 16
+"""Runs with noise: as many as settle most disputes, and then the rest."""
 
 EXACT: Final = frozenset(
     str.split(
@@ -79,7 +81,7 @@ class Judge:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._exact: list[Outcome] | None = None
-        self._noisy: list[list[Outcome]] | None = None
+        self._noisy: list[list[Outcome]] = []
         self.unit = torch.finfo(program.narrowest).eps
 
     def reference(self, call: int, path: str, shape: Sequence[int]) -> torch.Tensor | None:
@@ -88,21 +90,20 @@ class Judge:
             self._exact = _outcomes(lambda: list(run(self._program, lift=True)))
         return _values(self._exact, call, path, shape)
 
-    def samples(self, call: int, path: str, shape: Sequence[int]) -> list[torch.Tensor]:
-        """The values of each run with noise."""
-        if self._noisy is None:
-            self._noisy = [self._sample(number) for number in range(SAMPLES)]
-        values = (_values(outcomes, call, path, shape) for outcomes in self._noisy)
+    def samples(self, call: int, path: str, shape: Sequence[int], count: int) -> list[torch.Tensor]:
+        """The values of so many runs with noise."""
+        values = (_values(run, call, path, shape) for run in self._runs(count))
         return [value for value in values if value is not None]
 
     def raises(self, call: int) -> set[str]:
         """The exceptions that runs with noise end a call with; "" for none."""
-        self.samples(call, "", ())
-        return {
-            outcomes[call].raised.kind if outcomes[call].raised else ""  # type: ignore[union-attr]
-            for outcomes in self._noisy or ()
-            if call < len(outcomes)
-        }
+        outcomes = [run[call] for run in self._runs(SOME) if call < len(run)]
+        return {outcome.raised.kind if outcome.raised else "" for outcome in outcomes}
+
+    def _runs(self, count: int) -> list[list[Outcome]]:
+        while len(self._noisy) < count:
+            self._noisy.append(self._sample(len(self._noisy)))
+        return self._noisy[:count]
 
     def _sample(self, number: int) -> list[Outcome]:
         def noisy() -> list[Outcome]:

@@ -199,7 +199,7 @@ def _module_state(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 def repr_key(key: Any) -> str:
     """A key of a dictionary, or an element of a set, in words."""
-    if isinstance(key, _PLAIN | tuple):
+    if isinstance(key, (*_PLAIN, tuple)):
         return repr(key)
     if isinstance(key, torch.Tensor):
         return f"tensor of {tuple(key.shape)}"
