@@ -279,6 +279,8 @@ def _reduction_types(kind: str, dtype: DType, over: tuple[Symbol, ...]) -> tuple
         return f"{kind} takes bool, not {dtype}"
     if kind == "xor" and dtype.is_float:
         return f"xor does not take {dtype}"
+    if dtype.compute is not dtype:
+        return f"{kind} of {dtype}: reductions of half types are done in f32"
     if kind == "welford":
         return (dtype, dtype) if dtype.is_float else f"welford does not take {dtype}"
     if kind in ("max", "min", "argmax", "argmin") and any(s.extent == 0 for s in over):

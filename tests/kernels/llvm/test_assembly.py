@@ -80,6 +80,29 @@ def test_wide_vectors_where_the_processor_has_them() -> None:
     assert "%zmm" in assembly(KERNELS["softmax"], cpu_target("avx512"))
 
 
+@pytest.mark.parametrize("width", ["avx2", "avx512"])
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_half_types_need_no_function_of_the_c_compiler(dtype: str, width: str) -> None:
+    """Where values of them live in one block of code and are used in another."""
+    text = f"""group sum [i0<1000]
+  read x: {dtype}[]
+  read y: {dtype}[1000]
+  write z: {dtype}[1000]
+  write w: bool[1000]
+  stage
+    t0 = load x[0]
+    t1 = cast t0: f32
+    t2 = exp t1
+    t3 = cast t2: {dtype}
+    t4 = load y[i0]
+    t5 = cast t4: bool
+    t6 = where t5, t3, t4
+    store z[i0] = t6
+    store w[i0] = t5
+"""
+    assert not re.search(r"__\w+(hf|bf)", assembly(text, cpu_target(width)))
+
+
 # Whole models ------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from fusewright.records import field, record
 
-FLOATING = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
+FLOATING = {"half": 16, "float": 32, "double": 64}
 INTEGER = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
 
 Number = int | float | bool
@@ -31,7 +31,7 @@ class VectorType:
     """`lanes` elements of one LLVM type; one lane means the scalar type itself."""
 
     element: str
-    """LLVM's name of the element type: float, double, half, bfloat, i1 … i64, or ptr."""
+    """LLVM's name of the element type: float, double, half, i1 … i64, or ptr."""
 
     lanes: int = 1
 
@@ -42,7 +42,7 @@ class VectorType:
     def suffix(self) -> str:
         """How intrinsics spell the type in their names: `f32`, `v8f32`, `v8i64`."""
         element = f"f{FLOATING[self.element]}" if self.is_floating else self.element
-        element = {"bfloat": "bf16", "ptr": "p0"}.get(self.element, element)
+        element = {"ptr": "p0"}.get(self.element, element)
         return element if self.lanes == 1 else f"v{self.lanes}{element}"
 
     @property
@@ -76,8 +76,6 @@ class VectorType:
                 return f"0x{struct.unpack('Q', struct.pack('d', float(value)))[0]:016X}"
             case "half":
                 return f"0xH{struct.unpack('H', struct.pack('e', float(value)))[0]:04X}"
-            case "bfloat":
-                return f"0xR{_bfloat_bits(float(value)):04X}"
             case "i1":
                 return "true" if value else "false"
             case _:
@@ -92,7 +90,7 @@ def _to_single(value: float) -> float:
     return float("-inf") if value <= -largest else value
 
 
-def _bfloat_bits(value: float) -> int:
+def bfloat_bits(value: float) -> int:
     """The bfloat16 nearest to `value` (ties to even), as its 16 bits."""
     if value != value:
         return 0x7FC0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusewright.ir.dtype import DType
-from fusewright.kernels.llvm.builder import Builder, Register, VectorType
+from fusewright.kernels.llvm.builder import Builder, Register, VectorType, bfloat_bits
 
 MEMORY: dict[DType, str] = {
     DType.F64: "double",
@@ -17,30 +17,29 @@ MEMORY: dict[DType, str] = {
     DType.U8: "i8",
     DType.BOOL: "i8",
 }
-"""LLVM's element type of each type in memory. A bfloat16 is moved as an integer: LLVM's code
-generator aborts where the sign of a loaded `bfloat` is copied.
+"""LLVM's element type of each type in memory. A bfloat16 is 16 bits, never LLVM's `bfloat`, which
+processors without instructions for it keep as single precision between blocks, rounded by a
+function of the C compiler that no process has.
 """
 
-REGISTER: dict[DType, str] = {**MEMORY, DType.BF16: "bfloat", DType.BOOL: "i1"}
+REGISTER: dict[DType, str] = {**MEMORY, DType.BOOL: "i1"}
 """And in registers, where a bool is one bit."""
 
 
 def constant(b: Builder, value: float | int | bool, dtype: DType, lanes: int = 1) -> Register:
     """A constant of an IR type in every lane."""
+    if dtype is DType.BF16:
+        value = bfloat_bits(float(value))
     return b.constant(VectorType(REGISTER[dtype], lanes), value)
 
 
 def from_memory(b: Builder, loaded: Register, dtype: DType) -> Register:
     """A loaded element as a register value: a byte of a bool becomes a bit."""
-    if dtype is DType.BF16:
-        return b.cast("bitcast", loaded, "bfloat")
     return loaded.unequal(0) if dtype is DType.BOOL else loaded
 
 
 def to_memory(b: Builder, value: Register, dtype: DType) -> Register:
     """The reverse of `from_memory`."""
-    if dtype is DType.BF16:
-        return value.bits()
     return b.cast("zext", value, "i8") if dtype is DType.BOOL else value
 
 
@@ -53,7 +52,7 @@ def convert(b: Builder, value: Register, source: DType, target: DType) -> Regist
     if source is target:
         return value
     if target is DType.BOOL:
-        return value.unequal(0)
+        return (_widened(b, value) if source is DType.BF16 else value).unequal(0)
     if source is DType.BOOL:
         operation = "uitofp" if target.is_float else "zext"
         if target in (DType.F16, DType.BF16):
@@ -96,8 +95,7 @@ def _float_to_integer(b: Builder, value: Register, source: DType, target: DType)
 
 def _float_to_float(b: Builder, value: Register, source: DType, target: DType) -> Register:
     if source is DType.BF16:
-        high = b.cast("zext", value.bits(), "i32") << 16
-        return _float_to_float(b, high.as_floating(), DType.F32, target)
+        return _float_to_float(b, _widened(b, value), DType.F32, target)
     if target is DType.BF16:
         if source is not DType.F32:
             value = _float_to_float(b, value, source, DType.F32)
@@ -110,6 +108,11 @@ def _float_to_float(b: Builder, value: Register, source: DType, target: DType) -
     return b.cast("fpext" if target.bits > source.bits else "fptrunc", value, REGISTER[target])
 
 
+def _widened(b: Builder, value: Register) -> Register:
+    """The bits of bfloat16 as single precision."""
+    return (b.cast("zext", value, "i32") << 16).as_floating()
+
+
 def _to_bfloat(b: Builder, value: Register) -> Register:
     """Round single precision to bfloat16, ties to even, in integers: the processor's own
     instruction flushes subnormals."""
@@ -117,4 +120,4 @@ def _to_bfloat(b: Builder, value: Register) -> Register:
     odd = b.shift_logical(bits, 16) & 1
     rounded = b.shift_logical(bits + odd + 0x7FFF, 16)
     rounded = b.select(value.is_nan(), rounded.like(0x7FC0), rounded)
-    return b.cast("bitcast", b.cast("trunc", rounded, "i16"), "bfloat")
+    return b.cast("trunc", rounded, "i16")

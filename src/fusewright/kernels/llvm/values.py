@@ -25,10 +25,10 @@ from fusewright.ir.value import (
     children,
 )
 from fusewright.kernels.llvm import indexing, memory
-from fusewright.kernels.llvm.builder import Register, VectorType
+from fusewright.kernels.llvm.builder import Register
 from fusewright.kernels.llvm.operations import Operands, apply
 from fusewright.kernels.llvm.scope import Guard, Scope
-from fusewright.kernels.llvm.storage import REGISTER, constant, convert
+from fusewright.kernels.llvm.storage import constant, convert
 
 OUT_OF_BOUNDS = 1
 DIVISION_BY_ZERO = 2
@@ -227,7 +227,7 @@ def _masked(scope: Scope, node: Masked, guard: Guard) -> Register:
     lanes = max(mask.type.lanes, inner.type.lanes)
     if lanes > 1:
         mask, inner = scope.spread(mask), scope.spread(inner)
-    other = scope.b.constant(VectorType(REGISTER[node.dtype], lanes), node.otherwise.value)
+    other = constant(scope.b, node.otherwise.value, node.dtype, lanes)
     return scope.b.select(mask, inner, other)
 
 

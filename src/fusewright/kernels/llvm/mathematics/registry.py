@@ -30,7 +30,6 @@ GENERATORS: dict[str, Callable[[VectorType], Definition]] = {}
 
 ELEMENTS = {
     "f16": "half",
-    "bf16": "bfloat",
     "f32": "float",
     "f64": "double",
     "i8": "i8",
