@@ -338,16 +338,30 @@ def test_views_made_where_the_program_turned_gradients_on(compile: Any, make: An
     torch.testing.assert_close(of_compiled, of_eager)
 
 
-def test_a_view_of_an_expanded_input() -> None:
-    """Of what the view is made of again, each element is in memory once for several."""
+EXPANDED: dict[str, Program] = {
+    "itself, as a view": lambda x: x.expand(x.shape[0], 4),
+    "rows": lambda x: x[1:],
+    "more dimensions": lambda x: x.expand(2, *x.shape)[:, 1],
+    "several": lambda x: (x[1:3, ::2], x.t(), x * 2),
+    "detached": lambda x: (x[1:].detach(), x.t()),
+    "in the program": lambda x: (lambda y: (y, y[1:], y.sum(0)))((x[:, :1] * 2).expand(6, 3)),
+}
 
-    def program(x: torch.Tensor) -> torch.Tensor:
-        return x[1:]
 
-    x = plain(1, 4).expand(6, 4).requires_grad_()
-    with pytest.warns(RuntimeWarning, match="of an expanded tensor is returned"):
-        found = fusewright.compile(program)(x)
-    (gradient,) = torch.autograd.grad(found.sum(), x)
-    assert gradient[:, 0].tolist() == [0, 1, 1, 1, 1, 1]
-    with pytest.raises(fusewright.errors.BackendCompilerFailed, match="expanded tensor"):
-        fusewright.compile(program, options={"strict": True})(x)
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize("name", EXPANDED)
+def test_a_view_of_an_expanded_tensor(name: str, inner: bool, dynamic: bool) -> None:
+    """Each element has a gradient of its own, though it is in memory once for several."""
+
+    def make() -> list[torch.Tensor]:
+        if inner:
+            return [inside(6, 1).expand(6, 4)]
+        return [plain(1, 4).expand(6, 4).requires_grad_()]
+
+    def compile(program: Program) -> Program:
+        return fusewright.compile(  # type: ignore[no-any-return]
+            program, fullgraph=True, dynamic=dynamic, options={"strict": True, "verify": True}
+        )
+
+    check(EXPANDED[name], make, compile)

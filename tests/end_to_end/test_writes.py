@@ -145,6 +145,48 @@ def test_through_views(case: str, inference: bool) -> None:
         check(*VIEWS[case])
 
 
+def scattered(x: torch.Tensor) -> Any:
+    y = torch.cat([x, x], out=torch.empty(0))
+    return y.scatter_add(0, torch.arange(y.numel()).reshape(y.shape) % y.shape[0], y), y
+
+
+def resized(x: torch.Tensor) -> Any:
+    out = torch.empty(0)
+    result = torch.add(x, 1, out=out)
+    out.mul_(2)
+    return result, out, result is out, out.shape
+
+
+def both_resized(x: torch.Tensor) -> Any:
+    out = torch.empty(0), torch.empty(0, dtype=torch.long)
+    return torch.max(x, 1, out=out)[0], *out
+
+
+def resized_twice(x: torch.Tensor) -> Any:
+    out = torch.empty(0)
+    torch.matmul(x, x.t(), out=out)
+    torch.add(out, 1, out=out)
+    return out.view(-1)
+
+
+OUT: dict[str, Program] = {
+    "then read": scattered,
+    "then written": resized,
+    "two": both_resized,
+    "then used again": resized_twice,
+    "of another type": lambda x: torch.mul(x, 2, out=torch.empty(0, dtype=torch.float64)) + 1,
+    "of no elements in two dimensions": lambda x: torch.add(x, 1, out=torch.empty(5, 0)),
+    "of a reduction": lambda x: torch.sum(x, 0, out=x.new_empty(0)).add_(1),
+}
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements")
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("case", OUT)
+def test_out_arguments_that_are_resized(case: str, dynamic: bool) -> None:
+    check(OUT[case], grid, dynamic=dynamic)
+
+
 IN_PLACE: dict[str, tuple[Program, tuple[int, ...]]] = {
     "diagonal": (lambda x: (x.fill_diagonal_(7), x + 1), (3, 4)),
     "long diagonal": (lambda x: x.fill_diagonal_(7), (7, 2)),

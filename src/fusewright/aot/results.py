@@ -17,7 +17,13 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import get_gradient_edge
 
 from fusewright import torch_compat
-from fusewright.aot.functionalize import Functionalizer, memory_owner, shown_memory, sizes_of
+from fusewright.aot.functionalize import (
+    Functionalizer,
+    memory_owner,
+    shown_memory,
+    sizes_of,
+    view_source,
+)
 from fusewright.aot.graph import AtenGraph, TracedProgram
 from fusewright.aot.math_bits import compute_math_bits
 from fusewright.aot.shared_memory import may_overlap, share_bases
@@ -27,12 +33,12 @@ from fusewright.aot.specs import (
     FromInput,
     Literal,
     Repeated,
+    Replayed,
     ResultSpec,
     StorageBase,
     ViewOf,
 )
 from fusewright.aot.tracer import Fakes
-from fusewright.errors import UnsupportedOperator
 from fusewright.fake_rules.geometry import same_sizes
 from fusewright.records import record
 
@@ -231,6 +237,8 @@ class _Planner:
         if not is_new and leaf is root:
             return base
         with_gradients = not is_made_without_gradients(value) if value.requires_grad else None
+        if with_gradients and _repeated_dimensions(root.meta["val"]):
+            return self._replayed(leaf, base)
         return self._view(leaf, root, base, with_gradients)
 
     def _whole(self, root: fx.Node) -> Any:
@@ -257,14 +265,29 @@ class _Planner:
     def _detached(self, spec: ResultSpec, value: Any) -> ResultSpec:
         """`spec`, without autograd history where the program's result has none."""
         match spec:
-            case FromInput(index) | ViewOf(base=FromInput(index)):
+            case FromInput(index) | ViewOf(base=FromInput(index)) | Replayed(base=FromInput(index)):
                 base = self.inputs[index]
-            case FromGraph(position) | ViewOf(base=FromGraph(position)):
+            case (
+                FromGraph(position)
+                | ViewOf(base=FromGraph(position))
+                | Replayed(base=FromGraph(position))
+            ):
                 base = self.values[position]
             case _:
                 return spec
         tracked = isinstance(base, torch.Tensor) and base.requires_grad
         return Detached(spec) if tracked and not value.requires_grad else spec
+
+    def _replayed(self, leaf: fx.Node, base: FromInput | FromGraph) -> Replayed:
+        def number(node: fx.Node) -> Any:
+            return self._once(node, node.meta["val"])
+
+        calls = []
+        while (source := view_source(leaf)) is not None:
+            args, kwargs = fx.node.map_arg((leaf.args[1:], leaf.kwargs), number)
+            calls.append((leaf.target, args, kwargs))
+            leaf = source
+        return Replayed(base, tuple(reversed(calls)), with_gradients=True)
 
     def _view(
         self,
@@ -274,11 +297,6 @@ class _Planner:
         with_gradients: bool | None,
     ) -> ViewOf:
         view, whole = leaf.meta["val"], root.meta["val"]
-        if with_gradients and _repeated_dimensions(whole):
-            raise UnsupportedOperator(
-                "a view, with gradients, of an expanded tensor is returned: its gradient would be"
-                " that of the memory, not that of each element"
-            )
         begin = whole.storage_offset() * whole.itemsize // view.itemsize
         return ViewOf(
             base,

@@ -20,6 +20,7 @@ from fusewright.aot.specs import (
     Leaf,
     Literal,
     Repeated,
+    Replayed,
     ResultSpec,
     StorageBase,
     ViewOf,
@@ -126,7 +127,12 @@ def _inputs_needed_afterwards(graph: AtenGraph) -> tuple[int, ...]:
             case (
                 FromInput(index)
                 | ViewOf(base=FromInput(index))
-                | Detached(base=FromInput(index) | ViewOf(base=FromInput(index)))
+                | Replayed(base=FromInput(index))
+                | Detached(
+                    base=FromInput(index)
+                    | ViewOf(base=FromInput(index))
+                    | Replayed(base=FromInput(index))
+                )
             ):
                 needed.add(index)
             case _:
@@ -163,6 +169,10 @@ def _result(
                 return _view(spec, source, outputs)
             with torch.set_grad_enabled(spec.with_gradients):
                 return _view(spec, source, outputs)
+        case Replayed(base):
+            source = _result(base, kept, outputs, before)
+            with torch.set_grad_enabled(spec.with_gradients):
+                return _replayed(spec, source, outputs)
         case Detached(base):
             return _result(base, kept, outputs, before).detach()
 
@@ -185,6 +195,22 @@ def _view(spec: ViewOf, base: torch.Tensor, outputs: Sequence[Any]) -> torch.Ten
     if spec.conjugate:
         view = torch_compat.conjugate_view(view)
     return torch_compat.negative_view(view) if spec.negative else view
+
+
+def _replayed(spec: Replayed, base: torch.Tensor, outputs: Sequence[Any]) -> torch.Tensor:
+    view = base if spec.calls else torch.ops.aten.alias.default(base)
+    for op, args, kwargs in spec.calls:
+        view = op(view, *[_argument(one, outputs) for one in args], **kwargs)
+    return view
+
+
+def _argument(value: Any, outputs: Sequence[Any]) -> Any:
+    match value:
+        case list() | tuple():
+            return [_argument(one, outputs) for one in value]
+        case FromGraph():
+            return _number(value, outputs)
+    return value
 
 
 def _number(value: int | FromGraph, outputs: Sequence[Any]) -> int:

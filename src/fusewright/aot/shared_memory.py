@@ -26,6 +26,7 @@ from fusewright.aot.specs import StorageBase
 from fusewright.aot.tracer import Fakes, Recorder
 from fusewright.errors import Unsupported
 from fusewright.fake import FakeTensor
+from fusewright.fake.history import History
 from fusewright.records import replace
 
 aten = torch.ops.aten
@@ -165,18 +166,6 @@ def join_histories(
     return replace(spec, has_history=True), base
 
 
-class _History(torch.autograd.Function):
-    """Gives a fake a history, so that it is no leaf, as a tensor that another program computed."""
-
-    @staticmethod
-    def forward(ctx: Any, fake: FakeTensor) -> FakeTensor:
-        return FakeTensor(fake.meta_tensor, fake.device, fake.fake_mode)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
-        return gradient
-
-
 def with_history(recorder: Recorder, value: Any) -> Any:
     """A fake like `value` that the program may write to, since it is no leaf; stands for the same
     node.
@@ -185,7 +174,7 @@ def with_history(recorder: Recorder, value: Any) -> Any:
         return value
     node = recorder.argument(value)
     with torch.enable_grad():
-        inside = _History.apply(value)
+        inside = History.apply(value)  # type: ignore[no-untyped-call]
     recorder.bind(inside, node)
     return inside
 

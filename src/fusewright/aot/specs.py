@@ -53,6 +53,22 @@ class ViewOf:
 
 
 @record
+class Replayed:
+    """A view, made anew by the operators that the program made it with: of a tensor whose elements
+    are partly one in memory, where each element has a gradient of its own.
+    """
+
+    base: FromGraph | FromInput
+    calls: tuple[tuple[Any, tuple[Any, ...], dict[str, Any]], ...]
+    """Each an operator, its arguments behind the first, and those by name; a symbolic size is the
+    graph output that holds it.
+    """
+
+    with_gradients: bool
+    """Whether the program made it with gradients on."""
+
+
+@record
 class Literal:
     """A result that is known beforehand: a number, None, a dtype …"""
 
@@ -63,7 +79,7 @@ class Literal:
 class Detached:
     """What `base` is, without its autograd history: the program detached it."""
 
-    base: FromGraph | FromInput | ViewOf
+    base: FromGraph | FromInput | ViewOf | Replayed
 
 
 @record
@@ -73,7 +89,7 @@ class Repeated:
     index: int
 
 
-ResultSpec = FromGraph | FromInput | ViewOf | Detached | Literal | Repeated
+ResultSpec = FromGraph | FromInput | ViewOf | Replayed | Detached | Literal | Repeated
 
 
 @record

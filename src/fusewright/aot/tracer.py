@@ -34,8 +34,8 @@ from fusewright.aot.origins import origin_of
 from fusewright.aot.specs import Leaf
 from fusewright.aot.symbols import SymbolNodes, takes_reals, with_known_reals
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
-from fusewright.fake import FakeMode
-from fusewright.fake.handlers import shows_repeated
+from fusewright.fake import FakeMode, FakeTensor
+from fusewright.fake.handlers import shows_repeated, take_geometry
 from fusewright.fake_rules import UNKNOWN_RULES
 from fusewright.fake_rules.geometry import same_sizes
 from fusewright.ir.index import Index, Symbol
@@ -265,7 +265,10 @@ class Recorder(TorchDispatchMode):
         for target, value in zip(targets, values[-len(targets) :], strict=True):
             many = isinstance(target, (list, tuple))
             for one, its_value in zip(target, value, strict=True) if many else [(target, value)]:
-                self._record_copy(one, its_value)
+                if form.keeps_written or same_sizes(one.shape, its_value.shape):
+                    self._record_copy(one, its_value)
+                else:
+                    self._record_resize(one, its_value)
         results = (*values[: len(values) - len(targets)], *targets)
         match len(torch_compat.operator_returns(op)):
             case 0:
@@ -276,8 +279,6 @@ class Recorder(TorchDispatchMode):
                 return results[:count]
 
     def _record_copy(self, target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        if tuple(target.shape) != tuple(value.shape) and target.numel() == 0 == target.dim() - 1:
-            raise UnsupportedOperator("writing to an empty `out` tensor that would be resized")
         if not shows_repeated(target):  # a fill, say, may write to such a tensor, a copy may not
             self.fakes.dispatch(aten.copy_.default, (target, value), {})
         if isinstance(count := target.numel(), int) and count == 0:
@@ -288,6 +289,20 @@ class Recorder(TorchDispatchMode):
         node.meta.update(self.origin, val=target)
         self.has_mutations = True
         return target
+
+    def _record_resize(self, target: FakeTensor, value: FakeTensor) -> None:
+        """From here on, the `out=` argument `target`, which had no elements, stands for a result of
+        other sizes.
+        """
+        node = self.argument(target)
+        is_fresh = node.op == "call_function" and not torch_compat.is_view_operator(node.target)
+        if not is_fresh or target.numel() != 0:
+            raise UnsupportedOperator("an `out=` argument that would be resized")
+        if value.dtype != target.dtype:
+            with self:
+                value = aten._to_copy.default(value, dtype=target.dtype)
+        take_geometry(target, value.meta_tensor)
+        self._nodes[id(target)] = self.argument(value)
 
     def _record_rebinding(self, op: Any, view: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """`x.t_()`: from here on, the fake of `x` stands for a view of what it stood for."""

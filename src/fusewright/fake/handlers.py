@@ -242,6 +242,9 @@ def _run_meta_kernel(
         result = _wrap_results(mode, metas, device)
     else:
         by_meta = {id(tensor.meta_tensor): tensor for tensor in written}
+        for tensor in written:
+            if tuple(tensor.shape) != tuple(tensor.meta_tensor.shape):
+                take_geometry(tensor, tensor.meta_tensor)
         result = mapped(
             metas,
             lambda meta: by_meta.get(id(meta)) if id(meta) in by_meta else mode.wrap(meta, device),
@@ -344,6 +347,13 @@ def change_geometry(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict
     if tensor.constant is not None:
         op(tensor.constant, *args[1:], **kwargs)
     return tensor
+
+
+def take_geometry(tensor: FakeTensor, inside: torch.Tensor) -> None:
+    """Let `tensor` be the fake around `inside`: an `out=` argument that was resized."""
+    with torch_compat.without_torch_dispatch(), torch.no_grad():
+        tensor.data = tensor.fake_mode.wrap(inside, tensor.device)
+    tensor.meta_tensor, tensor.constant = inside, None
 
 
 def refuse(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

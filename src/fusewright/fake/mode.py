@@ -13,6 +13,7 @@ from fusewright import torch_compat
 from fusewright.errors import UnsupportedOperator
 from fusewright.fake.constants import Constants
 from fusewright.fake.handlers import HANDLERS, Handler, NeedsPlainSizes, choose_handler
+from fusewright.fake.history import History
 from fusewright.fake.real_arguments import find, written_out
 from fusewright.fake.symbolic_sizes import WRITTEN_FOR_SIZES
 from fusewright.fake.tensor import META, FakeTensor
@@ -151,9 +152,7 @@ class FakeMode(TorchDispatchMode):
         fake = self.fake_distinct(tensor, size, stride)
         if fake.requires_grad and not tensor.is_leaf:
             with torch.enable_grad(), self:
-                step = torch.zeros((), dtype=fake.dtype, device=fake.device, requires_grad=True)
-                fake.requires_grad_(False)
-                fake.add_(step)
+                return History.apply(fake)  # type: ignore[no-untyped-call, no-any-return]
         return fake
 
     def _meta_storage(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
