@@ -24,6 +24,7 @@ from fusewright.capture.directives import (
     runs_as_written,
     torch_disabled,
 )
+from fusewright.capture.finalizers import holds_last_references
 from fusewright.capture.guard_set import GuardSet, build_guards
 from fusewright.capture.guards import Guard
 from fusewright.capture.left_alone import computes_with_tensors, is_left_alone
@@ -93,6 +94,8 @@ class Compiler:
             return Entry(_function(frame), None)
         if not self._is_ours(frame.code) and not self._is_worth_capturing(frame):
             return False
+        if self._is_resumed(frame.code) and holds_last_references(frame):
+            return False
         with self._turn():
             made = self._made_meanwhile(frame)
             if made is not None:
@@ -151,8 +154,12 @@ class Compiler:
 
     def _is_ours(self, code: types.CodeType) -> bool:
         """Whether code is what the user compiles, or goes on in it after a graph break."""
+        return code is self.root or self._is_resumed(code)
+
+    def _is_resumed(self, code: types.CodeType) -> bool:
+        """Whether code goes on after a graph break."""
         original, _ = self.resumes.locate(code, 0)
-        return code is self.root or original is not code
+        return original is not code
 
     def _compile(self, frame: Frame, about: Subject) -> Entry:
         self._report.capture_started(about)

@@ -44,7 +44,7 @@ def in_a_call(x, log):
 def in_a_generator(x, log):
     def numbers():
         for i in range(3000):
-            yield i
+            yield i * 2
         log.append("end")
 
     total = 0

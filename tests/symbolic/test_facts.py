@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fusewright.errors import DataDependent
 from fusewright.ir.index import Index, Symbol, integer, maximum, minimum
 from fusewright.symbolic.facts import ShapeFacts
+from fusewright.symbolic.nodes import ConditionNode, IntegerNode, RealNode
 from fusewright.symbolic.relations import (
     All,
     Any,
@@ -203,3 +204,20 @@ def test_an_equation_with_a_quotient_leaves_few_sizes() -> None:
     even = facts.size(8)
     facts.assume(equal(even, even // 2 * 2))
     assert facts.resolve(even).upper is None
+
+
+def test_a_condition_is_a_number_in_arithmetic() -> None:
+    facts = ShapeFacts()
+    size = facts.size(5)
+    true = ConditionNode(facts, at_least(size, 3))
+    assert IntegerNode(facts, size).add(true).index == facts.resolve(size + 1)
+    assert IntegerNode(facts, size).mul(true.wrap_bool(False)).index == integer(0)
+    assert RealNode(facts, 2.5).add(true).value() == 3.5
+
+
+def test_expressions_beyond_64_bits_are_taken_as_they_are() -> None:
+    facts = ShapeFacts()
+    node = IntegerNode(facts, facts.size(5))
+    large = node.mul(node.wrap_int(2**61)).mul(node.wrap_int(2**61))
+    assert large.index == integer(5 * 2**122)
+    assert facts.resolve(node.index) == 5

@@ -318,7 +318,11 @@ class BreakWriter(FunctionWriter):
         live = self.resumes.live(self.stop.original, position)
         if self.stop.is_looked_at:
             live = self.stop.live_names
-        names = tuple(name for name in sorted(live) if name in frame.locals and name not in free)
+        order = {name: i for i, name in enumerate(self.stop.original.co_varnames)}
+        passed = live.intersection(frame.locals).difference(
+            free
+        )  # as a frame drops them at its end
+        names = tuple(sorted(passed, key=lambda name: (order.get(name, len(order)), name)))
         point = ResumePoint(position, shape, len(results), names, self.stop.own_cells)
         first = first_argument(self.stop.original)
         count = sum(is_passed(slot) for slot in shape[len(kept) :]) + (first is not None)

@@ -50,8 +50,8 @@ from fusewright.capture.rebuild import (
     Effects,
     FunctionWriter,
     Write,
+    first_dropped,
     first_unmakeable,
-    kept_generators,
     pending_writes,
     reachable_outputs,
     written_values,
@@ -416,7 +416,7 @@ def _run(
         _look_for_raised(frame)
         found = interruption(frame, resumes)
         if found is None:
-            raise _TooLate(None)
+            raise _TooLate(None) from None
         if resumes.begins_behind(frame.code, found.position) and keep_iterators_whole(machine):
             raise _GoesRound from None
         kept = found.live_values
@@ -494,19 +494,17 @@ def _guard_memory(machine: Machine, graph: fx.Graph) -> None:
 def _look_for_dropped(
     machine: Machine, needed: Sequence[Value], broken: Unsupported | None
 ) -> None:
-    """Break where a generator is made that is dropped while it waits, with code to run then: only a
-    real one does. `broken`: why there is a break already, which is later.
+    """Break where an object is made that runs code when it is dropped, which happens before the
+    end: only a real one does. `broken`: why there is a break already, which is later.
     """
-    kept = kept_generators(machine, needed)
-    for generator in machine.generators:
-        if not generator.cleans_up or generator in kept or machine.root is None:
-            continue
-        if broken is not None:
-            raise _TooLate(generator.made_at - 1)
-        machine.root.executed = generator.made_at
-        reason = reasons.GENERATOR_DROPPED
-        text = reason.text(function=generator.code.co_name)
-        raise Unsupported(text, generator.place, reason.remedy, reason.name)
+    dropped = first_dropped(machine, needed)
+    if dropped is None or machine.root is None:
+        return
+    if broken is not None:
+        raise _TooLate(dropped.made_at - 1)
+    machine.root.executed = dropped.made_at
+    reason = reasons.FINALIZER
+    raise Unsupported(reason.text(object=dropped.what), dropped.place, reason.remedy, reason.name)
 
 
 def _look_for_raised(frame: Frame) -> None:

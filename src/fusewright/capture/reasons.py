@@ -169,11 +169,12 @@ EXISTING_ITERATOR: Final = Reason(
     why="how far it has come differs from call to call, or cannot be seen",
     remedy="mend what breaks the graph inside the loop, or loop over the container itself",
 )
-GENERATOR_DROPPED: Final = Reason(
-    name="generator-dropped",
-    what="`{function}` is dropped while it waits inside `try` or `with`",
-    why="only a generator that exists runs what has to run then",
-    remedy="use the generator up, or close it",
+FINALIZER: Final = Reason(
+    name="finalizer",
+    what="{object} is dropped",
+    why="only an object that exists runs what has to run then",
+    remedy="use a generator up or close it; keep an object that has `__del__`, or make it outside "
+    "the compiled function",
 )
 TORCH_FUNCTION_MODE: Final = Reason(
     name="torch-function-mode",

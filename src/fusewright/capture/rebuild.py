@@ -47,7 +47,7 @@ from fusewright.capture.values.objects import ObjectValue, instance_dictionary
 from fusewright.capture.values.sequences import ListValue, sequence_base
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
-from fusewright.errors import Unsupported
+from fusewright.errors import Location, Unsupported
 from fusewright.modes import ModeChange
 from fusewright.records import record
 from fusewright.symbolic.graph_nodes import numeric_function
@@ -148,10 +148,37 @@ def reachable_outputs(
     ]
 
 
-def kept_generators(machine: Machine, roots: Iterable[Value]) -> set[Any]:
-    """The frames of the generators that generated code makes for `roots`."""
-    reached = _reachable(machine, roots)
-    return {value.frame for value in reached if isinstance(value, GeneratorValue)}
+@record
+class Dropped:
+    """An object that the program made and dropped, which runs code then."""
+
+    made_at: int
+    """How many instructions of the outermost frame were executed then."""
+
+    place: Location | None
+    what: str
+
+
+def first_dropped(machine: Machine, roots: Iterable[Value]) -> Dropped | None:
+    """The first object that the program made, that runs code when it is dropped, and that generated
+    code does not make for `roots`.
+    """
+    generators = [each for each in machine.generators if each.cleans_up]
+    if not generators and not machine.finalizers:
+        return None
+    reached = list(_reachable(machine, roots))
+    frames = {id(value.frame) for value in reached if isinstance(value, GeneratorValue)}
+    kept = {id(value) for value in reached}
+    dropped = [
+        Dropped(each.made_at, each.place, f"`{each.code.co_name}`, waiting in `try` or `with`,")
+        for each in generators
+        if id(each) not in frames
+    ]
+    for each in machine.finalizers:
+        if id(each.value) not in kept:
+            name = each.value.python_type().__qualname__
+            dropped.append(Dropped(each.made_at, each.place, f"an object of `{name}`"))
+    return min(dropped, key=lambda each: each.made_at, default=None)
 
 
 def first_unmakeable(machine: Machine, roots: Iterable[Value]) -> Value | None:

@@ -94,15 +94,20 @@ class ShapeGuard:
         return tuple(code)
 
     def failure(self, words: Sequence[int]) -> FailedGuard:
-        """The first relation that does not hold for the numbers read, one of which does not; floats
-        are given by their 64 bits.
+        """The first relation that does not hold for the numbers read, or what in them is too large
+        for the native floor to tell; floats are given by their 64 bits.
         """
         symbols = [reading.symbol for reading in self.readings]
         values = {
             symbol.name: struct.unpack("d", struct.pack("q", word))[0] if is_real(symbol) else word
             for symbol, word in zip(symbols, words, strict=True)
         }
-        failed = next(each for each in self.relations if not each.relation.holds(values))
+        false = (each for each in self.relations if not each.relation.holds(values))
+        failed = next(false, None)
+        if failed is None:
+            places = self._places()
+            found = ", ".join(f"{places[name]} == {value}" for name, value in values.items())
+            return FailedGuard("arithmetic on sizes", "within 64 bits", f"beyond: {found}", None)
         concerned = sorted(symbol.name for symbol in failed.relation.free())
         found = ", ".join(f"{self._places()[name]} == {values[name]}" for name in concerned)
         return FailedGuard(self._words(failed.relation), "true", f"false: {found}", failed.location)

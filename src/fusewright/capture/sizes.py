@@ -27,6 +27,9 @@ from fusewright.symbolic.relations import at_least, equal
 LARGEST: Final = 2**63 - 1
 """What integers that are symbols lie below, and their negatives."""
 
+_ROOM: Final = 2**62
+"""What integers that are computed from symbols lie below: guards add to them in 64 bits."""
+
 MARKS: Final = "_fusewright_dynamic"
 """The attribute of a tensor in which `mark_dynamic` leaves its `Mark`s, by dimension."""
 
@@ -241,6 +244,25 @@ class Sizes:
         symbol = self.facts.real(number)
         self.readings[symbol.name] = Reading(symbol, source)
         return symbolic_float(self.facts, symbol)
+
+    def keep_in_range(self, number: torch.SymInt) -> None:
+        """Assume of what is computed from integers that it fits into 64 bits, in which a graph
+        takes it; make it a constant where it does not.
+        """
+        index = index_of(number)
+        symbols = index.free()
+        is_read = len(symbols) == 1 and all(index == symbol.index for symbol in symbols)
+        if is_read or not any(map(self._is_integer, symbols)):
+            return
+        least, most = at_least(index, -_ROOM), at_least(integer(_ROOM), index)
+        if not (self.facts.decide(least) and self.facts.decide(most)):
+            for symbol in symbols:
+                self.facts.number(symbol.index)
+
+    def _is_integer(self, symbol: Symbol) -> bool:
+        """Whether a symbol is an integer that was read, and not a size."""
+        reading = self.readings.get(symbol.name)
+        return reading is not None and not isinstance(reading.source, ExtentSource)
 
     def may_vary(self, number: float, source: Source) -> bool:
         """Whether `number` may give a symbol."""

@@ -17,7 +17,7 @@ import torch
 
 from fusewright.errors import DataDependent
 from fusewright.ir import index as ir
-from fusewright.ir.index import Index, IndexLike, Symbol, integer
+from fusewright.ir.index import Compound, Index, IndexLike, Symbol, integer
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.real import Operand, Real, free_in_real
 from fusewright.symbolic.relations import (
@@ -167,9 +167,18 @@ class IntegerNode(Node):
         return float(self.facts.number(self.index))
 
     def _make(self, index: Index) -> IntegerNode:
+        self._keep_small(index)
         return IntegerNode(self.facts, index)
 
+    def _keep_small(self, index: Index) -> None:
+        """Assume that an expression stays as it is which no guard could compute."""
+        if _is_too_large(index):
+            for symbol in index.free():
+                self.facts.number(symbol.index)
+
     def _compare(self, condition: Condition) -> ConditionNode:
+        if isinstance(condition, Relation) and self.facts.prove(condition) is None:
+            self._keep_small(condition.difference)
         return ConditionNode(self.facts, condition)
 
     def add(self, other: IntegerNode) -> IntegerNode:
@@ -371,6 +380,16 @@ class ConditionNode(Node):
 
     def str(self) -> builtins.str:
         return str(self.condition)
+
+    @property
+    def index(self) -> Index:
+        """The integer that it is in arithmetic, where torch 2.11 passes it on as it is: decided."""
+        return integer(int(self.bool_()))
+
+    @property
+    def number(self) -> float:
+        """The same in arithmetic of real numbers."""
+        return float(self.bool_())
 
     @property
     def expr(self) -> Condition:
@@ -633,6 +652,24 @@ def symbolic_int(facts: ShapeFacts, index: Index) -> torch.SymInt | int:
     """`index` as torch takes it: a plain int where it is known."""
     index = facts.resolve(index)
     return index.constant if index.is_constant else torch.SymInt(IntegerNode(facts, index))
+
+
+def _is_too_large(index: Index) -> bool:
+    """Whether a number in an expression is beyond what guards compute with, in 64 bits."""
+    if abs(index.constant) >= _LARGEST:
+        return True
+    for coefficient, atoms in index.terms:
+        if abs(coefficient) >= _LARGEST:
+            return True
+        for atom in atoms:
+            if isinstance(atom, Compound) and (
+                _is_too_large(atom.left) or _is_too_large(atom.right)
+            ):
+                return True
+    return False
+
+
+_LARGEST: Final = 2**63
 
 
 def index_of(number: int | torch.SymInt) -> Index:

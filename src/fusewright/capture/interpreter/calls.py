@@ -17,6 +17,7 @@ import torch
 from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.directives import disabled_error, torch_original, why_disabled
+from fusewright.capture.finalizers import has_finalizer
 from fusewright.capture.graph import is_graph_function, is_tensor_method
 from fusewright.capture.handlers.registry import (
     DECLINED,
@@ -215,6 +216,8 @@ def construct(
     instance = machine.call(
         new_function, [ClassValue(cls, ConstantSource(cls)), *arguments], keywords
     )
+    if has_finalizer(instance.python_type()) and instance.source is None:
+        machine.note_finalizer(instance)
     if issubclass(instance.python_type(), cls):
         init, source = machine.class_attribute(instance.python_type(), "__init__")
         if init is not object.__init__:

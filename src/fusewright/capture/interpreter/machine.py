@@ -30,6 +30,7 @@ from fusewright.capture.handlers.registry import enter_imported
 from fusewright.capture.interpreter import (
     attributes,
     calls,
+    holding,
     operators,
     stand_ins,
     subprograms,
@@ -74,6 +75,7 @@ from fusewright.capture.values.regions import InferenceRegionValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
 from fusewright.errors import Call, DataDependent, Location, Unsupported
+from fusewright.records import record
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import SYMBOLIC
 
@@ -94,6 +96,17 @@ differentiation, so tensors that have one are no inputs.
 """
 
 
+@record
+class WithFinalizer:
+    """An object that the program made while traced, whose class has `__del__`."""
+
+    value: Value
+    made_at: int
+    """How many instructions of the outermost frame were executed then."""
+
+    place: Location | None
+
+
 class Machine:
     """One capture of one frame."""
 
@@ -106,6 +119,7 @@ class Machine:
     bind = attributes.bind
     call_object = calls.call_object
     inline = calls.inline
+    is_held = holding.is_held
     construct = calls.construct
     import_module = calls.import_module
     call_with_subprograms = subprograms.call_with_subprograms
@@ -150,6 +164,8 @@ class Machine:
         """How many more instructions may be executed."""
         self.generators: list[GeneratorFrame] = []
         """Those that the program made."""
+        self.finalizers: list[WithFinalizer] = []
+        """Other objects that the program made whose end runs code."""
         self.regions: list[InferenceRegionValue] = []
         self.root: Frame | None = None
         """The outermost frame, once it runs."""
@@ -403,6 +419,11 @@ class Machine:
         existing = isinstance(value, Namespace | ClassNamespace) or value.real() is not MISSING
         if existing:
             self.mutated.setdefault(id(value), value)
+
+    def note_finalizer(self, value: Value) -> None:
+        """Note that the program has made an object that runs code when it is dropped."""
+        executed = 0 if self.root is None else self.root.executed
+        self.finalizers.append(WithFinalizer(value, executed, self.location()))
 
     def hash_key(self, value: Value) -> Hashable:
         if isinstance(value, TupleValue):

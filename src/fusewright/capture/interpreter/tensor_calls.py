@@ -242,7 +242,12 @@ def node_argument(machine: Machine, value: Value) -> Any:
 
 def _fake(machine: Machine, value: TensorValue | GraphObjectValue | SymbolicValue) -> Any:
     if isinstance(value, SymbolicValue):
-        return value.number
+        number = value.number
+        if isinstance(number, torch.SymInt):
+            machine.sizes.keep_in_range(number)
+            known = number.node.maybe_as_int()
+            return number if known is None else known
+        return number
     if not machine.builder.can_use(value.node):
         raise machine.unsupported(reasons.LEAVES_FUNCTION)
     return value.fake

@@ -226,6 +226,9 @@ class Interpreter(Protocol):
     def known_value(self, object: Any) -> Value | None:
         """The value of an existing object that was met before, or None."""
 
+    def is_held(self, value: Value) -> bool:
+        """Whether the program still holds an object that it made, not only by weak references."""
+
     def new(self, object: Any) -> Value:
         """The value of an object that was computed while tracing (nobody else holds it)."""
 

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import ReferentSource, Source
 from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
@@ -50,6 +51,9 @@ class ReferenceValue(Value):
         self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
     ) -> Value:
         if self.referent is not None:
+            is_made = self.referent.source is None
+            if is_made and not interpreter.is_held(self.referent):
+                raise interpreter.unsupported(reasons.NOT_KNOWN, object=self.describe())
             return self.referent
         referent = self.object()
         found = interpreter.known_value(referent)
