@@ -357,12 +357,16 @@ FITS = [
 ERF_STEP = 33 / 128
 """Distance of the points about which ERF_ROWS expands erf: 15.5 of them reach where erf is 1."""
 
+ERF_LIMIT = 3.9921875
+"""erf is 1 from here on; the last of the sixteen intervals reaches a little further."""
+
 
 def erf_rows() -> list[list[mp.mpf]]:
     """Coefficients of erf(k step + d), |d| <= step / 2, in powers of d: a row a power, a column k.
 
     Interpolated at Chebyshev's points. About 0 the form is d + d P(d²), whose relative error is
-    small, and the first d is left to the caller.
+    small, and the first d is left to the caller. The last polynomial, from whose end on erf is 1,
+    makes up there for the rounding of its first coefficient: it would stay one step below 1.
     """
     half = mp.mpf(ERF_STEP) / 2
 
@@ -376,6 +380,8 @@ def erf_rows() -> list[list[mp.mpf]]:
         centre = k * mp.mpf(ERF_STEP)
         fitted = mp.chebyfit(lambda d, centre=centre: mp.erf(centre + d), [-half, half], 7)
         columns.append(list(reversed(fitted)))
+    last, end = columns[-1], mp.mpf(ERF_LIMIT) - 15 * mp.mpf(ERF_STEP)
+    last[1] += (last[0] - round_to("single", last[0])) / end
     return [[round_to("single", value) for value in row] for row in zip(*columns, strict=True)]
 
 
@@ -403,6 +409,7 @@ def main() -> None:
     if not names or "ERF_ROWS" in names:
         print("\n# erf(k ERF_STEP + d) = sum of ERF_ROWS[n][k] d^n; d more at k = 0")
         print(f"ERF_STEP = {ERF_STEP!r}")
+        print(f"ERF_LIMIT = {ERF_LIMIT!r}")
         print("ERF_ROWS = (")
         for row in erf_rows():
             print("    (")

@@ -29,18 +29,14 @@ def erf(b: Builder, x: Register) -> Register:
     return b.copy_sign(b.select(magnitude >= 0.9, 1.0 - power, small), x)
 
 
-ERF_LIMIT = 3.9921875
-"""erf is 1 from here on; the last of the sixteen intervals reaches a little further."""
-
-
 def _erf_by_rows(b: Builder, x: Register) -> Register:
     """One of sixteen polynomials a lane, about the nearest multiple of ERF_STEP.
 
     Their coefficients stand in registers, from which one instruction picks each lane's own. That is
-    half the instructions of the form above.
+    half the instructions of the form above. From ERF_LIMIT on the last of them is exactly 1.
     """
     magnitude = b.absolute(x)
-    limited = b.select(magnitude > ERF_LIMIT, x.like(ERF_LIMIT), magnitude)
+    limited = b.select(magnitude > table.ERF_LIMIT, x.like(table.ERF_LIMIT), magnitude)
     shifted = b.fused(limited, x.like(1 / table.ERF_STEP), x.like(ROUNDER))
     distance = b.fused(shifted - ROUNDER, x.like(-table.ERF_STEP), limited)
     first, *rest = (b.look_up(row, shifted.bits()) for row in table.ERF_ROWS)
