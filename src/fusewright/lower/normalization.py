@@ -40,10 +40,13 @@ def inverse_deviation(
 def scale_and_shift(
     call: Call, x: Scalar, weight: Box | None, bias: Box | None, at: Position
 ) -> Scalar:
-    """`x * weight + bias`, each where it is given."""
-    if weight is not None:
-        x = x * call.read(weight, at, x.dtype)
-    return x if bias is None else x + call.read(bias, at, x.dtype)
+    """`x * weight + bias`, each where it is given; rounded once where both are."""
+    if weight is None:
+        return x if bias is None else x + call.read(bias, at, x.dtype)
+    factor = call.read(weight, at, x.dtype)
+    if bias is None:
+        return x * factor
+    return x.apply("fma", factor, call.read(bias, at, x.dtype))
 
 
 @rule("aten.native_layer_norm.default")

@@ -52,11 +52,12 @@ def compile_kernel(
     return triton.compile(
         ASTSource(fn=function, signature=dict(signature), constexprs=constants),
         target=GPUTarget("cuda", architecture, 32),
-        # Integers wrap around by design: only our own assertions are wanted.
+        # Integers wrap around by design: only our own assertions are wanted. Products are rounded
+        # before they are added to, as eager's are: what is computed again has to be one number.
         options={
             "num_warps": warps,
             "debug": debug,
             "sanitize_overflow": False,
-            "enable_fp_fusion": True,
+            "enable_fp_fusion": False,
         },
     )

@@ -216,7 +216,10 @@ class Builder:
     """The processor multiplies by powers of two in one instruction (AVX-512)."""
 
     contract: bool = False
-    """Allow a product and a sum to be joined into one rounding (the `contract` flag)."""
+    """Allow a product to be joined into one rounding with a sum that says so (LLVM's flag of that
+    name): a reduction's. Elsewhere a product is rounded, as eager rounds it, so that a number
+    computed twice is the same number: `a * b - max(a * b)` is at most 0, and `a * b - b * a` is 0.
+    """
 
     block: str = "entry"
     """The label of the basic block being written."""
@@ -251,10 +254,14 @@ class Builder:
 
     # -- arithmetic ---------------------------------------------------------------------------
 
-    def binary(self, operation: str, left: Register, right: Operand) -> Register:
-        """`operation` is LLVM's own name; the operands have one type."""
+    def binary(
+        self, operation: str, left: Register, right: Operand, *, joins: bool = False
+    ) -> Register:
+        """`operation` is LLVM's own name; the operands have one type. `joins`: a sum takes in
+        products before they are rounded, where `contract` allows that.
+        """
         kind = left.type
-        flags = "contract " if self.contract and operation[0] == "f" else ""
+        flags = "contract " if self.contract and (joins or operation == "fmul") else ""
         return self.emit(kind, f"{operation} {flags}{kind} {left.text}, {text_of(right, kind)}")
 
     def arithmetic(self, operation: str, left: Register, right: Operand) -> Register:

@@ -79,7 +79,7 @@ class Reducer:
         prefix = "f" if self.dtype.is_float else ""
         match self.kind:
             case "sum":
-                return b.binary(prefix + "add", x, y)
+                return b.binary(prefix + "add", x, y, joins=self.dtype.is_float)
             case "prod":
                 return b.binary(prefix + "mul", x, y)
             case "xor":
