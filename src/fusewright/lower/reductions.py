@@ -151,14 +151,45 @@ def any_or_all(call: Call, x: Box, dim: Dimensions = None, keepdim: bool = False
 def squared_deviations(
     call: Call, size: tuple[Index, ...], gathered: Sequence[int], element: Element
 ) -> tuple[Box, Box]:
-    """(mean, sum of squared deviations from it) in two passes: exact also for a large mean."""
+    """(mean, sum of squared deviations from it) in two passes: good also for a large mean."""
     mean = mean_of(call, size, gathered, element)
 
-    def squared(at: tuple[Index, ...]) -> Scalar:
+    def squared(at: Position) -> Scalar:
         deviation = element(at) - call.read(mean, at)
         return deviation * deviation
 
     return mean, call.reduce("sum", size, gathered, squared)
+
+
+def corrected_deviations(
+    call: Call, size: tuple[Index, ...], gathered: Sequence[int], element: Element
+) -> tuple[Box, Box]:
+    """`squared_deviations`, whose second pass also measures by how much the first one's mean is
+    off, and makes up for that in both ("the corrected two-pass algorithm" of Chan, Golub & LeVeque
+    1983). What is left of equal numbers then is rounding, and is taken for the 0 that it stands
+    for. Normalisations, which add an epsilon, have no use for so much.
+    """
+    rough, about_rough = squared_deviations(call, size, gathered, element)
+    error = mean_of(call, size, gathered, lambda at: element(at) - call.read(rough, at))
+    elements = as_number(call, product(size[d] for d in gathered), rough.dtype)
+
+    def mean(at: Position) -> Scalar:
+        return call.read(rough, at) + call.read(error, at)
+
+    def squares(at: Position) -> Scalar:
+        whole, off = call.read(about_rough, at), call.read(error, at)
+        rest = whole - off * off * elements
+        rest = (rest < whole * NOTHING_BUT_ROUNDING).where(rest.like(0), rest)
+        return whole.apply("eq", math.inf).where(whole, rest)
+
+    return (
+        call.lazy(rough.size, rough.dtype, mean),
+        call.lazy(rough.size, rough.dtype, squares),
+    )
+
+
+NOTHING_BUT_ROUNDING = 2.0**-10
+"""Part of a sum of squares below which its correction leaves no digit of meaning."""
 
 
 @rule("aten.var.correction", "aten.std.correction")
@@ -181,7 +212,7 @@ def _variance(
     gathered = dimensions(dim, x.rank)
     call.settle(x)
     dtype = x.dtype.compute
-    mean, squares = squared_deviations(call, x.size, gathered, lambda at: call.read(x, at))
+    mean, squares = corrected_deviations(call, x.size, gathered, lambda at: call.read(x, at))
     divisor = _degrees_of_freedom(call, count(x, gathered), correction, dtype)
     root = ".std" in call.operator
 
