@@ -13,6 +13,7 @@ from fusewright.aot import (
     FormulaCall,
     LoopCall,
     by_relatives,
+    in_recorded_types,
     interpreter,
     min_cut_rematerialization_partition,
     needs_gradients,
@@ -40,6 +41,7 @@ from fusewright.schedule import schedule as fuse
 from fusewright.schedule.in_place import written_in_place
 from fusewright.schedule.lifetimes import last_uses
 from fusewright.schedule.traffic import group_traffic
+from fusewright.torch_compat import is_autocast_on
 from fusewright.wrapper import emit_python, generate_lines, peak_bytes, plan_memory
 
 
@@ -63,7 +65,10 @@ def compile_graph(
         graph = trace_inference(graph_module, example_inputs, context)
 
     compiled = compile_aten(graph, context, language)
-    return replace(compiled, run=with_results(graph, compiled.run))
+    run = compiled.run
+    if compiled.record.extern_calls and is_autocast_on():
+        run = in_recorded_types(run)
+    return replace(compiled, run=with_results(graph, run))
 
 
 def _compile_training(

@@ -694,6 +694,9 @@ def wanted_gradient_size(kind: str, position: int) -> tuple[int, ...] | None:
 without_autocast = torch._C._DisableAutocast  # type: ignore[attr-defined]
 """Context in which operators run in the types of their arguments."""
 
+is_autocast_on = torch._C._is_any_autocast_enabled  # type: ignore[attr-defined]
+"""Whether this thread casts for any device."""
+
 
 def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
     """`function.apply(*args)` without the look at functorch's levels, which costs some 100 ns an

@@ -18,7 +18,7 @@ from fusewright.aot.loop_calls import LoopCall
 from fusewright.aot.opaque_gradients import FormulaCall
 from fusewright.aot.partition import Partition, PartitionFunction, default_partition
 from fusewright.aot.rematerialization import min_cut_rematerialization_partition
-from fusewright.aot.runtime import with_results
+from fusewright.aot.runtime import in_recorded_types, with_results
 from fusewright.aot.shared_memory import by_relatives
 from fusewright.aot.trace import (
     COMPILER_DECOMPOSITIONS,
@@ -44,6 +44,7 @@ __all__ = [
     "by_relatives",
     "default_partition",
     "has_symbols",
+    "in_recorded_types",
     "interpreter",
     "min_cut_rematerialization_partition",
     "needs_gradients",

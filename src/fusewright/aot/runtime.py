@@ -43,6 +43,20 @@ def with_results(graph: AtenGraph, compiled: Compiled) -> Callable[[list[Any]], 
     return arranged(graph, compiled)
 
 
+def in_recorded_types(
+    compiled: Callable[[list[Any]], tuple[Any, ...]],
+) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """`compiled` with autocast off: what it calls was recorded behind autocast's casts. Else an
+    operator that calls others, as `cdist` does a product, would have those cast once more.
+    """
+
+    def run(inputs: list[Any]) -> tuple[Any, ...]:
+        with torch_compat.without_autocast():
+            return compiled(inputs)
+
+    return run
+
+
 def returns_results(graph: AtenGraph, count: int) -> bool:
     """Whether the first `count` outputs of `graph` are the program's results as they stand."""
     plain = tuple(FromGraph(position) for position in range(count))
