@@ -491,10 +491,10 @@ def leaky_relu_backward(gradient: Tensor, x: Tensor, slope: float, is_result: bo
 
 
 def hardtanh_backward(gradient: Tensor, x: Tensor, low: float, high: float) -> Tensor:
-    """g strictly between the bounds, else 0."""
-    outside = aten.logical_or.default(aten.le.Scalar(x, low), aten.ge.Scalar(x, high))
+    """g strictly between the bounds, else 0, as for NaN."""
+    inside = aten.logical_and.default(aten.gt.Scalar(x, low), aten.lt.Scalar(x, high))
     zero = aten.full.default([], 0, dtype=gradient.dtype, device=gradient.device)
-    return aten.where.self(outside, zero, gradient)  # type: ignore[no-any-return]
+    return aten.where.self(inside, gradient, zero)  # type: ignore[no-any-return]
 
 
 def elu_backward(
@@ -523,10 +523,9 @@ def softplus_backward(gradient: Tensor, x: Tensor, beta: float, threshold: float
 
 
 def log_sigmoid_backward(gradient: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
-    """g sigmoid(-x)."""
-    if x.dtype in HALF_TYPES:
-        return NotImplemented
-    return aten.mul.Tensor(gradient, aten.sigmoid.default(aten.neg.default(x)))  # type: ignore[no-any-return]
+    """g sigmoid(-x), for every type: the forward by `log_sigmoid_forward` leaves no buffer."""
+    slope = aten.sigmoid.default(aten.neg.default(widened(x)))
+    return rounded(aten.mul.Tensor(widened(gradient), slope), x)
 
 
 GRADIENT_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {

@@ -73,9 +73,9 @@ def hardshrink(x: Scalar, limit: Scalar | float = 0.5) -> Scalar:
 
 
 def softshrink(x: Scalar, limit: Scalar | float = 0.5) -> Scalar:
-    """NaN stays NaN."""
+    """What of x lies outside of [-limit, limit]: within, 0 without a sign; NaN stays NaN."""
     limit = x.like(limit)
-    return (x > limit).where(x - limit, (x < -limit).where(x + limit, x * 0))
+    return x - x.apply("maximum", -limit).apply("minimum", limit)
 
 
 def prelu(x: Scalar, weight: Scalar) -> Scalar:

@@ -89,13 +89,15 @@ def rounded_only_if_float(name: str) -> Formula:
 
 
 def ignoring_nan(name: str) -> Formula:
-    """`maximum` or `minimum` that gives the other operand where one is NaN."""
+    """`maximum` or `minimum` that gives the other operand where one is NaN, and the first of
+    equals: of zeros, its sign.
+    """
+    wins = {"maximum": "ge", "minimum": "le"}[name]
 
     def formula(left: Scalar, right: Scalar) -> Scalar:
         if not left.dtype.is_float:
             return left.apply(name, right)
-        chosen = left.apply("isnan").where(right, left.apply(name, right))
-        return right.apply("isnan").where(left, chosen)
+        return (left.apply(wins, right) | right.apply("isnan")).where(left, right)
 
     return formula
 
@@ -249,8 +251,14 @@ _LOGICAL: dict[str, Formula] = {
     "aten.logical_not.default": lambda x: ~x,
 }
 
-FLOAT_ONLY = {"aten.pow.Tensor_Tensor", "aten.pow.Scalar"}
-"""Operators whose integer form raises for some values, as only eager's kernel does."""
+ONLY_FOR: dict[str, Callable[[DType], bool]] = {
+    # The form of integers raises for some values, as only eager's kernel does.
+    "aten.pow.Tensor_Tensor": lambda dtype: dtype.is_float,
+    "aten.pow.Scalar": lambda dtype: dtype.is_float,
+    # The next number of a half type is not the next one of the type that it is computed in.
+    "aten.nextafter.default": lambda dtype: dtype is dtype.compute,
+}
+"""By operator: of which results the formula is right; others are left to eager's kernel."""
 
 
 # From formulas to rules ---------------------------------------------------------------------------
@@ -307,9 +315,11 @@ def _operand_type(result: DType, operands: Operands, arguments: tuple[Any, ...])
             return result_type(typed).compute
 
 
-def _rule_of(formula: Formula, operands: Operands, float_only: bool) -> Rule:
+def _rule_of(name: str, formula: Formula, operands: Operands) -> Rule:
+    applies = ONLY_FOR.get(name, lambda dtype: True)
+
     def lowered(call: Call, *arguments: Any, **keywords: Any) -> Any:
-        if float_only and not call.result.dtype.is_float:
+        if not applies(call.result.dtype):
             return NotImplemented
         return pointwise(call, formula, operands, *arguments, **keywords)
 
@@ -322,7 +332,7 @@ for _table, _operands in (
     (_LOGICAL, Operands.LOGICAL),
 ):
     for _name, _formula in _table.items():
-        rule(_name)(_rule_of(_formula, _operands, _name in FLOAT_ONLY))
+        rule(_name)(_rule_of(_name, _formula, _operands))
 
 
 # Rules that look at their arguments first ---------------------------------------------------------
