@@ -3,6 +3,7 @@
     program.py      what a random program is: a Python file that runs alone
     tensors.py      generates programs of torch operators; operators.py is their table
     python.py       generates programs of Python's statements; python_phrases.py is their table
+    modules.py      generates modules and training steps; module_phrases.py is their table
     inputs.py       the tensors that programs begin with
     execution.py    runs a program; observation.py flattens what can be seen of it
     comparison.py   what differs; judge.py tells rounding from wrong

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fusewright.errors import did_you_mean
-from fusewright.fuzz import python, tensors
+from fusewright.fuzz import modules, python, tensors
 from fusewright.fuzz.checking import Verdict
 from fusewright.fuzz.comparison import CLASSES
 from fusewright.fuzz.program import Program
@@ -28,6 +28,7 @@ from fusewright.records import record
 GENERATORS: Final[Mapping[str, Any]] = {
     "tensors": tensors.generate,
     "python": python.generate,
+    "modules": modules.generate,
 }
 """From a seed to a program, for each kind."""
 

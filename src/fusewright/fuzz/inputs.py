@@ -29,9 +29,10 @@ LOW: Final = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class _Run:
-    """The run in progress: whether it is lifted to double precision, and the leaves it made."""
+    """The run in progress: lifted to double precision or not, and the leaves it made."""
 
     lift = False
+    noise = 0.0
     leaves: list[torch.Tensor] = []  # noqa: RUF012  replaced for each run
 
 
@@ -44,6 +45,16 @@ def collected_leaves(lift: bool = False) -> Iterator[list[torch.Tensor]]:
         yield _Run.leaves
     finally:
         _Run.lift, _Run.leaves = before
+
+
+@contextmanager
+def noisy_inputs(size: float) -> Iterator[None]:
+    """Inside, inputs that are no integers are changed by up to `size`, relatively."""
+    before, _Run.noise = _Run.noise, size
+    try:
+        yield
+    finally:
+        _Run.noise = before
 
 
 def fill(
@@ -62,6 +73,8 @@ def fill(
     values = _values(generator, math.prod(shape), dtype, kind).reshape(shape)
     if _Run.lift:
         values = lifted(values)
+    if _Run.noise and values.dtype == torch.float64 and kind in ("normal", "positive", "constant"):
+        values = values * (1 + _Run.noise * (2 * torch.rand(values.shape) - 1))
     tensor = _laid_out(values, layout)
     return leaf(tensor.detach()) if grad else tensor
 

@@ -3,10 +3,11 @@
 Two correct programs that round in another order differ. How much is too much depends on the
 program: the difference of two large numbers may have no correct digit at all. So a disputed
 program is run in double precision, once as it is, and some times with every result of every
-operator changed by up to one unit of rounding of the program's dtype, at random (Monte Carlo
-arithmetic, D. S. Parker, 1997). How far results scatter tells what rounding can do to each; where
-they scatter between true and false, between two integers or between finite and infinite, either is
-right. Operators that do not round, views and copies and comparisons, get no noise.
+operator changed at random by up to some units of rounding of the program's dtype (Monte Carlo
+arithmetic, D. S. Parker, 1997), and so are inputs that are no integers. How far results scatter
+tells what rounding can do to each; where they scatter between true and false, between two integers
+or between finite and infinite, either is right. Operators that do not round, views and copies and
+comparisons, get no noise.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final
 import torch
 
 from fusewright.fuzz.execution import Outcome, run
+from fusewright.fuzz.inputs import noisy_inputs
 from fusewright.fuzz.observation import Tensor
 from fusewright.fuzz.program import Program
 from fusewright.torch_compat import TorchDispatchMode
@@ -41,6 +43,10 @@ EXACT: Final = frozenset(
     )
 )
 """Operators whose results are as exact as their arguments."""
+
+
+UNITS: Final = 4
+"""Units of rounding that a result is changed by at most: an operator rounds more than once."""
 
 
 class _Noise(TorchDispatchMode):
@@ -107,7 +113,8 @@ class Judge:
 
     def _sample(self, number: int) -> list[Outcome]:
         def noisy() -> list[Outcome]:
-            with _Noise(self.unit, 1 + number):
+            size = UNITS * self.unit
+            with _Noise(size, 1 + number), noisy_inputs(size):
                 return list(run(self._program, lift=True))
 
         return _outcomes(noisy)

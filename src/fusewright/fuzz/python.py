@@ -13,6 +13,7 @@ from typing import Final
 
 from fusewright.fuzz.program import ENDING, Program
 from fusewright.fuzz.python_phrases import (
+    ABANDONS,
     ALWAYS,
     BLOCKS,
     DEFINITIONS,
@@ -75,6 +76,7 @@ class _Writer:
         self.random = generator
         self._scopes: list[dict[str, list[str]]] = [{kind: [name] for kind, name in FIRST.items()}]
         self._count = 0
+        self._abandons = generator.random() < 0.1
 
     def text(self) -> str:
         """The program as a file."""
@@ -113,7 +115,8 @@ class _Writer:
     def _statement(self, depth: int) -> str:
         is_block = depth <= DEEPEST and self.random.random() < 0.4
         phrase = self.random.choice(BLOCKS if is_block else STATEMENTS)
-        if phrase in MAY_RAISE and self.random.random() < 0.8:
+        unwanted = phrase in ABANDONS and not self._abandons
+        if unwanted or (phrase in MAY_RAISE and self.random.random() < 0.8):
             return self._statement(depth)
         targets: list[tuple[str, str]] = []
         alone = re.compile(r"(?:^| = |\(){[A-Z]}(?:$|\))")

@@ -397,6 +397,19 @@ MAY_RAISE: Final = frozenset(
 )
 """Phrases that often end a program; they are taken less often."""
 
+ABANDONS: Final = frozenset(
+    {
+        "part = gen({I} % 4)\n{=I} = next(part, -1)",
+        "part = gen(3)\nnext(part)\n{=I} = part.send(5)",
+        "for {=I} in gen(3):\n{block}    if {B}:\n        break\n",
+        "for {=I} in gen(3):\n{block}",
+        "for {=I} in deleg(2):\n{block}    if {B}:\n        continue\n    LOG.append('went on')\n",
+    }
+)
+"""Phrases that may leave a generator suspended, which is closed when nothing refers to it any more:
+only some programs have them, since when that is hides all else.
+"""
+
 ALWAYS: Final = """\
 import collections
 import contextlib
