@@ -109,6 +109,12 @@ def fuzz(
         list[str] | None, typer.Option(help="A class that counts as a finding; repeat for more.")
     ] = None,
     dynamic: Annotated[bool, typer.Option("--dynamic", help="Sizes are symbols always.")] = False,
+    guard_pages: Annotated[
+        bool, typer.Option("--guard-pages", help="Kernels run between pages not to be touched.")
+    ] = False,
+    garbage: Annotated[
+        bool, typer.Option("--garbage", help="New memory of compiled code is filled with NaN.")
+    ] = False,
 ) -> None:
     """Run random programs eagerly and compiled, and compare. The exit status is 1 where they
     differ; docs/fuzzing.md says how to read the table.
@@ -124,6 +130,8 @@ def fuzz(
             folder=resume,
             only=only,
             dynamic=dynamic,
+            guard_pages=guard_pages,
+            garbage=garbage,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

@@ -11,6 +11,7 @@ import torch
 from fusewright.fuzz.checking import check, signature
 from fusewright.fuzz.comparison import CLASSES, Finding
 from fusewright.fuzz.program import ENDING, Program
+from fusewright.runtime.guard_pages import MemoryFault
 
 HEADER = """\
 import torch
@@ -51,6 +52,10 @@ def found(source: Program, fault: Fault) -> set[str]:
     return {finding.kind for finding in verdict.findings}
 
 
+def touches_what_it_must_not(function: Any, x: torch.Tensor) -> Any:
+    raise MemoryFault("beside a buffer")
+
+
 def raises(function: Any, x: torch.Tensor) -> Any:
     raise RuntimeError("of the compiler")
 
@@ -77,6 +82,7 @@ FAULTS: dict[str, tuple[str, Fault, str]] = {
     "another shape": ("return (x0 * 2,)", lambda f, x: (f(x)[0][None],), "wrong_meta"),
     "other strides": ("return (x0 * 2,)", lambda f, x: (f(x)[0].t().contiguous().t(),), "strides"),
     "an exception": ("return (x0 * 2,)", raises, "extra_exception"),
+    "a fault": ("return (x0 * 2,)", touches_what_it_must_not, "crash"),
     "no exception": ("return (x0[9],)", lambda f, x: (x[0],), "missing_exception"),
     "another exception": ("return (x0[9],)", raises, "other_exception"),
     "another message": (

@@ -24,6 +24,7 @@ from fusewright.fuzz.report import Group, grouped, table
 from fusewright.fuzz.shrink import shrink
 from fusewright.fuzz.workers import Generate, Pool, Task, verdict_from, verdict_to, warm_up
 from fusewright.records import record
+from fusewright.runtime.memory_checks import GARBAGE, GUARD_PAGES
 
 GENERATORS: Final[Mapping[str, Any]] = {
     "tensors": tensors.generate,
@@ -54,8 +55,26 @@ class Plan:
     jobs: int = 1
     folder: Path | None = None
     dynamic: bool | None = None
+    guard_pages: bool = False
+    garbage: bool = False
     only: frozenset[str] = frozenset(CLASSES)
     """Classes that count as findings."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that choose checks of memory."""
+        pages = {GUARD_PAGES: "both"} if self.guard_pages else {}
+        return pages | ({GARBAGE: "1"} if self.garbage else {})
+
+    @property
+    def options(self) -> str:
+        """What a command that repeats a case needs beside its seed."""
+        chosen = {
+            "--dynamic": self.dynamic,
+            "--guard-pages": self.guard_pages,
+            "--garbage": self.garbage,
+        }
+        return "".join(f" {name}" for name, value in chosen.items() if value)
 
 
 def plan_from(
@@ -99,6 +118,8 @@ class Campaign:
         """Check programs until the plan is done; the findings, grouped."""
         warm_up()
         self._resume()
+        before = dict(os.environ)
+        os.environ.update(self.plan.environment)
         pool = Pool(self.plan.jobs, generate, self.plan.dynamic)
         try:
             for verdict in pool.check(self._tasks(), self._is_over):
@@ -109,6 +130,9 @@ class Campaign:
             pool.close()
             for process in self._shrinking:
                 os.kill(process, signal.SIGKILL)
+            for name in self.plan.environment:
+                os.environ.pop(name)
+            os.environ.update(before)
         return self.groups()
 
     def groups(self) -> list[Group]:
@@ -117,8 +141,8 @@ class Campaign:
 
     def report(self) -> str:
         """The table of the campaign."""
-        options = " --dynamic" if self.plan.dynamic else ""
-        return table(self.outcomes, self.groups(), time.monotonic() - self._start, options)
+        seconds = time.monotonic() - self._start
+        return table(self.outcomes, self.groups(), seconds, self.plan.options)
 
     def _tasks(self) -> Iterator[Task]:
         seed = self.plan.seed

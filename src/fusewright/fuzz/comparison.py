@@ -11,9 +11,10 @@ from fusewright.fuzz.execution import Outcome, Raised
 from fusewright.fuzz.judge import MANY, SOME, Judge
 from fusewright.fuzz.observation import Fact, Plain, Tensor
 from fusewright.records import record
+from fusewright.runtime.guard_pages import MemoryFault
 
 CLASSES: Final = {
-    "crash": "the process ended by a signal",
+    "crash": "the process ended by a signal, or a kernel touched what it must not",
     "hang": "no answer within the time limit",
     "wrong_value": "a result or a gradient has other values",
     "wrong_side_effect": "an argument, a global or an object is left otherwise",
@@ -62,7 +63,9 @@ def _compare_exceptions(
         return
     if expected is None or actual is None:
         kind = "missing_exception" if actual is None else "extra_exception"
-        if len(judge.raises(call)) < 2:
+        if actual is not None and actual.kind == MemoryFault.__name__:
+            yield Finding("crash", call, "exception", str(actual))
+        elif len(judge.raises(call)) < 2:
             yield Finding(kind, call, "exception", str(expected or actual))
     elif expected.kind != actual.kind:
         yield Finding("other_exception", call, "exception", f"eager {expected}, compiled {actual}")
