@@ -239,7 +239,7 @@ class _Planner:
         with_gradients = not is_made_without_gradients(value) if value.requires_grad else None
         if with_gradients and _repeated_dimensions(root.meta["val"]):
             return self._replayed(leaf, base)
-        return self._view(leaf, root, base, with_gradients)
+        return self._view(leaf, value, root, base, with_gradients)
 
     def _whole(self, root: fx.Node) -> Any:
         """The fake of all that `root` holds whose views, in autograd, most results are."""
@@ -292,17 +292,22 @@ class _Planner:
     def _view(
         self,
         leaf: fx.Node,
+        value: torch.Tensor,
         root: fx.Node,
         base: FromInput | FromGraph,
         with_gradients: bool | None,
     ) -> ViewOf:
         view, whole = leaf.meta["val"], root.meta["val"]
-        begin = whole.storage_offset() * whole.itemsize // view.itemsize
+        if isinstance(base, FromInput):  # it may lie elsewhere for the program than in the graph
+            place, begin = value.storage_offset(), self.inputs[base.index].storage_offset()
+        else:
+            place, begin = view.storage_offset(), whole.storage_offset()
+        offset = place - begin * whole.itemsize // view.itemsize
         return ViewOf(
             base,
             tuple(self._number(size) for size in view.shape),
             tuple(self._number(stride) for stride in view.stride()),
-            self._number(view.storage_offset() - begin),
+            self._number(offset),
             dtype=view.dtype,
             conjugate=view.is_conj() != whole.is_conj(),
             negative=view.is_neg() != whole.is_neg(),
@@ -326,14 +331,18 @@ def is_view_in_autograd(view: Any, base: Any) -> bool:
         return False
     if is_made_without_gradients(view) or is_made_without_gradients(base):
         return is_made_without_gradients(view)
-    wanted = get_gradient_edge(base)
-    node, number = get_gradient_edge(view)[:2]
-    while node != wanted.node:
-        edges = [(node, number) for node, number in node.next_functions if node is not None]
+    wanted = [get_gradient_edge(base)[:2]]
+    whole = torch_compat.viewed_tensor(base)
+    if whole is torch_compat.viewed_tensor(view) and whole is not base:
+        wanted.append(get_gradient_edge(whole)[:2])  # after a write, each begins there anew
+    edge = get_gradient_edge(view)[:2]
+    while edge not in wanted:
+        node = edge[0]
+        edges = [(above, number) for above, number in node.next_functions if above is not None]
         if isinstance(node, BackwardCFunction) or len(edges) != 1:
             return False
-        ((node, number),) = edges
-    return number == wanted.output_nr
+        (edge,) = edges
+    return True
 
 
 def is_made_without_gradients(view: torch.Tensor) -> bool:
