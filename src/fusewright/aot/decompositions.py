@@ -234,10 +234,15 @@ def binary_cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1
 ) -> Tensor:
     """-(t log(x) + (1 - t) log(1 - x)), each logarithm at least -100; laid out as `x`, which
-    therefore comes first in each product.
+    therefore comes first in each product. On the CPU `x` is checked to lie between 0 and 1.
     """
     if x.dtype in HALF_TYPES:
         return NotImplemented
+    if x.device.type == "cpu":
+        inside = aten.logical_and.default(aten.ge.Scalar(x, 0), aten.le.Scalar(x, 1))
+        aten._assert_async.msg(
+            aten.all.default(inside), "all elements of input should be in [0, 1]"
+        )
     log_x = aten.clamp_min.default(aten.log.default(x), -100)
     log_rest = aten.clamp_min.default(aten.log1p.default(aten.neg.default(x)), -100)
     negative = aten.mul.Tensor(log_rest, aten.sub.Scalar(target, 1))

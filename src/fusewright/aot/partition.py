@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from fusewright.aot.dead_code import has_effect
+from fusewright.aot.dead_code import dependents, is_wanted
 from fusewright.aot.functionalize import memory_owner, shown_memory, view_source
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.joint import JointGraph
@@ -89,11 +89,8 @@ class Halves:
 
 def find_halves(joint: JointGraph) -> Halves:
     """Tell the forward from the backward half of `joint`."""
-    after_tangents = set(joint.tangent_nodes)
-    for node in joint.graph.nodes:
-        if any(value in after_tangents for value in node.all_input_nodes):
-            after_tangents.add(node)
-    effects = [node for node in joint.graph.nodes if has_effect(node)]
+    after_tangents = dependents(joint.graph, joint.tangent_nodes)
+    effects = [node for node in joint.graph.nodes if is_wanted(node)]
     late_effects = [node for node in effects if node in after_tangents]
     effects = [node for node in effects if node not in after_tangents]
     forward = ancestors((*joint.outputs[: joint.output_count], *effects))
@@ -235,7 +232,7 @@ def _forward_graph(
             owner = shown_memory(node)
             if owner is not node or owner in owners or node in written:
                 copied.append(node)
-    needed = ancestors((*outputs, *(node for node in halves.forward if has_effect(node))))
+    needed = ancestors((*outputs, *(node for node in halves.forward if is_wanted(node))))
     nodes = [node for node in joint.graph.nodes if node in needed]
     graph = _subgraph(nodes, inputs, outputs, frozenset(copied))
     forward = AtenGraph(

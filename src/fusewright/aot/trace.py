@@ -109,7 +109,8 @@ def clean_up(graph: AtenGraph | JointGraph) -> dict[str, torch.Tensor]:
     fold_constants(graph.graph)
     merge_common_subexpressions(graph.graph)
     accumulate_in_place(graph.graph)
-    remove_dead_code(graph.graph)
+    tangents = graph.tangent_nodes if isinstance(graph, JointGraph) else ()
+    remove_dead_code(graph.graph, tangents)
     used = {str(node.target) for node in graph.graph.find_nodes(op="get_attr")}
     return {name: value for name, value in graph.constants.items() if name in used}
 

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable
 from enum import Enum, auto
 
-from fusewright.records import record
+from fusewright.records import record, replace
 
 
 class Result(Enum):
@@ -41,6 +41,8 @@ class Operation:
     """The argument kinds that it takes: any of f (float), i (signed and unsigned), b (bool)."""
 
     meaning: str
+    may_raise: bool = False
+    """Whether integers of some values raise: a divisor of 0."""
 
 
 def _rows(result: Result, arity: int, kinds: str, **meanings: str) -> list[Operation]:
@@ -70,18 +72,21 @@ _BINARY = [
         Result.SAME, 2, "fib",
         maximum="the greater; NaN if either is", minimum="the smaller; NaN if either is",
     ),
-    *_rows(
-        Result.SAME, 2, "fi",
-        floor_div="x / y rounded down", trunc_div="x / y rounded towards zero",
-        remainder="x - y * floor(x / y), the sign of y (Python's %)",
-        fmod="x - y * trunc(x / y), the sign of x (C's fmod)",
-        pow="x ** y",
-    ),
+    *_rows(Result.SAME, 2, "fi", pow="x ** y"),
     *_rows(
         Result.SAME, 2, "f",
         div="x / y", atan2="angle of (y=first, x=second)", hypot="sqrt(x*x + y*y) without overflow",
         copysign="magnitude of x, sign of y", nextafter="next number from x towards y",
     ),
+]  # fmt: skip
+_DIVISIONS = [
+    replace(row, may_raise=True)
+    for row in _rows(
+        Result.SAME, 2, "fi",
+        floor_div="x / y rounded down", trunc_div="x / y rounded towards zero",
+        remainder="x - y * floor(x / y), the sign of y (Python's %)",
+        fmod="x - y * trunc(x / y), the sign of x (C's fmod)",
+    )
 ]  # fmt: skip
 _LOGIC = [
     *_rows(
@@ -102,7 +107,7 @@ _OTHER = [
 ]
 
 OPERATIONS: dict[str, Operation] = {
-    row.name: row for row in (*_UNARY_FLOAT, *_UNARY, *_BINARY, *_LOGIC, *_OTHER)
+    row.name: row for row in (*_UNARY_FLOAT, *_UNARY, *_BINARY, *_DIVISIONS, *_LOGIC, *_OTHER)
 }
 """By name. `cast` is not here: it is a `Cast` value, which carries its type."""
 

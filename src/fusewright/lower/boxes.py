@@ -9,8 +9,8 @@ Realising a storage thereby realises every box on it.
 When a storage is realised
 --------------------------
 At once, if it is a reduction, or the result or an operand of a library call, or the body of a
-scatter. Otherwise it stays lazy, and readers repeat its expression, as long as that is cheaper than
-memory:
+scatter, or if it may raise: all of it is computed then, whatever is read. Otherwise it stays lazy,
+and readers repeat its expression, as long as that is cheaper than memory:
 
 * *free* (at most one load and two operations: a cast, a scaled load, a mask, a constant): always
   lazy;
@@ -36,6 +36,7 @@ from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, product
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer, Layout
+from fusewright.ir.raising import value_may_raise
 from fusewright.ir.value import Apply, Constant, Indirect, Load, Random, Value, children, postorder
 from fusewright.lower.rules import words
 from fusewright.records import field, record
@@ -123,6 +124,9 @@ class Cost:
     loads: frozenset[int] = frozenset()
     """Identities of the different loads."""
 
+    may_raise: bool = False
+    """Whether it does, for some values."""
+
     @property
     def is_free(self) -> bool:
         return not self.transcendental and len(self.loads) <= 1 and self.operations <= 2
@@ -152,6 +156,7 @@ class CostTable:
         operations = sum(cost.operations for cost in below)
         transcendental = sum(cost.transcendental for cost in below)
         loads = frozenset[int]().union(*(cost.loads for cost in below))
+        may_raise = value_may_raise(node) or any(cost.may_raise for cost in below)
         match node:
             case Constant() | Indirect():
                 pass
@@ -164,12 +169,12 @@ class CostTable:
                 transcendental += 1
             case _:
                 operations += 1
-        return Cost(operations, transcendental, loads)
+        return Cost(operations, transcendental, loads, may_raise)
 
 
 def must_realise(cost: Cost, readers: int, needed_in_memory: bool, limit: int) -> bool:
     """The policy in this file's docstring, for a fresh storage with that many readers."""
-    if cost.operations > limit or len(cost.loads) > LOAD_LIMIT:
+    if cost.may_raise or cost.operations > limit or len(cost.loads) > LOAD_LIMIT:
         return True
     if readers < 2 or not cost.loads:
         return False

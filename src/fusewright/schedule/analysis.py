@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from fusewright.ir.index import Index, Symbol, loop, product
 from fusewright.ir.program import Buffer, ExternKernel, Layout, Program
+from fusewright.ir.raising import value_may_raise
 from fusewright.ir.value import (
     Apply,
     Cast,
@@ -65,6 +66,7 @@ class Analysis:
         self._loads: dict[int, tuple[Load, ...]] = {}
         self._indices: dict[int, tuple[Index, ...]] = {}
         self._costs: dict[int, int] = {}
+        self._may_raise: dict[int, bool] = {}
 
     # Buffers --------------------------------------------------------------------------------------
 
@@ -176,6 +178,13 @@ class Analysis:
         known = self._costs.get(id(value))
         if known is None:
             known = self._costs[id(value)] = sum(map(_node_cost, self.nodes(value)))
+        return known
+
+    def may_raise(self, value: Value) -> bool:
+        """Whether an evaluation of `value` raises in some cases."""
+        known = self._may_raise.get(id(value))
+        if known is None:
+            known = self._may_raise[id(value)] = any(map(value_may_raise, self.nodes(value)))
         return known
 
 

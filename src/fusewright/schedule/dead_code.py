@@ -7,7 +7,7 @@ b: f32[4] = pointwise …                     return b
 return b
 ```
 A library call stays when it changes memory or has another effect: an assert, or a random draw,
-since the next draw depends on it.
+since the next draw depends on it. What may raise stays too: eager raises, whoever reads the result.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from fusewright.ir.program import (
     Scatter,
     Statement,
 )
+from fusewright.ir.raising import library_call_may_raise
 from fusewright.records import replace
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import output_buffers, statement_effects
@@ -32,7 +33,7 @@ def remove_dead_code(program: Program, analysis: Analysis) -> Program:
     needed = set(output_buffers(program))
     kept: list[Statement] = []
     for statement in reversed(program.statements):
-        if _has_effect(statement) or any(name in needed for name in _made(statement)):
+        if _has_effect(statement, analysis) or any(name in needed for name in _made(statement)):
             kept.append(statement)
             needed.update(_used(statement, analysis))
     if len(kept) == len(program.statements):
@@ -58,11 +59,23 @@ def _used(statement: Statement, analysis: Analysis) -> Iterator[str]:
             yield from (*effect.reads, *effect.overwrites)
 
 
-def _has_effect(statement: Statement) -> bool:
+def _has_effect(statement: Statement, analysis: Analysis) -> bool:
     match statement:
         case CopyBack():
             return True
         case ExternKernel(mutates=mutates, has_effect=has_effect, number=number):
-            return bool(mutates or number) or has_effect
-        case _:
-            return False
+            may_raise = library_call_may_raise(statement.operator)
+            return bool(mutates or number) or has_effect or may_raise
+        case ComputedBuffer(body=Scatter() as body):
+            return any(map(analysis.may_raise, (*body.indirect, body.value)))
+        case ComputedBuffer(body=body):
+            return analysis.may_raise(body.value)
+
+
+def unread_buffers(program: Program, analysis: Analysis) -> frozenset[str]:
+    """Buffers that are computed only because that may raise."""
+    read: set[str] = set()
+    for statement in program.statements:
+        read.update(_used(statement, analysis))
+    computed = (s for s in program.statements if isinstance(s, ComputedBuffer))
+    return frozenset(buffer.name for s in computed for buffer in s.outputs).difference(read)

@@ -13,13 +13,11 @@ from __future__ import annotations
 
 from fusewright.ir.group import Group, Schedule, action_roots
 from fusewright.ir.program import Buffer, CopyBack, ExternKernel
-from fusewright.ir.value import Apply, Indirect, postorder
+from fusewright.ir.raising import value_may_raise
+from fusewright.ir.value import postorder
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import output_buffers
 from fusewright.schedule.lifetimes import step_reads
-
-_RAISING = frozenset({"floor_div", "trunc_div", "remainder", "fmod"})
-"""Operations that raise on an integer divisor of 0."""
 
 
 def written_in_place(schedule: Schedule) -> dict[str, str]:
@@ -52,20 +50,10 @@ def may_raise(step: Group | ExternKernel | CopyBack) -> bool:
     match step:
         case Group():
             roots = [root for s in step.stages for root in action_roots(*s.actions)]
-            return any(_may_raise(value) for value in postorder(tuple(roots)))
+            return any(value_may_raise(value) for value in postorder(tuple(roots)))
         case ExternKernel():
             return True
         case CopyBack():
-            return False
-
-
-def _may_raise(value: object) -> bool:
-    match value:
-        case Indirect(check=check):
-            return check
-        case Apply(operation=operation, dtype=dtype):
-            return operation in _RAISING and dtype.kind in ("signed", "unsigned")
-        case _:
             return False
 
 

@@ -11,7 +11,8 @@ After:
 nest [i0<256, i1<768]          store y[768*i0 + i1]:  x[768*i0 + i1] + w[i1] * 2
 ```
 The loops of the producer are found from the element that is read (`invert`), so the reader may walk
-it in any order, repeat it or skip parts. A value is inlined
+it in any order, repeat it or skip parts; a value that may raise has to be read whole by someone. A
+value is inlined
 * into a single place that needs each element about once, whatever it costs;
 * into every place, where it costs little and reads no more bytes than it writes, or reads nothing
   at all.
@@ -22,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fusewright.ir.bounds import ALWAYS, Conditions, access_conditions
-from fusewright.ir.index import Index, Symbol, extent
+from fusewright.ir.index import Index, Symbol, extent, integer
 from fusewright.ir.value import Load, Value
 from fusewright.records import record
 from fusewright.schedule.analysis import Analysis
@@ -96,6 +97,10 @@ def why_not_inline(
         changes = overwritten.get(analysis.memory(name), ())
         if any(position < when <= use.last for when in changes):
             return f"{name} changes before it is read"
+    if analysis.may_raise(piece.value) and not any(
+        _reads_all(one, reader, load, piece.writes[0].buffer) for one, reader, load in use.loads
+    ):
+        return "what it raises for would not all be computed"
     for _, reader, load in use.loads:
         found = _loops_at(nest, load, _conditions(reader, load))
         if found is None:
@@ -103,6 +108,26 @@ def why_not_inline(
         if sum(map(compounds, found.values())) > 2 * compounds(load.index):
             return f"reading at {load.index} would need divisions"
     return None
+
+
+def _reads_all(nest: Nest, reader: Piece, load: Load, buffer: str) -> bool:
+    """Whether a load meets each element of a buffer, whatever is read elsewhere: its index has the
+    loops as digits.
+    """
+    if _conditions(reader, load) != ALWAYS:
+        return False
+    analysis = nest.analysis
+    loops = [symbol for symbol in (*nest.outer, *reader.inner) if symbol in load.index.free()]
+    steps = {analysis.stride(load.index, symbol): symbol for symbol in loops}
+    reached = integer(1)
+    for _ in loops:
+        symbol = steps.get(reached)
+        if symbol is None:
+            return False
+        reached = reached * extent(symbol)
+    size = analysis.product(analysis.buffers[buffer].layout.size)
+    origin = analysis.substitute(load.index, {symbol: integer(0) for symbol in loops})
+    return reached == size and origin == integer(0)
 
 
 def _too_expensive(nest: Nest, piece: Piece, use: Uses) -> str | None:

@@ -9,7 +9,7 @@ from fusewright.ir.program import ComputedBuffer, CopyBack, ExternKernel, Progra
 from fusewright.records import replace
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.batch import batch
-from fusewright.schedule.dead_code import remove_dead_code
+from fusewright.schedule.dead_code import remove_dead_code, unread_buffers
 from fusewright.schedule.effects import output_buffers
 from fusewright.schedule.fusion import Graph, fuse
 from fusewright.schedule.inline import inline
@@ -25,9 +25,9 @@ from fusewright.schedule.stages import build_group
 def schedule(program: Program, context: CompileContext) -> Schedule:
     """Fuse and order the statements of `program`; its values are made in `program.expressions`."""
     analysis = Analysis(program)
-    kept = output_buffers(program)
 
     program = remove_dead_code(program, analysis)
+    kept = output_buffers(program) | unread_buffers(program, analysis)
     program = split_reductions(program, analysis)
     steps = simplified_steps(program, analysis)
     steps = inline(steps, kept, analysis)

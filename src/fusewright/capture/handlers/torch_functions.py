@@ -228,6 +228,23 @@ def max_pool1d(
     return both if interpreter.truth(return_indices) else interpreter.items(both)[0]
 
 
+@handles(torch.nn.functional.one_hot)
+def one_hot(interpreter: Interpreter, tensor: Value, num_classes: Value = NONE) -> Any:
+    """With a check that each class is one of so many, which torch's kernel makes on the CPU."""
+    if not isinstance(tensor, TensorValue) or not isinstance(num_classes, ConstantValue):
+        return DECLINED
+    fake, count = tensor.fake, num_classes.value
+    if fake.device.type != "cpu" or fake.dtype is not torch.int64 or not isinstance(count, int):
+        return DECLINED
+    if count > 0:
+        not_negative = interpreter.call_graph(torch.ge, [tensor, ConstantValue(0)], {})
+        not_more = interpreter.call_graph(torch.lt, [tensor, num_classes], {})
+        both = interpreter.call_graph(torch.logical_and, [not_negative, not_more], {})
+        held = interpreter.call_graph("all", [both], {})
+        interpreter.call_graph(torch_compat.assert_async, [held], {})
+    return DECLINED
+
+
 def _new_tensor(cls: type) -> Any:
     """`torch.Tensor(…)`, `torch.FloatTensor(…)`: a call in the graph."""
     return lambda interpreter, *arguments, **keywords: interpreter.call_graph(
