@@ -89,6 +89,12 @@ class Unsupported(FusewrightError):
         return Unsupported(self.what, self.location, self.remedy, self.reason, calls)
 
 
+class RaisesInBackward(Unsupported):
+    """Eager raises when a program's backward is run, which only its own graph can do; what of the
+    program runs forward is right.
+    """
+
+
 class BackendCompilerFailed(FusewrightError):
     """A backend raised while compiling a captured graph; `__cause__` holds its exception."""
 

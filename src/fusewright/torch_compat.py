@@ -116,6 +116,12 @@ def has_no_derivative(tensor: torch.Tensor) -> bool:
     return history is not None and history.name().endswith("NotImplemented")
 
 
+def is_stale_history(error: Exception) -> bool:
+    """Whether the engine raised an error because a tensor that it needs was written to."""
+    text = "one of the variables needed for gradient computation has been modified by an inplace"
+    return isinstance(error, RuntimeError) and str(error).startswith(text)
+
+
 def is_view_made_without_gradients(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a view that was made with gradients off. Asking it for its history raises
     where it, or what it shows, was written to since.

@@ -14,7 +14,8 @@ operators, custom autograd functions, hooks on tensors inside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ from fusewright.aot.tracer import (
     run_module,
     traced_program,
 )
-from fusewright.errors import Unsupported
+from fusewright.errors import RaisesInBackward, Unsupported
 from fusewright.records import field, record
 
 aten = torch.ops.aten
@@ -220,10 +221,25 @@ def _trace_backward(
         recorder,
         torch.autograd.set_multithreading_enabled(False),
         located_errors(recorder, "a gradient"),
+        _telling_what_eager_raises(recorder),
     ):
         found = iter(torch_compat.gradients(outputs, fakes, wanted))
     recorder.origin = {}
     return [None if edge is None else next(found) for edge in edges]
+
+
+@contextmanager
+def _telling_what_eager_raises(recorder: Recorder) -> Iterator[None]:
+    """Let exceptions that eager's backward raises as well be told from others."""
+    recorder.fakes.refusal = None
+    try:
+        yield
+    except Exception as error:
+        if recorder.fakes.refusal is None and not torch_compat.is_stale_history(error):
+            raise
+        location = recorder.origin.get("location")
+        text = f"backward raises {type(error).__name__}: {error}"
+        raise RaisesInBackward(text, location) from error
 
 
 def _of_memory(recorder: Recorder, gradient: Any, value: torch.Tensor) -> Any:

@@ -96,6 +96,9 @@ class Recorder(TorchDispatchMode):
         differentiate.
         """
 
+        self._is_recording = False
+        """Whether the operator that comes next is part of another."""
+
         self._origins: dict[int, dict[str, Any]] = {}
         """By sequence number of an autograd node: the origin of the operator that made it."""
 
@@ -110,16 +113,24 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self.follows_autograd:
-            self._follow_autograd()
-        return self.record(op, args, kwargs or {})
+        if not self.follows_autograd:
+            return self.record(op, args, kwargs or {})
+        in_backward = self._follow_autograd()
+        before = self._is_recording, self.fakes.asks_eager
+        self._is_recording, self.fakes.asks_eager = True, in_backward and not before[0]
+        try:
+            return self.record(op, args, kwargs or {})
+        finally:
+            self._is_recording, self.fakes.asks_eager = before
 
-    def _follow_autograd(self) -> None:
+    def _follow_autograd(self) -> bool:
+        """Let what is recorded next have its origin. Whether the engine calls it."""
         number = torch_compat.running_backward_number()
         if number is None:
             self._origins.setdefault(torch_compat.latest_autograd_number(), self.origin)
         else:
             self.origin = self._origins.get(number, {})
+        return number is not None
 
     def record(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run `op` on fakes, note it in the graph, give the fake results."""

@@ -15,7 +15,7 @@ from fusewright.backends.registry import Backend
 from fusewright.backends.shape_environment import EnvironmentSizes
 from fusewright.config import Options
 from fusewright.context import CompileContext
-from fusewright.errors import BackendCompilerFailed
+from fusewright.errors import BackendCompilerFailed, RaisesInBackward
 from fusewright.kernels import KernelLanguage
 from fusewright.pipeline import compile_graph, stage_failure, warn_of_eager
 from fusewright.records import record
@@ -80,6 +80,8 @@ def _compile(
         compiled = compile_graph(module, examples, context, language)
         sizes.tell()
         return compiled
+    except RaisesInBackward as error:  # as eager does, whose words and lines it has to have
+        return EagerGraph(module.forward, stage_failure(error, context, module.graph))
     except Exception as error:
         failure = stage_failure(error, context, module.graph)
         if context.options.strict:

@@ -20,7 +20,7 @@ from fusewright.fake.arguments import (
     written_tensors,
 )
 from fusewright.fake.constants import CONSTANT_LIMIT
-from fusewright.fake.refusals import is_usual, raise_what_eager_would
+from fusewright.fake.refusals import is_usual, refusal
 from fusewright.fake.tensor import META, FakeTensor, meta_of
 from fusewright.fake.values import (
     constant,
@@ -148,7 +148,7 @@ def run_by_rule(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
     if geometry is None:
         return run_on_meta(mode, op, args, kwargs)
     if mode.asks_eager and not is_usual(args, kwargs):
-        raise_what_eager_would(op, args, kwargs)
+        _ask_eager(mode, op, args, kwargs)
     device = result_device(op, args, kwargs)
     if isinstance(geometry, Geometry):
         result: Any = mode.make(geometry, device)
@@ -156,6 +156,15 @@ def run_by_rule(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
         result = tuple(mode.make(one, device) for one in geometry)
     mode.constants.follow(op, args, kwargs, result)
     return result
+
+
+def _ask_eager(
+    mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any = ()
+) -> None:
+    """Raise what eager raises for such arguments."""
+    mode.refusal = refusal(op, args, kwargs, results)
+    if mode.refusal is not None:
+        raise mode.refusal
 
 
 def run_view(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -204,7 +213,7 @@ def run_in_place(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[st
         return run_on_meta(mode, op, args, kwargs)
     common_device(op, args, kwargs)
     if mode.asks_eager and not is_usual(args, kwargs):
-        raise_what_eager_would(op, args, kwargs)
+        _ask_eager(mode, op, args, kwargs)
     mode.constants.follow(op, args, kwargs, target)
     return target
 
@@ -223,7 +232,7 @@ def run_on_meta(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
     device = common_device(op, args, kwargs)
     result = _run_meta_kernel(mode, op, args, kwargs, device)
     if mode.asks_eager and not torch_compat.is_view_operator(op):
-        raise_what_eager_would(op, args, kwargs, result)
+        _ask_eager(mode, op, args, kwargs, result)
     return result
 
 
@@ -272,7 +281,7 @@ def run_with_device(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict
     meta_kwargs.pop("pin_memory", None)
     result = _run_meta_kernel(mode, op, args, meta_kwargs, device)
     if mode.asks_eager and device == CPU:
-        raise_what_eager_would(op, args, kwargs, result)
+        _ask_eager(mode, op, args, kwargs, result)
     return result
 
 

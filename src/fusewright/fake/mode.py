@@ -48,6 +48,9 @@ class FakeMode(TorchDispatchMode):
         self.asks_eager = False
         """Whether operators raise what eager's kernels raise for the types of their arguments."""
 
+        self.refusal: Exception | None = None
+        """What the operator that eager was last asked about has raised."""
+
         self.is_random = False
         """Whether an operator was run that draws random numbers."""
 

@@ -65,31 +65,31 @@ def is_usual(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     return True
 
 
-def raise_what_eager_would(
+def refusal(
     op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any = ()
-) -> None:
-    """Raise what eager's kernel for the CPU raises, whatever the values of tensors are.
+) -> Exception | None:
+    """What eager's kernel for the CPU raises, whatever the values of tensors are; None where it
+    takes the call.
 
     `args`, `kwargs`: of fakes and numbers; sizes may be symbolic. `results`: what the call gives.
     """
     tensors = [value for value in flat((*args, *kwargs.values())) if isinstance(value, Tensor)]
-    if op.namespace != "aten":
-        return
-    if any(tensor.device.type != "cpu" for tensor in tensors):
-        return
+    if op.namespace != "aten" or any(tensor.device.type != "cpu" for tensor in tensors):
+        return None
     outputs = [value for value in flat((results,)) if isinstance(value, Tensor)]
     is_small = all(_count(tensor) <= SMALL for tensor in (*tensors, *outputs))
     if not (is_small or tensors):
-        return
+        return None
     key = (op, is_small, _key(args, is_small), _key(kwargs, is_small))
     if key in _TAKEN:
-        return
+        return None
     trial = _Trial(op, args, kwargs, None if is_small else LARGEST_SIZE)
     error = trial.error()
     is_certain = is_small and op not in REFUSES_VALUES
     if error is not None and (is_certain or _is_for_types(trial)):
-        raise error
+        return error
     _TAKEN.add(key)
+    return None
 
 
 def _count(tensor: Tensor) -> int:

@@ -1,0 +1,64 @@
+"""Programs whose backward raises in eager: the compiled ones return from forward, without a
+warning, and raise the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import fusewright
+
+
+def refused_in_backward(x: Tensor) -> Tensor:
+    """Its gradient subtracts a bool tensor."""
+    return torch.logaddexp2(x, torch.tensor(True))
+
+
+def saved_result_is_written_to(x: Tensor) -> Tensor:
+    """The gradient of exp is its result."""
+    y = x.exp()
+    y.add_(1)
+    return y
+
+
+def saved_argument_is_written_to(x: Tensor) -> Tensor:
+    """The gradient of the loss needs its argument."""
+    loss = F.binary_cross_entropy_with_logits(x, x)
+    x[x > 0] = 0
+    return loss
+
+
+PROGRAMS = (refused_in_backward, saved_result_is_written_to, saved_argument_is_written_to)
+
+
+def raised_in_backward(program: Callable[[Tensor], Tensor]) -> tuple[type, str, str]:
+    """The result's text, and what its backward raises: type and words."""
+    x = torch.linspace(-1, 1, 5, requires_grad=True)
+    result = program(x * 1)
+    with pytest.raises(Exception) as caught:
+        result.sum().backward()
+    return caught.type, str(caught.value), str(result.detach())
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_backward_raises_what_eager_does(program: Callable[[Tensor], Tensor], strict: bool) -> None:
+    compiled = fusewright.compile(program, options={"strict": strict})
+    assert raised_in_backward(compiled) == raised_in_backward(program)
+
+
+def test_a_defect_while_tracing_backward_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what eager raises as well goes without a warning."""
+
+    def fails(*arguments: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(fusewright.torch_compat, "gradients", fails)
+    with pytest.warns(RuntimeWarning, match="a defect"):
+        fusewright.compile(lambda x: x.exp())(torch.ones(2, requires_grad=True))
