@@ -83,6 +83,10 @@ def test_zeros_that_are_refused_for_their_value_are_no_refusal() -> None:
 def test_masks_that_choose_as_many_elements_as_there_are_values_are_no_refusal() -> None:
     mask = torch.tensor([True, False, True])
     run(torch.Tensor.index_put_, torch.ones(3, dtype=torch.float16), (mask.ne(0),), HALF[0, :2])
+    rows = torch.ones(600, 20, dtype=torch.float16)
+    run(torch.Tensor.index_put_, rows, (torch.arange(600) % 2 == 0,), rows[:300])
+    x = torch.ones(3, 4)
+    run(torch.ops.aten._index_put_impl_.default, x, [mask], x[:2])
 
 
 def test_sizes_that_shrink_together_no_longer_are_no_refusal() -> None:

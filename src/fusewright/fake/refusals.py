@@ -46,6 +46,8 @@ USUAL: Final = frozenset({torch.float32, torch.float64, torch.int64, torch.bool}
 REFUSES_VALUES: Final = frozenset(
     {
         aten.cholesky.default,
+        aten._index_put_impl_.default,
+        aten._unsafe_index_put.default,
         aten.index_put.default,
         aten.index_put_.default,
         aten.segment_reduce.default,
@@ -132,9 +134,12 @@ class Substitution:
         return dtype if dtype in self.kept else self.dtype
 
 
+WITH_INDICES: Final = Substitution(torch.float32, kept=frozenset({torch.int64, torch.bool}))
+"""Indices and masks stay what they are."""
+
 SUBSTITUTIONS: Final = (
     Substitution(torch.float32),
-    Substitution(torch.float32, kept=frozenset({torch.int64, torch.bool})),
+    WITH_INDICES,
     Substitution(torch.float32, of_numbers=True),
     Substitution(torch.int64),
     Substitution(torch.bool),
@@ -144,8 +149,11 @@ SUBSTITUTIONS: Final = (
 
 
 def _is_for_types(trial: _Trial) -> bool:
-    """Whether the call of `trial` is taken with other types."""
-    return any(trial.error(types) is None for types in SUBSTITUTIONS)
+    """Whether the call of `trial` is taken with other types: where values matter, of those that are
+    no indices.
+    """
+    tried = (WITH_INDICES,) if trial.op in REFUSES_VALUES else SUBSTITUTIONS
+    return any(trial.error(types) is None for types in tried)
 
 
 @record

@@ -13,7 +13,8 @@ nest [i0<256, i1<768]          store y[768*i0 + i1]:  x[768*i0 + i1] + w[i1] * 2
 The loops of the producer are found from the element that is read (`invert`), so the reader may walk
 it in any order, repeat it or skip parts; a value that may raise has to be read whole by someone. A
 value is inlined
-* into a single place that needs each element about once, whatever it costs;
+* into a single place that needs each element about once, whatever it costs; or more often, if it
+  is stored only because it may raise;
 * into every place, where it costs little and reads no more bytes than it writes, or reads nothing
   at all.
 """
@@ -135,7 +136,9 @@ def _too_expensive(nest: Nest, piece: Piece, use: Uses) -> str | None:
     name = piece.writes[0].buffer
     cost = analysis.cost(piece.value)
     reads = sum(_points(reader, at) for reader, at, _ in use.loads)
-    if len(use.loads) == 1 and reads <= REPEATS * analysis.elements(name):
+    if len(use.loads) == 1 and (
+        reads <= REPEATS * analysis.elements(name) or analysis.may_raise(piece.value)
+    ):
         return None
     if cost > CHEAP_COST:
         return "computing it again costs more than memory"
