@@ -7,14 +7,18 @@ from random import Random
 import pytest
 
 from fusewright import kernels
+from fusewright.context import CompileContext
+from fusewright.errors import MalformedProgram
 from fusewright.fuzz.loops import check, generate, shrunk
 from fusewright.ir.canonical import CanonicalNames, canonical_names
 from fusewright.ir.group import Group
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.parse import parse_program
 from fusewright.ir.text import Names, print_program
+from fusewright.ir.verify import verify_renamed_group
 from fusewright.kernels.llvm.scope import Scope
 from fusewright.records import replace
+from fusewright.schedule import schedule
 
 
 @pytest.mark.parametrize("first", range(0, 24, 6))
@@ -84,3 +88,11 @@ def test_what_the_check_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not" in (check(programs[0], targets=("auto",)) or "")
     monkeypatch.setattr(kernels, "canonical_names", one_table_for_all_stages)
     assert check(programs[1], targets=("auto",))
+
+
+def test_the_verifier_alone_finds_loops_under_the_names_of_another_stage() -> None:
+    (group,) = schedule(parse_program(OUTER_PRODUCT), CompileContext()).steps
+    assert isinstance(group, Group)
+    assert str(verify_renamed_group(group, canonical_names(group))) == "6 proved, 2 covered"
+    with pytest.raises(MalformedProgram, match="two loops are named r0"):
+        verify_renamed_group(group, one_table_for_all_stages(group))

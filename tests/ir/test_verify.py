@@ -11,7 +11,7 @@ from tests.golden import golden
 
 
 def counted(accesses: Accesses) -> str:
-    return f"{accesses.proved} proved, {accesses.unknown} unknown"
+    return "\n".join((str(accesses), *accesses.rows))
 
 
 @golden("cases/program_verify.txt")

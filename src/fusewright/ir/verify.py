@@ -25,20 +25,23 @@ Of a group:
     stage without inner loops it is the reduction of one element.
 14. A store to memory mentions every outer loop of more than one point: no two points write the
     same element.
+15. Its stores are not known to leave an element of a buffer or local unwritten.
 
 Of a schedule: its steps read what is defined before them, and define all results.
 
 A broken one raises `MalformedProgram`: what is wrong, and the rows around it, the offending one
-marked. What cannot be decided (accesses with symbols or loaded indices) is counted in the
-`Accesses` that the doors return.
+marked. The `Accesses` that the doors return count what is proved of loads and stores, and why, and
+tell those of which nothing is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from fusewright.errors import MalformedProgram
-from fusewright.ir.bounds import ALWAYS, Verdict, capacity, judge_access
+from fusewright.ir.bounds import Verdict, capacity, judge_access
+from fusewright.ir.canonical import CanonicalNames, canonical_group
+from fusewright.ir.coverage import Coverage, judge_coverage
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import (
     Accumulate,
@@ -50,7 +53,7 @@ from fusewright.ir.group import (
     Store,
     action_roots,
 )
-from fusewright.ir.index import Symbol, integer, known_less, product
+from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, known_less, product
 from fusewright.ir.ops import REDUCTION_KINDS
 from fusewright.ir.program import (
     Body,
@@ -85,13 +88,14 @@ from fusewright.ir.text import (
 )
 from fusewright.ir.value import Constant, Load, Value, postorder
 from fusewright.ir.verify_values import Accesses, Memory, ValueScope, check_values
+from fusewright.records import replace
 
 SCATTER_MODES = ("store", "add", "min", "max")
 SCAN_KINDS = ("sum", "prod", "max", "min")
 
 
 def verify_program(program: Program) -> Accesses:
-    """Check every invariant of a program; the number of accesses proved and unknown."""
+    """Check every invariant of a program; what is known of its accesses."""
     accesses = Accesses()
     sizes = frozenset(fact.symbol for fact in program.sizes)
     defined: dict[str, Buffer] = {}
@@ -135,20 +139,56 @@ def verify_group(group: Group, program: Program | None = None) -> Accesses:
             reason = _action(action, stage, group, memory, locals_, writable, scope)
             _require(reason, stage_rows(stage), action_row(stage, action))
         filled |= _filled(stage) & local_names
+    _require(_unwritten(group, accesses), rows[:1])
     return accesses
 
 
+def verify_renamed_group(group: Group, canonical: CanonicalNames) -> Accesses:
+    """Check `group` under canonical names, its buffers laid out as they are: what its kernel is
+    written from.
+    """
+    renamed = canonical_group(group, canonical)
+    used = {own: named.index for named, own in canonical.sizes}
+    symbols = {
+        own: used.get(own, Symbol(f"{own}_unused", own.lower, own.upper).index)
+        for own in group_sizes(group)
+    }
+    layouts = {
+        canonical.names.buffer(buffer.name): _substituted(buffer.layout, symbols)
+        for buffer in (*group.reads, *group.writes)
+    }
+
+    def with_layouts(buffers: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+        return tuple(replace(buffer, layout=layouts[buffer.name]) for buffer in buffers)
+
+    reads, writes = with_layouts(renamed.reads), with_layouts(renamed.writes)
+    # A buffer that is only taken over is no argument of the kernel, and has no canonical name.
+    known = {buffer.name for buffer in reads}
+    reuses = tuple(pair for pair in renamed.reuses if pair[1] in known)
+    return verify_group(replace(renamed, reads=reads, writes=writes, reuses=reuses))
+
+
+def _substituted(layout: Layout, symbols: Mapping[Symbol, Index]) -> Layout:
+    return replace(
+        layout,
+        size=tuple(index.substitute(symbols) for index in layout.size),
+        stride=tuple(index.substitute(symbols) for index in layout.stride),
+        offset=layout.offset.substitute(symbols),
+    )
+
+
 def verify_schedule(schedule: Schedule) -> Accesses:
-    """Check the program, each group, and that the steps define and use buffers in order."""
+    """Check the program, each group, and that the steps define and use buffers in order; what is
+    known of the groups' accesses.
+    """
     program = schedule.program
-    accesses = verify_program(program)
+    verify_program(program)
+    accesses = Accesses()
     layouts = program.buffers()
     defined = {buffer.name for buffer in (*program.inputs, *program.constants)}
     for step in schedule.steps:
         if isinstance(step, Group):
-            counted = verify_group(step, program)
-            accesses.proved += counted.proved
-            accesses.unknown += counted.unknown
+            accesses.add(verify_group(step, program))
             rows = group_rows(step)[:1]
             used = [buffer.name for buffer in step.reads]
             made = [buffer.name for buffer in step.writes]
@@ -268,7 +308,7 @@ def _scatter(
     if body.mode not in SCATTER_MODES:
         return f"{body.mode} is none of {', '.join(SCATTER_MODES)}"
     wrong = _types((body.value.dtype,), (base.layout.dtype,))
-    return wrong or scope.access(body.base, body.index, ALWAYS)
+    return wrong or scope.access(body.base, body.index, indirect=body.indirect)
 
 
 def _reduction_types(kind: str, dtype: DType, over: tuple[Symbol, ...]) -> tuple[DType, ...] | str:
@@ -451,7 +491,8 @@ def _action(
         if missing:
             return f"points that differ in {missing[0]} store to the same element of {name}"
     scope.memory = {**scope.memory, name: target}
-    return scope.access(name, action.index, ALWAYS)
+    indirect = action.indirect if isinstance(action, Accumulate) else ()
+    return scope.access(name, action.index, indirect=indirect)
 
 
 def _store_local(action: Store, stage: Stage, scope: ValueScope, target: Memory) -> str | None:
@@ -459,7 +500,7 @@ def _store_local(action: Store, stage: Stage, scope: ValueScope, target: Memory)
     if stray:
         return f"the row {action.buffer} is indexed by {', '.join(sorted(map(str, stray)))}"
     scope.memory = {**scope.memory, action.buffer: target}
-    return scope.access(action.buffer, action.index, ALWAYS)
+    return scope.access(action.buffer, action.index)
 
 
 def _reduce(action: Reduce, stage: Stage, locals_: dict[str, Memory]) -> str | None:
@@ -470,6 +511,32 @@ def _reduce(action: Reduce, stage: Stage, locals_: dict[str, Memory]) -> str | N
     if isinstance(wanted, str):
         return wanted
     return _types(wanted, tuple(locals_[name].dtype for name in action.targets))
+
+
+def _unwritten(group: Group, accesses: Accesses) -> str | None:
+    """Invariant 15: why some element of what the group writes is left as it was. What is combined
+    into was written before.
+    """
+    actions = [action for stage in group.stages for action in stage.actions]
+    combined = {action.buffer for action in actions if isinstance(action, Accumulate)}
+    stores: dict[str, list[Index]] = {}
+    for action in actions:
+        if isinstance(action, Store) and action.buffer not in combined:
+            stores.setdefault(action.buffer, []).append(action.index)
+    layouts = {buffer.name: buffer.layout for buffer in group.writes}
+    for local in group.locals:
+        strides = contiguous_strides(local.size)
+        layouts[local.name] = Layout(dtype=local.dtype, size=local.size, stride=strides)
+    for name, indices in stores.items():
+        match judge_coverage(indices, layouts[name]):
+            case Coverage.WHOLE:
+                accesses.covered += 1
+            case Coverage.PARTIAL:
+                return f"not every element of {name} is written"
+            case Coverage.UNKNOWN:
+                accesses.not_covered += 1
+                accesses.rows += [f"{name}[{index}] is stored" for index in indices]
+    return None
 
 
 def _filled(stage: Stage) -> set[str]:

@@ -14,10 +14,10 @@ all          real types only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fusewright.ir.bounds import Conditions, Verdict, access_conditions, judge_access
+from fusewright.ir.bounds import ALWAYS, Conditions, Verdict, access_conditions, judge_access
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.sizes import is_real
@@ -41,16 +41,43 @@ RANDOM_KINDS = ("uniform", "normal", "bits")
 
 @record(frozen=False)
 class Accesses:
-    """How many accesses were proved in bounds, and how many are unknown (sizes, loaded indices)."""
+    """How many loads and stores lie inside their buffers, by why; and how many stores reach every
+    element of what they write.
+    """
 
     proved: int = 0
-    unknown: int = 0
+    """Inside wherever their loops go."""
 
-    def count(self, verdict: Verdict) -> None:
-        if verdict is Verdict.INSIDE:
-            self.proved += 1
-        else:
-            self.unknown += 1
+    masked: int = 0
+    """Inside where the masks hold under which they happen."""
+
+    checked: int = 0
+    """Inside since the loaded indices in them are checked at run time."""
+
+    promised: int = 0
+    """Inside if the loaded indices in them are as their maker promised."""
+
+    unknown: int = 0
+    covered: int = 0
+    """Buffers and locals of which each element is written."""
+
+    not_covered: int = 0
+    """Those of which that could not be told."""
+
+    rows: list[str] = field(default_factory=list)
+    """The accesses that are unknown, and what is not known to be covered."""
+
+    def add(self, other: Accesses) -> None:
+        """Count what `other` has counted too."""
+        for name in ("proved", "masked", "checked", "promised", "unknown", "covered"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.not_covered += other.not_covered
+        self.rows += other.rows
+
+    def __str__(self) -> str:
+        names = ("proved", "masked", "checked", "promised", "unknown", "covered", "not_covered")
+        counts = [(getattr(self, name), name.replace("_", " ")) for name in names]
+        return ", ".join(f"{count} {name}" for count, name in counts if count) or "no accesses"
 
 
 @record
@@ -82,16 +109,37 @@ class ValueScope:
             return f"{', '.join(sorted(map(str, unknown)))} is not in scope in {index}"
         return None
 
-    def access(self, name: str, index: Index, conditions: Conditions) -> str | None:
-        """Judge an access and count it; why it is illegal."""
+    def access(
+        self,
+        name: str,
+        index: Index,
+        conditions: Conditions = ALWAYS,
+        indirect: Sequence[Value] = (),
+    ) -> str | None:
+        """Judge an access and count it; why it is illegal. `indirect`: the values behind the loaded
+        symbols in `index`, each of which lies inside the size that it is an index of.
+        """
         reason = self.out_of_scope(index)
         if reason is not None:
             return reason
         capacity = self.memory[name].capacity
-        verdict = judge_access(index, capacity, self.loops, conditions)
-        if verdict is Verdict.OUTSIDE:
+        loaded = [value for value in indirect if isinstance(value, Indirect)]
+        limits = frozenset(value.size - 1 - value.symbol.index for value in loaded)
+
+        def judge(known: Conditions) -> Verdict:
+            return judge_access(index, capacity, self.loops, known)
+
+        if not conditions and judge(ALWAYS) is Verdict.OUTSIDE:
             return f"{name}[{index}] leaves the {capacity} elements of {name}"
-        self.accesses.count(verdict)
+        if judge(limits) is Verdict.INSIDE:
+            checked = all(value.check for value in loaded)
+            kind = "proved" if not loaded else "checked" if checked else "promised"
+        elif judge(limits | conditions) is Verdict.INSIDE:
+            kind = "masked"
+        else:
+            kind = "unknown"
+            self.accesses.rows.append(f"{name}[{index}] of {capacity}")
+        setattr(self.accesses, kind, getattr(self.accesses, kind) + 1)
         return None
 
 
@@ -113,7 +161,8 @@ def _load(value: Load, scope: ValueScope) -> str | None:
         return f"{value.buffer} is not defined here"
     if memory.dtype is not value.dtype:
         return f"{value.buffer} holds {memory.dtype}, the load gives {value.dtype}"
-    return scope.access(value.buffer, value.index, scope.conditions[id(value)])
+    conditions = scope.conditions[id(value)]
+    return scope.access(value.buffer, value.index, conditions, value.indirect)
 
 
 def _constant(value: Constant, scope: ValueScope) -> str | None:

@@ -18,6 +18,7 @@ from fusewright.ir.canonical import (
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.kernel import Kernel, Launch
+from fusewright.ir.verify import verify_renamed_group
 from fusewright.kernels import llvm
 from fusewright.kernels.llvm import Work
 from fusewright.records import record
@@ -79,6 +80,8 @@ def define_kernels(
         structure = structural_key(step, names, language.target)
         if structure not in written:
             written[structure] = _define(step, names, structure, language)
+            if context.options.verify:
+                verify_renamed_group(step, names)
         kernel, work = written[structure]
         launches[position] = _launch(kernel, names, work)
     return KernelSet(definitions=tuple(kernel for kernel, _ in written.values()), launches=launches)
