@@ -20,7 +20,7 @@ CLASSES: Final = {
     "wrong_side_effect": "an argument, a global or an object is left otherwise",
     "extra_exception": "only the compiled program raises",
     "missing_exception": "only eager raises",
-    "other_exception": "both raise, exceptions of different types",
+    "other_exception": "both raise, exceptions of different types, or one only in backward",
     "alias": "other results are the same object, or share memory",
     "wrong_meta": "a tensor has another dtype, shape or requires_grad",
     "strides": "a tensor has other strides",
@@ -52,7 +52,8 @@ def compare(eager: list[Outcome], compiled: list[Outcome], judge: Judge) -> Iter
     """Differences between the calls of two runs, in order of their paths."""
     for call, (expected, actual) in enumerate(zip(eager, compiled, strict=True)):
         yield from _compare_exceptions(call, expected.raised, actual.raised, judge)
-        if (expected.raised is None) == (actual.raised is None):
+        phases = [outcome.raised and outcome.raised.phase for outcome in (expected, actual)]
+        if phases[0] == phases[1]:
             yield from _compare_facts(call, expected, actual, judge)
 
 
@@ -67,7 +68,7 @@ def _compare_exceptions(
             yield Finding("crash", call, "exception", str(actual))
         elif len(judge.raises(call)) < 2:
             yield Finding(kind, call, "exception", str(expected or actual))
-    elif expected.kind != actual.kind:
+    elif (expected.kind, expected.phase) != (actual.kind, actual.phase):
         yield Finding("other_exception", call, "exception", f"eager {expected}, compiled {actual}")
     elif expected.message != actual.message:
         yield Finding("message", call, "exception", f"eager {expected}, compiled {actual}")

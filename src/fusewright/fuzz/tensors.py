@@ -194,6 +194,8 @@ class _Writer:
     def _take(self, template: str, text: str) -> bool:
         """Whether a statement becomes part of the program."""
         is_write = template in WRITES
+        if is_write and any(_overlaps(self.namespace[name]) for name in _variables(text)):
+            return False
         name = f"v{len(self.body)}"
         try:
             if is_write:
@@ -213,7 +215,7 @@ class _Writer:
             self.body.append(f"{name} = {text}")
             if name in self.namespace:
                 self.names.append(name)
-        self.used |= set(re.findall(r"\b[xv]\d+\b", text))
+        self.used |= _variables(text)
         return True
 
     def _results(self) -> list[str]:
@@ -228,6 +230,25 @@ class _Writer:
         if not names:
             raise Unfit
         return self.random.choices(names, [2 + number for number in range(len(names))])[0]
+
+
+def _variables(text: str) -> set[str]:
+    return set(re.findall(r"\b[xv]\d+\b", text))
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether elements share memory though no stride is 0, as those of `unfold` may. What a write
+    to them comes to hangs on the order in which eager goes through them.
+    """
+    if tensor.layout != torch.strided or not tensor.numel():
+        return False
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if 0 < stride <= reach:
+                return True
+            reach += stride * (size - 1)
+    return False
 
 
 def _condition(kind: str, or_more: bool) -> Callable[[torch.Tensor], bool]:
