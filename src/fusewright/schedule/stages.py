@@ -53,6 +53,10 @@ RECOMPUTED_LOADS = 2
 ROW_BYTES = 1 << 17
 """A longer row is no local: it stays a buffer in memory."""
 
+ALL_ROWS_BYTES = 1 << 19
+"""Nor is one with which the rows of a group would be longer than this: they lie on a thread's
+stack."""
+
 ZERO = integer(0)
 
 
@@ -108,6 +112,7 @@ class _Placement:
         self.analysis = nest.analysis
         self.leaves_memory = leaves_memory
         self.by_buffer: dict[str, Placed] = {}
+        self.bytes_of_rows = 0
 
     def run(self) -> list[Placed]:
         placed: list[Placed] = []
@@ -146,8 +151,9 @@ class _Placement:
         if source.piece.inner:
             if self._is_cheap(source):
                 return source.value
-            if source.in_memory or not self._fits(source.piece.inner, load):
-                source.in_memory = True
+            if source.local is None and not source.in_memory:
+                source.in_memory = not self._takes_row(source.piece.inner, load)
+            if source.in_memory:
                 return None
         if source.local is None:
             source.local = self._local(load.buffer, tuple(map(extent, source.piece.inner)))
@@ -158,11 +164,17 @@ class _Placement:
         loads = len(self.analysis.loads(source.value))
         return cheap and loads <= (1 if source.in_memory else RECOMPUTED_LOADS)
 
-    def _fits(self, inner: tuple[Symbol, ...], load: Load) -> bool:
+    def _takes_row(self, inner: tuple[Symbol, ...], load: Load) -> bool:
+        """Whether a row of these loops fits beside those that there are; it is then one of them."""
         size = integer(load.dtype.bytes)
         for symbol in inner:
             size = size * extent(symbol)
-        return size.upper is not None and size.upper <= ROW_BYTES
+        if size.upper is None or size.upper > ROW_BYTES:
+            return False
+        if self.bytes_of_rows + size.upper > ALL_ROWS_BYTES:
+            return False
+        self.bytes_of_rows += size.upper
+        return True
 
     def _local(self, buffer: str, size: tuple[Index, ...] = ()) -> Local:
         name = f"{buffer}_local"

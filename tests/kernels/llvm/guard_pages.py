@@ -86,7 +86,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "exp": lambda x: x.exp() + x.tanh(),
     "integer exp": lambda x: torch.exp(x.to(torch.int64)),
     "softmax": lambda x: x.softmax(-1),
-    "softmax to bytes": lambda x: (x.softmax(-1) * 100).to(torch.uint8),
+    "softmax to bytes": lambda x: (x.float().softmax(-1) * 100).to(torch.uint8),
     "normalized to bytes": normalized,
     "layer_norm": lambda x: F.layer_norm(x, x.shape[1:]),
     "batch statistics": lambda x: (x - x.mean(0)) / (x.var(0) + 1).sqrt(),

@@ -50,6 +50,10 @@ class GroupWriter:
     """Elements of each local that is a row, known at the function's entry, where its memory is
     made."""
 
+    rows: dict[str, Register] = field(default_factory=dict)
+    """The memory of each row, which the loop over whole vectors and the narrower steps after it
+    share."""
+
     def write(self) -> None:
         """All units of work from %begin to %end."""
         scope, plan = self.scope, self.plan
@@ -200,8 +204,10 @@ class GroupWriter:
                 kind = VectorType(REGISTER[local.dtype], lanes)
                 scope.pointers[local.name] = scope.slot(str(kind))
                 continue
-            kind = VectorType(MEMORY[local.dtype], lanes)
-            scope.pointers[local.name] = scope.slot(str(kind), self.row_sizes[local.name])
+            if local.name not in self.rows:
+                kind = VectorType(MEMORY[local.dtype], lanes)
+                self.rows[local.name] = scope.slot(str(kind), self.row_sizes[local.name])
+            scope.pointers[local.name] = self.rows[local.name]
 
     def _row_size(self, row: Local) -> int | Register:
         total = prod(row.size, start=integer(1))

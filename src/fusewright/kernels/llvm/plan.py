@@ -40,6 +40,10 @@ BLOCK_WORK = 8_192
 """Additions a unit of work should hold when one loop is cut into several units."""
 
 
+FRAME_BYTES = 1 << 22
+"""What rows may take of a thread's stack, which holds 8 MiB in most threads."""
+
+
 @record
 class InnerPlan:
     """How a stage is written in the shape of inner lanes."""
@@ -125,7 +129,7 @@ def _one_by_one(group: Group) -> Plan:
 
 
 def _outer_plan(group: Group, traits: list[Traits], outer: Symbol, lanes: int, cost: int) -> Plan:
-    wide = lanes * _outer_unroll(traits, outer, lanes)
+    wide = lanes * _outer_unroll(group, traits, outer, lanes)
     tile = choose_tile(group, outer) if lanes > 1 else None
     loops = tuple(symbol for symbol in group.outer if symbol not in (outer, tile))
     if tile is not None:
@@ -157,6 +161,15 @@ def lane_bits(group: Group, traits: list[Traits]) -> int:
     return 64 if types and types <= {DType.I64, DType.F64} else 32
 
 
+def bytes_of_rows(group: Group) -> int:
+    """The most bytes that the rows of one point of the outer loops take."""
+    total = integer(0)
+    for local in group.locals:
+        if local.size:
+            total = total + prod(local.size, start=integer(local.dtype.bytes))
+    return total.upper if total.upper is not None else FRAME_BYTES
+
+
 def product_of_extents(symbols: tuple[Symbol, ...]) -> Index:
     total = integer(1)
     for symbol in symbols:
@@ -180,10 +193,12 @@ def _block(outer: Symbol, loops: tuple[Symbol, ...], cost: int, wide: int) -> In
     return integer(block)
 
 
-def _outer_unroll(traits: list[Traits], outer: Symbol, lanes: int) -> int:
+def _outer_unroll(group: Group, traits: list[Traits], outer: Symbol, lanes: int) -> int:
     """Registers in one step: several where a reduction's chain of additions would else wait for
     itself."""
     if lanes == 1 or not any(t.reduces for t in traits) or max(t.cost for t in traits) > 8:
+        return 1
+    if bytes_of_rows(group) * lanes * 4 > FRAME_BYTES:
         return 1
     whole = extent(outer)
     return 4 if not whole.is_constant or int(whole) >= 4 * lanes else 1
@@ -219,6 +234,7 @@ def choose_outer_lane(group: Group, traits: list[Traits], lanes: int) -> Symbol 
     candidates: list[tuple[float, int, Symbol | None]] = [
         (_outer_cost(group, traits, symbol, lanes), -position, symbol)
         for position, symbol in enumerate(group.outer)
+        if bytes_of_rows(group) * lanes <= FRAME_BYTES
     ]
     if any(stage.inner for stage in group.stages):
         candidates.append((_inner_cost(group, traits, lanes), 1, None))
