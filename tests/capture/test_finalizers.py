@@ -7,6 +7,7 @@ dropped happens in eager's order.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -238,6 +239,40 @@ def returned(x):
     return x + 1, r
 
 
+@contextlib.contextmanager
+def managed(n):
+    log.append(f"open {n}")
+    try:
+        yield n
+    finally:
+        log.append(f"close {n}")
+
+
+def raised_in_a_loop_inside_with(x):
+    try:
+        with managed(5):
+            if bool(x.sum() > 1):
+                log.append("positive")
+            for i in numbers(3):
+                try:
+                    {}[i]
+                except KeyError:
+                    raise ValueError("raised") from None
+    except ValueError as error:
+        log.append(str(error))
+    return x + 1
+
+
+def left_from_a_handler(x):
+    for i in numbers(3):
+        try:
+            {}[i]
+        except KeyError:
+            break
+    log.append("after")
+    return x + 1
+
+
 PROGRAMS = [
     broken_loop,
     broken_loop_in_finally,
@@ -261,6 +296,8 @@ PROGRAMS = [
     in_an_inner_function,
     weakly_referred_to,
     returned,
+    raised_in_a_loop_inside_with,
+    left_from_a_handler,
 ]
 
 

@@ -296,7 +296,7 @@ class BreakWriter(FunctionWriter):
         if region.saves_offset:
             results = (OffsetSlot(self.stop.position), Slot.VALUE)
         _, position = self.resumes.locate(self.stop.frame.code, self._index_of[region.handler])
-        self._continue(position, kept, results)
+        self._continue(position, kept, results, is_raised=True)
 
     def _leave_handler(self, results: int) -> None:
         """Stop handling the exception that lies below `results` values: drop it, and give the one
@@ -308,9 +308,15 @@ class BreakWriter(FunctionWriter):
             remove()
 
     def _continue(
-        self, position: int, kept: list[Any], results: tuple[Slot | OffsetSlot, ...]
+        self,
+        position: int,
+        kept: list[Any],
+        results: tuple[Slot | OffsetSlot, ...],
+        is_raised: bool = False,
     ) -> None:
-        """Return a continuation at `position`; the passed results lie on the stack already."""
+        """Return a continuation at `position`; the passed results lie on the stack already. Where
+        an exception is among them, this frame lives as long as that.
+        """
         code, frame = self.code, self.stop.frame
         shape: Shape = (*[self._slot(entry) for entry in kept], *results)
         free = self.resumes.free_names(self.stop.original)
@@ -342,7 +348,18 @@ class BreakWriter(FunctionWriter):
         self._make_function(target, cells)
         code.swap(2)
         code.call(2)
+        if is_raised:
+            self._forget_all()
         code.return_value()
+
+    def _forget_all(self) -> None:
+        """Let go of what was on the stack, and of what was made, but not of variables."""
+        tables: tuple[dict[Any, str], ...] = (self._outputs, self._sources, self._locals)
+        names = {name for table in tables for name in table.values()}
+        names.update(name for name in self.root.code.co_varnames if name.startswith(".s"))
+        for name in sorted(names):
+            self.code.load_constant(None)
+            self.code.store_local(name)
 
     def _make_function(self, target: types.CodeType, cells: Sequence[str]) -> None:
         """Push the resume function, sharing the frame's cells."""

@@ -9,7 +9,7 @@ import sys
 import types
 import typing
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from fusewright.capture import reasons
@@ -514,13 +514,20 @@ def to_bool(interpreter: Interpreter, value: Value | None = None) -> Value:
     return boolean(value is not None and interpreter.truth(value))
 
 
-@handles(int, float, complex)
-def to_number(
-    interpreter: Interpreter, value: Value | None = None, *rest: Value, **keywords: Value
-) -> Any:
-    if isinstance(value, TensorValue):
-        return interpreter.call_tensor_method(value, "item", [], {})
-    return DECLINED
+def _to_number(cls: type) -> Callable[..., Any]:
+    def to_number(
+        interpreter: Interpreter, value: Value | None = None, *rest: Value, **keywords: Value
+    ) -> Any:
+        if not isinstance(value, TensorValue):
+            return DECLINED
+        number = interpreter.call_tensor_method(value, "item", [], {})
+        return interpreter.call(interpreter.new(cls), [number, *rest], keywords)
+
+    return to_number
+
+
+for _class in (int, float, complex):
+    handles(_class)(_to_number(_class))
 
 
 @handles(abs)

@@ -52,6 +52,16 @@ class TransformedValue(Value):
     def describe(self) -> str:
         return f"torch.func.{self.transform.__name__}({self.function.describe()})"
 
+    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        """What `functools.wraps` gives to what a transform returns."""
+        if name == "__wrapped__":
+            return self.function
+        if name in functools.WRAPPER_ASSIGNMENTS:
+            found = interpreter.attribute_or_none(self.function, name)
+            if found is not None:
+                return found
+        return super().get_attribute(interpreter, name)
+
     def call(
         self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
     ) -> Value:

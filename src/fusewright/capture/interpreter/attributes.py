@@ -8,13 +8,18 @@ import functools
 import types
 from typing import Any
 
+from fusewright.capture import reasons
 from fusewright.capture.interpreter.state import MachineState
 from fusewright.capture.sources import AttributeSource, ConstantSource, Source, TypeAttributeSource
-from fusewright.capture.values.base import MISSING, Value
+from fusewright.capture.values.base import (
+    IMMUTABLE_TYPE,
+    MISSING,
+    Value,
+)
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.functions import BuiltinValue, FunctionValue, MethodValue
 from fusewright.capture.values.mappings import InstanceDictValue
-from fusewright.capture.values.objects import IMMUTABLE_TYPE, ObjectValue
+from fusewright.capture.values.objects import ObjectValue
 from fusewright.records import record
 
 
@@ -116,8 +121,9 @@ def _read_slot(machine: MachineState, raw: Any, instance: Value, cls: type) -> V
             return InstanceDictValue(instance)
         return instance.slot(machine, name)
     real = instance.real()
-    if real is MISSING:
-        machine.raise_error(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+    if real is MISSING:  # The class has the descriptor, so the object may well have the attribute.
+        reason = reasons.UNSUPPORTED_ATTRIBUTE
+        raise machine.unsupported(reason, name=name, object=instance.describe())
     return machine.new(getattr(real, name))
 
 

@@ -65,6 +65,22 @@ class Rebuilder(Protocol):
         """Push the value of a symbolic number."""
 
 
+IMMUTABLE_TYPE: Final = 1 << 8
+"""Bit of `cls.__flags__`: the class is written in C and its attributes cannot be set."""
+
+
+def name_in_messages(cls: type) -> str:
+    """What CPython's own messages call a class: one that is written in C by its module, too."""
+    in_module = cls.__flags__ & IMMUTABLE_TYPE and cls.__module__ != "builtins"
+    return f"{cls.__module__}.{cls.__name__}" if in_module else cls.__name__
+
+
+def raise_no_attribute(interpreter: Interpreter, cls: type, name: str) -> NoReturn:
+    """Raise what reading an attribute raises that is not there."""
+    text = f"{name_in_messages(cls)!r} object has no attribute {name!r}"
+    interpreter.raise_error(AttributeError, text)
+
+
 class Value:
     """One object of the traced program."""
 
@@ -120,9 +136,7 @@ class Value:
         cls = self.python_type()
         raw, source = interpreter.class_attribute(cls, name)
         if raw is MISSING:
-            interpreter.raise_error(
-                AttributeError, f"{cls.__name__!r} object has no attribute {name!r}"
-            )
+            raise_no_attribute(interpreter, cls, name)
         return interpreter.bind(raw, source, self, cls)
 
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:

@@ -8,13 +8,16 @@ from typing import Any
 
 from fusewright.capture import reasons
 from fusewright.capture.sources import AttributeSource, ConstantSource, Source
-from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value, evaluate
-from fusewright.capture.values.functions import Namespace
-from fusewright.capture.values.objects import (
+from fusewright.capture.values.base import (
     IMMUTABLE_TYPE,
-    is_builtin_slot,
-    is_data_descriptor,
+    MISSING,
+    Interpreter,
+    Rebuilder,
+    Value,
+    evaluate,
 )
+from fusewright.capture.values.functions import Namespace
+from fusewright.capture.values.objects import is_builtin_slot, is_data_descriptor
 
 
 class ClassValue(Value):

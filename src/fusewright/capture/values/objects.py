@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 import types
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 from fusewright.capture import reasons
@@ -25,19 +25,20 @@ from fusewright.capture.sources import (
     StateSource,
 )
 from fusewright.capture.values.base import (
+    IMMUTABLE_TYPE,
     MISSING,
     Interpreter,
     NotConstant,
     Rebuilder,
     TracedError,
     Value,
+    name_in_messages,
+    raise_no_attribute,
 )
-
-IMMUTABLE_TYPE = 1 << 8
-"""Bit of `cls.__flags__`: the class is written in C and its attributes cannot be set."""
-
+from fusewright.errors import Unsupported
 
 _get_attribute = object.__getattribute__
+_GETTER: Final = "__getattribute__"
 
 
 def is_data_descriptor(raw: Any) -> bool:
@@ -64,12 +65,37 @@ def overrides_items(cls: type[Any], base: type[Any]) -> bool:
     return cls is not base and cls.__getitem__ is not base.__getitem__
 
 
+def reads_by_thread(cls: type) -> bool:
+    """Whether a class keeps the attributes of its instances apart by thread, where nobody sees
+    them: `threading.local`.
+    """
+    return issubclass(cls, threading.local)
+
+
+def _raised(function: Callable[[], object]) -> Exception | None:
+    try:
+        function()
+    except Exception as error:
+        return error
+    return None
+
+
 def instance_dictionary(object: Any) -> dict[str, Any] | None:
     """The object's `__dict__`, read past any `__getattribute__`; None when it has none."""
     try:
         return _get_attribute(object, "__dict__")
     except AttributeError:
         return None
+
+
+class _Slotted:
+    __slots__ = ("name",)
+    name: int
+
+
+_SAYS_CLASS: Final = "_Slotted" in str(_raised(lambda: _Slotted().name))
+"""Whether the message for an entry of `__slots__` without a value names the class, as from some
+release of 3.11 on."""
 
 
 class ObjectValue(Value):
@@ -148,6 +174,13 @@ class ObjectValue(Value):
             )
         return self.source
 
+    def _is_unset(self, name: str) -> bool:
+        """Whether an entry of `__slots__` is known to have no value."""
+        found = self.known.get(name)
+        if found is None:
+            return self.object is MISSING and is_declared_slot(self.cls, name)
+        return found is MISSING
+
     def slot(self, interpreter: Interpreter, name: str) -> Value:
         """What a descriptor written in C reads: a `__slots__` entry, or a part of a built-in
         object.
@@ -155,8 +188,10 @@ class ObjectValue(Value):
         found = self.known.get(name)
         if found is not None and found is not MISSING:
             return found
-        if found is MISSING or (self.object is MISSING and is_declared_slot(self.cls, name)):
-            interpreter.raise_error(AttributeError, name)
+        if self._is_unset(name):
+            if not _SAYS_CLASS:
+                interpreter.raise_error(AttributeError, name)
+            raise_no_attribute(interpreter, self.cls, name)
         if self.object is MISSING:
             raise interpreter.unsupported(
                 reasons.UNSUPPORTED_ATTRIBUTE, name=name, object=self.describe()
@@ -173,6 +208,8 @@ class ObjectValue(Value):
         return value
 
     def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+        if reads_by_thread(self.cls):
+            raise self._unknown_attribute(interpreter, name)
         getter, source = interpreter.class_attribute(self.cls, "__getattribute__")
         if is_builtin_slot(getter, "__getattribute__"):
             return self.attribute_or_fallback(interpreter, name)
@@ -217,11 +254,29 @@ class ObjectValue(Value):
             return value
         if raw is not MISSING:
             return interpreter.bind(raw, source, self, self.cls)
-        interpreter.raise_error(
-            AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}"
-        )
+        self._look_behind(interpreter, name)
+        raise_no_attribute(interpreter, self.cls, name)
+
+    def _look_behind(self, interpreter: Interpreter, name: str) -> None:
+        """Break where an existing object has an attribute that was not found: C code gives it."""
+        if self.object is MISSING or name in self.known:
+            return
+        getter = next(vars(base)[_GETTER] for base in self.cls.__mro__ if _GETTER in vars(base))
+        if getter is object.__getattribute__ or not is_builtin_slot(getter, _GETTER):
+            return  # A method of the program's has asked `object`.
+        try:
+            getter(self.object, name)
+        except AttributeError:
+            return
+        raise self._unknown_attribute(interpreter, name)
+
+    def _unknown_attribute(self, interpreter: Interpreter, name: str) -> Unsupported:
+        reason = reasons.UNSUPPORTED_ATTRIBUTE
+        return interpreter.unsupported(reason, name=name, object=self.describe())
 
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
+        if reads_by_thread(self.cls):
+            raise self._unknown_attribute(interpreter, name)
         setter, source = interpreter.class_attribute(self.cls, "__setattr__")
         if is_builtin_slot(setter, "__setattr__"):
             self.generic_set(interpreter, name, value)
@@ -237,13 +292,11 @@ class ObjectValue(Value):
         if is_data_descriptor(raw) or self.cls.__dictoffset__ != 0:
             self.store(interpreter, name, value)
         elif raw is MISSING:
-            interpreter.raise_error(
-                AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}"
-            )
+            raise_no_attribute(interpreter, self.cls, name)
         else:
-            interpreter.raise_error(
-                AttributeError, f"{self.cls.__name__!r} object attribute {name!r} is read-only"
-            )
+            cls = name_in_messages(self.cls)
+            text = f"{cls!r} object attribute {name!r} is read-only"
+            interpreter.raise_error(AttributeError, text)
 
     def store(self, interpreter: Interpreter, name: str, value: Any) -> None:
         """Write the instance's dictionary; MISSING deletes."""
@@ -252,6 +305,8 @@ class ObjectValue(Value):
         self.written.setdefault(name)
 
     def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
+        if reads_by_thread(self.cls):
+            raise self._unknown_attribute(interpreter, name)
         remover, source = interpreter.class_attribute(self.cls, "__delattr__")
         if is_builtin_slot(remover, "__delattr__"):
             self.generic_delete(interpreter, name)
@@ -266,14 +321,14 @@ class ObjectValue(Value):
         if self._called_accessor(interpreter, name, "__delete__", []):
             return
         if is_data_descriptor(raw):
+            if self._is_unset(name):
+                interpreter.raise_error(AttributeError, name)
             self.slot(interpreter, name)
             self.store(interpreter, name, MISSING)
         elif self.field(interpreter, name) is not None:
             self.store(interpreter, name, MISSING)
         else:
-            interpreter.raise_error(
-                AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}"
-            )
+            raise_no_attribute(interpreter, self.cls, name)
 
     def _called_accessor(
         self, interpreter: Interpreter, name: str, slot: str, arguments: list[Value]
@@ -429,6 +484,13 @@ class ExceptionValue(ObjectValue):
             for index, item in enumerate(error.args)
         ]
         return cls(type(error), arguments, error, source)
+
+    def _is_unset(self, name: str) -> bool:
+        """Whether an entry of `__slots__` is known to have no value."""
+        found = self.known.get(name)
+        if found is None:
+            return self.object is MISSING and is_declared_slot(self.cls, name)
+        return found is MISSING
 
     def slot(self, interpreter: Interpreter, name: str) -> Value:
         if name == "args":

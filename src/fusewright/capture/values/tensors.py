@@ -16,7 +16,13 @@ import torch
 
 from fusewright.capture import reasons
 from fusewright.capture.sources import AttributeSource, Source
-from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
+from fusewright.capture.values.base import (
+    MISSING,
+    Interpreter,
+    Rebuilder,
+    Value,
+    raise_no_attribute,
+)
 from fusewright.capture.values.mappings import InstanceDictValue
 from fusewright.capture.values.objects import ObjectValue
 from fusewright.errors import Unsupported
@@ -139,8 +145,7 @@ class TensorValue(ObjectValue):
         """An attribute that the program or its user set on this very tensor."""
         found = self.field(interpreter, name)
         if found is None:
-            cls = self.cls.__name__
-            interpreter.raise_error(AttributeError, f"{cls!r} object has no attribute {name!r}")
+            raise_no_attribute(interpreter, self.cls, name)
         return found
 
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
