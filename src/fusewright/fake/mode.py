@@ -220,6 +220,7 @@ class FakeMode(TorchDispatchMode):
         """A fake of this geometry in a storage of its own."""
         if self.facts is None or not geometry.is_symbolic:
             return self.wrap(geometry.allocate(), device)
-        memory = torch.empty((0,), dtype=geometry.dtype, device=META)
-        meta = memory.as_strided(geometry.size, geometry.stride)
+        with torch_compat.without_torch_dispatch():  # whoever calls may be in a mode that records
+            memory = torch.empty((0,), dtype=geometry.dtype, device=META)
+            meta = memory.as_strided(geometry.size, geometry.stride)
         return self.wrap(meta, device, extent(geometry.size, geometry.stride) * meta.itemsize)
