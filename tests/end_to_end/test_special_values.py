@@ -12,17 +12,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fusewright
+from fusewright.lower.rules import words
 from tests.end_to_end.special_values import cases, check, is_known
 
 EVERY = 53
 """One of so many pairs of a case and a type; a prime, so that it meets all types."""
 
-ALWAYS = set(
+ALWAYS = words(
     """
     F.gelu:tanh F.silu F.softplus F.logsigmoid F.mish F.elu F.selu F.celu F.hardswish F.relu6
     logit erfinv log1p(exp) sigmoid pow atan2 hypot nextafter copysign logaddexp xlogy maximum fmax
     prod argmax softmax logsumexp layer_norm
-    """.split()
+    """
 )
 """Cases that are tried in single precision whatever the sample is: asymptotes, IEEE's corners."""
 
