@@ -138,8 +138,8 @@ def fuzz(
     run = campaign.Campaign(plan)
     groups = run.run()
     typer.echo(run.report())
-    if groups:
-        raise typer.Exit(1)
+    if run.broken or groups:
+        raise typer.Exit(3 if run.broken else 1)
 
 
 def _read(file: Path) -> str:

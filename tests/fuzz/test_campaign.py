@@ -74,6 +74,16 @@ def test_a_crash_and_a_hang_are_findings(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert "fusewright fuzz --kind tensors --seed 1 --count 1" in report
 
 
+def test_a_failure_of_the_fuzzer_is_told() -> None:
+    def fails(kind: str, seed: int) -> Program:
+        raise ValueError("no such operator")
+
+    campaign = Campaign(Plan(kinds=("tensors",), count=2))
+    assert campaign.run(fails) == []
+    assert "the fuzzer failed 2 times: tensors 0" in campaign.report()
+    assert "no such operator" in campaign.report()
+
+
 def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path) -> None:
     first = Campaign(Plan(kinds=("tensors",), seed=5, count=1, folder=tmp_path))
     first.run()

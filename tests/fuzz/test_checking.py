@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from fusewright.fuzz import loops
+from fusewright.fuzz.campaign import generate
 from fusewright.fuzz.checking import check, signature
 from fusewright.fuzz.comparison import CLASSES, Finding
 from fusewright.fuzz.program import ENDING, Program
@@ -140,6 +142,18 @@ def test_right_programs_have_no_findings() -> None:
     assert check(program("return (undefined_name,)").with_source("raise ValueError")).outcome == (
         "discarded"
     )
+
+
+def test_loop_programs_have_a_check_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = generate("loops", 1)
+    assert check(source).outcome == "right"
+    for wrong, kind in (
+        ("auto: b1: 1 of 5, at (2,) 3.0, not 4.0", "wrong_value"),
+        ("auto: ValueError: no", "extra_exception"),
+        ("auto: MemoryFault: beside", "crash"),
+    ):
+        monkeypatch.setattr(loops, "check", lambda program, seed, text=wrong: text)
+        assert check(source).worst.kind == kind
 
 
 def test_signatures_name_the_operator() -> None:

@@ -7,6 +7,7 @@ import pytest
 from fusewright.fuzz.campaign import generate
 from fusewright.fuzz.checking import check
 
+# Of loop programs there are some in test_loops.py.
 SEEDS = {"tensors": range(300, 360), "python": range(340, 352), "modules": range(300, 308)}
 """About five seconds each."""
 

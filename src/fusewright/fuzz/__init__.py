@@ -4,6 +4,7 @@
     tensors.py      generates programs of torch operators; operators.py is their table
     python.py       generates programs of Python's statements; python_phrases.py is their table
     modules.py      generates modules and training steps; module_phrases.py is their table
+    loops.py        generates programs of the loop IR; loop_programs.py makes files of them
     inputs.py       the tensors that programs begin with
     execution.py    runs a program; observation.py flattens what can be seen of it
     comparison.py   what differs; judge.py tells rounding from wrong

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fusewright.errors import did_you_mean
-from fusewright.fuzz import modules, python, tensors
+from fusewright.fuzz import loop_programs, modules, python, tensors
 from fusewright.fuzz.checking import Verdict
 from fusewright.fuzz.comparison import CLASSES
 from fusewright.fuzz.program import Program
@@ -30,6 +30,7 @@ GENERATORS: Final[Mapping[str, Any]] = {
     "tensors": tensors.generate,
     "python": python.generate,
     "modules": modules.generate,
+    "loops": loop_programs.generate,
 }
 """From a seed to a program, for each kind."""
 
@@ -108,6 +109,9 @@ class Campaign:
         self.plan = plan
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.found: list[Verdict] = []
+        self.broken: list[Verdict] = []
+        """Programs on which the fuzzer itself failed."""
+
         self.files: dict[str, str] = {}
         self._done: set[tuple[str, int]] = set()
         self._shrinking: set[int] = set()
@@ -142,7 +146,14 @@ class Campaign:
     def report(self) -> str:
         """The table of the campaign."""
         seconds = time.monotonic() - self._start
-        return table(self.outcomes, self.groups(), seconds, self.plan.options)
+        told = table(self.outcomes, self.groups(), seconds, self.plan.options)
+        if not self.broken:
+            return told
+        first = self.broken[0]
+        count = len(self.broken)
+        return (
+            f"{told}\n\nthe fuzzer failed {count} times: {first.kind} {first.seed}: {first.worst}"
+        )
 
     def _tasks(self) -> Iterator[Task]:
         seed = self.plan.seed
@@ -186,6 +197,8 @@ class Campaign:
         self.outcomes[verdict.kind, verdict.outcome] += 1
         if verdict.outcome == "found":
             self.found.append(verdict)
+        elif verdict.findings:
+            self.broken.append(verdict)
 
     def _resume(self) -> None:
         folder = self.plan.folder
@@ -234,6 +247,9 @@ def write_smaller(
     """Write the program of a finding, and then a smaller one over it."""
     program = generate(verdict.kind, verdict.seed)
     path.write_text(annotated(program, verdict))
+    if program.kind == "loops":
+        write_whole(path, annotated(loop_programs.smaller(program), verdict))
+        return
     pool = Pool(1, generate, dynamic)
     try:
         shrink(

@@ -14,6 +14,7 @@ from fusewright.fuzz.execution import Outcome, Transform, run, told_fallbacks
 from fusewright.fuzz.judge import Judge
 from fusewright.fuzz.program import Program
 from fusewright.records import record
+from fusewright.runtime.guard_pages import MemoryFault
 
 NUMBER: Final = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?|\b(nan|inf|True|False)\b")
 _VARIABLE: Final = re.compile(r"\b[a-z]{1,2}\d+\b")
@@ -60,6 +61,9 @@ def check(
     start = time.perf_counter()
     findings: list[Finding] = []
     outcome = "discarded"
+    if "\ndef verify(" in program.source:
+        before_compiled()
+        return _verified(program, program.load()["verify"], start)
     eager = _eager(program)
     if eager is not None:
         before_compiled()
@@ -69,6 +73,21 @@ def check(
     seconds = time.perf_counter() - start
     name = signature(program, gravest(findings)) if findings else ""
     return Verdict(program.kind, program.seed, outcome, tuple(findings), name, seconds)
+
+
+def _verified(program: Program, verify: Callable[[], str | None], start: float) -> Verdict:
+    """The verdict of a program's own check."""
+    wrong = verify()
+    seconds = time.perf_counter() - start
+    if wrong is None:
+        return Verdict(program.kind, program.seed, "right", seconds=seconds)
+    raised = re.match(r"\w+: (\w+(?:Error|Program|Fault)): ", wrong)
+    kind = "wrong_value" if raised is None else "extra_exception"
+    if raised is not None and raised[1] == MemoryFault.__name__:
+        kind = "crash"
+    finding = Finding(kind, 0, "exception" if raised else "result", wrong)
+    name = f"{kind}: {NUMBER.sub('#', wrong)[:100]}"
+    return Verdict(program.kind, program.seed, "found", (finding,), name, seconds)
 
 
 def _eager(program: Program) -> list[Outcome] | None:

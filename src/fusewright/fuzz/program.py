@@ -7,6 +7,7 @@
     MODE                "plain", "no_grad", "inference", or "grad": then gradients are compared too
     DYNAMIC             what `fusewright.compile` is told
     STATE               names of globals that are compared after each call; optional
+    verify()            in place of all of these: a check of its own, which returns what is wrong
 
 Each run executes the whole text in a namespace of its own, so that nothing is shared between them.
 """
