@@ -1,8 +1,5 @@
 /* The processor's refusal of an access reaches the process as a signal. While a guarded call runs,
    a handler of ours jumps back out of the code; the handlers of before stand again after it. */
-#define _POSIX_C_SOURCE 200809L /* sigaction, sigsetjmp and the like, under -std=c11 */
-#define _DEFAULT_SOURCE
-
 #include "guarded_call.h"
 
 #include <setjmp.h>
