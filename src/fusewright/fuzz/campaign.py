@@ -232,8 +232,9 @@ class Campaign:
             self._shrinking.add(process)
 
     def _finish_shrinking(self, generate: Generate) -> None:
-        """Give what is left a little time: a tenth of the plan's, or half a minute."""
-        end = time.monotonic() + min(30.0, (self.plan.seconds or 300.0) / 10)
+        """Give what is left a little time: a twentieth of the plan's, or half a minute."""
+        limit = self.plan.seconds
+        end = self._start + limit * 1.05 if limit is not None else time.monotonic() + 30.0
         while (self._waiting or self._shrinking) and time.monotonic() < end:
             self._start_shrinking(generate)
             time.sleep(0.05)

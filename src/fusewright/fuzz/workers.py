@@ -15,6 +15,7 @@ import json
 import os
 import re
 import resource
+import select
 import selectors
 import signal
 import sys
@@ -125,6 +126,8 @@ class Worker:
     def hangs(self) -> Verdict | None:
         """The verdict on a task that takes too long; the process is ended then."""
         if self.task is None or time.monotonic() - self.since < TIME_LIMIT:
+            return None
+        if select.select([self.answers], [], [], 0)[0]:  # It has answered by now.
             return None
         self.end()
         return self._failure("hang", f"no answer in {TIME_LIMIT:.0f} s {self._last_words()}")
