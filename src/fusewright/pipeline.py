@@ -77,7 +77,9 @@ def _compile_training(
     context: CompileContext,
     language: KernelLanguage | None,
 ) -> CompiledGraph:
-    """Compile the forward half of a graph now, the backward half when it is first run."""
+    """Compile the forward half of a graph now, the backward half when it is first run: what the
+    results that have a gradient need of it.
+    """
     with context.stage("aot"):
         joint = trace_training(graph_module, example_inputs, context)
         with context.stage("partition"):
@@ -86,20 +88,20 @@ def _compile_training(
 
     training = Training(saved_bytes=partition.saved_bytes, memory_budget=budget)
 
-    def compile_backward() -> Callable[[list[Any]], Sequence[Any]]:
+    def compile_backward(graph: AtenGraph) -> Callable[[list[Any]], Sequence[Any]]:
         backward_context = CompileContext(options=context.options)
         try:
             with COLLECTOR_PAUSE:
-                training.backward = compile_aten(partition.backward, backward_context, language)
+                backward = training.backward = compile_aten(graph, backward_context, language)
         except Exception as error:
-            failure = stage_failure(error, backward_context, partition.backward.graph)
+            failure = stage_failure(error, backward_context, graph.graph)
             if context.options.strict:
                 raise failure from error
             warn_of_eager(failure, "the backward half of a graph")
-            return interpreter(partition.backward)
+            return interpreter(graph)
         if training.tell is not None:
             training.tell(training)
-        return training.backward.run
+        return backward.run
 
     def measured(saved_bytes: int) -> None:
         training.measured_bytes = saved_bytes

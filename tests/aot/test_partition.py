@@ -45,9 +45,7 @@ def leaf(*size: int) -> torch.Tensor:
 
 
 def check_gradients(program: Any, partition: Partition, *inputs: torch.Tensor) -> None:
-    run = with_gradients(
-        partition, interpreter(partition.forward), lambda: interpreter(partition.backward)
-    )
+    run = with_gradients(partition, interpreter(partition.forward), interpreter)
     torch.manual_seed(0)
     given = torch.autograd.grad(run(list(inputs)).sum(), inputs)
     torch.manual_seed(0)
@@ -233,9 +231,7 @@ def test_normalising_by_fixed_statistics_is_computed_again() -> None:
     inputs = (leaf(2, 3, 4, 4), torch.randn(3).double(), torch.rand(3).double())
     partition = min_cut_rematerialization_partition(joint_of(program, *inputs))
     assert partition.saved_bytes == 2 * 3 * 2 * 2
-    run = with_gradients(
-        partition, interpreter(partition.forward), lambda: interpreter(partition.backward)
-    )
+    run = with_gradients(partition, interpreter(partition.forward), interpreter)
     (given,) = torch.autograd.grad(run(list(inputs)).sum(), inputs[:1])
     (wanted,) = torch.autograd.grad(program(*inputs).sum(), inputs[:1])
     torch.testing.assert_close(given, wanted)

@@ -21,7 +21,10 @@ from fusewright.aot import (
     default_partition,
 )
 from fusewright.backends.eager import eager
+from fusewright.context import CompileContext
 from fusewright.errors import FusewrightError, Unsupported
+from fusewright.ir.group import Group
+from fusewright.pipeline import compile_graph
 from tests.aot.beside_eager import Program, check, compiled, leaf
 
 # -- plain programs -------------------------------------------------------------------------------
@@ -579,3 +582,55 @@ def test_sparse_gradients_are_refused_in_words() -> None:
     table, rows = leaf(5, 3), torch.tensor([1, 2, 2])
     with pytest.raises(Unsupported, match="sparse_coo cannot be traced"):
         compiled(lambda t, i: F.embedding(i, t, sparse=True).sin())(table, rows)
+
+
+# -- results without a gradient -------------------------------------------------------------------
+
+
+def test_a_result_that_goes_nowhere_adds_no_zeros_to_gradients() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, torch.sqrt(x)  # the derivative of the second is infinite at 0
+
+    def gradient(function: Any) -> torch.Tensor:
+        x = torch.tensor([0.0, 1.0], requires_grad=True)
+        function(x)[0].sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    compiled = fusewright.compile(program, options={"strict": True})
+    torch.testing.assert_close(gradient(compiled), gradient(program))
+
+
+@pytest.mark.parametrize("chosen", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)])
+def test_any_results_may_be_differentiated(chosen: tuple[int, ...]) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        product = (x @ y).tanh()
+        return product * z, product.softmax(0).exp(), torch.cat([z * 2, y.exp()])
+
+    def gradients(function: Any) -> list[torch.Tensor | None]:
+        torch.manual_seed(0)
+        inputs = [torch.randn(4, 4, dtype=torch.float64).requires_grad_() for _ in range(3)]
+        results = function(*inputs)
+        total = sum((results[number] * (number + 2)).sum() for number in chosen)
+        return list(torch.autograd.grad(total, inputs, allow_unused=True))
+
+    compiled = fusewright.compile(program, options={"strict": True})
+    for found, wanted in zip(gradients(compiled), gradients(program), strict=True):
+        assert (found is None) == (wanted is None)
+        if wanted is not None:
+            torch.testing.assert_close(found, wanted)
+
+
+def test_backward_is_compiled_for_the_results_that_have_a_gradient() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x * 2).sum(), torch.sort(x.exp())[0]
+
+    x = torch.randn(8, requires_grad=True)
+    run = compile_graph(torch.fx.symbolic_trace(program), [x], CompileContext())
+    loss, _ = run(x)
+    loss.backward()
+    assert run.training is not None and run.training.backward is not None
+    backward = run.training.backward.record
+    (group,) = backward.schedule.steps
+    assert isinstance(group, Group)
+    assert len(group.reads) == 1  # the gradient of the loss

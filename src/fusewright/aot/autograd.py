@@ -64,7 +64,7 @@ def aot_autograd(
         run = with_gradients(
             partition,
             _compiled(fw_compiler, partition.forward),
-            lambda: _compiled(bw_compiler or fw_compiler, partition.backward),
+            lambda backward: _compiled(bw_compiler or fw_compiler, backward),
         )
         if partition.joint.bases:
             run = by_relatives(example_inputs, run, lambda others: compiled(module, others))

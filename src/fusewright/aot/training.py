@@ -8,13 +8,15 @@ saved-tensor hooks. Gradients that eager execution would not compute are None.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from fusewright import torch_compat
-from fusewright.aot.partition import Partition, ancestors
+from fusewright.aot.absent_gradients import backward_without
+from fusewright.aot.graph import AtenGraph
+from fusewright.aot.partition import Partition
 from fusewright.aot.runtime import Compiled, arranged, returns_results
 from fusewright.aot.specs import FromGraph, FromInput
 from fusewright.errors import FusewrightError
@@ -57,20 +59,36 @@ class Layout:
         return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device=self.device)
 
 
-class TrainingPlan:
-    """How to call the two compiled graphs of a `Partition`.
+@record
+class Backward:
+    """A compiled backward graph, for calls of which certain results have a gradient."""
 
-    `forward` computes the forward graph. `compile_backward` gives the function that computes the
-    backward graph; it is called at the first backward, so that calls that are never differentiated
-    (validation with gradients left on) do not pay for it. `measured` is given the bytes that the
-    first call saves.
+    run: Compiled
+    tangents: tuple[int, ...]
+    """The numbers of the tangents that it takes after the saved values."""
+
+    outputs: tuple[int, ...]
+    """The numbers of the gradients that it gives; the others are absent."""
+
+
+CompileBackward = Callable[[AtenGraph], Compiled]
+"""Gives the function that computes a backward graph."""
+
+
+class TrainingPlan:
+    """How to call the compiled graphs of a `Partition`.
+
+    `forward` computes the forward graph. `compile_backward` is called at the first backward, so
+    that calls that are never differentiated (validation with gradients left on) do not pay for it,
+    and again where other results than before have a gradient. `measured` is given the bytes that
+    the first call saves.
     """
 
     def __init__(
         self,
         partition: Partition,
         forward: Compiled,
-        compile_backward: Callable[[], Compiled],
+        compile_backward: CompileBackward,
         measured: Callable[[int], None] | None,
     ) -> None:
         joint = partition.joint
@@ -87,20 +105,29 @@ class TrainingPlan:
         self.is_dynamic = any(
             isinstance(number, torch.SymInt) for one in self.layouts for number in one.numbers()
         )
-        self.dependencies = _dependencies(partition)
         self.measured = measured
+        self._whole_backward = partition.backward
+        self._saved_count = len(partition.saved)
         self._compile_backward = disable(compile_backward)  # Backward may run in compiled code.
-        self._backward: Compiled | None = None
+        self._backwards: dict[frozenset[int], Backward] = {}
         self._lock = threading.Lock()
 
-    @property
-    def backward(self) -> Compiled:
-        """The compiled backward graph, compiled when first asked for."""
-        if self._backward is None:
+    def backward(self, absent: frozenset[int]) -> Backward:
+        """The backward graph for calls in which the tangents `absent`, by number, are not there,
+        compiled when first asked for.
+        """
+        known = self._backwards.get(absent)
+        if known is None:
             with self._lock:
-                if self._backward is None:
-                    self._backward = disable(self._compile_backward())
-        return self._backward
+                known = self._backwards.get(absent)
+                if known is None:
+                    known = self._backwards[absent] = self._compiled(absent)
+        return known
+
+    def _compiled(self, absent: frozenset[int]) -> Backward:
+        partial = backward_without(self._whole_backward, self._saved_count, absent)
+        run = disable(self._compile_backward(partial.graph))
+        return Backward(run, partial.tangents, partial.outputs)
 
 
 def _saved_nodes(partition: Partition) -> list[Any]:
@@ -118,16 +145,6 @@ def _by_kind(
     pairs = list(zip(partition.saved, _saved_nodes(partition), strict=True))
     tensors = tuple(place for place, node in pairs if not _is_number(node))
     return tensors, tuple(place for place, node in pairs if _is_number(node))
-
-
-def _dependencies(partition: Partition) -> tuple[frozenset[int], ...]:
-    """By value that the backward graph returns: indices of the tangents that it depends on."""
-    tangents = partition.backward.placeholders[len(partition.saved) :]
-    found = []
-    for node in partition.backward.outputs:
-        above = ancestors((node,))
-        found.append(frozenset(i for i, tangent in enumerate(tangents) if tangent in above))
-    return tuple(found)
 
 
 class CompiledFunction(torch.autograd.Function):
@@ -190,32 +207,37 @@ def _run_backward(ctx: Any, saved: list[Any], gradients: Sequence[Any]) -> tuple
     plan: TrainingPlan = ctx.plan
     for position, number in zip(plan.number_positions, ctx.numbers, strict=True):
         saved.insert(position, number)
-    defined = [index for index, out in enumerate(plan.tangents) if gradients[out] is not None]
+    given = [gradients[output] for output in plan.tangents]
+    backward = plan.backward(
+        frozenset([number for number, tangent in enumerate(given) if tangent is None])
+    )
+    tangents: dict[int, torch.Tensor] = {}
     try:
-        tangents = [
-            _tangent(gradients[out], layout)
-            for out, layout in zip(plan.tangents, ctx.layouts, strict=True)
-        ]
-        saved += tangents
+        for number in backward.tangents:
+            tangents[number] = _tangent(given[number], ctx.layouts[number])
+        saved += tangents.values()
         with torch_compat.without_autocast():
-            computed = list(plan.backward(saved))
+            computed = dict(zip(backward.outputs, backward.run(saved), strict=True))
     except RuntimeError as error:
         if any(torch_compat.is_transformed(one) for one in gradients if one is not None):
             raise FusewrightError(BATCHED_GRADIENTS) from error
         raise
-    if len(defined) < len(tangents):
-        _forget_undefined(plan, computed, frozenset(defined), tangents)
-    return (
-        None,
-        *[
-            None
-            if place is None
-            else tangents[place.index]
-            if isinstance(place, FromInput)
-            else computed[place.position]
-            for place in plan.gradients
-        ],
-    )
+    return (None, *[_gradient(place, given, tangents, computed) for place in plan.gradients])
+
+
+def _gradient(
+    place: FromInput | FromGraph | None,
+    given: Sequence[torch.Tensor | None],
+    tangents: Mapping[int, torch.Tensor],
+    computed: Mapping[int, torch.Tensor],
+) -> torch.Tensor | None:
+    """The gradient of an input, found at `place`; None where it is absent."""
+    match place:
+        case FromInput(number):
+            return None if given[number] is None else tangents[number]
+        case FromGraph(number):
+            return computed.get(number)
+    return None
 
 
 def _tangent(gradient: torch.Tensor | None, layout: Layout) -> torch.Tensor:
@@ -229,18 +251,6 @@ def _tangent(gradient: torch.Tensor | None, layout: Layout) -> torch.Tensor:
     if gradient.stride() == layout.stride:
         return gradient
     return layout.empty().copy_(gradient)
-
-
-def _forget_undefined(
-    plan: TrainingPlan, computed: list[Any], defined: frozenset[int], tangents: list[Any]
-) -> None:
-    """Drop gradients that come from undefined tangents alone: eager would not compute them."""
-    for index, needed in enumerate(plan.dependencies):
-        if needed and not needed & defined:
-            computed[index] = None
-    for index in range(len(tangents)):
-        if index not in defined:
-            tangents[index] = None
 
 
 class _NoSecondDerivative(torch.autograd.Function):
@@ -258,14 +268,14 @@ class _NoSecondDerivative(torch.autograd.Function):
 def with_gradients(
     partition: Partition,
     forward: Compiled,
-    compile_backward: Callable[[], Compiled],
+    compile_backward: CompileBackward,
     measured: Callable[[int], None] | None = None,
 ) -> Callable[[list[Any]], Any]:
     """A function from the program's inputs (one list) to its results, differentiable by autograd.
 
-    `forward` computes the partition's forward graph; `compile_backward`, called once, gives what
-    computes the backward graph. `measured`, if given, is told the bytes that the first call keeps
-    for backward, beside its inputs.
+    `forward` computes the partition's forward graph; `compile_backward` gives what computes the
+    backward graph, or the part of it that a call needs. `measured`, if given, is told the bytes
+    that the first call keeps for backward, beside its inputs.
     """
     plan = TrainingPlan(partition, forward, compile_backward, measured)
 

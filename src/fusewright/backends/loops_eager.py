@@ -32,7 +32,7 @@ def loops_eager(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
         joint = trace_training(module, example_inputs, context)
         partition = min_cut_rematerialization_partition(joint)
         forward = _evaluated(partition.forward)
-        run = with_gradients(partition, forward, lambda: _evaluated(partition.backward))
+        run = with_gradients(partition, forward, _evaluated)
     else:
         graph = trace_inference(module, example_inputs, context)
         run = with_results(graph, _evaluated(graph))

@@ -63,7 +63,7 @@ class Training:
     """What the first call did keep; None before."""
 
     backward: CompiledGraph | None = None
-    """The backward half; None until backward is first run."""
+    """The backward half, as it was last compiled; None until backward is first run."""
 
     tell: Callable[[Training], None] | None = None
     """Called when the backward half was compiled."""

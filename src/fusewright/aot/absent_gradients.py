@@ -1,0 +1,118 @@
+"""The backward graph for a call of which some results go nowhere: they have no gradient.
+
+    backward(cos, tangent_0, tangent_1)              backward(cos, tangent_0)
+        mul = aten.mul(tangent_1, cos)         ->        return (tangent_0,)
+        add = aten.add(tangent_0, mul)
+        return (add, mul)                            (the gradient `mul` is absent)
+
+Zeros in place of what is absent would be wrong, since zero times infinity is not a number, and
+would be computed with. In eager an absent gradient is not added, and what is computed of absent
+gradients alone is absent. Where an operator of several arguments takes an absent one beside others,
+and is no addition, that one is computed from zeros after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import fx
+
+from fusewright.aot.dead_code import remove_dead_code
+from fusewright.aot.graph import AtenGraph
+from fusewright.aot.no_operations import is_alike
+from fusewright.records import record
+
+aten = torch.ops.aten
+
+
+@record
+class PartialBackward:
+    """A backward graph that computes some of the gradients from some of the tangents."""
+
+    graph: AtenGraph
+    """It takes the saved values, and then the tangents."""
+
+    tangents: tuple[int, ...]
+    """The numbers, in the whole graph, of the tangents that it takes."""
+
+    outputs: tuple[int, ...]
+    """The numbers, in the whole graph, of the gradients that it gives."""
+
+
+def whole_backward(graph: AtenGraph, saved_count: int) -> PartialBackward:
+    """`graph` itself, which takes `saved_count` saved values before the tangents."""
+    tangents = tuple(range(len(graph.placeholders) - saved_count))
+    return PartialBackward(graph, tangents, tuple(range(len(graph.outputs))))
+
+
+def backward_without(
+    backward: AtenGraph, saved_count: int, absent: Collection[int]
+) -> PartialBackward:
+    """What is left of `backward` where the tangents `absent`, by number, are not there.
+
+    `saved_count`: how many placeholders come before the tangents; all of them stay.
+    """
+    if not absent:
+        return whole_backward(backward, saved_count)
+    graph = fx.Graph()
+    copies: dict[fx.Node, Any] = {}
+    without = _AbsentNodes(backward, saved_count, absent)
+    for node in backward.graph.nodes:
+        if node.op == "output":
+            continue
+        present = without.only_summand(node)
+        copies[node] = copies[present] if present else graph.node_copy(node, copies.__getitem__)
+    kept = [
+        number
+        for number, node in enumerate(backward.outputs)
+        if not (isinstance(node, fx.Node) and node in without.nodes)
+    ]
+    outputs = [backward.outputs[number] for number in kept]
+    graph.output(tuple(copies[node] if isinstance(node, fx.Node) else node for node in outputs))
+    remove_dead_code(graph)
+    tangents = _erase_unread(graph, saved_count, absent)
+    used = {str(node.target) for node in graph.find_nodes(op="get_attr")}
+    constants = {name: value for name, value in backward.constants.items() if name in used}
+    return PartialBackward(AtenGraph(graph=graph, constants=constants), tangents, tuple(kept))
+
+
+class _AbsentNodes:
+    """Which nodes of a backward graph are computed from absent tangents alone."""
+
+    def __init__(self, backward: AtenGraph, saved_count: int, absent: Collection[int]) -> None:
+        tangents = backward.placeholders[saved_count:]
+        self.nodes = {tangents[number] for number in absent}
+        self._gradients = set(tangents)
+        """Nodes that depend on a tangent."""
+
+        for node in backward.graph.nodes:
+            gradients = [one for one in node.all_input_nodes if one in self._gradients]
+            if not gradients or node.op == "output":
+                continue
+            self._gradients.add(node)
+            if self.nodes.issuperset(gradients):
+                self.nodes.add(node)
+
+    def only_summand(self, node: fx.Node) -> fx.Node | None:
+        """The one gradient that is there, where `node` adds it to an absent one."""
+        if node.target is not aten.add.Tensor or node in self.nodes or node.kwargs:
+            return None
+        present = [one for one in node.all_input_nodes if one not in self.nodes]
+        if len(present) != 1 or len(node.all_input_nodes) != 2 or not is_alike(present[0], node):
+            return None
+        return present[0]
+
+
+def _erase_unread(graph: fx.Graph, saved_count: int, absent: Collection[int]) -> tuple[int, ...]:
+    """Erase the placeholders of `absent` tangents that nothing reads; gives the numbers of those
+    that stay.
+    """
+    kept = []
+    for number, node in enumerate(list(graph.find_nodes(op="placeholder"))[saved_count:]):
+        if number in absent and not node.users:
+            graph.erase_node(node)
+        else:
+            kept.append(number)
+    return tuple(kept)
