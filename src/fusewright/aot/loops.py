@@ -148,7 +148,8 @@ def _like_slice(recorder: Recorder, tensor: torch.Tensor) -> Any:
     """A fake of its own like a slice of `tensor` along its first dimension."""
     options = {"dtype": tensor.dtype, "device": tensor.device}
     geometry = (tensor.shape[1:], tensor.stride()[1:])
-    return recorder.fakes.dispatch(aten.empty_strided.default, geometry, options)
+    with torch_compat.without_modes():  # making a fake is no part of the program
+        return recorder.fakes.dispatch(aten.empty_strided.default, geometry, options)
 
 
 def _record_loop(
@@ -158,7 +159,9 @@ def _record_loop(
     fakes = recorder.fakes
 
     def empty(size: Sequence[Any], dtype: torch.dtype, device: Any = None) -> Any:
-        return fakes.dispatch(aten.empty.memory_format, (size,), {"dtype": dtype, "device": device})
+        options = {"dtype": dtype, "device": device}
+        with torch_compat.without_modes():  # making a fake is no part of the program
+            return fakes.dispatch(aten.empty.memory_format, (size,), options)
 
     before = inputs[: target.carried]
     values = [*before, *(node.meta["val"] for node in target.step.outputs)]
