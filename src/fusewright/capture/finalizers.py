@@ -15,6 +15,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Final
 
+import torch
+
 from fusewright.native import Frame
 
 _GENERATORS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
@@ -37,7 +39,7 @@ def has_finalizer(cls: type) -> bool:
 
 def holds_last_references(frame: Frame) -> bool:
     """Whether a call alone holds an object whose end would be told: dropping it runs code of the
-    program, or ends a weak reference.
+    program, or ends a weak reference. Those to tensors are torch's own more often than not.
     """
     return any(
         _is_told(argument)
@@ -59,7 +61,7 @@ def _is_told(held: Any) -> bool:
         if isinstance(item, _GENERATORS):
             if _may_clean_up(item):
                 return True
-        elif cls.__weakrefoffset__ and weakref.getweakrefcount(item):
+        elif not isinstance(item, torch.Tensor) and weakref.getweakrefcount(item):
             return True
         if isinstance(item, (*_CONTAINERS, Iterator)):
             for part in gc.get_referents(item):
