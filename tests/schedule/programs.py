@@ -127,7 +127,8 @@ class Builder:
         elif roll < 85:
             kind = self.pick(("sum", "max", "sum", "argmax", "welford"))
             shape = self.like() or (integer(3),)
-            self.compute(shape[:-1], shape[-1:], kind)
+            kept = 0 if self.chance(30) else len(shape) - 1
+            self.compute(shape[:kept], shape[kept:], kind)
         elif roll < 89:
             self.softmax()
         elif roll < 95:
