@@ -77,6 +77,8 @@ class _Noise(TorchDispatchMode):
             return
         if 0 in tensor.stride() and tensor.numel() > 1:
             return
+        if not tensor.data_ptr():  # No elements, or zeros without memory, as autograd has them.
+            return
         noise = torch.rand(tensor.shape, generator=self._generator, dtype=torch.float64)
         tensor.mul_(1 + self._size * (2 * noise - 1))
 

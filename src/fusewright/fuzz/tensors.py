@@ -124,7 +124,7 @@ class _Writer:
                 shapes.append(shape)
                 views = [
                     "",
-                    ".view(-1)",
+                    ".reshape(-1)",
                     ".detach()",
                     *([".t()", "[1:]"] if len(shape) == 2 else []),
                 ]
