@@ -8,6 +8,7 @@ gradients.
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import re
 import warnings
@@ -90,11 +91,8 @@ def generate(seed: int, mode: str) -> str:
             kind = choose.choices((VIEWS, VALUES, WRITES), (4, 2, 4))[0]
             text = choose.choice(kind).format(a=choose.choice(names), b=choose.choice(names))
             text = text if kind is WRITES else f"v{step} = {text}"
-            written = (
-                [scope.get(name) for name in re.findall(r"\w+", text)] if kind is WRITES else []
-            )
-            if any(isinstance(one, torch.Tensor) and overlaps(one) for one in written):
-                continue  # eager's result depends on the order in which it writes
+            if kind is WRITES and is_ambiguous(text, scope):
+                continue
             try:
                 exec(text, scope)
             except Exception:
@@ -106,12 +104,32 @@ def generate(seed: int, mode: str) -> str:
     return "\n".join([*lines, f"    return ({', '.join(results)},)"])
 
 
-def overlaps(tensor: torch.Tensor) -> bool:
-    """Whether elements of a tensor are one in memory."""
-    places = torch.zeros(1, dtype=torch.int64)
+def is_ambiguous(text: str, scope: dict[str, Any]) -> bool:
+    """Whether what a statement writes depends on the order in which eager goes over elements: some
+    are one in memory, or it reads others of those that it writes.
+    """
+    tensors = [scope[name] for name in re.findall(r"\bx\d+|\bv\d+", text)]
+    if any(len(places(one).unique()) < one.numel() for one in tensors):
+        return True
+    return any(
+        not torch.equal(places(one), places(other))
+        and bool(torch.isin(places(one), places(other)).any())
+        for one, other in itertools.combinations(tensors, 2)
+    )
+
+
+def places(tensor: torch.Tensor) -> torch.Tensor:
+    """The place of each element of a tensor in memory."""
+    place = torch.tensor([tensor.data_ptr()])
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-        places = (places[:, None] + torch.arange(size) * stride).flatten()
-    return len(places.unique()) < len(places)
+        place = (place[:, None] + torch.arange(size) * stride * tensor.itemsize).flatten()
+    return place
+
+
+def strides(tensor: torch.Tensor) -> list[int]:
+    """The strides that matter: of dimensions of several elements."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return [stride for size, stride in pairs if size > 1]
 
 
 def build(source: str) -> Callable[..., Any]:
@@ -135,7 +153,7 @@ def outcome(function: Callable[..., Any], seed: int, mode: str) -> dict[str, Any
         "values": [one.detach().clone() for one in every],
         "identity": [next(n for n, one in enumerate(every) if one is each) for each in every],
         "memory": [pointers.index(one) for one in pointers],
-        "geometry": [(tuple(one.shape), one.stride(), one.dtype) for one in every],
+        "geometry": [(tuple(one.shape), strides(one), one.dtype) for one in every],
         "offsets": [
             one.storage_offset()
             for one, pointer in zip(every, pointers, strict=True)

@@ -209,3 +209,54 @@ def test_in_place(case: str, inference: bool) -> None:
     program, sizes = IN_PLACE[case]
     with torch.inference_mode() if inference else nullcontext():
         check(program, lambda: [torch.ones(sizes)])
+
+
+def both_ways(x: torch.Tensor) -> Any:
+    x.t_()
+    y = x + 1
+    return y, x.shape, x.t_().sum(0), x
+
+
+def written_and_turned(x: torch.Tensor) -> Any:
+    x.transpose_(0, -1).mul_(2)
+    return x, x + 1
+
+
+def parts_around(x: torch.Tensor) -> Any:
+    before = x[1:]
+    x.add_(1).t_()
+    return before, x[1:], x
+
+
+TURNED: dict[str, Program] = {
+    "t_": lambda x: (x.t_(), x)[1],
+    "t_ twice": both_ways,
+    "transpose_, then written": written_and_turned,
+    "unsqueeze_": lambda x: (x.unsqueeze_(0), x[0] * 2, x),
+    "unsqueeze_ and squeeze_": lambda x: (x.unsqueeze_(1), x.squeeze_(), x + 1),
+    "swapaxes_": lambda x: (x.swapaxes_(0, 1).sum(0), x),
+    "parts before and after": parts_around,
+    "a view of it": lambda x: (x.view_as(x).t_(), x + 1, x),
+    "detached": lambda x: (x.detach().t_(), x + 1, x),
+}
+
+
+@INFERENCE
+@pytest.mark.parametrize("case", TURNED)
+def test_inputs_that_get_other_sizes(case: str, inference: bool) -> None:
+    with torch.inference_mode() if inference else nullcontext():
+        check(TURNED[case], grid)
+
+
+def test_an_input_that_gets_other_sizes_is_kept_for_backward() -> None:
+    def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        x.t_()
+        return (x.t() * weight).sum(0)
+
+    def run(function: Program) -> Any:
+        (x,), weight = grid(), torch.ones(4, requires_grad=True)
+        function(x, weight).sum().backward()
+        return x, weight.grad
+
+    ours = fusewright.compile(program, options={"strict": True})
+    torch.testing.assert_close(run(ours), run(program), rtol=0, atol=0)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from fusewright.aot.specs import ResultSpec, StorageBase
+from fusewright.aot.specs import GeometryChange, ResultSpec, StorageBase
 from fusewright.aot.symbols import SymbolNodes
 from fusewright.records import field, record
 
@@ -47,6 +47,9 @@ class AtenGraph:
 
     bases: tuple[StorageBase, ...] = ()
     """Inputs that follow the program's own, made before each call."""
+
+    geometry_changes: tuple[GeometryChange, ...] = ()
+    """What the program does to the sizes of its inputs, in order."""
 
     inputs_with_bits: tuple[int, ...] = ()
     """Indices of the inputs that have their conjugate or negative bit set; the graph takes their
@@ -91,4 +94,5 @@ class TracedProgram:
     structure: Any
     symbols: SymbolNodes
     has_mutations: bool
+    geometry_changes: tuple[GeometryChange, ...] = ()
     inputs_with_bits: tuple[int, ...] = ()

@@ -33,7 +33,7 @@ from fusewright.aot.shared_memory import (
     join_histories,
     with_history,
 )
-from fusewright.aot.specs import FromGraph, FromInput, ResultSpec, StorageBase
+from fusewright.aot.specs import FromGraph, FromInput, GeometryChange, ResultSpec, StorageBase
 from fusewright.aot.tracer import (
     Decomposition,
     Fakes,
@@ -82,6 +82,7 @@ class JointGraph:
     """Whether gradients are on where the program begins; it may turn them on itself."""
 
     bases: tuple[StorageBase, ...] = ()
+    geometry_changes: tuple[GeometryChange, ...] = ()
     inputs_with_bits: tuple[int, ...] = ()
     results: tuple[ResultSpec, ...] = ()
     structure: Any = None
@@ -91,7 +92,8 @@ class JointGraph:
         """The placeholders of inputs whose memory is another after the call."""
         inputs = list(self.graph.find_nodes(op="placeholder"))[: len(self.gradients)]
         bases = inputs[len(inputs) - len(self.bases) :]
-        return {*bases, *(inputs[index] for index in self.mutated_inputs)}
+        changed = [change.index for change in self.geometry_changes]  # it counts as a write
+        return {*bases, *(inputs[index] for index in (*self.mutated_inputs, *changed))}
 
     @property
     def tangent_nodes(self) -> list[fx.Node]:
@@ -313,6 +315,7 @@ def _finished(
         mutated_inputs=plan.mutated,
         tracked_mutations=tracked,
         bases=(*bases, *more_bases),
+        geometry_changes=program.geometry_changes,
         inputs_with_bits=program.inputs_with_bits,
         results=plan.results,
         structure=program.structure,

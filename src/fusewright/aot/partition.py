@@ -240,6 +240,7 @@ def _forward_graph(
         constants=_constants(graph, joint.constants),
         mutated_inputs=joint.mutated_inputs,
         bases=joint.bases,
+        geometry_changes=joint.geometry_changes,
         inputs_with_bits=joint.inputs_with_bits,
         results=joint.results,
         structure=joint.structure,

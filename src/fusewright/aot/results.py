@@ -83,6 +83,7 @@ def finish_graph(program: TracedProgram, inputs: Sequence[Any], fakes: Fakes) ->
         mutated_inputs=plan.mutated,
         replaced_inputs=() if bases else plan.mutated,
         bases=bases,
+        geometry_changes=program.geometry_changes,
         inputs_with_bits=program.inputs_with_bits,
         results=plan.results,
         structure=program.structure,
@@ -187,6 +188,9 @@ class _Planner:
         self.nodes: list[fx.Node] = []
         self.values: list[Any] = []
         self._program = program
+        self._changed = {id(inputs[change.index]) for change in program.geometry_changes}
+        """The identities of inputs that get other sizes."""
+
         self._indices = {node: index for index, node in enumerate(placeholders)}
         self._positions: dict[fx.Node, list[FromGraph]] = defaultdict(list)
         """By node of the traced graph, or of a symbolic number: its outputs; several only where
@@ -234,7 +238,7 @@ class _Planner:
         if not is_view_in_autograd(value, whole):
             return self._once(leaf, value)
         is_new = value is not whole and value.requires_grad == whole.requires_grad
-        if not is_new and leaf is root:
+        if not is_new and (leaf is root or id(value) in self._changed):
             return base
         with_gradients = not is_made_without_gradients(value) if value.requires_grad else None
         if with_gradients and _repeated_dimensions(root.meta["val"]):
@@ -333,7 +337,8 @@ def is_view_in_autograd(view: Any, base: Any) -> bool:
         return is_made_without_gradients(view)
     wanted = [get_gradient_edge(base)[:2]]
     whole = torch_compat.viewed_tensor(base)
-    if whole is torch_compat.viewed_tensor(view) and whole is not base:
+    related = whole is torch_compat.viewed_tensor(view) and whole is not base
+    if related and is_view_in_autograd(base, whole):
         wanted.append(get_gradient_edge(whole)[:2])  # after a write, each begins there anew
     edge = get_gradient_edge(view)[:2]
     while edge not in wanted:

@@ -61,7 +61,8 @@ def returns_results(graph: AtenGraph, count: int) -> bool:
     """Whether the first `count` outputs of `graph` are the program's results as they stand."""
     plain = tuple(FromGraph(position) for position in range(count))
     nested = graph.structure is not None
-    return graph.results == plain and not (nested or graph.bases or graph.inputs_with_bits)
+    arranges = graph.bases or graph.inputs_with_bits or graph.geometry_changes
+    return graph.results == plain and not (nested or arranges)
 
 
 def arranged(
@@ -73,6 +74,7 @@ def arranged(
     kept_indices = _inputs_needed_afterwards(graph)
     bases, mutated, structure = graph.bases, graph.mutated_inputs, graph.structure
     results, with_bits = graph.results, graph.inputs_with_bits
+    changes = graph.geometry_changes
 
     def run(inputs: list[Any]) -> Any:
         for index in with_bits:
@@ -86,6 +88,8 @@ def arranged(
         leaves: list[Any] = []
         for spec in results:
             leaves.append(_result(spec, kept, outputs, leaves))
+        for change in changes:
+            change.operator(kept[change.index], *change.arguments)
         return tuple(leaves) if structure is None else rebuilt(structure, leaves)
 
     return run
@@ -135,7 +139,7 @@ def _copy(target: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def _inputs_needed_afterwards(graph: AtenGraph) -> tuple[int, ...]:
-    needed = set(graph.mutated_inputs)
+    needed = {*graph.mutated_inputs, *(change.index for change in graph.geometry_changes)}
     for spec in graph.results:
         match spec:
             case (

@@ -93,6 +93,16 @@ ResultSpec = FromGraph | FromInput | ViewOf | Replayed | Detached | Literal | Re
 
 
 @record
+class GeometryChange:
+    """A call, after the graph, that changes the sizes and strides of an input: `x.t_()`."""
+
+    index: int
+    operator: Any
+    arguments: tuple[Any, ...]
+    """Those behind the first."""
+
+
+@record
 class StorageBase:
     """A further input: the memory shared by several inputs one of which is written to, as a
     one-dimensional tensor.

@@ -31,12 +31,13 @@ from fusewright.aot.foreach import apply_to_each, is_foreach
 from fusewright.aot.graph import TracedProgram
 from fusewright.aot.mutations import bernoulli, functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
-from fusewright.aot.specs import Leaf
+from fusewright.aot.specs import GeometryChange, Leaf
 from fusewright.aot.symbols import SymbolNodes, takes_reals, with_known_reals
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
 from fusewright.fake.handlers import shows_repeated, take_geometry
 from fusewright.fake_rules import UNKNOWN_RULES
+from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.geometry import same_sizes
 from fusewright.ir.index import Index, Symbol
 from fusewright.symbolic.nodes import SYMBOLIC, symbolic_int
@@ -85,6 +86,10 @@ class Recorder(TorchDispatchMode):
         self.symbols = SymbolNodes(self.graph)
         self.constants: dict[str, torch.Tensor] = {}
         self.has_mutations = False
+        self.input_indices: dict[int, int] = {}
+        """The numbers of the program's inputs, by the identity of their fakes."""
+
+        self.geometry_changes: list[GeometryChange] = []
         self.origin: dict[str, Any] = {}
         """`meta` entries of the nodes recorded next: location, stack_trace, module_path."""
 
@@ -318,7 +323,10 @@ class Recorder(TorchDispatchMode):
     def _record_rebinding(self, op: Any, view: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """`x.t_()`: from here on, the fake of `x` stands for a view of what it stood for."""
         before = self.argument(args[0])
-        if before.op == "placeholder":
+        index = self.input_indices.get(id(args[0]))
+        if index is not None:
+            self._change_input(index, op, args)
+        elif before.op == "placeholder" and before.meta["val"] is args[0]:
             raise UnsupportedOperator(f"{op} changes the sizes of an input of the graph")
         self._keep_geometry(before, self.fakes.dispatch(aten.detach.default, (args[0],), {}))
         result = self.fakes.dispatch(op, args, kwargs)
@@ -328,6 +336,15 @@ class Recorder(TorchDispatchMode):
         node.meta.update(self.origin, val=result)
         self._nodes[id(result)] = node
         return result
+
+    def _change_input(self, index: int, op: Any, args: tuple[Any, ...]) -> None:
+        """Note that the program changes the sizes of an input itself, whose history stays."""
+        plain = all(type(one) is int for one in flat(args[1:]))
+        moves = op is aten.as_strided_.default  # it may begin elsewhere, where views of it do not
+        has_bits = args[0].is_conj() or args[0].is_neg()
+        if args[0].requires_grad or has_bits or moves or not plain:
+            raise UnsupportedOperator(f"{op} changes the sizes of an input of the graph")
+        self.geometry_changes.append(GeometryChange(index, op, args[1:]))
 
     def _keep_geometry(self, node: fx.Node, fake: torch.Tensor) -> None:
         """Let a node be told by `fake`, since the fake that it had is about to change."""
@@ -499,6 +516,7 @@ def traced_program(
         structure=None if flat else structure,
         symbols=recorder.symbols,
         has_mutations=recorder.has_mutations,
+        geometry_changes=tuple(recorder.geometry_changes),
         inputs_with_bits=inputs_with_bits,
     )
 
@@ -519,6 +537,9 @@ def record_inputs(
         placeholders.append(node)
         recorder.bind(value, node)
         recorder.symbols.define(value, node)
+    recorder.input_indices = {
+        id(value): index for index, value in enumerate(inputs) if isinstance(value, torch.Tensor)
+    }
     return tuple(
         index
         for index, (value, node) in enumerate(zip(inputs, placeholders, strict=True))
