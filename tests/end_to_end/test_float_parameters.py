@@ -144,7 +144,7 @@ OF_NUMBERS: dict[str, Program] = {
     "full": lambda x, s: (torch.full((3,), s), torch.full_like(x, s), x.new_full((2,), s)),
     "fill_": lambda x, s: x.clone().fill_(s),
     "arange": lambda x, s: torch.arange(s / 8, 4 + s / 8),
-    "linspace": lambda x, s: torch.linspace(-s, s, 7),
+    "linspace": lambda x, s: torch.linspace(-s, s, 8),  # of 7, the middle is rounding alone
     "logspace": lambda x, s: torch.logspace(0.0, s, 5),
     "windows": lambda x, s: torch.signal.windows.general_hamming(7, alpha=s),
     "heaviside": lambda x, s: torch.heaviside(x.round(), torch.tensor(s, dtype=x.dtype)),

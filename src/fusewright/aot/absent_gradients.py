@@ -71,7 +71,7 @@ def backward_without(
     ]
     outputs = [backward.outputs[number] for number in kept]
     graph.output(tuple(copies[node] if isinstance(node, fx.Node) else node for node in outputs))
-    remove_dead_code(graph)
+    remove_dead_code(graph, list(graph.find_nodes(op="placeholder"))[saved_count:])
     tangents = _erase_unread(graph, saved_count, absent)
     used = {str(node.target) for node in graph.find_nodes(op="get_attr")}
     constants = {name: value for name, value in backward.constants.items() if name in used}

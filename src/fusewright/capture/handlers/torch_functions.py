@@ -233,10 +233,13 @@ def one_hot(interpreter: Interpreter, tensor: Value, num_classes: Value = NONE) 
     """With a check that each class is one of so many, which torch's kernel makes on the CPU."""
     if not isinstance(tensor, TensorValue) or not isinstance(num_classes, ConstantValue):
         return DECLINED
-    fake, count = tensor.fake, num_classes.value
-    if fake.device.type != "cpu" or fake.dtype is not torch.int64 or not isinstance(count, int):
+    if tensor.fake.device.type != "cpu" or tensor.fake.dtype is not torch.int64:
         return DECLINED
-    if count > 0:
+    if isinstance(num_classes, SymbolicValue):  # its number stays open
+        is_count = num_classes.python_type() is int
+    else:
+        is_count = isinstance(num_classes.value, int) and num_classes.value > 0
+    if is_count:
         not_negative = interpreter.call_graph(torch.ge, [tensor, ConstantValue(0)], {})
         not_more = interpreter.call_graph(torch.lt, [tensor, num_classes], {})
         both = interpreter.call_graph(torch.logical_and, [not_negative, not_more], {})
