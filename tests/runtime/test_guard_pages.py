@@ -56,7 +56,8 @@ def test_results_are_copied_back(side: str, width: str) -> None:
     ("index", "place", "side", "words"),
     [
         ("i0 + 1", "i0", "end", "touched byte 32 of in0 .*, 1 past its last"),
-        ("i0", "i0 + 1", "end", "touched byte 32 of out0 .*, 1 past its last"),
+        # A processor may tell any byte of a store that reaches a page, the last one too.
+        ("i0", "i0 + 1", "end", "touched byte 3[2-5] of out0 .*, [1-4] past its last"),
         ("i0 - 1", "i0", "begin", "touched byte -4 of in0 .*, before its beginning"),
         ("i0", "i0 - 1", "begin", "touched byte -4 of out0 .*, before its beginning"),
         # What does not reach a page is seen afterwards, where it was written.

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import torch
 
+from fusewright.capture.bytecode import handles_exceptions
 from fusewright.native import Frame
 
 _GENERATORS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
@@ -71,17 +72,6 @@ def _is_told(held: Any) -> bool:
 
 
 def _may_clean_up(generator: Any) -> bool:
-    """Whether a generator has code left that runs when it is dropped: any handler, but from 3.12 on
-    the one that CPython puts around every generator.
-    """
+    """Whether a generator has code left that runs when it is dropped."""
     frame = getattr(generator, "gi_frame", None) or getattr(generator, "cr_frame", None)
-    if frame is None:
-        return False
-    return len(frame.f_code.co_exceptiontable) > _HANDLERS_OF_ALL
-
-
-def _plain() -> Iterator[None]:
-    yield
-
-
-_HANDLERS_OF_ALL: Final = len(_plain.__code__.co_exceptiontable)
+    return frame is not None and handles_exceptions(frame.f_code)

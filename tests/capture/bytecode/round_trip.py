@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 
 COMPARED = (
     "co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_nlocals", "co_flags", "co_code",
@@ -66,6 +66,47 @@ def wrong_effects(code: CodeType) -> set[str]:
     return wrong
 
 
+BODIES = {
+    "yield n": False,
+    "while n:\n  yield n\n  n -= 1\n return n": False,
+    "for i in n:\n  if i:\n   yield i": False,
+    f"yield {'+'.join('n' * 200)}\n yield n": False,
+    "yield from n\n m = yield from n\n yield m": False,
+    "m = [i for i in n]\n yield m\n yield {i: n for i in m}": False,
+    "return (i for i in n for j in i if j)": False,
+    "try:\n  yield n\n finally:\n  pass": True,
+    "try:\n  yield n\n except ValueError:\n  pass": True,
+    "for i in n:\n  try:\n   yield i\n  except* OSError:\n   yield n": True,
+    "with n:\n  yield n": True,
+    "yield n\n with n: return": True,
+}
+"""Bodies of functions of `n`, and whether each handles exceptions."""
+
+ASYNCHRONOUS_BODIES = {
+    "return n": False,
+    "await n": False,
+    "async for i in n:\n  await i": False,
+    "return [i async for i in n]": False,
+    "async with n:\n  await n": True,
+}
+
+
+def wrongly_handling() -> list[str]:
+    """The functions of which `handles_exceptions` is not what their source says."""
+    from fusewright.capture.bytecode import handles_exceptions
+
+    sources = {f"def f(n):\n {body}": handles for body, handles in BODIES.items()}
+    for body, handles in ASYNCHRONOUS_BODIES.items():
+        sources[f"async def f(n):\n {body}"] = handles
+    wrong = []
+    for source, handles in sources.items():
+        namespace: dict[str, FunctionType] = {}
+        exec(source, namespace)
+        if handles_exceptions(namespace["f"].__code__) != handles:
+            wrong.append(source)
+    return wrong
+
+
 def corrected_effect(name: str, operand: int | None) -> int:
     """What CPython's account is off by: see the docstring of `effects`."""
     if sys.version_info < (3, 13) and name == "RETURN_GENERATOR":
@@ -84,8 +125,8 @@ def without_package_initialisers(source_folder: Path) -> None:
 
 
 def main() -> None:
-    """Print a JSON object: how many functions were compared, the differences by name, and the
-    instructions whose effect on the stack is wrong.
+    """Print a JSON object: how many functions were compared, the differences by name, the
+    instructions whose effect on the stack is wrong, and the functions whose handlers are.
     """
     without_package_initialisers(Path(sys.argv[1]))
     count = 0
@@ -97,7 +138,8 @@ def main() -> None:
             effects |= wrong_effects(code)
             if parts := differences(code):
                 different[f"{module_name}.{code.co_qualname}"] = parts
-    print(json.dumps({"count": count, "different": different, "effects": sorted(effects)}))
+    result = {"count": count, "different": different, "effects": sorted(effects)}
+    print(json.dumps({**result, "handling": wrongly_handling()}))
 
 
 if __name__ == "__main__":

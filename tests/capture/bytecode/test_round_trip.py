@@ -81,6 +81,11 @@ def test_every_part_comes_back_on_another_version(python: str) -> None:
     assert result["count"] > 500
     assert result["different"] == {}
     assert result["effects"] == []
+    assert result["handling"] == []
+
+
+def test_handlers_of_the_source_are_told_from_those_that_cpython_adds() -> None:
+    assert round_trip.wrongly_handling() == []
 
 
 def reassembled(function: types.FunctionType) -> types.FunctionType:

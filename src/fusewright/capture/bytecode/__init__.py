@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from fusewright.capture.bytecode.assembler import assemble
 from fusewright.capture.bytecode.builder import Builder, new_unit, with_body
-from fusewright.capture.bytecode.disassembler import disassemble, header, taken_apart
+from fusewright.capture.bytecode.disassembler import (
+    disassemble,
+    handles_exceptions,
+    header,
+    taken_apart,
+)
 from fusewright.capture.bytecode.effects import consumed, produced, skipped_by_jump
 from fusewright.capture.bytecode.instruction import (
     LABEL,
@@ -28,6 +33,7 @@ __all__ = [
     "assemble",
     "consumed",
     "disassemble",
+    "handles_exceptions",
     "header",
     "new_unit",
     "produced",

@@ -193,6 +193,23 @@ class _Variables:
         return name == "LOAD_FAST" and is_cell
 
 
+def handles_exceptions(code: CodeType) -> bool:
+    """Whether code has a handler that its source has too: of `try`, `with` or `async with`. Those
+    begin by pushing the exception. CPython's own do not: from 3.12 on it puts one around each
+    generator, against StopIteration, each `yield from` and each comprehension; their rows in the
+    table are as many as the regions of the code that end apart from each other.
+    """
+    instructions = code.co_code
+    return any(
+        instructions[_CODE_UNIT_BYTES * entry.handler] == _PUSH_EXCEPTION
+        for entry in decode_exceptions(code.co_exceptiontable)
+    )
+
+
+_CODE_UNIT_BYTES: Final = 2
+_PUSH_EXCEPTION: Final = opcode.opmap["PUSH_EXC_INFO"]
+
+
 def _mark_regions(code: CodeType, at_offset: dict[int, Instruction]) -> None:
     """Give each instruction its exception region; table rows that agree are one region."""
     regions: dict[tuple[Any, ...], ExceptionRegion] = {}
