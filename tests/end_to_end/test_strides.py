@@ -46,6 +46,28 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = 
         lambda x, y: F.binary_cross_entropy(x, y, reduction="none"),
         lambda: (torch.rand(7, 6), torch.rand(6, 7).t()),
     ),
+    "power_of_number": (lambda x: 2**x, lambda: (torch.randn(3, 17).t(),)),
+    "power_of_whole_number": (lambda x: 2**x, lambda: (torch.arange(6).view(2, 3).t(),)),
+    "membership": (
+        lambda x: torch.isin(x, x),
+        lambda: (torch.arange(24).view(2, 3, 4).permute(2, 0, 1),),
+    ),
+    "one_hot": (
+        lambda x: F.one_hot(x % 5, 5),
+        lambda: (torch.arange(24).view(2, 3, 4).permute(2, 0, 1),),
+    ),
+    "rrelu": (
+        lambda x: F.rrelu(x, training=False),
+        lambda: (torch.randn(5, 7).t(),),
+    ),
+    "resampled_rows": (
+        lambda x: F.interpolate(x, size=3, mode="nearest-exact"),
+        lambda: (torch.randn(3, 2, 9).transpose(0, 2),),
+    ),
+    "largest_in_windows": (
+        lambda x: F.max_pool1d(x, 2),
+        lambda: (torch.randn(5, 8, 2).transpose(1, 2),),
+    ),
     "masked_fill": (
         lambda x: x.masked_fill(x > 0, 1),
         lambda: (torch.randn(7, 6).t(),),

@@ -162,8 +162,11 @@ def rrelu_with_noise(
     training: bool = False,
     generator: Any = None,
 ) -> Tensor:
-    """rrelu outside training = leaky_relu with the mean slope."""
-    return NotImplemented if training else aten.leaky_relu.default(x, (lower + upper) / 2)
+    """rrelu outside training = leaky_relu with the mean slope, row-major."""
+    if training:
+        return NotImplemented
+    row_major = aten.clone.default(x, memory_format=torch.contiguous_format)
+    return aten.leaky_relu.default(row_major, (lower + upper) / 2)
 
 
 def native_dropout(x: Tensor, probability: float, train: bool | None) -> tuple[Tensor, Tensor]:

@@ -162,6 +162,23 @@ def power(x: Any, y: Any) -> Geometry | None:
     return elementwise(*found, found[0])
 
 
+def power_of_number(base: Any, exponent: Tensor) -> Geometry | None:
+    """pow.Scalar: row-major whatever the layout of the exponent is."""
+    found = _promoted(base, exponent)
+    if found is None or found[0] is torch.bool:
+        return None
+    return contiguous(found[0], tuple(exponent.shape))
+
+
+def membership(
+    elements: Any, choices: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Geometry | None:
+    """isin: row-major whatever the layouts are."""
+    if _promoted(elements, choices) is None:
+        return None
+    return contiguous(torch.bool, tuple(elements.shape) if isinstance(elements, Tensor) else ())
+
+
 def where(condition: Tensor, x: Any, y: Any) -> Geometry | None:
     """where.self: the promoted type of the two values."""
     found = _promoted(x, y)
@@ -169,6 +186,11 @@ def where(condition: Tensor, x: Any, y: Any) -> Geometry | None:
         return None
     values = [value if value.dtype == found[0] else converted(value) for value in found[1]]
     return elementwise(found[0], (condition, *values))
+
+
+def row_major(x: Tensor, *parameters: Any, **options: Any) -> Geometry | None:
+    """rrelu: of the type of `x`, row-major whatever its layout is."""
+    return contiguous(x.dtype, tuple(x.shape)) if x.dtype.is_floating_point else None
 
 
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Geometry | None:
@@ -254,7 +276,10 @@ RULES: dict[Any, Rule] = {
         "eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar"
         " gt.Tensor gt.Scalar ge.Tensor ge.Scalar logical_and logical_or logical_xor",
     ),
-    **named(power, "pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar hypot"),
+    **named(power, "pow.Tensor_Scalar pow.Tensor_Tensor hypot"),
+    **named(power_of_number, "pow.Scalar"),
+    **named(membership, "isin.Tensor_Tensor isin.Tensor_Scalar isin.Scalar_Tensor"),
+    **named(row_major, "rrelu_with_noise"),
     **named(where, "where.self"),
     **named(masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
     **named(fused, "addcmul addcdiv"),

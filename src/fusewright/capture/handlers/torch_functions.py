@@ -220,17 +220,47 @@ def max_pool1d(
     ceil_mode: Value = FALSE,
     return_indices: Value = FALSE,
 ) -> Any:
-    """Where sizes are symbolic, by the operator that gives places too: the other one takes none."""
-    if not isinstance(input, TensorValue) or not torch_compat.has_symbolic_geometry(input.fake):
+    """By the operator that gives places too, which takes symbolic sizes. Without gradients eager
+    runs another one on the CPU, whose result is row-major.
+    """
+    if not isinstance(input, TensorValue):
+        return DECLINED
+    fake = input.fake
+    has_places = interpreter.truth(return_indices)
+    is_differentiated = fake.requires_grad and torch.is_grad_enabled()
+    is_row_major = fake.device.type == "cpu" and not has_places and not is_differentiated
+    needs_copy = is_row_major and not fake.is_contiguous()
+    if not needs_copy and not torch_compat.has_symbolic_geometry(fake):
         return DECLINED
     options = [stride, padding or ConstantValue(0), dilation or ConstantValue(1), ceil_mode]
     both = interpreter.call_graph(torch.max_pool1d_with_indices, [input, kernel_size, *options], {})
-    return both if interpreter.truth(return_indices) else interpreter.items(both)[0]
+    if has_places:
+        return both
+    values = interpreter.items(both)[0]
+    return interpreter.call_graph("contiguous", [values], {}) if needs_copy else values
+
+
+@handles(torch.nn.functional.interpolate)
+def interpolate(
+    interpreter: Interpreter, input: Value, *arguments: Value, **keywords: Value
+) -> Any:
+    """Where sizes are symbolic, torch computes rows by an index, which keeps the layout of the
+    input; its kernel for rows gives a row-major result.
+    """
+    if not isinstance(input, TensorValue) or not torch_compat.has_symbolic_geometry(input.fake):
+        return DECLINED
+    if input.fake.dim() != 3 or input.fake.is_contiguous():
+        return DECLINED
+    function = torch.nn.functional.interpolate
+    result = interpreter.call_graph(function, [input, *arguments], keywords)
+    return interpreter.call_graph("contiguous", [result], {})
 
 
 @handles(torch.nn.functional.one_hot)
 def one_hot(interpreter: Interpreter, tensor: Value, num_classes: Value = NONE) -> Any:
-    """With a check that each class is one of so many, which torch's kernel makes on the CPU."""
+    """With a check that each class is one of so many, which torch's kernel makes on the CPU;
+    row-major, where torch's own way on fakes takes over the layout of the classes.
+    """
     if not isinstance(tensor, TensorValue) or not isinstance(num_classes, ConstantValue):
         return DECLINED
     if tensor.fake.device.type != "cpu" or tensor.fake.dtype is not torch.int64:
@@ -239,13 +269,17 @@ def one_hot(interpreter: Interpreter, tensor: Value, num_classes: Value = NONE) 
         is_count = num_classes.python_type() is int
     else:
         is_count = isinstance(num_classes.value, int) and num_classes.value > 0
-    if is_count:
-        not_negative = interpreter.call_graph(torch.ge, [tensor, ConstantValue(0)], {})
-        not_more = interpreter.call_graph(torch.lt, [tensor, num_classes], {})
-        both = interpreter.call_graph(torch.logical_and, [not_negative, not_more], {})
-        held = interpreter.call_graph("all", [both], {})
-        interpreter.call_graph(torch_compat.assert_async, [held], {})
-    return DECLINED
+    if not is_count:
+        return DECLINED
+    not_negative = interpreter.call_graph(torch.ge, [tensor, ConstantValue(0)], {})
+    not_more = interpreter.call_graph(torch.lt, [tensor, num_classes], {})
+    both = interpreter.call_graph(torch.logical_and, [not_negative, not_more], {})
+    held = interpreter.call_graph("all", [both], {})
+    interpreter.call_graph(torch_compat.assert_async, [held], {})
+    if isinstance(num_classes, SymbolicValue):
+        return DECLINED
+    encoded = interpreter.call_graph(torch.nn.functional.one_hot, [tensor, num_classes], {})
+    return interpreter.call_graph("contiguous", [encoded], {})
 
 
 def _new_tensor(cls: type) -> Any:
