@@ -32,6 +32,7 @@ from fusewright.fake.values import (
 from fusewright.fake_rules import RULES, VIEW_RULES, Geometry, View
 from fusewright.fake_rules.arguments import flat, mapped
 from fusewright.fake_rules.factories import FILLS
+from fusewright.fake_rules.geometry import contiguous
 from fusewright.fake_rules.requirements import REQUIREMENTS, within_storage
 from fusewright.fake_rules.trial import geometry_of, result_for_zeros
 from fusewright.symbolic.nodes import index_of
@@ -253,6 +254,8 @@ def _run_meta_kernel(
         by_meta = {id(tensor.meta_tensor): tensor for tensor in written}
         for tensor in written:
             if tuple(tensor.shape) != tuple(tensor.meta_tensor.shape):
+                if tensor.numel() != 0:  # eager warns, and other views of the memory see it written
+                    raise UnsupportedOperator(f"{op} resizes an `out=` argument that has elements")
                 take_geometry(tensor, tensor.meta_tensor)
         result = mapped(
             metas,
@@ -358,6 +361,12 @@ def change_geometry(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict
     return tensor
 
 
+def rrelu(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Row-major whatever the layout of the argument is, where torch's meta kernel keeps that."""
+    result = run_on_meta(mode, op, args, kwargs)
+    return mode.make(contiguous(result.dtype, tuple(result.shape)), result.device)
+
+
 def take_geometry(tensor: FakeTensor, inside: torch.Tensor) -> None:
     """Let `tensor` be the fake around `inside`: an `out=` argument that was resized."""
     with torch_compat.without_torch_dispatch(), torch.no_grad():
@@ -425,6 +434,7 @@ SPECIAL: dict[Any, Handler] = {
     aten._embedding_bag.default: embedding_bag,
     aten._ctc_loss.default: by_trial,
     aten.linalg_lstsq.default: by_trial,
+    aten.rrelu_with_noise.default: rrelu,
     aten.size.default: plain_sizes,
     aten.stride.default: plain_sizes,
     torch.ops.prim.device.default: device_of,

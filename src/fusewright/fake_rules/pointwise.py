@@ -162,10 +162,12 @@ def power(x: Any, y: Any) -> Geometry | None:
     return elementwise(*found, found[0])
 
 
-def power_of_number(base: Any, exponent: Tensor) -> Geometry | None:
-    """pow.Scalar: row-major whatever the layout of the exponent is."""
+def power_of_number(base: Any, exponent: Any) -> Geometry | None:
+    """pow.Scalar: row-major whatever the layout of the exponent is. Its namesake in place,
+    pow_.Scalar, is a power of a tensor.
+    """
     found = _promoted(base, exponent)
-    if found is None or found[0] is torch.bool:
+    if found is None or found[0] is torch.bool or not isinstance(exponent, Tensor):
         return None
     return contiguous(found[0], tuple(exponent.shape))
 
@@ -186,11 +188,6 @@ def where(condition: Tensor, x: Any, y: Any) -> Geometry | None:
         return None
     values = [value if value.dtype == found[0] else converted(value) for value in found[1]]
     return elementwise(found[0], (condition, *values))
-
-
-def row_major(x: Tensor, *parameters: Any, **options: Any) -> Geometry | None:
-    """rrelu: of the type of `x`, row-major whatever its layout is."""
-    return contiguous(x.dtype, tuple(x.shape)) if x.dtype.is_floating_point else None
 
 
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Geometry | None:
@@ -279,7 +276,6 @@ RULES: dict[Any, Rule] = {
     **named(power, "pow.Tensor_Scalar pow.Tensor_Tensor hypot"),
     **named(power_of_number, "pow.Scalar"),
     **named(membership, "isin.Tensor_Tensor isin.Tensor_Scalar isin.Scalar_Tensor"),
-    **named(row_major, "rrelu_with_noise"),
     **named(where, "where.self"),
     **named(masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
     **named(fused, "addcmul addcdiv"),
