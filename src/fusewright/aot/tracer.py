@@ -31,6 +31,7 @@ from fusewright.aot.foreach import apply_to_each, is_foreach
 from fusewright.aot.graph import TracedProgram
 from fusewright.aot.mutations import bernoulli, functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
+from fusewright.aot.repeated_elements import WRITES_BY_INDEX, shown_once
 from fusewright.aot.specs import GeometryChange, Leaf
 from fusewright.aot.symbols import SymbolNodes, takes_reals, with_known_reals
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
@@ -260,6 +261,11 @@ class Recorder(TorchDispatchMode):
             with self:
                 drawn = bernoulli(*args, **kwargs)
             return self._record_copy(args[0], drawn)
+        if op in WRITES_BY_INDEX and shows_repeated(args[0]):
+            with self:
+                value = WRITES_BY_INDEX[op](*args, **kwargs)
+                self._record_copy(shown_once(args[0]), value)
+            return args[0]
         view = rebinding_view(op)
         if view is not None:
             return self._record_rebinding(op, view, args, kwargs)
