@@ -22,6 +22,7 @@ from torch import fx
 from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.no_operations import is_alike
+from fusewright.fake_rules.geometry import same_sizes
 from fusewright.records import record
 
 aten = torch.ops.aten
@@ -63,7 +64,13 @@ def backward_without(
         if node.op == "output":
             continue
         present = without.only_summand(node)
-        copies[node] = copies[present] if present else graph.node_copy(node, copies.__getitem__)
+        if present is None:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+        elif is_alike(present, node):
+            copies[node] = copies[present]
+        else:
+            copies[node] = graph.call_function(aten.clone.default, (copies[present],))
+            copies[node].meta.update(node.meta)
     kept = [
         number
         for number, node in enumerate(backward.outputs)
@@ -96,13 +103,17 @@ class _AbsentNodes:
                 self.nodes.add(node)
 
     def only_summand(self, node: fx.Node) -> fx.Node | None:
-        """The one gradient that is there, where `node` adds it to an absent one."""
+        """The one gradient that is there, where `node` adds it to an absent one; it may have other
+        strides than the sum.
+        """
         if node.target is not aten.add.Tensor or node in self.nodes or node.kwargs:
             return None
         present = [one for one in node.all_input_nodes if one not in self.nodes]
-        if len(present) != 1 or len(node.all_input_nodes) != 2 or not is_alike(present[0], node):
+        if len(present) != 1 or len(node.all_input_nodes) != 2:
             return None
-        return present[0]
+        summand, total = present[0].meta["val"], node.meta["val"]
+        same = summand.dtype == total.dtype and same_sizes(summand.shape, total.shape)
+        return present[0] if same else None
 
 
 def _erase_unread(graph: fx.Graph, saved_count: int, absent: Collection[int]) -> tuple[int, ...]:
