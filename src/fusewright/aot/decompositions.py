@@ -257,7 +257,7 @@ def binary_cross_entropy(
 
 def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
     """log(1 + exp(-t x))."""
-    if x.dtype in HALF_TYPES:
+    if x.dtype != target.dtype or x.dtype in HALF_TYPES:
         return NotImplemented
     product = aten.mul.Tensor(aten.neg.default(target), x)
     return reduce_loss(aten.log1p.default(aten.exp.default(product)), reduction)

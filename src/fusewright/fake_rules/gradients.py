@@ -25,8 +25,10 @@ def like_both(gradient: Tensor, x: Tensor, *rest: Any, **options: Any) -> Geomet
 
 
 def loss_gradient(gradient: Tensor, x: Tensor, target: Tensor, *options: Any) -> Geometry | None:
-    """mse_loss_backward, smooth_l1_loss_backward, huber_loss_backward: laid out as `x`."""
-    if not x.dtype.is_floating_point or not gradient.dtype == x.dtype == target.dtype:
+    """mse_loss_backward and the like: laid out as `x`, and of its type, where meta kernels give the
+    type of a wider `target`.
+    """
+    if not x.dtype.is_floating_point or not target.dtype.is_floating_point:
         return None
     return elementwise(x.dtype, (x,)) if same_sizes(x.shape, target.shape) else None
 
@@ -73,7 +75,10 @@ RULES: dict[Any, Rule] = {
         "gelu_backward tanh_backward sigmoid_backward silu_backward threshold_backward "
         "softshrink_backward hardshrink_backward",
     ),
-    **named(loss_gradient, "mse_loss_backward smooth_l1_loss_backward huber_loss_backward"),
+    **named(
+        loss_gradient,
+        "mse_loss_backward smooth_l1_loss_backward huber_loss_backward soft_margin_loss_backward",
+    ),
     **named(softmax_gradient, "_softmax_backward_data _log_softmax_backward_data"),
     **named(embedding_gradient, "embedding_dense_backward"),
     **named(margin_loss_gradient, "multi_margin_loss_backward multilabel_margin_loss_backward"),

@@ -58,6 +58,11 @@ def add(left: Scalar, right: Scalar, alpha: Operand = 1) -> Scalar:
 
 
 def sub(left: Scalar, right: Scalar, alpha: Operand = 1) -> Scalar:
+    """left - alpha right; eager adds -alpha times `right`, which the sign of a zero tells where
+    `alpha` is the integer 0.
+    """
+    if alpha == 0:
+        return left + right * -alpha
     return left - (right if alpha == 1 else right * alpha)
 
 
@@ -150,8 +155,13 @@ def lerp(start: Scalar, end: Scalar, weight: Scalar) -> Scalar:
 
 
 def addcmul(x: Scalar, left: Scalar, right: Scalar, value: Operand = 1) -> Scalar:
-    product = left * right
-    return x + (product if value == 1 else product * value)
+    """x + value left right. Eager rounds once behind `value left`, which tells where the sum
+    cancels, or where the product alone would be infinite.
+    """
+    factor = left if value == 1 else left * value
+    if x.dtype.is_float:
+        return factor.apply("fma", right, x)
+    return x + factor * right
 
 
 def addcdiv(x: Scalar, left: Scalar, right: Scalar, value: Operand = 1) -> Scalar:

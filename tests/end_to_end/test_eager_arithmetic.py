@@ -1,0 +1,67 @@
+"""Operators whose results are eager's to the last bit, the sign of a zero included."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import fusewright
+
+SPECIAL = [1.5, -0.0, 0.0, 100.0, -100.0, math.inf, -math.inf, math.nan]
+
+
+def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are alike, in type and in the signs of zeros too; NaN equals NaN."""
+    same = torch.equal(one.nan_to_num(7), other.nan_to_num(7)) and one.dtype == other.dtype
+    return same and torch.equal(one.signbit() | one.isnan(), other.signbit() | other.isnan())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)
+@pytest.mark.parametrize("value", [1, 3, -2.5, 0.3])
+def test_addcmul_rounds_as_eager(dtype: torch.dtype, value: float) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return torch.addcmul(x, y, z, value=value)
+
+    x, y, z = torch.randn(3, 500, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = torch.where(x > 0, x, -value * y * z)  # where the sum cancels
+    inputs = [tensor.to(dtype) for tensor in (x, y, z)]
+    assert equal(fusewright.compile(program)(*inputs), program(*inputs))
+
+
+@pytest.mark.parametrize("alpha", [0, 0.0, 1, 2])
+@pytest.mark.parametrize("operator", [torch.add, torch.sub, torch.rsub])
+def test_a_factor_of_zero_is_multiplied_by(
+    operator: Callable[..., torch.Tensor], alpha: float
+) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [operator(x, y, alpha=alpha), operator(x, x, alpha=alpha)]
+
+    x, y = torch.tensor(SPECIAL).repeat(8), torch.tensor(SPECIAL).repeat_interleave(8)
+    for actual, expected in zip(fusewright.compile(program)(x, y), program(x, y), strict=True):
+        assert equal(actual, expected)
+
+
+def _gradients(
+    program: Callable[..., torch.Tensor], inputs: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+    result = program(*leaves)
+    return [result.detach(), *torch.autograd.grad(result.sum(), leaves)]
+
+
+@pytest.mark.parametrize("loss", [F.smooth_l1_loss, F.mse_loss, F.l1_loss])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_losses_of_two_types(loss: Callable[..., torch.Tensor], reduction: str) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return loss(x, y, reduction=reduction)
+
+    for dtype in (torch.float64, torch.float16):
+        single, other = torch.tensor([0.3, 1.7]), torch.tensor([0.1, 0.2], dtype=dtype)
+        for inputs in ([single, other], [other, single]):
+            expected = _gradients(program, inputs)
+            actual = _gradients(fusewright.compile(program), inputs)
+            torch.testing.assert_close(actual, expected)
