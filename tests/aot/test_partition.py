@@ -150,6 +150,19 @@ def test_checkpointed_regions_are_computed_again_from_what_enters_them() -> None
     check_gradients(program, partition, *inputs)
 
 
+@pytest.mark.parametrize("rows", [3, 0])
+def test_a_view_leaves_a_checkpointed_region_as_what_it_shows(rows: int) -> None:
+    def program(x: torch.Tensor, v: torch.Tensor, b: torch.Tensor, w: torch.Tensor) -> Any:
+        return F.linear(F.linear(x, v, b), w)
+
+    inputs = leaf(rows, rows, 4), leaf(4, 4), leaf(4), leaf(0, 4)
+    module = fx.symbolic_trace(program)
+    list(module.graph.nodes)[4].meta["checkpoint"] = 1
+    joint = trace_training(module, list(inputs), CompileContext())
+    partition = min_cut_rematerialization_partition(joint)
+    check_gradients(program, partition, *inputs)
+
+
 @pytest.mark.parametrize("budget", [0.75, 0.5, 0.25, 0.0])
 def test_budgets_are_kept_and_gradients_with_them(budget: float) -> None:
     def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -232,12 +232,21 @@ class _Chooser:
         return Cost.FREE if in_region else Cost.FORBIDDEN
 
     def _leaves_its_region(self, node: fx.Node) -> bool:
-        """Whether the forward half reads `node` outside of its checkpointed region. It is not
-        computed again, so that backward computes one region at a time.
+        """Whether the forward half reads `node`, or a view of it, outside of its checkpointed
+        region. It is not computed again, so that backward computes one region at a time; a view
+        is, from what is saved in its place.
         """
+        if saved_in_place_of(node) is not node:
+            return False
         region = node.meta["checkpoint"]
-        readers = (user for user in node.users if user in self.halves.forward)
-        return any(user.meta.get("checkpoint") != region for user in readers)
+        readers = [user for user in node.users if user in self.halves.forward]
+        while readers:
+            reader = readers.pop()
+            if reader.meta.get("checkpoint") != region:
+                return True
+            if saved_in_place_of(reader) is node:
+                readers += [user for user in reader.users if user in self.halves.forward]
+        return False
 
     def _is_read_from_memory(self, node: fx.Node) -> bool:
         """Whether a library call of the backward half reads `node`, or a view of it."""
