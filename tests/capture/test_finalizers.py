@@ -273,6 +273,70 @@ def left_from_a_handler(x):
     return x + 1
 
 
+@fusewright.disable
+def fails():
+    raise LookupError("outside")
+
+
+def left_by_an_exception_from_outside(x):
+    for i in numbers(3):
+        fails()
+    return x + 1
+
+
+def left_from_two_loops(x):
+    for i in numbers(3):
+        for j in numbers(2):
+            y = x + j
+            fails()
+    return y
+
+
+def left_by_an_exception_behind_a_break(x):
+    for i in numbers(3):
+        report(i)
+        if i == 1:
+            fails()
+    return x + 1
+
+
+def left_by_an_exception_that_a_call_makes(x):
+    for i in numbers(3):
+        next()
+    return x + 1
+
+
+def left_while_a_variable_holds_the_generator(x):
+    generator = numbers(3)
+    for i in generator:
+        fails()
+    return x + 1
+
+
+LEFT_BY_AN_EXCEPTION = [
+    left_by_an_exception_from_outside,
+    left_from_two_loops,
+    left_by_an_exception_behind_a_break,
+    left_by_an_exception_that_a_call_makes,
+    left_while_a_variable_holds_the_generator,
+]
+
+
+@pytest.mark.parametrize("program", LEFT_BY_AN_EXCEPTION, ids=lambda program: program.__name__)
+def test_an_exception_drops_what_the_stack_held(program: Callable[..., Any]) -> None:
+    compiled = fusewright.compile(program, backend="eager")
+    logs = []
+    for function in (program, compiled, compiled):
+        log.clear()
+        with pytest.raises((LookupError, TypeError)) as raised:
+            function(X)
+        log.append("left")
+        places = [(entry.name, entry.lineno) for entry in raised.traceback][1:]
+        del raised
+        logs.append((list(log), [place for place in places if place[0] == program.__name__]))
+    assert logs[1:] == [logs[0], logs[0]]
+
+
 PROGRAMS = [
     broken_loop,
     broken_loop_in_finally,

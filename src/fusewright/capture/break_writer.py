@@ -181,6 +181,8 @@ class BreakWriter(FunctionWriter):
         if region is not None:
             depth = 2 + (first is not None) + 2 * (handled is not None)
             code.enter_region(ExceptionRegion(handler, depth))
+        elif frame.stack:
+            code.enter_region(ExceptionRegion(handler, 0))
         taken, null_slots = self._emit_instruction()
         code.region = None
         kept = frame.stack[: len(frame.stack) - taken]
@@ -191,6 +193,9 @@ class BreakWriter(FunctionWriter):
         if region is not None:
             code.place(handler)
             self._go_on_at_handler(region, handled is not None)
+        elif frame.stack:
+            code.place(handler)
+            self._leave_by_exception(kept)
 
     def _emit_instruction(self) -> tuple[int, tuple[Slot, ...]]:
         """Push the operands and execute. How many stack entries were taken, and what the results
@@ -281,6 +286,18 @@ class BreakWriter(FunctionWriter):
             self.stop.frame.code, self._index_of[self.instruction.argument]
         )
         self._continue(position + len(skipped), kept, (Slot.VALUE,) * count)
+
+    def _leave_by_exception(self, kept: list[Any]) -> None:
+        """Raise what the program does not handle. What only its stack held is dropped first, from
+        the top, as CPython does: the exception keeps this frame alive.
+        """
+        variables = {id(value) for value in self.stop.frame.locals.values()}
+        keys = dict.fromkeys(id(_passed_value(entry)) for entry in reversed(kept))
+        holders = {**self._locals, **self._outputs}
+        for key in keys:
+            if key in holders and key not in variables:
+                self.code.delete_local(holders[key])
+        self.code.emit("RERAISE", 0)
 
     def _go_on_at_handler(self, region: ExceptionRegion, in_handler: bool) -> None:
         """Continue at the program's own handler, with the exception."""
