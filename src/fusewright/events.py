@@ -6,7 +6,7 @@
     fusewright.guards         the guards that were made                  DEBUG
     fusewright.graph_breaks   a program was cut in two                   INFO
     fusewright.recompiles     a guard failed; a limit was reached        INFO, WARNING
-    fusewright.fallbacks      something runs eagerly                     WARNING
+    fusewright.fallbacks      something runs eagerly                     INFO, WARNING
     fusewright.backend        a backend raised                           ERROR
 """
 
@@ -216,6 +216,13 @@ class RanEagerly(Event):
 
     def __str__(self) -> str:
         return f"running eagerly from {self.location or self.title}\n  {self.what}"
+
+
+@record(kw_only=True)
+class RanForItsBackward(RanEagerly):
+    """A graph runs as it was captured since its backward raises, as eager's does: no defect."""
+
+    level: ClassVar[int] = logging.INFO
 
 
 @record(kw_only=True)

@@ -38,6 +38,7 @@ from fusewright.events import (
     GraphCompiled,
     LimitReached,
     RanEagerly,
+    RanForItsBackward,
     Recompiled,
 )
 from fusewright.logs import log_text, warn
@@ -132,9 +133,11 @@ class Reporter:
         """Told when there is new code, up to the end of the function or to a graph break."""
         operators = sum(compilation.operators.values())
         failure = getattr(compilation.compiled, "failure", None)
-        if failure is not None:  # The backend has warned of it.
+        if failure is not None:  # The backend has warned of it, where eager does not raise as well.
+            is_eagers = getattr(compilation.compiled, "raises_in_backward", False)
+            event = RanForItsBackward if is_eagers else RanEagerly
             what = f"stage {failure.stage} failed: {failure.detail}"
-            self._events.add(RanEagerly(**about.fields, what=what, location=failure.location))
+            self._events.add(event(**about.fields, what=what, location=failure.location))
         elif compilation.compiled is not None:
             self._events.add(
                 GraphCompiled(

@@ -53,6 +53,25 @@ def test_backward_raises_what_eager_does(program: Callable[[Tensor], Tensor], st
     assert raised_in_backward(compiled) == raised_in_backward(program)
 
 
+def test_what_eager_raises_in_backward_is_told_but_no_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A program whose backward would raise may never be differentiated."""
+
+    def program(x: Tensor) -> Tensor:
+        products = x @ x.t()
+        logarithms = torch.special.log_ndtr(products)
+        products.diagonal().fill_(2.0)
+        return logarithms
+
+    compiled = fusewright.compile(program)
+    with caplog.at_level("INFO", "fusewright.fallbacks"):
+        compiled(torch.ones(3, 4, requires_grad=True))
+    (told,) = [one for one in caplog.records if one.name == "fusewright.fallbacks"]
+    assert told.levelname == "INFO"
+    assert "backward raises RuntimeError" in told.getMessage()
+
+
 def test_a_defect_while_tracing_backward_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what eager raises as well goes without a warning."""
 

@@ -81,7 +81,8 @@ def _compile(
         sizes.tell()
         return compiled
     except RaisesInBackward as error:  # as eager does, whose words and lines it has to have
-        return EagerGraph(module.forward, stage_failure(error, context, module.graph))
+        failure = stage_failure(error, context, module.graph)
+        return EagerGraph(module.forward, failure, raises_in_backward=True)
     except Exception as error:
         failure = stage_failure(error, context, module.graph)
         if context.options.strict:
@@ -96,6 +97,8 @@ class EagerGraph:
 
     run: Callable[..., Any]
     failure: BackendCompilerFailed
+    raises_in_backward: bool = False
+    """Whether that is why: eager's backward raises as well."""
 
     def __call__(self, *inputs: Any) -> Any:
         return self.run(*inputs)
