@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.testing._internal.two_tensor import TwoTensor
 
 import fusewright
+from fusewright import torch_compat
 from fusewright.aot import (
     COMPILER_DECOMPOSITIONS,
     Partition,
@@ -300,6 +301,27 @@ def test_a_custom_function_that_gives_its_input_back_keeps_its_own_gradient() ->
     reversed_x, reversed_y, y = ours(x)
     (reversed_x + reversed_y * 2 + y * 5).sum().backward()
     torch.testing.assert_close(x.grad, torch.full_like(x, -1 - 4 + 10))
+
+
+@pytest.mark.skipif(
+    not torch_compat.UNPACKS_ONE_BY_ONE, reason="this torch unpacks all saved tensors or none"
+)
+@pytest.mark.parametrize("reads", [False, True])
+def test_what_absent_gradients_need_may_be_written_to(reads: bool) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return x * 3, x.sin()
+
+    ours = compiled(program)
+    x = leaf(3)
+    argument = x * 1
+    tripled, sine = ours(argument)
+    argument.add_(1)
+    if reads:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            (tripled + sine).sum().backward()
+    else:
+        tripled.sum().backward()
+        torch.testing.assert_close(x.grad, torch.full_like(x, 3))
 
 
 def test_hooks_inside() -> None:

@@ -70,6 +70,9 @@ class Backward:
     outputs: tuple[int, ...]
     """The numbers of the gradients that it gives; the others are absent."""
 
+    saved_tensors_read: frozenset[int]
+    """The numbers, among the saved tensors, of those that it reads."""
+
 
 CompileBackward = Callable[[AtenGraph], Compiled]
 """Gives the function that computes a backward graph."""
@@ -126,8 +129,11 @@ class TrainingPlan:
 
     def _compiled(self, absent: frozenset[int]) -> Backward:
         partial = backward_without(self._whole_backward, self._saved_count, absent)
+        saved = partial.graph.placeholders[: self._saved_count]
+        tensors = [node for node in saved if not _is_number(node)]
+        read = frozenset(number for number, node in enumerate(tensors) if node.users)
         run = disable(self._compile_backward(partial.graph))
-        return Backward(run, partial.tangents, partial.outputs)
+        return Backward(run, partial.tangents, partial.outputs, read)
 
 
 def _saved_nodes(partition: Partition) -> list[Any]:
@@ -179,7 +185,7 @@ class CompiledFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        saved = list(ctx.saved_tensors)
+        saved = _saved_tensors(ctx, gradients)
         if torch.is_grad_enabled():
             read = [*saved, *(one for one in gradients if one is not None)]
             with torch.no_grad():
@@ -187,6 +193,31 @@ class CompiledFunction(torch.autograd.Function):
             return _NoSecondDerivative.apply(len(computed), *computed, *read)
         ctx.maybe_clear_saved_tensors()  # `saved` alone holds them, unless the graph is retained
         return _run_backward(ctx, saved, gradients)
+
+
+def _saved_tensors(ctx: Any, gradients: Sequence[Any]) -> list[torch.Tensor]:
+    """What the forward call saved. Autograd refuses what was written to meanwhile. Where some
+    results have no gradient, what their gradients alone would be computed from is not refused: in
+    eager they have nodes of their own, which do not run.
+    """
+    try:
+        return list(ctx.saved_tensors)
+    except RuntimeError as error:
+        if not torch_compat.UNPACKS_ONE_BY_ONE or "inplace operation" not in str(error):
+            raise
+        plan: TrainingPlan = ctx.plan
+        read = plan.backward(_absent(plan, gradients)).saved_tensors_read
+        if len(read) == len(plan.saved_tensors):
+            raise
+        numbers = range(len(plan.saved_tensors))
+        return [torch_compat.saved_tensor(ctx, number, number in read) for number in numbers]
+
+
+def _absent(plan: TrainingPlan, gradients: Sequence[Any]) -> frozenset[int]:
+    """The numbers of the tangents that are not there."""
+    return frozenset(
+        number for number, output in enumerate(plan.tangents) if gradients[output] is None
+    )
 
 
 def _memory_beside(saved: Sequence[torch.Tensor], inputs: Sequence[Any]) -> int:
@@ -208,9 +239,7 @@ def _run_backward(ctx: Any, saved: list[Any], gradients: Sequence[Any]) -> tuple
     for position, number in zip(plan.number_positions, ctx.numbers, strict=True):
         saved.insert(position, number)
     given = [gradients[output] for output in plan.tangents]
-    backward = plan.backward(
-        frozenset([number for number, tangent in enumerate(given) if tangent is None])
-    )
+    backward = plan.backward(_absent(plan, gradients))
     tangents: dict[int, torch.Tensor] = {}
     try:
         for number in backward.tangents:

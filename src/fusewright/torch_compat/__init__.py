@@ -721,6 +721,21 @@ def without_saved_tensor_hooks() -> Iterator[None]:
         torch._C._autograd._saved_tensors_hooks_set_tracing(before)  # type: ignore[attr-defined]
 
 
+def saved_tensor(ctx: Any, number: int, is_read: bool) -> torch.Tensor:
+    """One of `ctx.saved_tensors`, which checks that none of all was written to. This one is checked
+    if it `is_read`, or packed by a hook. Seen in 2.13.
+    """
+    saved = ctx._raw_saved_tensors[number]
+    if not is_read and isinstance(saved.data, torch.Tensor):
+        return saved.data
+    tensor: torch.Tensor = saved.unpack()
+    return tensor
+
+
+UNPACKS_ONE_BY_ONE = hasattr(torch._C._autograd.SavedTensor, "unpack")
+"""Whether there is `saved_tensor`."""
+
+
 def without_modes() -> AbstractContextManager[Any]:
     """Context in which no dispatch mode is on."""
     return _python_dispatch._disable_current_modes()
