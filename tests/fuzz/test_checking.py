@@ -136,6 +136,23 @@ def test_rounding_is_no_finding() -> None:
     assert found(last_bit, lambda f, x: (x == x,)) == set()
 
 
+def test_sums_are_judged_by_what_is_summed() -> None:
+    """Large numbers that cancel, a maximum of zeros of both signs, a standard deviation whose
+    squares overflow: none is a finding; of a sum without such numbers each digit counts.
+    """
+    large = "x0[0] = 3e38\nx0[1] = -3e38\n"
+    cases: list[tuple[str, Fault]] = [
+        (large + "return (x0.sum(0),)", lambda f, x: (f(x)[0] + 2,)),
+        (large + "return (x0.std(),)", lambda f, x: (f(x)[0] * torch.inf,)),
+        ("return ((x0 * 0).amax(0),)", lambda f, x: (-f(x)[0],)),
+    ]
+    for body, fault in cases:
+        assert found(program(body), fault) == set()
+    assert found(program("return (x0.sum(0),)"), lambda f, x: (f(x)[0] + 1e-3,)) == {"wrong_value"}
+    one_large = "x0[0, 0] = 3e38\nreturn (x0.sum(0),)"
+    assert found(program(one_large), lambda f, x: (f(x)[0] / 2,)) == {"wrong_value"}
+
+
 def test_right_programs_have_no_findings() -> None:
     assert check(program("y = x0.sin()\nx0.add_(1)\nreturn (y, x0[1:], x0)")).outcome == "right"
     assert check(program("return (x0[9],)")).outcome == "same exception"

@@ -231,14 +231,16 @@ def _excused(
     pattern = _pattern(rounded)
     unsure = _pattern(eager) != pattern
     spread = torch.zeros_like(exact)
+    either_zero = torch.zeros_like(unsure)
     for sample in samples:
+        either_zero |= sample.signbit() != reference.signbit()
         unsure |= _pattern(sample.to(expected.dtype).double()) != pattern
         spread = torch.maximum(spread, (sample.double() - exact).abs().nan_to_num(0.0))
     limit = 16 * facts.eps * exact.abs() + 8 * (eager - exact).abs() + 16 * spread
     limit = limit + 8 * facts.smallest_normal * unit
     near = torch.minimum((compiled - exact).abs(), (compiled - eager).abs()) <= limit
     zeros = (eager == 0) & (compiled == 0) & (rounded == 0)
-    signed = zeros & (rounded.signbit() == eager.signbit()) & (spread == 0)
+    signed = zeros & (rounded.signbit() == eager.signbit()) & (spread == 0) & ~either_zero
     return unsure | (near & (_pattern(compiled) == pattern) & ~signed)
 
 

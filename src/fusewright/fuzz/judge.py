@@ -12,6 +12,7 @@ comparisons, get no noise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ EXACT: Final = frozenset(
         masked_fill clamp clamp_min clamp_max threshold tril triu zero_ new_zeros new_ones new_full
         index_put scatter slice_scatter select_scatter diagonal_scatter max_pool2d_with_indices
         median mode kthvalue cummax cummin repeat masked_select nan_to_num lift_fresh
-        unfold_backward embedding empty empty_like new_empty set_ resize_ fill_ linspace hardtanh
+        unfold_backward embedding empty empty_like new_empty set_ resize_ fill_ hardtanh
         sgn lift_fresh_copy embedding_dense_backward threshold_backward detach_copy
         _local_scalar_dense
         """
@@ -45,23 +46,57 @@ EXACT: Final = frozenset(
 """Operators whose results are as exact as their arguments."""
 
 
+SUMS: Final = frozenset(str.split("sum mean nansum cumsum"))
+"""Sums: their error is one of the largest summand, so that each is given noise."""
+
+SQUARES: Final = frozenset(
+    str.split(
+        """
+        var std var_mean std_mean prod cumprod linalg_vector_norm norm mm bmm addmm baddbmm
+        native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit
+        """
+    )
+)
+"""Sums of products, and products: as `SUMS`."""
+
+ABSOLUTE: Final = frozenset(str.split("linspace _fft_c2c _fft_r2c _fft_c2r"))
+"""Operators whose error is one of the largest element of the result."""
+
+UNSIGNED: Final = frozenset(str.split("amax amin max min aminmax"))
+"""Reductions that take zeros of both signs for equal, and give the one that comes first, in an
+order that eager promises nothing of.
+"""
+
 UNITS: Final = 4
 """Units of rounding that a result is changed by at most: an operator rounds more than once."""
 
 
 class _Noise(TorchDispatchMode):
-    """Changes each rounded result by up to `size`, relatively."""
+    """Changes each rounded result by up to `size`, relatively, and what is summed.
 
-    def __init__(self, size: float, seed: int) -> None:
+    What two numbers of a sum overflow in, the dtype `narrowest`, or the square of one, may or may
+    not overflow on the way to the result, as the sum is ordered: in some runs (told by `seed`) such
+    numbers are infinite, and in some they are cut to what does not overflow.
+    """
+
+    def __init__(self, size: float, seed: int, narrowest: torch.dtype) -> None:
         super().__init__()
         self._size = size
+        self._seed = seed
+        self._largest = torch.finfo(narrowest).max
         self._generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        result = function(*args, **(kwargs or {}))
         name = function.overloadpacket.__name__
+        if name in SUMS or name in SQUARES:
+            args = [self._summands(arg, name in SQUARES) for arg in args]
+        result = function(*args, **(kwargs or {}))
+        if name in UNSIGNED and isinstance(result, torch.Tensor):
+            return self._with_any_zero(result)
+        if name in ABSOLUTE:
+            return self._shifted(result)
         if name in EXACT or function.is_view:
             return result
         if isinstance(result, torch.Tensor):
@@ -72,6 +107,41 @@ class _Noise(TorchDispatchMode):
                     self._change(part)
         return result
 
+    def _summands(self, value: Any, squared: bool) -> Any:
+        """An argument of a sum with noise on each element."""
+        if not isinstance(value, torch.Tensor) or value.dtype != torch.float64:
+            return value
+        if not value.numel() or not value.data_ptr():
+            return value
+        limit = self._largest**0.5 / 2 if squared else self._largest / 2
+        large = (value.abs() > limit) & value.isfinite()
+        value = value * (1 + self._noise(value.shape))
+        if self._seed % 3 == 0 or int(large.sum()) < (1 if squared else 2):
+            return value
+        bound = math.inf if self._seed % 3 == 1 else limit / value.numel()
+        return torch.where(large, value.sign() * bound, value)
+
+    def _noise(self, shape: Sequence[int]) -> torch.Tensor:
+        """Numbers between -size and size."""
+        noise = torch.rand(shape, generator=self._generator, dtype=torch.float64)
+        return self._size * (2 * noise - 1)
+
+    def _with_any_zero(self, value: torch.Tensor) -> torch.Tensor:
+        if not value.is_floating_point():
+            return value
+        sign = self._noise(value.shape).to(value.dtype)
+        return torch.where(value == 0, torch.zeros_like(value).copysign(sign), value)
+
+    def _shifted(self, value: torch.Tensor) -> torch.Tensor:
+        """`value` with noise of the size of its largest finite element on each."""
+        parts = torch.view_as_real(value) if value.is_complex() else value
+        if not parts.is_floating_point() or not parts.numel():
+            return value
+        finite = parts.isfinite() & (parts.abs() < self._largest)
+        scale = torch.where(finite, parts, 0).abs().max()
+        parts = parts + scale * self._noise(parts.shape).to(parts.dtype)
+        return torch.view_as_complex(parts) if value.is_complex() else parts
+
     def _change(self, tensor: torch.Tensor) -> None:
         if not tensor.is_floating_point() or tensor.layout != torch.strided:
             return
@@ -79,8 +149,7 @@ class _Noise(TorchDispatchMode):
             return
         if not tensor.data_ptr():  # No elements, or zeros without memory, as autograd has them.
             return
-        noise = torch.rand(tensor.shape, generator=self._generator, dtype=torch.float64)
-        tensor.mul_(1 + self._size * (2 * noise - 1))
+        tensor.mul_(1 + self._noise(tensor.shape))
 
 
 class Judge:
@@ -116,7 +185,7 @@ class Judge:
     def _sample(self, number: int) -> list[Outcome]:
         def noisy() -> list[Outcome]:
             size = UNITS * self.unit
-            with _Noise(size, 1 + number), noisy_inputs(size):
+            with _Noise(size, 1 + number, self._program.narrowest), noisy_inputs(size):
                 return list(run(self._program, lift=True))
 
         return _outcomes(noisy)
