@@ -53,11 +53,16 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Geometry | None:
 
 
 def repeat(x: Tensor, times: Sequence[int]) -> Geometry | None:
-    """repeat: `times` may have more dimensions than `x`."""
-    if len(times) < x.dim() or any(count < 0 for count in times):
+    """repeat: `times` may have more dimensions than `x`. Of a dimension without elements eager
+    takes any number of times, a negative one too.
+    """
+    if len(times) < x.dim():
         return None
     sizes = (*(1 for _ in range(len(times) - x.dim())), *x.shape)
-    return contiguous(x.dtype, [size * count for size, count in zip(sizes, times, strict=True)])
+    pairs = list(zip(sizes, times, strict=True))
+    if any(count < 0 and size != 0 for size, count in pairs):
+        return None
+    return contiguous(x.dtype, [size * count for size, count in pairs])
 
 
 def padded(x: Tensor, pad: Sequence[int], value: Any = 0) -> Geometry | None:
