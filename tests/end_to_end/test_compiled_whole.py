@@ -66,3 +66,26 @@ def test_an_operator_without_derivative_raises_in_backward() -> None:
     torch.testing.assert_close(result, quotient(x))
     with pytest.raises(RuntimeError, match="derivative for aten::floor_divide is not implemented"):
         result.sum().backward()
+
+
+@pytest.mark.parametrize("index", [1, -2])
+@pytest.mark.parametrize("read", [lambda x, i: x[i], lambda x, i: F.embedding(i, x)])
+def test_an_index_into_one_row_is_checked(read: Any, index: int) -> None:
+    x, place = torch.ones(1, 4), torch.tensor([index])
+    compiled = fusewright.compile(lambda x, i: read(x, i))
+    constant = fusewright.compile(lambda x: read(x, torch.tensor([index])))
+    for call in (lambda: read(x, place), lambda: compiled(x, place), lambda: constant(x)):
+        with pytest.raises(IndexError):
+            call()
+
+
+def test_an_input_with_a_history_takes_the_sizes_that_it_is_given() -> None:
+    def turned(x: Tensor) -> Tensor:
+        x.transpose_(0, 1)
+        return x * 2
+
+    x = torch.randn(2, 3, requires_grad=True) * 1
+    expected = x.detach().t() * 2
+    result = fusewright.compile(turned)(x)
+    torch.testing.assert_close(result.detach(), expected)
+    assert x.shape == (3, 2)

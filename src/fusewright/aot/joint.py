@@ -41,6 +41,7 @@ from fusewright.aot.tracer import (
     located_errors,
     record_inputs,
     run_module,
+    tensor_indices,
     traced_program,
 )
 from fusewright.errors import RaisesInBackward, Unsupported
@@ -141,6 +142,7 @@ def trace_joint(
         bases.append(spec)
     with recorder, torch.enable_grad():  # reading the edge of a leaf calls `view_as`
         edges = [get_gradient_edge(value) if _is_tracked(value) else None for value in given]
+    recorder.input_indices |= tensor_indices(given[: len(inputs)])
     result = run_module(recorder, module, given[: len(inputs)])
     _refuse_tracked_constants(recorder)
     program = traced_program(recorder, result, with_bits)

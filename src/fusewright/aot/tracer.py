@@ -543,14 +543,19 @@ def record_inputs(
         placeholders.append(node)
         recorder.bind(value, node)
         recorder.symbols.define(value, node)
-    recorder.input_indices = {
-        id(value): index for index, value in enumerate(inputs) if isinstance(value, torch.Tensor)
-    }
+    recorder.input_indices = tensor_indices(inputs)
     return tuple(
         index
         for index, (value, node) in enumerate(zip(inputs, placeholders, strict=True))
         if isinstance(value, torch.Tensor) and recorder.record_math_bits(value, node)
     )
+
+
+def tensor_indices(inputs: Sequence[Any]) -> dict[int, int]:
+    """By identity of the tensors among the inputs: their places."""
+    return {
+        id(value): index for index, value in enumerate(inputs) if isinstance(value, torch.Tensor)
+    }
 
 
 SKIPPED_IN_INFERENCE = frozenset({torch_compat.set_grad_enabled})

@@ -422,9 +422,10 @@ class Call:
             box = builder.on_device(box, self.result.device)
         if len(at) != box.rank:
             at = at[len(at) - box.rank :]
-        if any(extent == 1 for extent in box.size):
+        if any(extent == 1 for extent in box.size):  # a loaded index is checked all the same
+            behind = builder.expressions.behind
             at = tuple(
-                integer(0) if extent == 1 else index
+                integer(0) if extent == 1 and not behind(index) else index
                 for extent, index in zip(box.size, at, strict=True)
             )
         if box.storage.is_lazy:
