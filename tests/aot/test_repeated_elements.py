@@ -22,6 +22,8 @@ WRITES: dict[str, Callable[[Tensor], object]] = {
     "last of two": lambda x: x.index_put_((BOTH, COLUMNS), VALUES),
     "sum of two": lambda x: x.index_put_((BOTH, COLUMNS), VALUES, accumulate=True),
     "rows": lambda x: x.index_fill_(0, torch.tensor([-1]), 5),
+    "lower triangle": lambda x: x.tril_(),
+    "upper triangle": lambda x: x.triu_(1),
     "columns": lambda x: x.index_fill_(1, COLUMN, torch.tensor(5.0)),
     "mask": lambda x: x.masked_fill_(MASK, 5),
     "row mask": lambda x: x.masked_fill_(MASK[0], torch.tensor(5.0)),

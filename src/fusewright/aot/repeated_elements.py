@@ -79,12 +79,26 @@ def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     return aten.masked_fill.Scalar(once, mask, value)  # type: ignore[no-any-return]
 
 
+def _triangle(part: Any) -> Callable[..., Tensor]:
+    """The values of `shown_once(x)` behind an operator that keeps `part` and writes zeros beside
+    it.
+    """
+
+    def values(x: Tensor, diagonal: int = 0) -> Tensor:
+        every = aten.full.default(list(x.shape), True, dtype=torch.bool, device=x.device)
+        return masked_fill(x, aten.logical_not.default(part(every, diagonal)), 0)
+
+    return values
+
+
 WRITES_BY_INDEX: dict[Any, Callable[..., Tensor]] = {
     aten.index_put_.default: index_put,
     aten.index_fill_.int_Scalar: index_fill,
     aten.index_fill_.int_Tensor: index_fill,
     aten.masked_fill_.Scalar: masked_fill,
     aten.masked_fill_.Tensor: masked_fill,
+    aten.tril_.default: _triangle(aten.tril.default),
+    aten.triu_.default: _triangle(aten.triu.default),
 }
 """By operator, of those that eager lets write to such a tensor: what the elements in memory then
 are, in the sizes of `shown_once`.
