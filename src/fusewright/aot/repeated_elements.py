@@ -21,12 +21,13 @@ aten = torch.ops.aten
 
 def shown_once(x: Tensor) -> Tensor:
     """The view of `x` that is left where dimensions of stride 0 have the size 1."""
-    for dim in _repeated(x):
+    for dim in repeated_dimensions(x):
         x = aten.slice.Tensor(x, dim, 0, 1)
     return x
 
 
-def _repeated(x: Tensor) -> list[int]:
+def repeated_dimensions(x: Tensor) -> list[int]:
+    """The dimensions along which all elements are one in memory, as `expand` makes them."""
     return [
         dim
         for dim, (size, stride) in enumerate(zip(x.shape, x.stride(), strict=True))
@@ -72,7 +73,7 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     """The values of `shown_once(x)` behind `masked_fill_`."""
     mask = aten.expand.default(mask, list(x.shape))
-    mask = aten.any.dims(mask, _repeated(x), True)
+    mask = aten.any.dims(mask, repeated_dimensions(x), True)
     once = shown_once(x)
     if isinstance(value, Tensor):
         return aten.masked_fill.Tensor(once, mask, value)  # type: ignore[no-any-return]

@@ -26,6 +26,7 @@ from fusewright.aot.functionalize import (
 )
 from fusewright.aot.graph import AtenGraph, TracedProgram
 from fusewright.aot.math_bits import compute_math_bits
+from fusewright.aot.repeated_elements import repeated_dimensions
 from fusewright.aot.shared_memory import may_overlap, share_bases
 from fusewright.aot.specs import (
     Detached,
@@ -132,7 +133,7 @@ def _copied(
     `node`: whose location and names the new nodes have.
     """
     graph, value = current.graph, like
-    repeated = _repeated_dimensions(like)
+    repeated = repeated_dimensions(like)
 
     def emit(operator: Any, *arguments: Any) -> fx.Node:
         values = fx.node.map_arg(arguments, lambda argument: argument.meta["val"])
@@ -241,7 +242,7 @@ class _Planner:
         if not is_new and (leaf is root or id(value) in self._changed):
             return base
         with_gradients = not is_made_without_gradients(value) if value.requires_grad else None
-        if with_gradients and _repeated_dimensions(root.meta["val"]):
+        if with_gradients and repeated_dimensions(root.meta["val"]):
             return self._replayed(leaf, base)
         return self._view(leaf, value, root, base, with_gradients)
 
@@ -355,13 +356,3 @@ def is_made_without_gradients(view: torch.Tensor) -> bool:
     requires grad as well, but has no history.
     """
     return view.requires_grad and torch_compat.is_view_made_without_gradients(view)
-
-
-def _repeated_dimensions(tensor: torch.Tensor) -> list[int]:
-    """The dimensions along which all elements are one in memory, as `expand` makes them."""
-    pairs = enumerate(zip(tensor.shape, tensor.stride(), strict=True))
-    return [
-        dim
-        for dim, (size, stride) in pairs
-        if isinstance(stride, int) and stride == 0 and size != 1
-    ]
