@@ -184,7 +184,10 @@ def fresh_caches() -> Iterator[dict[str, str]]:
 
 
 def run(
-    arguments: list[str], variables: dict[str, str], module: str = "benchmarks.measure"
+    arguments: list[str],
+    variables: dict[str, str],
+    module: str = "benchmarks.measure",
+    seconds: float = PROCESS_SECONDS,
 ) -> dict[str, Any]:
     """The JSON object that a module prints, or the reason why there is none as `failure`."""
     command = [sys.executable, "-m", module, *arguments]
@@ -197,10 +200,10 @@ def run(
             check=False,
             capture_output=True,
             text=True,
-            timeout=PROCESS_SECONDS,
+            timeout=seconds,
         )
     except subprocess.TimeoutExpired:
-        return {"failure": f"took more than {PROCESS_SECONDS} s"}
+        return {"failure": f"took more than {seconds:.0f} s"}
 
     lines = finished.stdout.strip().splitlines()
     if finished.returncode == 0 and lines:

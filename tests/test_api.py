@@ -342,7 +342,7 @@ def test_copies_of_a_compiled_module(copied: Callable[[Any], Any]) -> None:
     other = copied(compiled)
     assert torch.equal(other(X), compiled(X))
     assert fusewright.compilations(other) != () and isinstance(other, Net)
-    assert fusewright.compilations(other) != fusewright.compilations(compiled)
+    assert fusewright.compilations(other) == fusewright.compilations(compiled)
     if copied is not copy.copy:
         with torch.no_grad():
             other.mean.add_(1)

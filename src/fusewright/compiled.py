@@ -8,7 +8,9 @@ import copy
 import functools
 import importlib
 import inspect
+import secrets
 import types
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -19,6 +21,7 @@ from fusewright.capture.handlers import handles
 from fusewright.capture.module_face import Behind, ModuleFace, second_face
 from fusewright.capture.trace import CALL_MODULE, root_call
 from fusewright.compiler import Compiler
+from fusewright.records import record
 
 Recompile = Callable[[Any], Any]
 """Compiles another target with the settings of this one: `compile` with its keywords bound."""
@@ -56,7 +59,9 @@ class CompiledFunction:
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
         """A function is its own copy, as in Python; a method or an object with state is not."""
         copied = copy.deepcopy(self.__wrapped__, memo)
-        return self if copied is self.__wrapped__ else self._again(copied)  # type: ignore[no-any-return]
+        if copied is self.__wrapped__:
+            return self
+        return _shared_function(self._again, self.compiler, copied)
 
     def __reduce__(self) -> Any:
         """By name where the name leads here, as for a decorated function; else the original and how
@@ -64,7 +69,7 @@ class CompiledFunction:
         """
         if _named_object(self) is self:
             return self.__qualname__
-        return self._again, (self.__wrapped__,)
+        return _unpickled, (self._again, _token(self.compiler), self.__wrapped__)
 
     def __repr__(self) -> str:
         return f"<compiled {self.__wrapped__!r}>"
@@ -79,6 +84,14 @@ def _named_object(function: Any) -> Any:
     except (AttributeError, ImportError, TypeError, ValueError):
         return None
     return found
+
+
+@record
+class HowCompiled:
+    """What a compiled module's face knows of its compiling."""
+
+    compiler: Compiler
+    again: Recompile
 
 
 class CompiledModule(ModuleFace):
@@ -96,9 +109,48 @@ class CompiledModule(ModuleFace):
 def compiled_module(
     module: torch.nn.Module, compiler: Compiler, again: Recompile
 ) -> torch.nn.Module:
-    """A second face of `module`, which is called compiled."""
-    behind = Behind(module, compiler.frames.call, again, compiler)
+    """A second face of `module`, which is called compiled. Copies of it share the compiler."""
+    behind = Behind(
+        module=module,
+        call=compiler.frames.call,
+        of_copy=lambda copied: compiled_module(copied, compiler, again),
+        reduced=lambda: (_unpickled, (again, _token(compiler))),
+        detail=HowCompiled(compiler, again),
+    )
     return second_face(CompiledModule, behind)  # type: ignore[no-any-return]
+
+
+def _shared_function(again: Recompile, compiler: Compiler, copied: Any) -> CompiledFunction:
+    """A copy of a method or object with the compiled code of the original; compiled anew where
+    other code runs when it is called.
+    """
+    root, _, _ = root_call(copied, (), {})
+    if root.__code__ is not compiler.root:
+        return again(copied)  # type: ignore[no-any-return]
+    return CompiledFunction(copied, compiler, again)
+
+
+_PICKLED: Final[weakref.WeakValueDictionary[str, Compiler]] = weakref.WeakValueDictionary()
+"""The compilers of what this process has pickled, by a name that no other process uses."""
+
+
+def _token(compiler: Compiler) -> str:
+    """The name of a compiler in `_PICKLED`."""
+    if compiler.token is None:
+        compiler.token = secrets.token_hex(8)
+    return _PICKLED.setdefault(compiler.token, compiler).token or ""
+
+
+def _unpickled(again: Recompile, token: str, target: Any) -> Any:
+    """What is compiled of an unpickled target: it shares the code of what was pickled, where that
+    was in this process and is still there.
+    """
+    compiler = _PICKLED.get(token)
+    if compiler is None:
+        return again(target)
+    if isinstance(target, torch.nn.Module):
+        return compiled_module(target, compiler, again)
+    return _shared_function(again, compiler, target)
 
 
 def compiler_of(target: Any) -> Compiler:
@@ -107,7 +159,7 @@ def compiler_of(target: Any) -> Compiler:
         case CompiledFunction():
             return target.compiler
         case CompiledModule():
-            return target._behind.detail  # type: ignore[no-any-return]
+            return target._behind.detail.compiler  # type: ignore[no-any-return]
         case types.MethodType(__func__=CompiledFunction(compiler=compiler)):
             return compiler
         case _:
@@ -117,7 +169,7 @@ def compiler_of(target: Any) -> Compiler:
 def recompile_of(target: Any) -> Recompile:
     """Compiles another target as this one was. TypeError: it is not compiled."""
     if isinstance(target, CompiledModule):
-        return target._behind.again
+        return target._behind.detail.again  # type: ignore[no-any-return]
     compiler_of(target)
     return getattr(target, "__func__", target)._again  # type: ignore[no-any-return]
 

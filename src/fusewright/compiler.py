@@ -55,6 +55,8 @@ class Compiler:
         """The newest; older ones cannot be in use."""
         self.events = EventLog()
         self._report = Reporter(settings, self.events)
+        self.token: str | None = None
+        """What pickles call it, once there are any."""
         self.measures_guards = False
         """Whether the cost of guards is measured when they are made."""
         self.resumes = ResumeTable()

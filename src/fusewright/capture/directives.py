@@ -71,7 +71,8 @@ def disable(function: Any = None, *, recursive: bool = True, reason: str = "") -
         raise TypeError(f"fusewright.disable takes a function or a module, not {function!r}")
     if recursive and isinstance(function, torch.nn.Module):
         again = functools.partial(disable, reason=reason)
-        behind = Behind(function, native.disable(function.__call__), again, reason)
+        call = native.disable(function.__call__)
+        behind = Behind(function, call, again, lambda: (again, ()), reason)
         return second_face(DisabledModule, behind)
     if recursive:
         disabled = native.disable(function)

@@ -20,8 +20,11 @@ class Behind:
     call: Callable[..., Any]
     """What a call of the face does."""
 
-    again: Callable[[nn.Module], Any]
-    """Makes such a face of another module."""
+    of_copy: Callable[[nn.Module], Any]
+    """Makes such a face of a copy of the module."""
+
+    reduced: Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
+    """What pickle is told: what makes the face again, and the arguments ahead of the module."""
 
     detail: Any = None
     """What the maker wants to know again."""
@@ -43,13 +46,14 @@ class ModuleFace:
         return self._behind.call(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self._behind.again(copy.deepcopy(self._behind.module, memo))
+        return self._behind.of_copy(copy.deepcopy(self._behind.module, memo))
 
     def __copy__(self) -> Any:
-        return self._behind.again(copy.copy(self._behind.module))
+        return self._behind.of_copy(copy.copy(self._behind.module))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._behind.again, (self._behind.module,)
+        make, arguments = self._behind.reduced()
+        return make, (*arguments, self._behind.module)
 
 
 def second_face(kind: type[ModuleFace], behind: Behind) -> Any:

@@ -1,0 +1,1 @@
+"""Programs that use libraries as their users do, eagerly and compiled."""

@@ -1,0 +1,1 @@
+"""The programs of the sweep, a file for each library or part of torch."""
