@@ -4,6 +4,7 @@ warning, and raise the same.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -70,6 +71,105 @@ def test_what_eager_raises_in_backward_is_told_but_no_warning(
     (told,) = [one for one in caplog.records if one.name == "fusewright.fallbacks"]
     assert told.levelname == "INFO"
     assert "backward raises RuntimeError" in told.getMessage()
+
+
+def reads_the_size_of_what_it_saves(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The node of cummax saves its argument, whose sizes alone its gradient needs."""
+    total = x * 2
+    return total, total.cummax(0).values
+
+
+def saves_its_input(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of an input."""
+    return x, x.cummax(0).values
+
+
+def saves_what_it_writes(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of an input that is written to."""
+    x.add_(1)
+    return x, x.cummax(0).values
+
+
+SAVING = (reads_the_size_of_what_it_saves, saves_its_input, saves_what_it_writes)
+
+
+@pytest.mark.parametrize("program", SAVING)
+def test_what_eager_saves_is_checked_though_nothing_reads_it(
+    program: Callable[[Tensor], tuple[Tensor, Tensor]],
+) -> None:
+    def raised(function: Callable[[Tensor], tuple[Tensor, Tensor]]) -> tuple[type, str]:
+        saved, result = function(torch.ones(3, requires_grad=True) * 1)
+        saved[0] = 4
+        with pytest.raises(Exception) as caught:
+            result.sum().backward()
+        return caught.type, str(caught.value)
+
+    assert raised(fusewright.compile(program)) == raised(program)
+
+
+@pytest.mark.parametrize("program", SAVING)
+def test_what_eager_saves_may_be_gone_when_it_is_checked(
+    program: Callable[[Tensor], tuple[Tensor, Tensor]],
+) -> None:
+    saved, result = fusewright.compile(program)(torch.ones(3, requires_grad=True) * 1)
+    saved[0] = 4
+    del saved
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
+@pytest.mark.parametrize("program", SAVING)
+def test_what_is_not_written_to_or_not_saved_raises_nothing(
+    program: Callable[[Tensor], tuple[Tensor, Tensor]],
+) -> None:
+    compiled = fusewright.compile(program)
+    x = torch.ones(3, requires_grad=True)
+    saved, result = compiled(x * 1)
+    result.sum().backward()
+    assert x.grad is not None
+    saved, _ = compiled(x * 1)
+    saved[0] = 4
+    saved.sum().backward()  # the node of cummax does not run
+    saved, result = compiled(x * 1)
+    saved.data[0] = 4
+    result.sum().backward()
+    with torch.no_grad():
+        saved, result = compiled(x * 1)
+    assert not result.requires_grad
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.exp(),
+        lambda x: x.relu() + 1,
+        lambda x: x.tanh() * 3,
+        lambda x: F.softmax(x, -1) * 2,
+        lambda x: x.sigmoid().sum(),
+    ],
+)
+def test_an_input_that_eager_does_not_save_may_be_written_to(
+    program: Callable[[Tensor], Tensor],
+) -> None:
+    gradients = []
+    for function in (program, fusewright.compile(program)):
+        leaf = torch.linspace(-1, 1, 5, requires_grad=True)
+        x = leaf * 1
+        result = function(x)
+        x.add_(1)
+        result.sum().backward()
+        gradients.append(leaf.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_a_check_of_what_eager_saves_keeps_no_memory() -> None:
+    total, result = fusewright.compile(reads_the_size_of_what_it_saves)(
+        torch.ones(3, requires_grad=True)
+    )
+    gone = weakref.ref(total)
+    del total
+    assert gone() is None
+    result.sum().backward()
 
 
 def test_a_defect_while_tracing_backward_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

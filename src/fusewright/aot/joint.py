@@ -23,6 +23,7 @@ from torch import fx
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from fusewright import torch_compat
+from fusewright.aot.eager_saves import EagerSave, eager_saves, saved_by_nodes
 from fusewright.aot.graph import TracedProgram
 from fusewright.aot.math_bits import compute_math_bits
 from fusewright.aot.opaque_gradients import watch_formulas
@@ -45,7 +46,7 @@ from fusewright.aot.tracer import (
     traced_program,
 )
 from fusewright.errors import RaisesInBackward, Unsupported
-from fusewright.records import field, record
+from fusewright.records import field, record, replace
 
 aten = torch.ops.aten
 
@@ -78,6 +79,12 @@ class JointGraph:
     tracked_mutations: frozenset[int]
     """Those of them that were written to with gradients on: the copy back is part of the history.
     """
+
+    interior_inputs: frozenset[int] = frozenset()
+    """Indices of the inputs that have an autograd history already."""
+
+    eager_saves: tuple[EagerSave, ...] = ()
+    """What of the inputs and results eager's backward checks."""
 
     begins_with_gradients: bool = True
     """Whether gradients are on where the program begins; it may turn them on itself."""
@@ -159,6 +166,7 @@ def trace_joint(
         if _is_tracked(value)
         and (position >= len(plan.mutated) or plan.mutated[position] in tracked)
     ]
+    saved = saved_by_nodes([plan.values[position] for position in tangents])
     wanted = [edge if holders[index] == index else None for index, edge in enumerate(edges)]
     gradients = _trace_backward(recorder, plan, tangents, wanted)
     for index in with_bits:
@@ -166,7 +174,10 @@ def trace_joint(
     likes = [*inputs, *given[len(inputs) :]]
     specs = _plan_gradients(recorder, plan, gradients, likes, len(tangents))
     program.has_mutations |= recorder.has_mutations
-    return _finished(program, plan, tangents, specs, tracked, bases, fakes)
+    saves = tuple(eager_saves(saved, given[: len(inputs)], program.values))
+    graph = _finished(program, plan, tangents, specs, tracked, bases, fakes)
+    inside = frozenset(index for index, has_history in enumerate(interior) if has_history)
+    return replace(graph, interior_inputs=inside, eager_saves=saves)
 
 
 def _views_alone(inputs: Sequence[Any], interior: Sequence[bool], joined: Relatives) -> Relatives:

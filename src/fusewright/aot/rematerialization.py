@@ -36,6 +36,7 @@ from fusewright.aot.partition import (
     saved_in_place_of,
     split,
 )
+from fusewright.aot.specs import FromGraph, FromInput, Leaf
 from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
@@ -169,6 +170,8 @@ class _Chooser:
         self.needed = self._needed()
         self.costs = {node: self._cost(node) for node in self.needed}
         self.written = joint.written_inputs
+        self.saved_by_eager = _saved_by_eager(joint)
+        self.computed_before = {self._inputs()[index] for index in joint.interior_inputs}
 
     def partition(self, allowed: Allowed) -> Partition:
         """The partition that saves fewest bytes, computing again no node that costs more than
@@ -257,15 +260,26 @@ class _Chooser:
                 return True
         return False
 
+    def _inputs(self) -> list[fx.Node]:
+        return list(self.joint.graph.find_nodes(op="placeholder"))
+
     def _price(self, node: fx.Node) -> int:
-        """What saving `node` costs; inputs are there anyway, unless they are written to."""
+        """What saving `node` costs. Nothing, if eager saves it as well. Inputs are there anyway,
+        unless they are written to; but those that were computed before the graph would be kept
+        alive, and the program may write to them in place before backward, since eager does not
+        mind.
+        """
         value = node.meta["val"]
         if isinstance(value, (tuple, list)):
             return UNLIMITED
         if saved_in_place_of(node) is not node:
             return UNLIMITED  # what it is a view of is saved
-        if node.op == "placeholder" and node not in self.written:
+        if node in self.saved_by_eager and node not in self.written:
             return 0
+        if node in self.computed_before:
+            return RELUCTANCE * byte_count(value) + 1
+        if node.op == "placeholder" and node not in self.written:
+            return 1
         return byte_count(value)
 
     def _saved(self, allowed: Allowed) -> list[fx.Node]:
@@ -285,6 +299,23 @@ class _Chooser:
                     network.edge(exits[node], entries[user], UNLIMITED)
         near = network.source_side(source, sink)
         return [node for node in self.needed if entries[node] in near and exits[node] not in near]
+
+
+RELUCTANCE = 4
+"""How many bytes are rather saved than one of an input that eager does not save."""
+
+
+def _saved_by_eager(joint: JointGraph) -> set[fx.Node]:
+    """The inputs and results that eager saves."""
+    inputs = list(joint.graph.find_nodes(op="placeholder"))
+    found = set()
+    for save in joint.eager_saves:
+        match save.place:
+            case FromInput(index):
+                found.add(inputs[index])
+            case Leaf(number) if isinstance(spec := joint.results[number], FromGraph):
+                found.add(joint.outputs[spec.position])
+    return found
 
 
 def is_pointwise(target: OpOverload) -> bool:

@@ -65,13 +65,22 @@ def returns_results(graph: AtenGraph, count: int) -> bool:
     return graph.results == plain and not (nested or arranges)
 
 
+Finish = Callable[[Sequence[Any], Mapping[int, Any], Sequence[Any]], None]
+"""Takes the outputs of a compiled graph, inputs by their index, and the program's results."""
+
+
 def arranged(
-    graph: AtenGraph, compiled: Compiled, tracked: frozenset[int] = frozenset()
+    graph: AtenGraph,
+    compiled: Compiled,
+    tracked: frozenset[int] = frozenset(),
+    finish: Finish | None = None,
+    finish_takes: Iterable[int] = (),
 ) -> Callable[[list[Any]], Any]:
     """`with_results` where there is something to do; mutations of the inputs `tracked` are copied
-    back with gradients on, as part of the autograd history.
+    back with gradients on, as part of the autograd history. `finish` is called when all is done,
+    and needs the inputs `finish_takes`.
     """
-    kept_indices = _inputs_needed_afterwards(graph)
+    kept_indices = {*_inputs_needed_afterwards(graph), *finish_takes}
     bases, mutated, structure = graph.bases, graph.mutated_inputs, graph.structure
     results, with_bits = graph.results, graph.inputs_with_bits
     changes = graph.geometry_changes
@@ -90,6 +99,8 @@ def arranged(
             leaves.append(_result(spec, kept, outputs, leaves))
         for change in changes:
             change.operator(kept[change.index], *change.arguments)
+        if finish is not None:
+            finish(outputs, kept, leaves)
         return tuple(leaves) if structure is None else rebuilt(structure, leaves)
 
     return run

@@ -15,10 +15,12 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.aot.absent_gradients import backward_without
+from fusewright.aot.eager_saves import EagerSave
 from fusewright.aot.graph import AtenGraph
+from fusewright.aot.joint import JointGraph
 from fusewright.aot.partition import Partition
 from fusewright.aot.runtime import Compiled, arranged, returns_results
-from fusewright.aot.specs import FromGraph, FromInput
+from fusewright.aot.specs import FromGraph, FromInput, Leaf
 from fusewright.errors import FusewrightError
 from fusewright.native import disable
 from fusewright.records import record
@@ -109,11 +111,30 @@ class TrainingPlan:
             isinstance(number, torch.SymInt) for one in self.layouts for number in one.numbers()
         )
         self.measured = measured
+        self.eager_saves = tuple(
+            save for save in joint.eager_saves if _saved_place(save, joint) not in partition.saved
+        )
         self._whole_backward = partition.backward
         self._saved_count = len(partition.saved)
         self._compile_backward = disable(compile_backward)  # Backward may run in compiled code.
         self._backwards: dict[frozenset[int], Backward] = {}
         self._lock = threading.Lock()
+
+    def note_versions(
+        self, outputs: Sequence[Any], inputs: Mapping[int, Any], results: Sequence[Any]
+    ) -> None:
+        """Let the backward of a call, which is done, know the versions of what eager would save."""
+        node: Any = outputs[self.tangents[0]].grad_fn
+        if node is None:  # the call was made without gradients
+            return
+        node.versions = versions = []
+        for save in self.eager_saves:
+            match save.place:
+                case FromInput(index):
+                    tensor = inputs[index]
+                case Leaf(number):
+                    tensor = results[number]
+            versions.append(torch_compat.SavedVersion(tensor))
 
     def backward(self, absent: frozenset[int]) -> Backward:
         """The backward graph for calls in which the tangents `absent`, by number, are not there,
@@ -134,6 +155,11 @@ class TrainingPlan:
         read = frozenset(number for number, node in enumerate(tensors) if node.users)
         run = disable(self._compile_backward(partial.graph))
         return Backward(run, partial.tangents, partial.outputs, read)
+
+
+def _saved_place(save: EagerSave, joint: JointGraph) -> Any:
+    """Where a call of the graph finds what eager saves; None where it shows memory of that."""
+    return joint.results[save.place.index] if isinstance(save.place, Leaf) else save.place
 
 
 def _saved_nodes(partition: Partition) -> list[Any]:
@@ -186,6 +212,8 @@ class CompiledFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         saved = _saved_tensors(ctx, gradients)
+        if ctx.plan.eager_saves:
+            _check_versions(ctx, gradients)
         if torch.is_grad_enabled():
             read = [*saved, *(one for one in gradients if one is not None)]
             with torch.no_grad():
@@ -211,6 +239,17 @@ def _saved_tensors(ctx: Any, gradients: Sequence[Any]) -> list[torch.Tensor]:
             raise
         numbers = range(len(plan.saved_tensors))
         return [torch_compat.saved_tensor(ctx, number, number in read) for number in numbers]
+
+
+def _check_versions(ctx: Any, gradients: Sequence[Any]) -> None:
+    """Raise what eager does where it has saved a tensor that was written to since; `ctx` itself
+    need not have saved it.
+    """
+    plan: TrainingPlan = ctx.plan
+    absent = _absent(plan, gradients)
+    for save, version in zip(plan.eager_saves, ctx.versions, strict=True):
+        if not save.tangents <= absent:
+            version.check(save.version)
 
 
 def _absent(plan: TrainingPlan, gradients: Sequence[Any]) -> frozenset[int]:
@@ -319,6 +358,11 @@ def with_gradients(
                 return plan.forward(arguments)[: plan.output_count]
         return torch_compat.apply_function(CompiledFunction, plan, *inputs)
 
-    if returns_results(partition.forward, plan.output_count):
+    if plan.eager_saves:
+        read = [save.place.index for save in plan.eager_saves if isinstance(save.place, FromInput)]
+        finish = plan.note_versions
+    elif returns_results(partition.forward, plan.output_count):
         return call
-    return arranged(partition.forward, call, partition.joint.tracked_mutations)
+    else:
+        read, finish = [], None
+    return arranged(partition.forward, call, partition.joint.tracked_mutations, finish, read)

@@ -25,6 +25,7 @@ from fusewright.records import record
 DEEPEST: Final = 12
 
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{4,}")
+_SAVED_RESULT: Final = re.compile(r"(modified by an inplace .*), which is output \d+ of \S+,")
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, slice)
 
 
@@ -62,8 +63,10 @@ Facts = dict[str, Fact]
 
 
 def error_text(error: BaseException) -> str:
-    """The message of an exception, without addresses."""
-    return _ADDRESS.sub("0x…", str(error))
+    """The message of an exception, without addresses, nor which operator has written last to a
+    tensor that backward needs: that may be the compiled graph, or gone.
+    """
+    return _SAVED_RESULT.sub(r"\1", _ADDRESS.sub("0x…", str(error)))
 
 
 class Observer:

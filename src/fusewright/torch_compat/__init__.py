@@ -9,6 +9,7 @@ that begins with an underscore.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -122,8 +123,12 @@ def has_no_derivative(tensor: torch.Tensor) -> bool:
 
 def is_stale_history(error: Exception) -> bool:
     """Whether the engine raised an error because a tensor that it needs was written to."""
-    text = "one of the variables needed for gradient computation has been modified by an inplace"
-    return isinstance(error, RuntimeError) and str(error).startswith(text)
+    return isinstance(error, RuntimeError) and str(error).startswith(_STALE_HISTORY)
+
+
+_STALE_HISTORY = (
+    "one of the variables needed for gradient computation has been modified by an inplace"
+)
 
 
 def is_view_made_without_gradients(tensor: torch.Tensor) -> bool:
@@ -733,7 +738,78 @@ def saved_tensor(ctx: Any, number: int, is_read: bool) -> torch.Tensor:
 
 
 UNPACKS_ONE_BY_ONE = hasattr(torch._C._autograd.SavedTensor, "unpack")
-"""Whether there is `saved_tensor`."""
+"""Whether there are `saved_tensor` and `saved_by_node`."""
+
+
+def saved_by_node(node: Any) -> Iterator[torch.Tensor]:
+    """What an autograd node has saved, unchecked: tensors that share memory and version with those
+    that the operator was given, or gave. Seen in 2.13; nothing before.
+    """
+    if not UNPACKS_ONE_BY_ONE:
+        return
+    kind: Any = type(node)
+    for name in _names_of_saved(kind):
+        saved = getattr(node, name)
+        for one in saved if isinstance(saved, tuple) else (saved,):
+            if isinstance(one.data, torch.Tensor):
+                yield one.data
+
+
+@functools.cache
+def _names_of_saved(kind: type) -> tuple[str, ...]:
+    """The attributes of a kind of autograd node that hold what it has saved."""
+    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
+
+
+class SavedVersion:
+    """Tells whether a tensor is written to from now on. Keeps no memory alive but that of leaves,
+    which somebody else holds more often than not.
+    """
+
+    __slots__ = ("_size", "_tensor", "_version", "_witness")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._version = tensor._version
+        if tensor.is_leaf:
+            self._witness = tensor
+            return
+        self._tensor, self._size = weakref.ref(tensor), tensor.shape
+        self._witness = tensor.detach()  # keeps its version when it is given other memory
+        self._witness.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+
+    def check(self, told: int) -> None:
+        """Raise what the engine does with a saved tensor that was written to; the message is to
+        call the version that it had `told`.
+        """
+        writes = self._witness._version - self._version
+        if writes:
+            raise RuntimeError(
+                f"{_STALE_HISTORY} operation: {self._words()} is at version {told + writes}; "
+                f"expected version {told} instead. Hint: enable anomaly detection to find the "
+                "operation that failed to compute its gradient, with "
+                "torch.autograd.set_detect_anomaly(True, check_nan=False)."
+            )
+
+    def _words(self) -> str:
+        """The tensor as messages have it: as it is now, or if it is gone, as it was."""
+        tensor = self._tensor() if hasattr(self, "_tensor") else self._witness
+        if tensor is None:
+            return f"[{self._witness.type()} {list(self._size)}]"
+        node, words = tensor.grad_fn, f"[{tensor.type()} {list(tensor.shape)}]"
+        return f"{words}, which is output {tensor.output_nr} of {node.name()}," if node else words
+
+
+def version(tensor: torch.Tensor) -> int:
+    """How often a tensor was written to, or one that shows its memory, as autograd counts."""
+    return tensor._version
+
+
+def share_version(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether a write to one of two tensors is one to the other, as autograd counts."""
+    before = tensor._version
+    with torch.autograd._unsafe_preserve_version_counter(other):
+        torch.autograd.graph.increment_version([other])
+        return tensor._version != before
 
 
 def without_modes() -> AbstractContextManager[Any]:
