@@ -25,6 +25,7 @@ SOURCES = (
     "interpreter_frame",
     "continuation",
     "entry",
+    "owners",
     "frame_compiler",
     "frame_hook",
 )

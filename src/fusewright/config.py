@@ -50,8 +50,8 @@ class Options:
     """
 
     recompile_limit: int = 8
-    """How often one function may be compiled, for the guards that fail; then other calls of it run
-    eagerly, or fail where that is an error.
+    """How often one function may be compiled for one object that it is called on, for the guards
+    that fail; then other such calls run eagerly, or fail where that is an error.
     """
 
     accumulated_recompile_limit: int = 256

@@ -16,6 +16,7 @@ NATIVE = ROOT / "src" / "fusewright" / "native"
 TORCH_FREE = (
     "test_frame_hook.py",
     "test_continuations.py",
+    "test_owners.py",
     "test_with_others.py",
     "test_guard_journal.py",
 )

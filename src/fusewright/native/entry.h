@@ -14,6 +14,7 @@ typedef struct {
     PyObject *on_return;    /* called when the function has returned; NULL: nothing is */
     char continues;         /* whether frames called by the function are looked up, too */
     bool served;            /* whether it was found for a call, not only made for one */
+    Py_ssize_t owner_count; /* owners that it has served: see owners.h */
     int *guarded_locals;    /* for each local that the guards name, its index in the frame */
 } Entry;
 

@@ -18,7 +18,8 @@ static PyStructSequence_Field frame_fields[] = {
     {"closure", "its closure, a tuple of cells, or None"},
     {"locals",
      "a new dict from each parameter's name to its argument, captured ones not yet in cells"},
-    {"entries", "the tuple of entries made so far for this code, none of which holds"},
+    {"entries", "the tuple of the entries of this code that served the call's owner, none of which "
+                "holds"},
     {NULL, NULL},
 };
 
@@ -108,6 +109,7 @@ static void free_records(FrameCompiler *compiler)
         compiler->records = record->next_of_compiler;
         compiler->entry_count -= record->entry_count;
         unlink_from_code(record);
+        owners_clear(&record->owners);
         for (Py_ssize_t i = 0; i < record->entry_count; i++) {
             Py_DECREF(record->entries[i]);
         }
@@ -119,36 +121,125 @@ static void free_records(FrameCompiler *compiler)
 
 /* Guards may run user code (an attribute with a getter), which may change the entries or free the
    record: nothing of it is used after a check without looking again. */
-Entry *frame_compiler_find_entry(FrameCompiler *compiler, const PendingCall *call,
-                                 CodeRecord *record)
+
+/* Whether an entry holds for a call, for which it then serves. */
+static bool serves(Entry *entry, const PendingCall *call)
 {
-    PyCodeObject *code = record->code;
-    for (Py_ssize_t i = 0; record != NULL && i < record->entry_count; i++) {
-        Entry *entry = (Entry *)Py_NewRef(record->entries[i]);
-        if (entry_holds(entry, call)) {
-            entry->served = true;
-            record = frame_compiler_find(compiler, code);
-            if (record != NULL && i > 0 && i < record->entry_count && record->entries[i] == entry) {
-                memmove(record->entries + 1, record->entries, (size_t)i * sizeof *record->entries);
-                record->entries[0] = entry;
+    bool holds = entry_holds(entry, call);
+    entry->served |= holds;
+    return holds;
+}
+
+static Owner *find_owner(FrameCompiler *compiler, PyCodeObject *code, const OwnerKey *key)
+{
+    CodeRecord *record = frame_compiler_find(compiler, code);
+    return record ? owners_find(&record->owners, key) : NULL;
+}
+
+/* The owner of a call, made when there is none; the code must have a record. NULL with an
+   exception. */
+static Owner *add_owner(FrameCompiler *compiler, PyCodeObject *code, const OwnerKey *key)
+{
+    PyObject *references[OWNER_PARTS];
+    if (owner_key_hold(key, references) < 0) {
+        return NULL;
+    }
+    CodeRecord *record = frame_compiler_find(compiler, code);
+    if (record == NULL && (record = add_record(compiler, code)) == NULL) {
+        owner_references_drop(references);
+        return NULL;
+    }
+    return owners_add(&record->owners, key, references);
+}
+
+/* The entry that holds among those that have served the owner of a call. */
+static Entry *find_of_owner(FrameCompiler *compiler, const PendingCall *call, const OwnerKey *key)
+{
+    Owner *owner = find_owner(compiler, call->code, key);
+    for (Py_ssize_t i = 0; owner != NULL && i < owner->entry_count; i++) {
+        Entry *entry = (Entry *)Py_NewRef(owner->entries[i]);
+        if (serves(entry, call)) {
+            owner = i > 0 ? find_owner(compiler, call->code, key) : NULL;
+            if (owner != NULL && i < owner->entry_count && owner->entries[i] == entry) {
+                owner_use(owner, entry);
             }
             return entry;
         }
         Py_DECREF(entry);
-        record = frame_compiler_find(compiler, code);
+        owner = find_owner(compiler, call->code, key);
     }
     return NULL;
 }
 
-/* Move the entries that can never hold again to the list `dead`. */
-static int take_dead_entries(CodeRecord *record, PyObject *dead)
+/* The entry that holds among all of a code, and where it was found. */
+static Entry *find_of_code(FrameCompiler *compiler, const PendingCall *call, CodeRecord *record,
+                           Py_ssize_t *position)
 {
-    Py_ssize_t kept = 0, taken = 0;
-    int failed = 0;
+    for (Py_ssize_t i = 0; record != NULL && i < record->entry_count; i++) {
+        Entry *entry = (Entry *)Py_NewRef(record->entries[i]);
+        bool holds = serves(entry, call);
+        record = i > 0 || !holds ? frame_compiler_find(compiler, call->code) : NULL;
+        if (holds) {
+            if (record != NULL && i < record->entry_count && record->entries[i] == entry) {
+                memmove(record->entries + 1, record->entries, (size_t)i * sizeof *record->entries);
+                record->entries[0] = entry;
+            }
+            *position = i;
+            return entry;
+        }
+        Py_DECREF(entry);
+    }
+    return NULL;
+}
+
+/* Have an owner find an entry at once from now on, if the entry is still there. */
+static void remember(FrameCompiler *compiler, PyCodeObject *code, const OwnerKey *key, Entry *entry)
+{
+    Owner *owner = add_owner(compiler, code, key);
+    CodeRecord *record = frame_compiler_find(compiler, code);
+    for (Py_ssize_t i = 0; owner != NULL && record != NULL && i < record->entry_count; i++) {
+        if (record->entries[i] == entry) {
+            owner_use(owner, entry);
+            break;
+        }
+    }
+    PyErr_Clear(); /* memory is short: it is searched for again */
+}
+
+Entry *frame_compiler_find_entry(FrameCompiler *compiler, const PendingCall *call,
+                                 CodeRecord *record)
+{
+    Py_ssize_t position = 0;
+    if (record->entry_count <= 1) {
+        return find_of_code(compiler, call, record, &position);
+    }
+    OwnerKey key = owner_key(&record->owners, call);
+    bool owned = owner_key_names_any(&key);
+    Entry *entry = owned ? find_of_owner(compiler, call, &key) : NULL;
+    Owner *owner = owned && entry == NULL ? find_owner(compiler, call->code, &key) : NULL;
+    if (entry != NULL || (owner != NULL && owner->closed)) {
+        return entry;
+    }
+    record = frame_compiler_find(compiler, call->code);
+    entry = find_of_code(compiler, call, record, &position);
+    if (entry != NULL && owned && position > 0) {
+        remember(compiler, call->code, &key, entry);
+    }
+    return entry;
+}
+
+/* Move the entries that can never hold again to the list `dead`, and of those whose owners are all
+   gone all but the last used: another object may be like one that is gone. */
+static int take_dead_entries(CodeRecord *record, Py_ssize_t most_left_behind, PyObject *dead)
+{
+    int failed = owners_drop_dead(&record->owners);
+    Py_ssize_t kept = 0, taken = 0, left_behind = 0;
     for (Py_ssize_t i = 0; i < record->entry_count; i++) {
         Entry *entry = record->entries[i];
-        if (!failed && entry_is_dead(entry) &&
-            (failed = PyList_Append(dead, (PyObject *)entry)) == 0) {
+        bool dies = entry_is_dead(entry) ||
+                    (entry->owner_count == 0 && ++left_behind > most_left_behind);
+        if (!failed && dies && (failed = PyList_Append(dead, (PyObject *)entry)) == 0) {
+            owners_forget(&record->owners, entry);
             record->wasted_count += !entry->served;
             Py_DECREF(entry);
             taken++;
@@ -167,24 +258,29 @@ static int drop_dead_entries(FrameCompiler *compiler, PyCodeObject *code)
 {
     PyObject *dead = PyList_New(0);
     int failed = dead == NULL ? -1 : 0;
+    Py_ssize_t most_left_behind = code ? compiler->recompile_limit : 0;
     CodeRecord *record = compiler->records;
     for (; record != NULL && failed == 0; record = record->next_of_compiler) {
         if (code == NULL || record->code == code) {
-            failed = take_dead_entries(record, dead);
+            failed = take_dead_entries(record, most_left_behind, dead);
         }
     }
     Py_XDECREF(dead);
     return failed;
 }
 
-static PyObject *entries_tuple(CodeRecord *record)
+static PyObject *entries_tuple(Entry **found, Py_ssize_t count)
 {
-    Py_ssize_t count = record ? record->entry_count : 0;
     PyObject *entries = PyTuple_New(count);
     for (Py_ssize_t i = 0; entries != NULL && i < count; i++) {
-        PyTuple_SET_ITEM(entries, i, Py_NewRef((PyObject *)record->entries[i]));
+        PyTuple_SET_ITEM(entries, i, Py_NewRef((PyObject *)found[i]));
     }
     return entries;
+}
+
+static PyObject *entries_of_owner(const Owner *owner)
+{
+    return owner ? entries_tuple(owner->entries, owner->entry_count) : PyTuple_New(0);
 }
 
 static PyObject *locals_dict(const PendingCall *call)
@@ -201,12 +297,13 @@ static PyObject *locals_dict(const PendingCall *call)
 }
 
 /* The `Frame` that describes a call to the callback. */
-static PyObject *describe_call(const PendingCall *call, CodeRecord *record)
+static PyObject *describe_call(FrameCompiler *compiler, const PendingCall *call,
+                               const OwnerKey *key)
 {
     PyFunctionObject *function = call->function;
     PyObject *description = PyStructSequence_New(frame_type);
     PyObject *locals = locals_dict(call);
-    PyObject *entries = entries_tuple(record);
+    PyObject *entries = entries_of_owner(find_owner(compiler, call->code, key));
     if (description == NULL || locals == NULL || entries == NULL) {
         Py_XDECREF(description);
         Py_XDECREF(locals);
@@ -252,8 +349,32 @@ bool frame_compiler_declines(CodeRecord *record)
     return record->closed;
 }
 
-static int keep_answer(FrameCompiler *self, PyCodeObject *code, PyObject *answer)
+/* Add an entry to those of a code. -1 with an exception. */
+static int add_entry(CodeRecord *record, Entry *entry)
 {
+    for (Py_ssize_t i = 0; i < record->entry_count; i++) {
+        if (record->entries[i] == entry) {
+            return 0;
+        }
+    }
+    Entry **entries =
+        PyMem_Realloc(record->entries, (size_t)(record->entry_count + 1) * sizeof *record->entries);
+    if (entries == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memmove(entries + 1, entries, (size_t)record->entry_count * sizeof *entries);
+    entries[0] = (Entry *)Py_NewRef(entry);
+    record->entries = entries;
+    record->entry_count++;
+    record->compiler->entry_count++;
+    return 0;
+}
+
+static int keep_answer(FrameCompiler *self, const PendingCall *call, const OwnerKey *key,
+                       PyObject *answer)
+{
+    PyCodeObject *code = call->code;
     CodeRecord *record = frame_compiler_find(self, code);
     if (record == NULL && (record = add_record(self, code)) == NULL) {
         return -1;
@@ -275,43 +396,37 @@ static int keep_answer(FrameCompiler *self, PyCodeObject *code, PyObject *answer
             code->co_qualname, answer);
         return -1;
     }
-    for (Py_ssize_t i = 0; i < record->entry_count; i++) {
-        if ((PyObject *)record->entries[i] == answer) {
-            return 0;
-        }
-    }
-    Entry **entries =
-        PyMem_Realloc(record->entries, (size_t)(record->entry_count + 1) * sizeof *record->entries);
-    if (entries == NULL) {
-        PyErr_NoMemory();
+    Owner *owner = add_owner(self, code, key);
+    if (owner == NULL || add_entry(frame_compiler_find(self, code), (Entry *)answer) < 0) {
         return -1;
     }
-    memmove(entries + 1, entries, (size_t)record->entry_count * sizeof *entries);
-    entries[0] = (Entry *)Py_NewRef(answer);
-    record->entries = entries;
-    record->entry_count++;
-    self->entry_count++;
-    return 0;
+    return owner_use(owner, (Entry *)answer);
 }
 
-/* From now on the code runs as it is where no entry holds; the one who asked is told once a code,
-   and once in all of the accumulated limit. */
-static int reach_limit(FrameCompiler *self, const PendingCall *call, bool accumulated)
+/* Which limit a call has reached. */
+typedef enum { NO_LIMIT, LIMIT_OF_OWNER, LIMIT_OF_CODE, LIMIT_OF_ALL } Limit;
+
+/* From now on the calls of the owner, or of the code, run as they are where no entry holds; the one
+   who asked is told, and once in all of the accumulated limit. -1 with an exception. */
+static int reach_limit(FrameCompiler *self, const PendingCall *call, const OwnerKey *key,
+                       Limit limit)
 {
-    CodeRecord *record = frame_compiler_find(self, call->code);
-    if (record == NULL && (record = add_record(self, call->code)) == NULL) {
+    Owner *owner = add_owner(self, call->code, key);
+    if (owner == NULL) {
         return -1;
     }
-    record->closed = true;
-    bool told = accumulated && self->told_accumulated;
-    self->told_accumulated |= accumulated;
+    owner->closed = true;
+    frame_compiler_find(self, call->code)->closed |= limit != LIMIT_OF_OWNER;
+    bool told = limit == LIMIT_OF_ALL && self->told_accumulated;
+    self->told_accumulated |= limit == LIMIT_OF_ALL;
     if (told || self->on_limit == Py_None) {
         return 0;
     }
-    PyObject *description = describe_call(call, record);
-    PyObject *limit = accumulated ? Py_True : Py_False;
-    PyObject *answer =
-        description ? PyObject_CallFunctionObjArgs(self->on_limit, description, limit, NULL) : NULL;
+    PyObject *description = describe_call(self, call, key);
+    PyObject *of_all = limit == LIMIT_OF_ALL ? Py_True : Py_False;
+    PyObject *answer = description ? PyObject_CallFunctionObjArgs(self->on_limit, description,
+                                                                  of_all, NULL)
+                                   : NULL;
     Py_XDECREF(description);
     Py_XDECREF(answer);
     return answer == NULL ? -1 : 0;
@@ -320,38 +435,54 @@ static int reach_limit(FrameCompiler *self, const PendingCall *call, bool accumu
 /* What each call makes anew, such as a class, would else have it compiled at each call. */
 #define WASTED_SHARE 4
 
+static Limit limit_of_code(FrameCompiler *self, PyCodeObject *code, const OwnerKey *key)
+{
+    CodeRecord *record = frame_compiler_find(self, code);
+    Owner *owner = find_owner(self, code, key);
+    if (owner != NULL && owner->entry_count >= self->recompile_limit) {
+        return LIMIT_OF_OWNER;
+    }
+    if (record != NULL && record->wasted_count >= WASTED_SHARE * self->recompile_limit) {
+        return LIMIT_OF_CODE;
+    }
+    return NO_LIMIT;
+}
+
 /* Whether a limit is reached, told then; -1 with an exception. */
-static int check_limits(FrameCompiler *self, const PendingCall *call)
+static int check_limits(FrameCompiler *self, const PendingCall *call, const OwnerKey *key)
 {
     if (drop_dead_entries(self, call->code) < 0) {
         return -1;
     }
-    CodeRecord *record = frame_compiler_find(self, call->code);
-    if (record != NULL && (record->entry_count >= self->recompile_limit ||
-                           record->wasted_count >= WASTED_SHARE * self->recompile_limit)) {
-        return reach_limit(self, call, false) < 0 ? -1 : 1;
+    Limit limit = limit_of_code(self, call->code, key);
+    if (limit == NO_LIMIT && self->entry_count >= self->accumulated_limit) {
+        if (drop_dead_entries(self, NULL) < 0) {
+            return -1;
+        }
+        limit = self->entry_count >= self->accumulated_limit ? LIMIT_OF_ALL : NO_LIMIT;
     }
-    if (self->entry_count >= self->accumulated_limit && drop_dead_entries(self, NULL) < 0) {
-        return -1;
+    if (limit == NO_LIMIT) {
+        return 0;
     }
-    if (self->entry_count >= self->accumulated_limit) {
-        return reach_limit(self, call, true) < 0 ? -1 : 1;
-    }
-    return 0;
+    return reach_limit(self, call, key, limit) < 0 ? -1 : 1;
 }
 
 Entry *frame_compiler_compile(FrameCompiler *self, const PendingCall *call)
 {
-    if (check_limits(self, call) != 0) {
+    const Owners nobody = {0};
+    CodeRecord *record = frame_compiler_find(self, call->code);
+    OwnerKey key = owner_key(record ? &record->owners : &nobody, call);
+    Owner *owner = record ? owners_find(&record->owners, &key) : NULL;
+    if ((owner != NULL && owner->closed) || check_limits(self, call, &key) != 0) {
         return NULL;
     }
-    PyObject *description = describe_call(call, frame_compiler_find(self, call->code));
+    PyObject *description = describe_call(self, call, &key);
     PyObject *answer = description ? PyObject_CallOneArg(self->callback, description) : NULL;
     Py_XDECREF(description);
     if (answer == NULL) {
         return NULL;
     }
-    if (keep_answer(self, call->code, answer) < 0 || !Py_IS_TYPE(answer, &Entry_Type)) {
+    if (keep_answer(self, call, &key, answer) < 0 || !Py_IS_TYPE(answer, &Entry_Type)) {
         Py_DECREF(answer);
         return NULL;
     }
@@ -435,7 +566,8 @@ static PyObject *FrameCompiler_entries(PyObject *self, PyObject *code)
         return PyErr_Format(PyExc_TypeError, "entries are kept by code object, not by %s",
                             Py_TYPE(code)->tp_name);
     }
-    return entries_tuple(frame_compiler_find((FrameCompiler *)self, (PyCodeObject *)code));
+    CodeRecord *record = frame_compiler_find((FrameCompiler *)self, (PyCodeObject *)code);
+    return record ? entries_tuple(record->entries, record->entry_count) : PyTuple_New(0);
 }
 
 static PyObject *FrameCompiler_reset(PyObject *self, PyObject *Py_UNUSED(ignored))
@@ -469,7 +601,7 @@ static PyMemberDef FrameCompiler_members[] = {
     {"on_limit", T_OBJECT, offsetof(FrameCompiler, on_limit), READONLY,
      "told when there are too many entries"},
     {"recompile_limit", T_PYSSIZET, offsetof(FrameCompiler, recompile_limit), READONLY,
-     "entries per code object"},
+     "entries of a code object per owner"},
     {"accumulated_limit", T_PYSSIZET, offsetof(FrameCompiler, accumulated_limit), READONLY,
      "entries over all code objects"},
     {NULL},
@@ -485,9 +617,13 @@ PyDoc_STRVAR(
     "So is each Continuation that an entry's function returns, and so are the frames called while an\n"
     "entry that continues, or a frame as it is, runs. What the callback raises reaches the\n"
     "caller. The callback and the guards run unhooked.\n\n"
-    "With `recompile_limit` entries a code gets no more, nor any code once there are\n"
-    "`accumulated_limit` entries in all; `on_limit(frame, accumulated)` is called once a code,\n"
-    "and once in all. Entries are kept by code object; dropping the FrameCompiler drops them.");
+    "Entries are kept by code object, and found by the call's owner: the first argument that is an\n"
+    "object of a class written in Python (`self` as a rule) or a function, together with the\n"
+    "function called where that has a closure. Owners are held weakly; the entries of those that\n"
+    "are gone serve others like them, but for `recompile_limit` of a code they are dropped. With\n"
+    "`recompile_limit` entries an owner gets no more of a code, nor does any once there are\n"
+    "`accumulated_limit` entries in all; `on_limit(frame, accumulated)` is called once an owner,\n"
+    "and once in all. Dropping the FrameCompiler drops its entries.");
 
 PyTypeObject FrameCompiler_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)

@@ -2,7 +2,7 @@
 #ifndef FUSEWRIGHT_FRAME_COMPILER_H
 #define FUSEWRIGHT_FRAME_COMPILER_H
 
-#include "entry.h"
+#include "owners.h"
 
 typedef struct CodeRecord CodeRecord;
 
@@ -10,7 +10,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *callback;
     PyObject *on_limit;           /* None: nothing is told */
-    Py_ssize_t recompile_limit;   /* entries of one code object */
+    Py_ssize_t recompile_limit;   /* entries of one owner of one code object */
     Py_ssize_t accumulated_limit; /* entries of all */
     Py_ssize_t entry_count;
     bool told_accumulated; /* that the second was reached */
@@ -31,6 +31,7 @@ struct CodeRecord {
     Py_ssize_t wasted_count; /* entries that died before they served another call */
     Py_ssize_t entry_count;
     Entry **entries; /* owned */
+    Owners owners;
 };
 
 extern PyTypeObject FrameCompiler_Type;
@@ -43,7 +44,7 @@ int frame_compiler_setup(PyObject *module);
 CodeRecord *frame_compiler_find(FrameCompiler *compiler, PyCodeObject *code);
 
 /* The entry of the record whose guards hold, a new reference, moved to the front; NULL when there
-   is none. */
+   is none. Those of the call's owner are asked first. */
 Entry *frame_compiler_find_entry(FrameCompiler *compiler, const PendingCall *call,
                                  CodeRecord *record);
 
