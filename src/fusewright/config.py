@@ -10,7 +10,13 @@ from typing import Any, Final
 from fusewright.errors import did_you_mean
 
 FRONT_END_OPTIONS: Final = frozenset(
-    {"strict", "recompile_limit", "accumulated_recompile_limit", "capture_data_dependent_sizes"}
+    {
+        "strict",
+        "recompile_limit",
+        "accumulated_recompile_limit",
+        "capture_data_dependent_sizes",
+        "eager_where_faster",
+    }
 )
 """Options that belong to capture, whatever the backend."""
 
@@ -61,6 +67,11 @@ class Options:
     capture_data_dependent_sizes: bool = False
     """Keep what depends on the values of tensors in the graph, where it is a size or an integer:
     the results of `nonzero`, boolean masks, `unique`, and `.item()` of integers.
+    """
+
+    eager_where_faster: bool = True
+    """Time some calls as they are written, on the CPU, once nothing more is compiled, and run calls
+    so where compiled ones take longer: those of few small operators may. Off under `strict`.
     """
 
     @classmethod

@@ -479,11 +479,11 @@ def device_constructors() -> frozenset[Callable[..., Any]]:
 
 
 def _function_mode(index: int) -> Any:
-    """A function mode of the thread for comparison: its device for a default device, which is a
-    new object each time it is entered.
+    """A function mode of the thread for comparison: the device of a default device, the class of
+    another one, under which nothing is captured. Either is a new object each time it is entered.
     """
     mode = torch._C._get_function_stack_at(index)
-    return mode.device if isinstance(mode, DeviceContext) else mode
+    return mode.device if isinstance(mode, DeviceContext) else type(mode)
 
 
 TORCH_FUNCTION_QUERIES: tuple[Callable[..., bool], ...] = (
