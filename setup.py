@@ -24,7 +24,6 @@ SOURCES = (
     "guard_program",
     "interpreter_frame",
     "continuation",
-    "call_trial",
     "entry",
     "owners",
     "frame_compiler",

@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,7 @@ def dynamic_by_default(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
         made = SizeHistory.__init__
 
-        def always(self: SizeHistory, dynamic: bool | None = None, of_data: bool = False) -> None:
-            made(self, True if dynamic is None else dynamic, of_data)
+        def always(self: SizeHistory, dynamic: bool | None = None, *others: Any) -> None:
+            made(self, True if dynamic is None else dynamic, *others)
 
         monkeypatch.setattr(SizeHistory, "__init__", always)

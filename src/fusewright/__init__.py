@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         disable,
         disallow_in_graph,
         explain,
+        export,
         graph_break,
         is_compiling,
         list_backends,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         mark_dynamic,
         register_backend,
         reset,
+        run,
     )
 
 __version__ = "0.1.0"
@@ -34,6 +36,7 @@ __all__ = [
     "disable",
     "disallow_in_graph",
     "explain",
+    "export",
     "graph_break",
     "is_compiling",
     "list_backends",
@@ -41,6 +44,7 @@ __all__ = [
     "mark_dynamic",
     "register_backend",
     "reset",
+    "run",
 ]
 
 

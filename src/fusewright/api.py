@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from fusewright import native
 from fusewright.backends.registry import (
     Backend,
     backend_name,
@@ -43,6 +44,7 @@ from fusewright.compiled import (
 from fusewright.compiler import Compiler, reset
 from fusewright.config import front_end_options
 from fusewright.errors import Location, Unsupported
+from fusewright.exported import exporter
 from fusewright.inspect.explain import Explainer
 from fusewright.logs import warn
 
@@ -153,6 +155,36 @@ def _left_alone(function: Callable[..., Any], kind: str, settings: Settings) -> 
     return function
 
 
+def export(target: Any, *args: Any, options: dict[str, Any] | None = None, **kwargs: Any) -> Any:
+    """One graph of a call: `export(f)(*args, **kwargs)`, or at once `export(f, *args, **kwargs)`.
+
+    The result has a `graph_module`, which takes the call's arguments and returns what it returns;
+    parameters, buffers and other tensors that the call reads are its attributes. Sizes, and all
+    other values, are those of the call: the result's `guards` say what was relied on. Nothing is
+    compiled, and the program does not run. `options`: as `compile` takes them.
+
+    Raises: `Unsupported`, which names the file and line, for what would break the graph, and for a
+    call that changes objects or returns what no graph makes.
+    """
+    exports = exporter(target, options)
+    return exports(*args, **kwargs) if args or kwargs else exports
+
+
+def run(target: Callable[..., Any]) -> Callable[..., Any]:
+    """`target`, run with what is compiled, and never compiled: a call for which no compiled code
+    holds runs as it is. Also a decorator.
+
+    It is a compiled function or module, or whatever calls such. The backward half of a graph that
+    was compiled for training is compiled when it first runs, as ever.
+    """
+
+    @functools.wraps(target, updated=())
+    def running(*args: Any, **kwargs: Any) -> Any:
+        return native.run_only(target, *args, **kwargs)
+
+    return running
+
+
 def compilations(target: Any) -> tuple[Compilation, ...]:
     """What was compiled so far for a compiled function or module, oldest first.
 
@@ -186,6 +218,7 @@ __all__ = [
     "disable",
     "disallow_in_graph",
     "explain",
+    "export",
     "graph_break",
     "is_compiling",
     "list_backends",
@@ -193,4 +226,5 @@ __all__ = [
     "mark_dynamic",
     "register_backend",
     "reset",
+    "run",
 ]

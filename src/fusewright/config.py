@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fusewright.errors import did_you_mean
 
@@ -15,7 +15,8 @@ FRONT_END_OPTIONS: Final = frozenset(
         "recompile_limit",
         "accumulated_recompile_limit",
         "capture_data_dependent_sizes",
-        "eager_where_faster",
+        "capture_scalar_outputs",
+        "capture_dynamic_output_shape_ops",
     }
 )
 """Options that belong to capture, whatever the backend."""
@@ -30,6 +31,16 @@ ALLOWED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "accumulated_recompile_limit": ("at least 1", lambda limit: limit >= 1),
 }
 """Values that an option may have, in words and as a question."""
+
+
+class OfData(NamedTuple):
+    """What a graph keeps that depends on the values of tensors."""
+
+    integers: bool = False
+    sizes: bool = False
+
+
+NOTHING: Final = OfData()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +75,24 @@ class Options:
     """The same for all functions that one compiled function or module runs, resumed parts included.
     """
 
-    capture_data_dependent_sizes: bool = False
-    """Keep what depends on the values of tensors in the graph, where it is a size or an integer:
-    the results of `nonzero`, boolean masks, `unique`, and `.item()` of integers.
+    capture_scalar_outputs: bool = False
+    """Keep integers that depend on the values of tensors in the graph: `.item()`, `.tolist()`."""
+
+    capture_dynamic_output_shape_ops: bool = False
+    """Keep tensors in the graph whose sizes depend on values: the results of `nonzero`, boolean
+    masks, `unique`.
     """
 
-    eager_where_faster: bool = True
-    """Time some calls as they are written, on the CPU, once nothing more is compiled, and run calls
-    so where compiled ones take longer: those of few small operators may. Off under `strict`.
-    """
+    capture_data_dependent_sizes: bool = False
+    """Both."""
+
+    @property
+    def of_data(self) -> OfData:
+        """What the graph keeps that depends on the values of tensors."""
+        both = self.capture_data_dependent_sizes
+        return OfData(
+            both or self.capture_scalar_outputs, both or self.capture_dynamic_output_shape_ops
+        )
 
     @classmethod
     def from_user(cls, given: dict[str, Any] | None) -> Options:

@@ -53,6 +53,21 @@ def test_is_one_graph_for_all_data(name: str, backend: str) -> None:
     assert len(compilations(compiled)) == 1
 
 
+def test_integers_and_sizes_are_options_of_their_own() -> None:
+    x = torch.randn(4, 3)
+    wanted = {"capture_scalar_outputs": "item", "capture_dynamic_output_shape_ops": "mask"}
+    for option, name in wanted.items():
+        for each in wanted.values():
+            compiled = fusewright.compile(
+                PROGRAMS[each], backend="eager", fullgraph=True, options={option: True}
+            )
+            if each == name:
+                torch.testing.assert_close(compiled(x), PROGRAMS[each](x))
+            else:
+                with pytest.raises(Unsupported, match="capture_"):
+                    compiled(x)
+
+
 def test_facts_that_the_program_promises() -> None:
     compiled = fusewright.compile(first_rows, backend="eager", fullgraph=True, options=OPTIONS)
     x = torch.randn(6, 3)

@@ -46,13 +46,14 @@ class Shared:
         raise AssertionError("an object was asked for its hash")
 
 
-def guards(path: tuple[tuple[Any, ...], ...], x: int, kind: Any) -> GuardProgram:
-    """Guards of what is at the end of a path, and of the argument `x`."""
-    names = tuple({step[1]: None for step in (("local", "x"), *path) if step[0] == "local"})
-    nodes: list[Any] = [(0, ("local", "x"), (("equals", x),))]
+def guards(path: tuple[tuple[Any, ...], ...], x: Any, kind: Any) -> GuardProgram:
+    """Guards of what is at the end of a path, and behind it of the argument `x`."""
+    names = tuple({step[1]: None for step in (*path, ("local", "x")) if step[0] == "local"})
+    nodes: list[Any] = []
     for depth, step in enumerate(path):
         tests = (("equals", kind),) if depth == len(path) - 1 else ()
         nodes.append((depth, step, tests))
+    nodes.append((0, ("local", "x"), (("equals", x),)))
     return GuardProgram(names, tuple(nodes))
 
 
@@ -110,6 +111,35 @@ def test_an_object_finds_its_own_entry_first() -> None:
         asked.clear()
         assert compiler.call(one.method, (1,), None) == ("compiled", 1)
         assert asked == [one.own_kind], "no guard of another object's was run"
+
+
+def test_entries_that_one_object_uses_in_turn() -> None:
+    """As the rounds of a loop do: behind the entry that was used last comes the next."""
+    compiler = FrameCompiler(by_kind, 20)
+    one, other = Shared(1), Shared(2)
+    for x in range(20):
+        compiler.call(one.method, (x,), None)
+    compiler.call(other.method, (1,), None)
+    for x in range(20):
+        compiler.call(one.method, (x,), None)
+    for _ in range(2):
+        for x in range(20):
+            asked.clear()
+            assert compiler.call(one.method, (x,), None) == ("compiled", x)
+            assert len(asked) <= 2
+
+
+def test_functions_given_to_a_method() -> None:
+    def by_function(frame: Frame) -> Any:
+        function = frame.locals["x"]
+        return Entry(lambda self, x: ("compiled", x), guards(KIND_OF_SELF, function, 1))
+
+    limited: list[Frame] = []
+    compiler = FrameCompiler(by_function, 2, on_limit=lambda frame, _: limited.append(frame))
+    one, functions = Shared(1), [closing_over(n) for n in range(10)]
+    for function in functions * 2:
+        assert compiler.call(one.method, (function,), None) == ("compiled", function)
+    assert limited == []
 
 
 def test_objects_that_are_alike_share() -> None:

@@ -44,14 +44,14 @@ TENSOR_VALUE: Final = Reason(
     what="`{operation}` reads a tensor's value into Python",
     why="the value is not known until the graph has run",
     remedy="keep the value in a tensor, or compute it outside the compiled function; "
-    "options={'capture_data_dependent_sizes': True} keeps integers in the graph",
+    "options={'capture_scalar_outputs': True} keeps integers in the graph",
 )
 FAKE_EXECUTION: Final = Reason(
     name="fake-execution",
     what="`{function}` cannot be run without its data",
     why="{detail}",
     remedy="move the call outside the compiled function; where a size depends on the data, "
-    "options={'capture_data_dependent_sizes': True} keeps it in the graph",
+    "options={'capture_dynamic_output_shape_ops': True} keeps it in the graph",
 )
 NO_DERIVATIVE: Final = Reason(
     name="no-derivative",

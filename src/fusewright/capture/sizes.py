@@ -16,6 +16,7 @@ import torch
 from fusewright.capture.shape_guard import Reading, ShapeGuard
 from fusewright.capture.sources import ExtentSource, ItemSource, Source
 from fusewright.capture.tensor_pattern import Extents
+from fusewright.config import NOTHING, OfData
 from fusewright.errors import MarkedDimension
 from fusewright.ir.index import Symbol, integer
 from fusewright.ir.intervals import Bound
@@ -74,10 +75,10 @@ class SizeHistory:
     """What sizes and numbers one code was called with, by where they were read.
 
     `dynamic`: None finds out what varies; True takes all to vary that may; False none. `of_data`:
-    whether sizes may depend on data.
+    what may depend on data.
     """
 
-    def __init__(self, dynamic: bool | None = None, of_data: bool = False) -> None:
+    def __init__(self, dynamic: bool | None = None, of_data: OfData = NOTHING) -> None:
         self.dynamic = dynamic
         self.of_data = of_data
         self.constant: set[Source] = set()

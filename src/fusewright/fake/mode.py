@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fusewright import torch_compat
+from fusewright.config import NOTHING, OfData
 from fusewright.errors import UnsupportedOperator
 from fusewright.fake.constants import Constants
 from fusewright.fake.handlers import HANDLERS, Handler, NeedsPlainSizes, choose_handler
@@ -38,6 +39,9 @@ class FakeMode(TorchDispatchMode):
         super().__init__()
         self.facts = facts
         self.allows_unknown_sizes = allows_unknown_sizes
+        self.of_data = OfData(True, True)
+        """Which of them, where any."""
+
         self._handlers = HANDLERS[facts is not None]
         self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
         self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
@@ -54,9 +58,10 @@ class FakeMode(TorchDispatchMode):
         self.is_random = False
         """Whether an operator was run that draws random numbers."""
 
-    def use_facts(self, facts: ShapeFacts, *, of_data: bool = False) -> None:
+    def use_facts(self, facts: ShapeFacts, *, of_data: OfData = NOTHING) -> None:
         """Expect symbolic sizes from here on; `of_data`: also those that depend on values."""
-        self.allows_unknown_sizes = self.allows_unknown_sizes or of_data
+        if any(of_data):
+            self.allows_unknown_sizes, self.of_data = True, of_data
         self.facts, self._handlers = facts, HANDLERS[True]
 
     def __torch_dispatch__(

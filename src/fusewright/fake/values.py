@@ -39,14 +39,16 @@ def _of_unknown_size(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dic
     """A result whose sizes, or whose value, are symbols of their own; None where that is not
     wanted, or not known.
     """
-    if not mode.allows_unknown_sizes:
+    integer = op is aten._local_scalar_dense.default
+    wanted = mode.of_data.integers if integer else mode.of_data.sizes
+    if not (mode.allows_unknown_sizes and wanted):
         return None
     facts = mode.facts
     if facts is None:
         facts = ShapeFacts()
         mode.use_facts(facts)
     args, kwargs = faked(mode, args, kwargs)
-    if op is aten._local_scalar_dense.default:
+    if integer:
         whole = holds_integers(args[0])
         return symbolic_int(facts, facts.unknown_size(None)) if whole else None
     rule = UNKNOWN_RULES.get(op)

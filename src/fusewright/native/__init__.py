@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
@@ -45,6 +45,7 @@ __all__ = [
     "dtype_number",
     "empty_strided_cpu",
     "read_tensor",
+    "run_only",
     "torch_states",
 ]
 
@@ -57,6 +58,11 @@ def disable(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _
     disabled = Disabled(function)
     functools.update_wrapper(disabled, function)
     return disabled
+
+
+def run_only(function: Callable[..., _Result], *args: Any, **kwargs: Any) -> _Result:
+    """`function(*args, **kwargs)`, in which compiled code runs and nothing is compiled."""
+    return _extension.run_only(function, args, kwargs)  # type: ignore[no-any-return]
 
 
 @functools.cache

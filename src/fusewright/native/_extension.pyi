@@ -26,6 +26,9 @@ def empty_strided_cpu(
     sizes: tuple[int, ...], strides: tuple[int, ...], dtype: int, /
 ) -> torch.Tensor: ...
 def is_installed() -> bool: ...
+def run_only(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /
+) -> Any: ...
 
 class CpuKernel:
     name: str
@@ -53,7 +56,6 @@ class Entry:
     detail: Any
     continues: bool
     on_return: Callable[[], Any] | None
-    outcome: tuple[bool, int, int, bool] | None
     def __init__(
         self,
         function: FunctionType,
@@ -61,7 +63,6 @@ class Entry:
         detail: Any = None,
         continues: bool = False,
         on_return: Callable[[], Any] | None = None,
-        tried: bool = False,
     ) -> None: ...
 
 class Continuation:

@@ -156,17 +156,23 @@ static Owner *add_owner(FrameCompiler *compiler, PyCodeObject *code, const Owner
 static Entry *find_of_owner(FrameCompiler *compiler, const PendingCall *call, const OwnerKey *key)
 {
     Owner *owner = find_owner(compiler, call->code, key);
-    for (Py_ssize_t i = 0; owner != NULL && i < owner->entry_count; i++) {
-        Entry *entry = (Entry *)Py_NewRef(owner->entries[i]);
-        if (serves(entry, call)) {
-            owner = i > 0 ? find_owner(compiler, call->code, key) : NULL;
-            if (owner != NULL && i < owner->entry_count && owner->entries[i] == entry) {
-                owner_use(owner, entry);
+    Py_ssize_t position = owner ? owner->last : 0;
+    for (Py_ssize_t tried = 0; owner != NULL && tried < owner->entry_count; tried++, position++) {
+        position = position < owner->entry_count ? position : 0;
+        Entry *entry = (Entry *)Py_NewRef(owner->entries[position]);
+        bool holds = serves(entry, call);
+        if (holds && tried == 0) {
+            return entry;
+        }
+        owner = find_owner(compiler, call->code, key);
+        if (holds) {
+            if (owner != NULL && position < owner->entry_count &&
+                owner->entries[position] == entry) {
+                owner->last = position;
             }
             return entry;
         }
         Py_DECREF(entry);
-        owner = find_owner(compiler, call->code, key);
     }
     return NULL;
 }
@@ -278,9 +284,21 @@ static PyObject *entries_tuple(Entry **found, Py_ssize_t count)
     return entries;
 }
 
-static PyObject *entries_of_owner(const Owner *owner)
+/* Those that served an owner, in the order of the record. */
+static PyObject *entries_of_owner(FrameCompiler *compiler, PyCodeObject *code, const OwnerKey *key)
 {
-    return owner ? entries_tuple(owner->entries, owner->entry_count) : PyTuple_New(0);
+    PyObject *entries = PyList_New(0);
+    Owner *owner = find_owner(compiler, code, key);
+    CodeRecord *record = owner ? frame_compiler_find(compiler, code) : NULL;
+    for (Py_ssize_t i = 0; entries != NULL && record != NULL && i < record->entry_count; i++) {
+        if (owner_has(owner, record->entries[i]) &&
+            PyList_Append(entries, (PyObject *)record->entries[i]) < 0) {
+            Py_CLEAR(entries);
+        }
+    }
+    PyObject *result = entries ? PyList_AsTuple(entries) : NULL;
+    Py_XDECREF(entries);
+    return result;
 }
 
 static PyObject *locals_dict(const PendingCall *call)
@@ -303,7 +321,7 @@ static PyObject *describe_call(FrameCompiler *compiler, const PendingCall *call,
     PyFunctionObject *function = call->function;
     PyObject *description = PyStructSequence_New(frame_type);
     PyObject *locals = locals_dict(call);
-    PyObject *entries = entries_of_owner(find_owner(compiler, call->code, key));
+    PyObject *entries = entries_of_owner(compiler, call->code, key);
     if (description == NULL || locals == NULL || entries == NULL) {
         Py_XDECREF(description);
         Py_XDECREF(locals);
@@ -347,33 +365,6 @@ bool frame_compiler_declines(CodeRecord *record)
         return true;
     }
     return record->closed;
-}
-
-/* Where calls are faster as they are written, so that guards, too, are lost time, most of them are
-   not checked: another kind of call, which may be faster compiled, is noticed somewhat later. */
-#define CALLS_UNCHECKED 31
-
-bool frame_compiler_is_unchecked(CodeRecord *record)
-{
-    if (record->unchecked == 0) {
-        return false;
-    }
-    record->unchecked--;
-    return true;
-}
-
-void frame_compiler_ran_written(FrameCompiler *compiler, PyCodeObject *code)
-{
-    CodeRecord *record = frame_compiler_find(compiler, code);
-    for (Py_ssize_t i = 0; record != NULL && i < record->entry_count; i++) {
-        const CallTrial *trial = record->entries[i]->trial;
-        if (trial == NULL || !call_trial_is_lost(trial)) {
-            return;
-        }
-    }
-    if (record != NULL) {
-        record->unchecked = CALLS_UNCHECKED;
-    }
 }
 
 /* Add an entry to those of a code. -1 with an exception. */
@@ -494,8 +485,27 @@ static int check_limits(FrameCompiler *self, const PendingCall *call, const Owne
     return reach_limit(self, call, key, limit) < 0 ? -1 : 1;
 }
 
+/* How many calls of this thread run what is compiled, and compile nothing. */
+static _Thread_local int only_running;
+
+PyObject *frame_compiler_run_only(PyObject *Py_UNUSED(module), PyObject *const *args,
+                                  Py_ssize_t count)
+{
+    if (count != 3 || !PyTuple_Check(args[1]) || !PyDict_Check(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "run_only takes a function, a tuple and a dict");
+        return NULL;
+    }
+    only_running++;
+    PyObject *result = PyObject_Call(args[0], args[1], args[2]);
+    only_running--;
+    return result;
+}
+
 Entry *frame_compiler_compile(FrameCompiler *self, const PendingCall *call)
 {
+    if (only_running > 0) {
+        return NULL;
+    }
     const Owners nobody = {0};
     CodeRecord *record = frame_compiler_find(self, call->code);
     OwnerKey key = owner_key(record ? &record->owners : &nobody, call);
@@ -645,8 +655,8 @@ PyDoc_STRVAR(
     "entry that continues, or a frame as it is, runs. What the callback raises reaches the\n"
     "caller. The callback and the guards run unhooked.\n\n"
     "Entries are kept by code object, and found by the call's owner: the first argument that is an\n"
-    "object of a class written in Python (`self` as a rule) or a function, together with the\n"
-    "function called where that has a closure. Owners are held weakly; the entries of those that\n"
+    "object of a class written in Python (`self` as a rule) or a function, the first function\n"
+    "behind that, and the function called where it has a closure. Owners are held weakly; the entries of those that\n"
     "are gone serve others like them, but for `recompile_limit` of a code they are dropped. With\n"
     "`recompile_limit` entries an owner gets no more of a code, nor does any once there are\n"
     "`accumulated_limit` entries in all; `on_limit(frame, accumulated)` is called once an owner,\n"

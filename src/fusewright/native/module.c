@@ -45,6 +45,10 @@ PyDoc_STRVAR(
     "ValueError, RuntimeError: sizes and strides that torch refuses, or no memory;\n"
     "NotImplementedError: this torch does not offer what it takes.");
 
+PyDoc_STRVAR(run_only_doc, "run_only(function, args, kwargs, /)\n--\n\n"
+                           "`function(*args, **kwargs)`, in which frames run the entries that hold for\n"
+                           "them, and no FrameCompiler is asked for others.");
+
 PyDoc_STRVAR(is_installed_doc, "is_installed()\n--\n\n"
                                "Whether the interpreter evaluates frames through the hook now.");
 
@@ -55,6 +59,8 @@ static PyMethodDef functions[] = {
     {"read_tensor", guard_read_tensor, METH_O, read_tensor_doc},
     {"empty_strided_cpu", (PyCFunction)(void (*)(void))tensor_allocate_cpu, METH_FASTCALL,
      empty_strided_cpu_doc},
+    {"run_only", (PyCFunction)(void (*)(void))frame_compiler_run_only, METH_FASTCALL,
+     run_only_doc},
     {"is_installed", frame_hook_is_installed, METH_NOARGS, is_installed_doc},
     {NULL},
 };

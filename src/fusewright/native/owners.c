@@ -35,19 +35,24 @@ static bool is_nameless(PyCodeObject *code, int index)
     return PyUnicode_GET_LENGTH(name) > 0 && PyUnicode_READ_CHAR(name, 0) == '.';
 }
 
-/* The first argument that may own the call, those that have names first. */
-static PyObject *owning_argument(const PendingCall *call)
+/* Fill in the arguments that own the call: those that have names come before the others. */
+static void find_owning_arguments(const PendingCall *call, OwnerKey *key)
 {
     int count = code_parameter_count(call->code);
-    PyObject *nameless = NULL;
-    for (int i = 0; i < count; i++) {
-        PyObject *found = owner_behind(call->locals[i]);
-        if (found != NULL && !is_nameless(call->code, i)) {
-            return found;
+    for (int nameless = 0; nameless < 2; nameless++) {
+        for (int i = 0; i < count; i++) {
+            PyObject *found = owner_behind(call->locals[i]);
+            if (found == NULL || is_nameless(call->code, i) != nameless) {
+                continue;
+            }
+            if (key->parts[0] == NULL) {
+                key->parts[0] = found;
+            } else if (PyFunction_Check(found)) {
+                key->parts[1] = found;
+                return;
+            }
         }
-        nameless = nameless ? nameless : found;
     }
-    return nameless;
 }
 
 static PyObject *owning_variable(PyObject *closure)
@@ -63,7 +68,8 @@ static PyObject *owning_variable(PyObject *closure)
 
 OwnerKey owner_key(const Owners *owners, const PendingCall *call)
 {
-    OwnerKey key = {{owning_argument(call), NULL}, false};
+    OwnerKey key = {{NULL}, false};
+    find_owning_arguments(call, &key);
     PyObject *closure = call->function->func_closure;
     if (closure == NULL || PyTuple_GET_SIZE(closure) == 0) {
         return key;
@@ -71,7 +77,7 @@ OwnerKey owner_key(const Owners *owners, const PendingCall *call)
     /* Where each call makes the function anew, as it does a resume function, it has no identity of
        its own: what it closes over does. */
     key.by_function = call->continuation == NULL && !owners->functions_die;
-    key.parts[1] = key.by_function ? (PyObject *)call->function : owning_variable(closure);
+    key.parts[2] = key.by_function ? (PyObject *)call->function : owning_variable(closure);
     return key;
 }
 
@@ -86,7 +92,7 @@ static size_t hash_key(const OwnerKey *key)
 
 static bool same_parts(const OwnerKey *one, const OwnerKey *other)
 {
-    return one->parts[0] == other->parts[0] && one->parts[1] == other->parts[1];
+    return memcmp(one->parts, other->parts, sizeof one->parts) == 0;
 }
 
 static bool is_dead(const Owner *owner)
@@ -132,7 +138,7 @@ static void empty_owner(Owner *owner)
     }
     PyMem_Free(owner->entries);
     owner->entries = NULL;
-    owner->entry_count = 0;
+    owner->entry_count = owner->last = 0;
     owner->closed = false;
 }
 
@@ -229,22 +235,28 @@ static Py_ssize_t position_of(const Owner *owner, const Entry *entry)
     return -1;
 }
 
+bool owner_has(const Owner *owner, const Entry *entry)
+{
+    return position_of(owner, entry) >= 0;
+}
+
 int owner_use(Owner *owner, Entry *entry)
 {
-    Py_ssize_t before = position_of(owner, entry);
-    if (before < 0) {
-        Entry **entries = PyMem_Realloc(owner->entries,
-                                        (size_t)(owner->entry_count + 1) * sizeof *owner->entries);
-        if (entries == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-        owner->entries = entries;
-        before = owner->entry_count++;
-        entry->owner_count++;
+    owner->last = position_of(owner, entry);
+    if (owner->last >= 0) {
+        return 0;
     }
-    memmove(owner->entries + 1, owner->entries, (size_t)before * sizeof *owner->entries);
-    owner->entries[0] = entry;
+    owner->last = 0;
+    Entry **entries = PyMem_Realloc(owner->entries,
+                                    (size_t)(owner->entry_count + 1) * sizeof *owner->entries);
+    if (entries == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    owner->entries = entries;
+    owner->last = owner->entry_count++;
+    entries[owner->last] = entry;
+    entry->owner_count++;
     return 0;
 }
 
@@ -255,6 +267,7 @@ void owners_forget(Owners *owners, Entry *entry)
         Py_ssize_t position = owner ? position_of(owner, entry) : -1;
         if (position >= 0) {
             owner->entry_count--;
+            owner->last = 0;
             memmove(owner->entries + position, owner->entries + position + 1,
                     (size_t)(owner->entry_count - position) * sizeof *owner->entries);
             entry->owner_count--;

@@ -11,14 +11,14 @@
 
 #include "entry.h"
 
-#define OWNER_PARTS 2
+#define OWNER_PARTS 3
 
-/* Whose call a call is: the first object among its arguments, `self` as a rule, and what its
-   closure belongs to. Borrowed, and NULL where there is none; the key without either is that of all
-   calls that belong to nobody. */
+/* Whose call a call is: the first object among its arguments, `self` as a rule; the first function
+   among those behind it; and what its closure belongs to. Borrowed, and NULL where there is none;
+   the key without any is that of all calls that belong to nobody. */
 typedef struct {
     PyObject *parts[OWNER_PARTS];
-    bool by_function; /* the second is the function that was called */
+    bool by_function; /* the last is the function that was called */
 } OwnerKey;
 
 typedef struct {
@@ -26,7 +26,8 @@ typedef struct {
     PyObject *references[OWNER_PARTS]; /* weak ones to the parts; owned */
     bool closed;                       /* gets no more entries */
     Py_ssize_t entry_count;
-    Entry **entries; /* the last used first; borrowed from whoever keeps the owners */
+    Py_ssize_t last; /* the one used last: it is tried first, and then the next, as loops use them */
+    Entry **entries; /* in the order of their first use; borrowed from whoever keeps the owners */
 } Owner;
 
 typedef struct {
@@ -42,7 +43,7 @@ OwnerKey owner_key(const Owners *owners, const PendingCall *call);
 /* Whether a key names an object. */
 static inline bool owner_key_names_any(const OwnerKey *key)
 {
-    return key->parts[0] != NULL || key->parts[1] != NULL;
+    return key->parts[0] != NULL || key->parts[1] != NULL || key->parts[2] != NULL;
 }
 
 /* The owner of that key; NULL when there is none, without an exception. */
@@ -56,7 +57,10 @@ void owner_references_drop(PyObject *references[OWNER_PARTS]);
    exception. */
 Owner *owners_add(Owners *owners, const OwnerKey *key, PyObject *references[OWNER_PARTS]);
 
-/* Put an entry in front of an owner's. -1 with an exception. */
+/* Whether an entry is one of an owner's. */
+bool owner_has(const Owner *owner, const Entry *entry);
+
+/* Note that an entry served an owner. -1 with an exception. */
 int owner_use(Owner *owner, Entry *entry);
 
 /* Take an entry away from all owners. */

@@ -402,7 +402,8 @@ def _gives_symbol(machine: Machine, tensor: TensorValue) -> bool:
 
 def _gives_symbols(machine: Machine, tensor: TensorValue) -> bool:
     """Whether the numbers in a tensor, not many, may be symbols."""
-    if not (machine.builder.mode.allows_unknown_sizes and holds_integers(tensor.fake)):
+    mode = machine.builder.mode
+    if not (mode.allows_unknown_sizes and mode.of_data.integers and holds_integers(tensor.fake)):
         return False
     count = tensor.fake.numel()
     return not (isinstance(count, torch.SymInt) and is_of_data(count)) and count <= MOST_SYMBOLS
