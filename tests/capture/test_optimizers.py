@@ -31,6 +31,7 @@ OPTIMIZERS: dict[str, Sequence[dict[str, Any]]] = {
     "RAdam": [{}, {"weight_decay": 0.1, "maximize": True}],
     "Adamax": [{}, {"weight_decay": 0.1, "maximize": True}],
     "Rprop": [{}, {"maximize": True}],
+    "Adafactor": [{}, {"weight_decay": 0.1, "maximize": True}, {"d": 1.5}],
     "ASGD": [{}, {"t0": 2.0, "weight_decay": 0.1}, {"t0": 2.0, "maximize": True}],
 }
 
@@ -213,3 +214,23 @@ def test_steps_in_one_operator(name: str) -> None:
     same_state(optimizer, expected)
     record = fusewright.compilations(step)[-1].record
     assert record is not None and not record.extern_calls
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_adafactor_reads_norms_as_python_does(dtype: torch.dtype, foreach: bool) -> None:
+    """Of zeros, of what is no number, and in every precision."""
+    ours, theirs = parameters(dtype), parameters(dtype)
+    optimizer = torch.optim.Adafactor(ours, foreach=foreach)
+    expected = torch.optim.Adafactor(theirs, foreach=foreach)
+    step = fusewright.compile(optimizer.step, fullgraph=True, backend="eager")
+    for value in (None, 0.0, 1.0, torch.inf, torch.nan):
+        give_gradients(ours, theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            if value is not None and one.dim() < 2:
+                one.grad.fill_(value)  # type: ignore[union-attr]
+                other.grad.fill_(value)  # type: ignore[union-attr]
+        step()
+        expected.step()
+        torch.testing.assert_close(ours, theirs, equal_nan=True)
+        same_state(optimizer, expected, equal_nan=True)

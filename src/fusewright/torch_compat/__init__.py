@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch._higher_order_ops import scan as scan
 from torch._higher_order_ops import while_loop as while_loop
-from torch.optim import adagrad, adam, asgd, optimizer, radam, sgd  # type: ignore[attr-defined]
 from torch.utils import _python_dispatch
 from torch.utils._device import DeviceContext
 
@@ -531,28 +530,6 @@ apply_autograd_function = vars(torch.autograd.Function)["apply"].__func__
 
 group_tensors = torch._C._group_tensors_by_device_and_dtype  # type: ignore[attr-defined]
 """What optimizers and the clipping of gradients call before the operators on lists of tensors."""
-
-optimizer_number = optimizer._get_value
-"""How optimizers read a counter of steps: `item()`, except where they are compiled."""
-
-optimizer_stack = optimizer._stack_if_compiling
-"""What optimizers make of a list of numbers computed from counters."""
-
-foreach_addcmul_ = torch._foreach_addcmul_
-foreach_addcdiv_ = torch._foreach_addcdiv_
-
-FUSED_OPTIMIZERS = (adam.adam, sgd.sgd, adagrad.adagrad)
-"""Steps that have a form in one operator, where `fused`, beside the one on lists of tensors."""
-
-BRANCHING_OPTIMIZERS = (
-    radam._single_tensor_radam,
-    radam._multi_tensor_radam,
-    asgd._single_tensor_asgd,
-    asgd._multi_tensor_asgd,
-)
-"""Steps that ask a counter what to do, unless `capturable`; the list of counters is the last
-argument given by position.
-"""
 
 log_api_usage = torch._C._log_api_usage_once
 

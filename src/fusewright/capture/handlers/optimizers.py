@@ -18,14 +18,15 @@ from typing import Any
 
 import torch
 
-from fusewright import torch_compat
-from fusewright.capture.handlers.registry import DECLINED, handles, polyfill
+from fusewright.capture.handlers import containers
+from fusewright.capture.handlers.registry import DECLINED, HANDLERS, handles, polyfill
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.constant import FALSE, NONE, TRUE, ConstantValue
 from fusewright.capture.values.tensors import TensorValue
+from fusewright.torch_compat import optimizers
 
 
-@polyfill(torch_compat.optimizer_number)
+@polyfill(optimizers.optimizer_number)
 def number(value: Any) -> Any:
     """A counter's value as a number: a tensor of shape () in double precision."""
     if isinstance(value, torch.Tensor) and value.is_floating_point() and value.device.type != "mps":
@@ -33,7 +34,7 @@ def number(value: Any) -> Any:
     return value
 
 
-@polyfill(torch_compat.optimizer_stack)
+@polyfill(optimizers.optimizer_stack)
 def numbers(values: Any) -> Any:
     """A list of numbers, which torch would stack into one tensor when it compiles."""
     return values
@@ -105,8 +106,8 @@ handles(torch.Tensor.add)(_scaled(add, "alpha"))
 handles(torch.Tensor.add_)(_scaled(add_, "alpha"))
 handles(torch.Tensor.addcmul_)(_scaled(addcmul_, "value"))
 handles(torch.Tensor.addcdiv_)(_scaled(addcdiv_, "value"))
-handles(torch_compat.foreach_addcmul_)(_scaled(foreach_addcmul_, "value", "scalars"))
-handles(torch_compat.foreach_addcdiv_)(_scaled(foreach_addcdiv_, "value", "scalars"))
+handles(optimizers.foreach_addcmul_)(_scaled(foreach_addcmul_, "value", "scalars"))
+handles(optimizers.foreach_addcdiv_)(_scaled(foreach_addcdiv_, "value", "scalars"))
 
 
 # -- optimizers in one operator -------------------------------------------------------------------
@@ -131,7 +132,7 @@ def _on_lists(step: Callable[..., None]) -> Callable[..., Any]:
     return call
 
 
-for _fused in torch_compat.FUSED_OPTIMIZERS:
+for _fused in optimizers.FUSED_OPTIMIZERS:
     handles(_fused)(_on_lists(_fused))
 
 
@@ -160,5 +161,101 @@ def _branching_in_graph(step: Callable[..., None]) -> Callable[..., Any]:
     return call
 
 
-for _step in torch_compat.BRANCHING_OPTIMIZERS:
+for _step in optimizers.BRANCHING_OPTIMIZERS:
     handles(_step)(_branching_in_graph(_step))
+
+
+# -- optimizers that read norms -------------------------------------------------------------------
+
+
+def _keeping_numbers(step: Callable[..., None]) -> Callable[..., Any]:
+    """Adafactor scales each step by norms, which eager reads into numbers, and by the larger of two
+    of those: throughout its step `item()` gives a tensor of shape () in double precision.
+    """
+
+    def call(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
+        if interpreter.keeps_numbers:
+            return DECLINED
+        interpreter.keeps_numbers = True
+        try:
+            return interpreter.call_object(step, None, [*arguments], keywords)
+        finally:
+            interpreter.keeps_numbers = False
+
+    return call
+
+
+for _reading in optimizers.READING_OPTIMIZERS:
+    handles(_reading)(_keeping_numbers(_reading))
+
+
+@handles(torch.Tensor.item)
+def item(interpreter: Interpreter, tensor: Value) -> Any:
+    if not (interpreter.keeps_numbers and isinstance(tensor, TensorValue)):
+        return DECLINED
+    if tensor.fake.dim() or not tensor.fake.is_floating_point() or tensor.fake.device.type == "mps":
+        return DECLINED
+    return interpreter.call_graph("double", [tensor], {})
+
+
+def larger(one: Any, other: Any) -> Any:
+    """`max(one, other)`."""
+    return torch.where(other > one, other, one)
+
+
+def smaller(one: Any, other: Any) -> Any:
+    """`min(one, other)`."""
+    return torch.where(other < one, other, one)
+
+
+def _choosing(function: Callable[..., Any], replacement: Callable[..., Any]) -> None:
+    """Have the larger or smaller of two numbers chosen in the graph, where one is kept there."""
+    usual = HANDLERS[function]
+
+    def call(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
+        kept = interpreter.keeps_numbers and any(isinstance(one, TensorValue) for one in arguments)
+        if kept and len(arguments) == 2 and not keywords:
+            return interpreter.call_object(replacement, None, [*arguments], {})
+        return usual(interpreter, *arguments, **keywords)
+
+    handles(function)(call)
+
+
+assert containers, "it handles both in general"
+_choosing(max, larger)
+_choosing(min, smaller)
+
+
+def lerp_(tensor: Any, end: Any, weight: Any) -> Any:
+    """Where eager is given a number, it computes in single precision at least."""
+    if tensor.dtype in (torch.float16, torch.bfloat16):
+        return tensor.copy_(tensor.float().lerp(end.float(), weight.float()))
+    return tensor.lerp_(end, weight.to(tensor.dtype))
+
+
+def foreach_lerp_(tensors: Any, ends: Any, weights: Any) -> None:
+    for tensor, end, weight in zip(tensors, ends, weights, strict=True):
+        lerp_(tensor, end, weight)
+
+
+def _kept(replacement: Callable[..., Any]) -> Callable[..., Any]:
+    """A handler that calls `replacement` where the last argument is a number that is kept in the
+    graph, or a list with one.
+    """
+
+    def call(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
+        if not interpreter.keeps_numbers or keywords or not arguments:
+            return DECLINED
+        tensor, *_, factor = arguments
+        if isinstance(factor, TensorValue):
+            if isinstance(tensor, TensorValue) and factor.fake.dtype is tensor.fake.dtype:
+                return DECLINED
+        elif not _holds_tensors(interpreter, factor):
+            return DECLINED
+        return interpreter.call_object(replacement, None, [*arguments], {})
+
+    return call
+
+
+handles(torch.Tensor.lerp_)(_kept(lerp_))
+handles(optimizers.foreach_lerp_)(_kept(foreach_lerp_))

@@ -170,6 +170,7 @@ class Machine:
         self.root: Frame | None = None
         """The outermost frame, once it runs."""
         self.may_return = False
+        self.keeps_numbers = False
         """Whether something in the graph stands inside a `try` or `with` of the program, or checks
         more than eager always needs.
         """

@@ -223,6 +223,11 @@ class Interpreter(Protocol):
     regions: list[Any]
     """The regions in a mode of torch that the program is in, the innermost last."""
 
+    keeps_numbers: bool
+    """Whether a float that is read out of a tensor stays in the graph, as a tensor of shape () in
+    double precision: in steps of optimizers that read norms.
+    """
+
     def unsupported(self, reason: Reason, **details: object) -> Unsupported:
         """The error for something that cannot be captured, at the user's current line; for the
         caller to raise.
