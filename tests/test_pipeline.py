@@ -13,6 +13,7 @@ from torch import fx
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.errors import Location, Unsupported, UnsupportedOperator
+from fusewright.fake import FakeMode
 from fusewright.pipeline import compile_graph
 from fusewright.runtime.compiled import CompiledGraph
 
@@ -133,8 +134,9 @@ def test_types_without_kernels_are_refused_with_the_line(dtype: torch.dtype) -> 
 
 def test_a_device_without_kernels_is_refused() -> None:
     """Memory that the CPU does not reach is not handed to its kernels."""
-    with pytest.raises(UnsupportedOperator, match="tensors on meta"):
-        compiled(lambda x: (x * 2 + 1).sum(0), torch.ones(3, 4, device="meta"))
+    elsewhere = FakeMode().wrap(torch.ones(3, 4, device="meta"), torch.device("cuda", 0))
+    with pytest.raises(UnsupportedOperator, match="tensors on cuda"):
+        compiled(lambda x: (x * 2 + 1).sum(0), elsewhere)
 
 
 @pytest.mark.parametrize("targets", [("auto", "avx2"), ("scalar", "auto"), ("auto", "scalar")])

@@ -57,7 +57,8 @@ def fold_constants(graph: fx.Graph) -> int:
 
 
 def _filled_with(node: fx.Node) -> torch.Tensor:
-    return torch.full((), node.args[1], dtype=node.meta["val"].dtype)  # type: ignore[arg-type]
+    dtype = node.meta["val"].dtype
+    return torch.full((), node.args[1], dtype=dtype, device="cpu")  # type: ignore[arg-type]
 
 
 def _computed(node: fx.Node, numbers: dict[fx.Node, torch.Tensor]) -> torch.Tensor | None:

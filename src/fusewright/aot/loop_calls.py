@@ -141,7 +141,11 @@ class WhileCall(LoopCall):
             carry = rounds.begun(given[:carried])
             while condition([*carry, *rest])[0]:
                 carry = rounds.stepped(carry, ())
-            return *rounds.ended(carry), torch.tensor(rounds.count), *map(_held, rounds.stacks)
+            return (
+                *rounds.ended(carry),
+                torch.tensor(rounds.count, device="cpu"),
+                *map(_held, rounds.stacks),
+            )
 
         return call
 

@@ -38,7 +38,7 @@ def compute_math_bits(graph: fx.Graph, fakes: Fakes) -> None:
         for node in graph.find_nodes(op="call_function", target=target):
             (source,) = node.args
             if not isinstance(source, fx.Node):  # a number, in the gradient of `x * 2j`
-                number = computing(torch.tensor(source)).item()
+                number = computing(torch.tensor(source, device="cpu")).item()
                 node.target, node.args = aten.full.default, ([], number)
                 node.kwargs = {"dtype": node.meta["val"].dtype}
                 node.meta["val"] = fakes.dispatch(node.target, node.args, node.kwargs)

@@ -126,9 +126,9 @@ MOST_COMPARED = 1 << 16
 
 def _places(value: torch.Tensor) -> torch.Tensor:
     """The place of each element of a fake, counted from the beginning of its storage."""
-    place = torch.tensor([int(value.storage_offset())])
+    place = torch.tensor([int(value.storage_offset())], device="cpu")
     for size, stride in zip(value.shape, value.stride(), strict=True):
-        place = (place[:, None] + torch.arange(size) * stride).flatten()
+        place = (place[:, None] + torch.arange(size, device="cpu") * stride).flatten()
     return place
 
 

@@ -214,13 +214,17 @@ class _Trial:
             return fake.constant.to(dtype, copy=True)
         size = list(map(_plain, fake.shape))
         if self.limit is not None:
-            return torch.full([min(count, self.limit) for count in size], fill, dtype=dtype)
+            return torch.full(
+                [min(count, self.limit) for count in size], fill, dtype=dtype, device="cpu"
+            )
         stride, offset = list(map(_plain, fake.stride())), _plain(fake.storage_offset())
         length = extent(size, stride, offset)
         if length > SMALL:
-            return torch.full((extent(size, stride),), fill, dtype=dtype).as_strided(size, stride)
+            return torch.full((extent(size, stride),), fill, dtype=dtype, device="cpu").as_strided(
+                size, stride
+            )
         key = (torch_compat.storage_object_key(fake.meta_tensor.untyped_storage()), dtype)
-        filled = memory.setdefault(key, torch.full((SMALL,), fill, dtype=dtype))
+        filled = memory.setdefault(key, torch.full((SMALL,), fill, dtype=dtype, device="cpu"))
         return filled.as_strided(size, stride, offset)
 
 

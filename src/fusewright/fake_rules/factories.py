@@ -114,15 +114,26 @@ RULES: dict[Any, Rule] = {
 
 FILLS: dict[Any, Callable[[Tensor, tuple[Any, ...]], Tensor]] = {
     **named(
-        lambda like, args: torch.arange(*args, dtype=like.dtype),
+        lambda like, args: torch.arange(*args, dtype=like.dtype, device="cpu"),
         "arange arange.start arange.start_step",
     ),
-    **named(lambda like, args: torch.tensor(args[0], dtype=like.dtype), "scalar_tensor"),
-    **named(lambda like, args: torch.full(like.shape, args[1], dtype=like.dtype), "full"),
-    **named(lambda like, args: torch.full(like.shape, args[2], dtype=like.dtype), "new_full"),
-    **named(lambda like, args: torch.ones(like.shape, dtype=like.dtype), "ones new_ones ones_like"),
     **named(
-        lambda like, args: torch.zeros(like.shape, dtype=like.dtype), "zeros new_zeros zeros_like"
+        lambda like, args: torch.tensor(args[0], dtype=like.dtype, device="cpu"), "scalar_tensor"
+    ),
+    **named(
+        lambda like, args: torch.full(like.shape, args[1], dtype=like.dtype, device="cpu"), "full"
+    ),
+    **named(
+        lambda like, args: torch.full(like.shape, args[2], dtype=like.dtype, device="cpu"),
+        "new_full",
+    ),
+    **named(
+        lambda like, args: torch.ones(like.shape, dtype=like.dtype, device="cpu"),
+        "ones new_ones ones_like",
+    ),
+    **named(
+        lambda like, args: torch.zeros(like.shape, dtype=like.dtype, device="cpu"),
+        "zeros new_zeros zeros_like",
     ),
 }
 """By operator that fills memory with numbers: the values, from a tensor like the result and the

@@ -88,8 +88,12 @@ def define_kernels(
 
 
 def _language_of_this_machine(schedule: Schedule, context: CompileContext) -> KernelLanguage:
-    """LLVM IR. UnsupportedOperator: a tensor is on a device whose memory the CPU does not reach."""
-    devices = {buffer.layout.device for buffer in schedule.program.buffers().values()}
+    """LLVM IR. UnsupportedOperator: a tensor is on a device whose memory the CPU does not reach.
+    Tensors on meta have none, and no kernel takes them.
+    """
+    devices = {buffer.layout.device for buffer in schedule.program.buffers().values()} - {"meta"}
+    groups = [step for step in schedule.steps if isinstance(step, Group)]
+    devices |= {one.layout.device for group in groups for one in (*group.reads, *group.writes)}
     if others := sorted(devices - {"cpu"}):
         raise UnsupportedOperator(
             f"tensors on {', '.join(others)}: no kernels are written for that device yet"

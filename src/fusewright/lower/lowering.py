@@ -235,7 +235,7 @@ class _Lowering:
         found = RULES.get(call.operator)
         if found is None or not call.results:
             return NotImplemented
-        if call.operator not in VIEWS and (_any_complex(arguments) or _is_complex(*call.results)):
+        if call.operator not in VIEWS and (_any_foreign(arguments) or _is_foreign(*call.results)):
             return NotImplemented
         return found(call, *arguments, **keywords)
 
@@ -318,7 +318,7 @@ def is_nothing(call: Call, meta: Any) -> bool:
     return (
         call.operator not in VIEWS
         and 0 < len(call.results) == results
-        and not _is_complex(*call.results)
+        and not _is_foreign(*call.results)
         and all(0 in layout.size for layout in call.results)
     )
 
@@ -366,15 +366,16 @@ def _origin(name: str, node: fx.Node) -> Origin:
     return Origin(name, location.file, location.line, location.text, module_path)
 
 
-def _is_complex(*items: Box | Layout) -> bool:
-    return any(item.dtype.kind == "complex" for item in items)
+def _is_foreign(*items: Box | Layout) -> bool:
+    """Whether no kernel computes with one of these: complex numbers, and tensors without memory."""
+    return any(item.dtype.kind == "complex" or item.device == "meta" for item in items)
 
 
-def _any_complex(arguments: Iterable[Any]) -> bool:
+def _any_foreign(arguments: Iterable[Any]) -> bool:
     return any(
-        _is_complex(argument)
+        _is_foreign(argument)
         if isinstance(argument, Box)
         else isinstance(argument, complex)
-        or (isinstance(argument, list) and _any_complex(argument))
+        or (isinstance(argument, list) and _any_foreign(argument))
         for argument in arguments
     )

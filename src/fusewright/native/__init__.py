@@ -73,11 +73,11 @@ def dtype_number(dtype: torch.dtype) -> int:
 
 def _samples() -> tuple[tuple[torch.Tensor, int, int], ...]:
     """Tensors of several kinds, each with its implementation's address and its dispatch keys."""
-    plain = torch.empty(2, 3)
+    plain = torch.empty(2, 3, device="cpu")
     kinds = (
         plain,
-        torch.empty(0, dtype=torch.int8),
-        torch.empty(1, 2, dtype=torch.complex64).conj(),
+        torch.empty(0, dtype=torch.int8, device="cpu"),
+        torch.empty(1, 2, dtype=torch.complex64, device="cpu").conj(),
         torch.empty(4, device="meta"),
         torch.nn.Parameter(plain),
     )
