@@ -131,6 +131,42 @@ def test_what_is_read_in_part_raises(name: str, part: str) -> None:
     assert raised(fusewright.compile(use), x, y) == raised(use, x, y)
 
 
+ALL_ALIKE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "expanded": lambda x, i: x[:1, 0].expand(2, 3)[:, 0].index_select(0, i),
+    "expanded, in the other dimension": lambda x, i: x[:2, :1].expand(2, 3)[0, i],
+    "expanded, gathered": lambda x, i: x[:1, 0].expand(2, 2).gather(1, i[None]),
+    "of one row": lambda x, i: F.embedding(i, x[:1, 0][:, None]),
+    "of numbers": lambda x, i: torch.ones(2)[i],
+    "of one number": lambda x, i: torch.full((1,), 3.0)[None, None].expand(1, 1, 2)[0, i, 1],
+    "without elements": lambda x, i: x[:0].index_select(1, i),
+}
+"""Tensors in which the place that an index picks makes no difference."""
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", ALL_ALIKE)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_an_index_is_checked_where_all_elements_are_alike(name: str, dynamic: bool) -> None:
+    use = ALL_ALIKE[name]
+    compiled = fusewright.compile(use, dynamic=dynamic)
+    good, bad = torch.tensor([0]), torch.tensor([7])
+    torch.testing.assert_close(compiled(X, good), use(X, good), rtol=0, atol=0)
+    assert raised(compiled, X, bad) == raised(use, X, bad)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_resampling_of_nothing_raises(dynamic: bool) -> None:
+    """Only the batch may be empty."""
+
+    def use(x: Tensor, size: int) -> Tensor:
+        return F.interpolate(x, size)
+
+    compiled = fusewright.compile(use, dynamic=dynamic)
+    assert raised(compiled, torch.ones(1, 0, 4), 3) == raised(use, torch.ones(1, 0, 4), 3)
+    assert compiled(torch.ones(0, 1, 4), 3).shape == (0, 1, 3)
+
+
 def test_a_read_of_everything_still_takes_the_value_in() -> None:
     """The index is checked in the kernel of its one reader, and nothing is stored between."""
 

@@ -112,6 +112,13 @@ def swapped_columns(x: torch.Tensor) -> Any:
     return x
 
 
+def conjugates(x: torch.Tensor) -> Any:
+    y = torch.complex(x, x + 1)
+    view = y.conj().unfold(1, 2, 1)
+    view[..., 0].mul_(1 + 2j)
+    return y, view
+
+
 VIEWS: dict[str, tuple[Program, Callable[[], list[torch.Tensor]]]] = {
     "windows apart, of an input": (lambda x: windows(x, 1, 2), grid),
     "windows apart": (lambda x: windows(x * 1, 1, 2), grid),
@@ -119,6 +126,12 @@ VIEWS: dict[str, tuple[Program, Callable[[], list[torch.Tensor]]]] = {
     "windows that overlap": (lambda x: windows(x * 1, 2, 1), grid),
     "windows that overlap, of an input": (lambda x: windows(x, 2, 1), grid),
     "windows of a transposed tensor": (lambda x: windows(x.t() * 1, 2, 2), grid),
+    "windows of conjugates": (conjugates, grid),
+    "windows of another type": (
+        lambda x: (x.view(torch.int32).unfold(1, 2, 2).fill_(1), x + 1),
+        grid,
+    ),
+    "nothing of an index": (lambda x: x[:0].index_fill_(1, torch.tensor([9]), 0.0), grid),
     "windows of a number": (lambda x: (x.unfold(0, 1, 3).neg_(), x), lambda: [torch.tensor(2.0)]),
     "a tensor of numbers": (tensor_like, grid),
     "a part of an expanded tensor": (expanded_part, grid),
@@ -143,6 +156,11 @@ INFERENCE = pytest.mark.parametrize("inference", [False, True], ids=["plain", "i
 def test_through_views(case: str, inference: bool) -> None:
     with torch.inference_mode() if inference else nullcontext():
         check(*VIEWS[case])
+
+
+@pytest.mark.parametrize("case", VIEWS)
+def test_through_views_of_any_size(case: str) -> None:
+    check(*VIEWS[case], dynamic=True)
 
 
 def scattered(x: torch.Tensor) -> Any:

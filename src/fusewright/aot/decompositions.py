@@ -310,9 +310,10 @@ def _picked(x: Tensor, index: Tensor) -> Tensor:
 
 def index_fill(x: Tensor, dim: int, index: Tensor, value: float) -> Tensor:
     """index_fill(x, dim, index, v) = v where the position along `dim` is in `index`; negative
-    indices count from the end, and one that is out of bounds is refused.
+    indices count from the end, and one that is out of bounds is refused, unless `x` has no
+    elements.
     """
-    if x.dim() == 0 or isinstance(value, complex):
+    if x.dim() == 0 or isinstance(value, complex) or 0 in x.shape:
         return NotImplemented
     none = aten.full.default([x.shape[dim]], False, dtype=torch.bool, device=x.device)
     hit = aten.full.default([], True, dtype=torch.bool, device=x.device)

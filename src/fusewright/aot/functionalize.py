@@ -20,6 +20,7 @@ version is computed again from it.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -171,19 +172,25 @@ class Functionalizer:
         """The value of the root, the last of `chain`, with `value` put where the first, a view,
         shows it: a view in between may show an element many times, or leave some out.
 
-        The same views of the numbers of the root's elements tell where each is from.
+        The same views of the numbers of the root's elements tell where each is from; views that
+        show something else in the same place, such as the conjugate, are undone in `value`.
         """
         root = chain[-1]
         like = root.meta["val"]
-        views = [view for view in chain[:-1] if view.target not in NO_VIEWS]
-        numbered = all(view.meta["val"].dtype == like.dtype for view in views)
-        if not (numbered and isinstance(like.numel(), int)):
+        if any(view.meta["val"].itemsize != like.itemsize for view in chain):
             raise Unsupported(
                 f"writing through {chain[0].target} cannot be made functional",
                 self._origin.get("location"),
             )
+        views = []
+        for view, parent in itertools.pairwise(chain):
+            if view.target in VIEWS_IN_PLACE:
+                value = self._emit(*INVERSES[view.target](view, parent, value))
+            else:
+                views.append(view)
         options = {"dtype": torch.int64, "device": like.device}
-        count, sizes = like.numel(), [*like.shape]
+        sizes = sizes_of(root)
+        count = _product(sizes)
         places = self._emit(aten.arange.default, (count,), options)
         places = self._emit(aten.view.default, (places, sizes))
         if root in self._restrided:
@@ -217,7 +224,7 @@ class Functionalizer:
         values = fx.node.map_arg((args, kwargs or {}), lambda one: one.meta["val"])
         try:
             result = self._fakes.dispatch(op, *values)
-        except RuntimeError:  # The strides of the new value allow no view: it is copied.
+        except (RuntimeError, ValueError):  # The strides allow no view: the new value is copied.
             if op is not aten._unsafe_view.default or args[0].target is aten.clone.default:
                 raise
             dense = {"memory_format": torch.contiguous_format}
@@ -244,6 +251,20 @@ def sizes_of(node: fx.Node) -> list[Any]:
         size if isinstance(size, int) else _read_size(node, dim, size)
         for dim, size in enumerate(node.meta["val"].shape)
     ]
+
+
+def _product(sizes: Sequence[Any]) -> Any:
+    """The product of `sizes`, numbers and nodes."""
+    product: Any = 1
+    for size in sizes:
+        if not isinstance(product, fx.Node) and not isinstance(size, fx.Node):
+            product *= size
+            continue
+        (node, *_) = (one for one in (product, size) if isinstance(one, fx.Node))
+        values = [one.meta["val"] if isinstance(one, fx.Node) else one for one in (product, size)]
+        product = node.graph.call_function(operator.mul, (product, size))
+        product.meta["val"] = values[0] * values[1]
+    return product
 
 
 def _read_size(node: fx.Node, dim: int, size: torch.SymInt) -> fx.Node:
@@ -324,6 +345,9 @@ def may_repeat_elements(tensor: torch.Tensor) -> bool:
 
 NO_VIEWS = frozenset({aten.detach.default, aten.alias.default})
 """View operators that show all there is as it is."""
+
+VIEWS_IN_PLACE = NO_VIEWS | {aten.view.dtype, aten._conj.default, aten._neg_view.default}
+"""View operators whose elements are where those of the whole are, unless they differ in size."""
 
 RESHAPES = frozenset({aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default})
 

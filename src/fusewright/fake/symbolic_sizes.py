@@ -25,7 +25,7 @@ def kron(x: Tensor, y: Tensor) -> Tensor:
 
 
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Any:
-    """`torch.take_along_dim`: all other dimensions are broadcast."""
+    """`torch.take_along_dim`: all other dimensions are broadcast, and indices count around."""
     if dim is None or x.dim() != indices.dim() or not -x.dim() <= dim < x.dim():
         return NotImplemented
     dim %= x.dim()
@@ -34,7 +34,7 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Any:
     x, indices = (
         each.expand(*common[:dim], each.shape[dim], *common[dim + 1 :]) for each in (x, indices)
     )
-    return x.gather(dim, indices)
+    return x.gather(dim, indices.remainder(x.shape[dim]))
 
 
 def gradient(x: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:

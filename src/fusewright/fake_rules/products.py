@@ -106,6 +106,23 @@ def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Geomet
     return layout(x.dtype, (*x.shape[:2], *output_size))
 
 
+def resampled(x: Tensor, output_size: Sequence[int], *parameters: Any) -> Geometry | None:
+    """upsample_nearest2d and its like: on the CPU, of a contiguous batch or as for images."""
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+        return None
+    if len(output_size) != x.dim() - 2 or any(size < 1 for size in output_size):
+        return None
+    if any(size == 0 for size in x.shape[1:]):
+        sizes = [*map(int, x.shape)]
+        raise RuntimeError(
+            f"Non-empty {x.dim()}D data tensor expected but got a tensor with sizes {sizes}"
+        )
+    size = (*x.shape[:2], *output_size)
+    if suggests_channels_last(x):
+        return channels_last(x.dtype, size)
+    return contiguous(x.dtype, size) if x.dim() == 4 or x.is_contiguous() else None
+
+
 def convolution(
     x: Tensor,
     weight: Tensor,
@@ -190,6 +207,14 @@ RULES: dict[Any, Rule] = {
     **named(attention, "_scaled_dot_product_flash_attention_for_cpu"),
     **named(max_pool, "max_pool2d_with_indices"),
     **named(max_unpool, "max_unpool2d"),
+    **named(
+        resampled,
+        """
+        upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
+        _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
+        upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa
+        """,
+    ),
     **named(convolution, "convolution"),
     **named(eigenvectors, "linalg_eig"),
 }

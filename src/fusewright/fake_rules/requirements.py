@@ -72,6 +72,13 @@ def _gives_channels(x: Tensor, weight: Tensor, *arguments: Any) -> bool:
     return bool(weight.shape[0] >= 1)
 
 
+def _has_samples(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
+    """What resampling and padding read, by the operators that they are made of where sizes are
+    symbolic, is there for each of the batch.
+    """
+    return all(size != 0 for size in x.shape[1:])
+
+
 def within_storage(
     x: Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None
 ) -> bool:
@@ -98,5 +105,6 @@ REQUIREMENTS: dict[Any, Requirement] = {
     aten.index_put.default: _values_fit,
     aten.constant_pad_nd.default: padding_fits,
     aten.convolution.default: _gives_channels,
+    aten._unsafe_index.Tensor: _has_samples,
 }
 """By operator that writes to none of its arguments; in place the same is required."""

@@ -166,6 +166,12 @@ class Builder:
             return storage.value
         return self.expressions.substitute(storage.value, replacements)
 
+    def leaves_unchecked(self, value: Value, at: Position) -> bool:
+        """Whether an index in `at` that is checked does not occur in `value`, the element there."""
+        behind = (loaded for index in at for loaded in self.expressions.behind(index))
+        checked = {id(loaded) for loaded in behind if loaded.check}
+        return bool(checked) and not checked.issubset(map(id, postorder((value,))))
+
     def _replacements(self, size: tuple[Index, ...], at: Position) -> dict[Symbol, Index]:
         loops, position = self._loops_and_position(size, "i")
         if at is position:
@@ -430,7 +436,12 @@ class Call:
             )
         if box.storage.is_lazy:
             self.origins.update(dict.fromkeys(box.storage.origins))
-        return Scalar(builder.value(box, at), builder.expressions)
+        value = builder.value(box, at)
+        if builder.leaves_unchecked(value, at):  # all elements along a dimension are one in memory
+            box = builder.copy(box)
+            builder.realise(box)
+            value = builder.value(box, at)
+        return Scalar(value, builder.expressions)
 
     def read(self, box: Box, at: Position, dtype: DType | None = None) -> Scalar:
         """As `raw`, converted to `dtype`: by default the type in which arithmetic on the box's type

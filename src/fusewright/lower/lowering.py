@@ -11,7 +11,7 @@ from torch import fx
 
 from fusewright.context import CompileContext
 from fusewright.errors import FusewrightError, Location, Unsupported
-from fusewright.ir.index import Index
+from fusewright.ir.index import Index, integer
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
     Buffer,
@@ -23,6 +23,8 @@ from fusewright.ir.program import (
     Program,
     ViewReference,
 )
+from fusewright.ir.raising import OPERATORS as MAY_RAISE
+from fusewright.ir.raising import operator_name
 from fusewright.lower.boxes import Box, must_realise, same_strides
 from fusewright.lower.builder import Builder, Call
 from fusewright.lower.extern import call_extern, operand
@@ -205,6 +207,8 @@ class _Lowering:
             origin=_origin(name, node),
         )
         if is_nothing(call, meta):
+            if operator_name(name) in MAY_RAISE and picks_by(arguments):
+                return call_extern(call, node, arguments, keywords)
             empty = tuple(constant(call, 0, which) for which in range(len(call.results)))
             return empty if isinstance(meta, (tuple, list)) else empty[0]
         result = self.apply_rule(call, arguments, keywords)
@@ -304,6 +308,14 @@ class _Lowering:
             stride=self.builder.sizes.indices(value.stride()),
             device=str(value.device),
         )
+
+
+def picks_by(arguments: Iterable[Any]) -> bool:
+    """Whether there are indices among the arguments of an operator, which eager's kernel may look
+    at though its result has no elements.
+    """
+    boxes = [argument for argument in arguments if isinstance(argument, Box)]
+    return any(box.dtype.is_integer and integer(0) not in box.size for box in boxes)
 
 
 def is_nothing(call: Call, meta: Any) -> bool:

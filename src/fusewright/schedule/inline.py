@@ -106,6 +106,8 @@ def why_not_inline(
         found = _loops_at(nest, load, _conditions(reader, load))
         if found is None:
             return "its loops cannot be told from an element"
+        if not _checks_alike(nest, load, found):
+            return "an index into it is checked, and picks nothing of what it is computed from"
         if sum(map(compounds, found.values())) > 2 * compounds(load.index):
             return f"reading at {load.index} would need divisions"
     return None
@@ -129,6 +131,17 @@ def _reads_all(nest: Nest, reader: Piece, load: Load, buffer: str) -> bool:
     size = analysis.product(analysis.buffers[buffer].layout.size)
     origin = analysis.substitute(load.index, {symbol: integer(0) for symbol in loops})
     return reached == size and origin == integer(0)
+
+
+def _checks_alike(nest: Nest, load: Load, loops: Mapping[Symbol, Index]) -> bool:
+    """Whether the indices that `load` checks are in the value that the nest has at these loops."""
+    checked = {id(loaded) for loaded in load.indirect if loaded.check}
+    if not checked:
+        return True
+    (piece,) = nest.pieces
+    analysis = nest.analysis
+    value = analysis.expressions.substitute(piece.value, loops)
+    return checked.issubset(map(id, analysis.nodes(value)))
 
 
 def _too_expensive(nest: Nest, piece: Piece, use: Uses) -> str | None:
