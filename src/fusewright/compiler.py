@@ -9,7 +9,7 @@ import threading
 import time
 import types
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal, cast
@@ -30,7 +30,9 @@ from fusewright.capture.guards import Guard
 from fusewright.capture.left_alone import computes_with_tensors, is_left_alone
 from fusewright.capture.resume import ResumeTable
 from fusewright.capture.sizes import SizeHistory
+from fusewright.capture.sources import LocalSource
 from fusewright.capture.trace import CALL_MODULE
+from fusewright.capture.versions import varying_values
 from fusewright.compilation import Compilation, Settings, operator_counts
 from fusewright.context import COLLECTOR_PAUSE
 from fusewright.errors import FusewrightError, Unsupported
@@ -41,6 +43,21 @@ from fusewright.reporter import Reporter, Subject
 
 GUARD_ROUNDS: Final = 20
 """How often guards are run to measure what a call pays for them."""
+
+
+RESUMED_VERSIONS: Final = 4
+"""How many versions of what goes on behind a graph break may differ in a value, as the rounds of a
+loop do, before one is made for all.
+"""
+
+
+IDLE_VERSIONS: Final = 4
+"""After how many versions that compute nothing a function that runs natively, around a graph break,
+is left alone.
+"""
+
+NEVER_IDLE: Final = -(2**60)
+"""The count of such versions where one has computed something."""
 
 
 class Compiler:
@@ -69,6 +86,9 @@ class Compiler:
             self._limit_reached,
         )
         self._histories: dict[types.CodeType, SizeHistory] = {}
+        self._idle: Counter[types.CodeType] = Counter()
+        """How many versions of code, all of them, compute nothing."""
+        self._most_idle = max(1, min(IDLE_VERSIONS, options.recompile_limit - 1))
         self._not_compiled: set[types.CodeType] = set()
         """Code that torch's `disable(recursive=False)` was given."""
         self._lock = threading.Lock()
@@ -81,6 +101,7 @@ class Compiler:
         self.frames.reset()
         self.resumes = ResumeTable()
         self._histories.clear()
+        self._idle.clear()
         self.compilations.clear()
         self._report.reset()
 
@@ -94,8 +115,11 @@ class Compiler:
             return None
         if torch_disabled(frame.function) or compiled_by_torch(frame.function):
             return Entry(_function(frame), None)
-        if not self._is_ours(frame.code) and not self._is_worth_capturing(frame):
-            return False
+        if not self._is_ours(frame.code):
+            if self._idle[frame.code] >= self._most_idle:
+                return None
+            if not self._is_worth_capturing(frame):
+                return False
         if self._is_resumed(frame.code) and holds_last_references(frame):
             return False
         with self._turn():
@@ -107,6 +131,7 @@ class Compiler:
             self.capture_count += 1
             with COLLECTOR_PAUSE:
                 try:
+                    self._leave_open(frame)
                     return self._compile(frame, about)
                 except (FusewrightError, Warning):
                     raise
@@ -163,6 +188,21 @@ class Compiler:
         original, _ = self.resumes.locate(code, 0)
         return original is not code
 
+    def _leave_open(self, frame: Frame) -> None:
+        """Where the next version is the last one, and behind a graph break earlier than that, have
+        it hold for all values of what the others differ in.
+        """
+        most = self.settings.options.recompile_limit - 1
+        if self._is_resumed(frame.code):
+            most = min(most, RESUMED_VERSIONS)
+        if self.settings.refuses or self.settings.dynamic is False or len(frame.entries) < most:
+            return
+        if self._idle[frame.code] > 0:
+            return
+        versions = [entry.detail for entry in frame.entries if isinstance(entry.detail, GuardSet)]
+        found = varying_values(versions, frame.locals, _function(frame))
+        self._history(frame.code).left_open |= found
+
     def _compile(self, frame: Frame, about: Subject) -> Entry:
         self._report.capture_started(about)
         start = time.perf_counter()
@@ -178,6 +218,8 @@ class Compiler:
                 return self._raises(frame, about, failure)
             return self._uncaptured(frame, about, failure.guards, failure.error)
         captured = time.perf_counter()
+        is_idle = capture.is_empty and capture.graph_break is None
+        self._idle[frame.code] = self._idle[frame.code] + 1 if is_idle else NEVER_IDLE
         graph = capture.graph_module.graph
         operators = operator_counts(graph)
         self._report.capture_finished(about, graph, captured - start, sum(operators.values()))
@@ -217,7 +259,11 @@ class Compiler:
     def _history(self, code: types.CodeType) -> SizeHistory:
         """What sizes this code was called with."""
         of_data = self.settings.options.of_data
-        return self._histories.setdefault(code, SizeHistory(self.settings.dynamic, of_data))
+        history = self._histories.setdefault(code, SizeHistory(self.settings.dynamic, of_data))
+        values, results = self.resumes.left_open(code)
+        history.left_open.update(map(LocalSource, values))
+        history.open_texts.update(map(LocalSource, results))
+        return history
 
     def _run_backend(self, capture: Capture, about: Subject) -> Callable[..., Any]:
         """What the backend makes of a captured graph. Raises BackendCompilerFailed."""

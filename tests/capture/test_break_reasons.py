@@ -15,6 +15,7 @@ import torch
 import fusewright
 from fusewright.capture import reasons
 from fusewright.errors import Unsupported
+from fusewright.events import GraphBreak
 from tests.golden import Case, read_cases, write_expected
 from tools import graph_breaks_page
 
@@ -42,12 +43,19 @@ def test_a_program_provokes_it(name: str, tmp_path: Path, bless: bool) -> None:
 
 def provoke(case: Case, folder: Path) -> Unsupported:
     """The error that a case's program raises under `fullgraph`; `around`, if it has one, is entered
-    around the call, and `caller` calls in place of the test.
+    around the call, and `caller` calls in place of the test. Where it has `CALLS`, arguments for
+    one call after another, the break that comes last without `fullgraph`.
     """
     path = folder / "program.py"
     path.write_text(case.input)
     variables = {"torch": torch, "fusewright": fusewright}
     exec(compile(case.input, str(path), "exec"), variables)
+    if "CALLS" in variables:
+        compiled = fusewright.compile(variables["f"], backend="eager")
+        for arguments in variables["CALLS"]:
+            compiled(X, *arguments)
+        found = [one for one in compiled.compiler.events if isinstance(one, GraphBreak)][-1]
+        return Unsupported(found.what, found.location, found.remedy, found.reason)
     around = variables.get("around", contextlib.nullcontext())
     with pytest.raises(Unsupported) as raised, around:
         compiled = fusewright.compile(variables["f"], backend="eager", fullgraph=True)

@@ -36,6 +36,7 @@ from fusewright.capture.resume import (
     is_passed,
 )
 from fusewright.capture.values.base import Value
+from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import FunctionValue
 from fusewright.native import Continuation, disable
 from fusewright.records import record, replace
@@ -362,12 +363,33 @@ class BreakWriter(FunctionWriter):
         target = self.resumes.code(self.stop.original, point)
         if self.reason in _NATIVE_BEHIND:
             self.resumes.native.add(target)
+        self._pass_open(target, kept, names, results)
         self._make_function(target, cells)
         code.swap(2)
         code.call(2)
         if is_raised:
             self._forget_all()
         code.return_value()
+
+    def _pass_open(
+        self,
+        target: types.CodeType,
+        kept: Sequence[Any],
+        names: Sequence[str],
+        results: Sequence[Slot | OffsetSlot],
+    ) -> None:
+        """Tell the resume function which of its parameters vary."""
+        history = self.machine.sizes.history
+
+        def is_open(value: Any) -> bool:
+            return isinstance(value, ConstantValue) and value.source in history.left_open
+
+        values = [f".s{index}" for index, entry in enumerate(kept) if is_open(entry)]
+        values += [name for name in names if is_open(self.stop.frame.locals[name])]
+        of_open = self.reason == reasons.VARYING_VALUE.name
+        slots = range(len(kept), len(kept) + len(results)) if of_open else ()
+        if values or slots:
+            self.resumes.leave_open(target, values, [f".s{index}" for index in slots])
 
     def _forget_all(self) -> None:
         """Let go of what was on the stack, and of what was made, but not of variables."""

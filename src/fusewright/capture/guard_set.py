@@ -145,6 +145,11 @@ class GuardSet:
         """Whether all guards hold for a call of `function` with these arguments by name."""
         return self.program.check(locals, function)
 
+    def failing(self, locals: dict[str, Any], function: FunctionType | None = None) -> Check | None:
+        """The first test that does not hold; None when all hold."""
+        failure = self.program.explain(locals, function)
+        return None if failure is None else self.checks[failure[0]]
+
     def explain(
         self, locals: dict[str, Any], function: FunctionType | None = None
     ) -> FailedGuard | None:

@@ -258,6 +258,13 @@ DISALLOWED: Final = Reason(
     remedy="call it outside the compiled function",
 )
 
+VARYING_VALUE: Final = Reason(
+    name="varying-value",
+    what="`{source}` was another value in each version of the function so far",
+    why="this version is for every value, and does not know it",
+    remedy="use a tensor, or a number that is only computed with; "
+    "options={'recompile_limit': …} allows for more versions that know it",
+)
 LASTING: Final = frozenset(
     reason.name
     for reason in (

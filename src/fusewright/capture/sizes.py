@@ -31,6 +31,9 @@ LARGEST: Final = 2**63 - 1
 _ROOM: Final = 2**62
 """What integers that are computed from symbols lie below: guards add to them in 64 bits."""
 
+TEXTS: Final = (str, bytes)
+NUMBERS: Final = (int, float, complex)
+
 MARKS: Final = "_fusewright_dynamic"
 """The attribute of a tensor in which `mark_dynamic` leaves its `Mark`s, by dimension."""
 
@@ -84,6 +87,12 @@ class SizeHistory:
         self.constant: set[Source] = set()
         """What has to be taken as it is, since an operator takes no symbol for it."""
 
+        self.left_open: set[Source] = set()
+        """Texts and numbers of which nothing may be known: so many were there already."""
+
+        self.open_texts: set[Source] = set()
+        """The same of texts only."""
+
         self._seen: dict[tuple[str, int], tuple[float | None, ...]] = {}
         """The numbers at a place, by how many they are: a tensor has other ones there than a tensor
         of another rank, or a number. None for one that varies.
@@ -104,6 +113,12 @@ class SizeHistory:
         now = tuple(b if a == b else None for a, b in zip(before, numbers, strict=True))
         self._seen[place, len(numbers)] = now
         return {position for position, number in enumerate(now) if number is None}
+
+    def is_left_open(self, object: Any, source: Source) -> bool:
+        """Whether nothing may be known of an immutable object."""
+        if type(object) in TEXTS and source in self.open_texts:
+            return True
+        return type(object) in (*TEXTS, *NUMBERS) and source in self.left_open
 
     def has_changed(self, place: str, state: Hashable) -> bool:
         """Note the state of something at a place, whatever `dynamic` is; whether it was ever in
@@ -273,18 +288,18 @@ class Sizes:
             return False
         return self.history.varies(source.expression(), number, _of_call(source))
 
-    def has_varying_float(self, items: tuple[Any, ...], source: Source) -> bool:
-        """Whether one of the floats in a tuple of constants, which else is guarded as a whole, may
+    def has_varying_number(self, items: tuple[Any, ...], source: Source) -> bool:
+        """Whether one of the numbers in a tuple of constants, which else is guarded as a whole, may
         give a symbol.
         """
-        floats = [
+        numbers = [
             (item, ItemSource(source, place))
             for place, item in enumerate(items)
-            if type(item) is float
+            if type(item) is float or (type(item) is int and type(items) is tuple)
         ]
-        if any(self.may_vary(item, place) for item, place in floats):
+        if any(self.may_vary(item, place) for item, place in numbers):
             return True
-        for item, place in floats:
+        for item, place in numbers:
             self.history.varying(place.expression(), (item,), _of_call(place))
         return False
 

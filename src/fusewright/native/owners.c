@@ -41,13 +41,14 @@ static void find_owning_arguments(const PendingCall *call, OwnerKey *key)
     int count = code_parameter_count(call->code);
     for (int nameless = 0; nameless < 2; nameless++) {
         for (int i = 0; i < count; i++) {
-            PyObject *found = owner_behind(call->locals[i]);
+            PyObject *given = call->locals[i], *found = owner_behind(given);
             if (found == NULL || is_nameless(call->code, i) != nameless) {
                 continue;
             }
-            if (key->parts[0] == NULL) {
-                key->parts[0] = found;
-            } else if (PyFunction_Check(found)) {
+            bool first = key->parts[0] == NULL;
+            key->parts[0] = first ? found : key->parts[0];
+            found = PyMethod_Check(given) ? PyMethod_GET_FUNCTION(given) : found;
+            if ((!first || found != key->parts[0]) && PyFunction_Check(found)) {
                 key->parts[1] = found;
                 return;
             }

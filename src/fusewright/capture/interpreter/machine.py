@@ -339,7 +339,7 @@ class Machine:
             if isinstance(source, ConstantSource):
                 return new_value(self, object)
             if isinstance(object, tuple):
-                if self.sizes.has_varying_float(object, source):
+                if self.sizes.has_varying_number(object, source):
                     return wrap_object(self, object, source)
                 self.guard(GuardKind.EQUALS, source, object)
                 return new_value(self, object)
@@ -360,8 +360,10 @@ class Machine:
 
     def _constant(self, object: Any, source: Source) -> ConstantValue:
         """An immutable object that was read, guarded when it is looked at; a number that varies
-        becomes a symbol then.
+        becomes a symbol then. One that is left open breaks the graph.
         """
+        if self.sizes.history.is_left_open(object, source):
+            return ConstantValue(object, source, functools.partial(self._refuse_to_look, source))
         if type(object) in (int, float):
             if self.sizes.may_vary(object, source):
 
@@ -381,6 +383,9 @@ class Machine:
 
             return ConstantValue(object, source, look)
         return ConstantValue(object, source, lambda: self.guard(GuardKind.EQUALS, source, object))
+
+    def _refuse_to_look(self, source: Source) -> None:
+        raise self.unsupported(reasons.VARYING_VALUE, source=source.expression())
 
     def known_value(self, object: Any) -> Value | None:
         return NONE if object is None else self._values.get(id(object))

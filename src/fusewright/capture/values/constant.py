@@ -88,8 +88,8 @@ class ConstantValue(Value):
     def value(self) -> Any:
         """The object. Looking at it is what makes its guard."""
         if self._pending is not None:
-            pending, self._pending = self._pending, None
-            pending()
+            self._pending()  # which may raise: then it is unread still
+            self._pending = None
         return self._value
 
     @property
