@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import torch
-
 from fusewright import torch_compat
+from fusewright.aot.histories import Reaching, numbers
 from fusewright.aot.specs import FromInput, Leaf
 from fusewright.fake import FakeTensor
 from fusewright.records import record
@@ -40,19 +39,11 @@ that reach its node.
 """
 
 
-def saved_by_nodes(outputs: Sequence[torch.Tensor]) -> Saved:
-    """What the histories of `outputs` have saved; to be asked before a backward frees it."""
-    reached: dict[Any, frozenset[int]] = {}
-    for number, output in enumerate(outputs):
-        pending = [output.grad_fn]
-        while pending:
-            node = pending.pop()
-            known = reached.get(node, frozenset())
-            if node is not None and number not in known:
-                reached[node] = known | {number}
-                pending += [before for before, _ in node.next_functions]
+def saved_by_nodes(reaching: Reaching) -> Saved:
+    """What nodes of autograd have saved; to be asked before a backward frees it."""
     saved: Saved = defaultdict(list)
-    for node, tangents in reached.items():
+    for node, bits in reaching.items():
+        tangents = frozenset(numbers(bits))
         for tensor in torch_compat.saved_by_node(node):
             if isinstance(tensor, FakeTensor):
                 saved[torch_compat.storage_key(tensor.meta_tensor)].append((tensor, tangents))

@@ -25,6 +25,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from fusewright import torch_compat
 from fusewright.aot.eager_saves import EagerSave, eager_saves, saved_by_nodes
 from fusewright.aot.graph import TracedProgram
+from fusewright.aot.histories import Reach, Reaching, reaching_outputs, separate, together
 from fusewright.aot.math_bits import compute_math_bits
 from fusewright.aot.opaque_gradients import watch_formulas
 from fusewright.aot.results import ResultPlan, finish_outputs, plan_results
@@ -51,6 +52,25 @@ from fusewright.records import field, record, replace
 aten = torch.ops.aten
 
 
+@record
+class History:
+    """Outputs that have one history in autograd, and their gradients."""
+
+    tangents: tuple[int, ...]
+    """The numbers of the tangents of these outputs."""
+
+    inputs: tuple[int, ...]
+    """Indices of the inputs that the history leads to."""
+
+    gradients: tuple[FromInput | FromGraph | None, ...]
+    """By input of the graph: its gradient, one that the backward half returns, or a tangent as it
+    is (`FromInput`, counted among all tangents); None where there is none.
+    """
+
+    is_freed: bool
+    """Whether a second backward fails, since the first frees what it needs."""
+
+
 @record(kw_only=True, slots=False)
 class JointGraph:
     """A functional graph of ATen operators that computes results and gradients.
@@ -68,10 +88,8 @@ class JointGraph:
     tangents: tuple[int, ...]
     """By tangent, in order: the position of its output."""
 
-    gradients: tuple[FromInput | FromGraph | None, ...]
-    """By input of the graph: its gradient, one that the backward half returns, or a tangent as it
-    is (`FromInput`, counted among the tangents); None where there is none.
-    """
+    histories: tuple[History, ...]
+    """Each a part of the backward half that can be run, and freed, by itself."""
 
     mutated_inputs: tuple[int, ...]
     """Indices of the inputs written to; their new values are the first outputs."""
@@ -98,7 +116,8 @@ class JointGraph:
     @property
     def written_inputs(self) -> set[fx.Node]:
         """The placeholders of inputs whose memory is another after the call."""
-        inputs = list(self.graph.find_nodes(op="placeholder"))[: len(self.gradients)]
+        placeholders = list(self.graph.find_nodes(op="placeholder"))
+        inputs = placeholders[: len(placeholders) - len(self.tangents)]
         bases = inputs[len(inputs) - len(self.bases) :]
         changed = [change.index for change in self.geometry_changes]  # it counts as a write
         return {*bases, *(inputs[index] for index in (*self.mutated_inputs, *changed))}
@@ -108,6 +127,14 @@ class JointGraph:
         """The placeholders of the tangents."""
         placeholders = list(self.graph.find_nodes(op="placeholder"))
         return placeholders[len(placeholders) - len(self.tangents) :]
+
+    @property
+    def gradients(self) -> tuple[FromInput | FromGraph | None, ...]:
+        """By input of the graph: its gradient, where there are no several histories."""
+        if self.histories:
+            (history,) = self.histories
+            return history.gradients
+        return (None,) * (len(self.graph.find_nodes(op="placeholder")) - len(self.tangents))
 
     @property
     def outputs(self) -> tuple[Any, ...]:
@@ -122,13 +149,16 @@ def trace_joint(
     fakes: Fakes,
     decompositions: Mapping[Any, Decomposition],
     joined: Relatives = (),
+    *,
+    apart: bool = False,
 ) -> JointGraph:
     """Trace `module` on `inputs` (fakes; those that require grad are differentiated) and its
     gradient.
 
     `interior`: which inputs have an autograd history already, so that the program may write to
     them. `joined`: inputs that are to share a history, each group that of a further input, which
-    takes their gradients. Raises: `Unsupported`, for what cannot be traced or differentiated.
+    takes their gradients. `apart`: outputs whose histories eager frees apart have gradients of
+    their own. Raises: `Unsupported`, for what cannot be traced or differentiated.
     """
     recorder = Recorder(fakes, decompositions)
     recorder.follows_autograd = True
@@ -166,16 +196,21 @@ def trace_joint(
         if _is_tracked(value)
         and (position >= len(plan.mutated) or plan.mutated[position] in tracked)
     ]
-    saved = saved_by_nodes([plan.values[position] for position in tangents])
+    outputs = [plan.values[position] for position in tangents]
+    with recorder, torch.enable_grad():
+        reaching = reaching_outputs(outputs)
+    saved = saved_by_nodes(reaching)
     wanted = [edge if holders[index] == index else None for index, edge in enumerate(edges)]
-    gradients = _trace_backward(recorder, plan, tangents, wanted)
-    for index in with_bits:
-        gradients[index] = _of_memory(recorder, gradients[index], inputs[index])
     likes = [*inputs, *given[len(inputs) :]]
-    specs = _plan_gradients(recorder, plan, gradients, likes, len(tangents))
+    histories = []
+    for reach, gradients in _trace_backward(recorder, outputs, reaching, wanted, apart=apart):
+        for index in with_bits:
+            gradients[index] = _of_memory(recorder, gradients[index], inputs[index])
+        specs = _plan_gradients(recorder, plan, gradients, likes, len(tangents))
+        histories.append(History(reach.outputs, reach.inputs, specs, reach.is_freed))
     program.has_mutations |= recorder.has_mutations
     saves = tuple(eager_saves(saved, given[: len(inputs)], program.values))
-    graph = _finished(program, plan, tangents, specs, tracked, bases, fakes)
+    graph = _finished(program, plan, tangents, histories, tracked, bases, fakes)
     inside = frozenset(index for index, has_history in enumerate(interior) if has_history)
     return replace(graph, interior_inputs=inside, eager_saves=saves)
 
@@ -215,12 +250,15 @@ def _refuse_tracked_constants(recorder: Recorder) -> None:
 
 def _trace_backward(
     recorder: Recorder,
-    plan: ResultPlan,
-    tangents: Sequence[int],
+    outputs: Sequence[torch.Tensor],
+    reaching: Reaching,
     edges: Sequence[GradientEdge | None],
-) -> list[Any]:
-    """Run the engine from the tracked outputs to `edges`; a gradient, or None, for each edge."""
-    outputs = [plan.values[position] for position in tangents]
+    *,
+    apart: bool,
+) -> Iterator[tuple[Reach, list[Any]]]:
+    """Run the engine from the tracked `outputs` to `edges`, history by history: which outputs and
+    inputs it joins, and a gradient, or None, for each edge.
+    """
     fakes = []
     with torch.no_grad():
         for index, output in enumerate(outputs):
@@ -230,17 +268,21 @@ def _trace_backward(
             fakes.append(node.meta["val"])
     wanted = [edge for edge in edges if edge is not None]
     if not outputs or not wanted:
-        return [None] * len(edges)
-    watch_formulas(recorder, outputs)
-    with (
-        recorder,
-        torch.autograd.set_multithreading_enabled(False),
-        located_errors(recorder, "a gradient"),
-        _telling_what_eager_raises(recorder),
-    ):
-        found = iter(torch_compat.gradients(outputs, fakes, wanted))
-    recorder.origin = {}
-    return [None if edge is None else next(found) for edge in edges]
+        return
+    watch_formulas(recorder, reaching)
+    reaches = separate(reaching, len(outputs), edges)
+    for reach in reaches if apart else [together(reaches)]:
+        given = [outputs[number] for number in reach.outputs]
+        with (
+            recorder,
+            torch.autograd.set_multithreading_enabled(False),
+            located_errors(recorder, "a gradient"),
+            _telling_what_eager_raises(recorder),
+        ):
+            own = [fakes[number] for number in reach.outputs]
+            found = iter(torch_compat.gradients(given, own, wanted))
+        recorder.origin = {}
+        yield reach, [None if edge is None else next(found) for edge in edges]
 
 
 @contextmanager
@@ -279,13 +321,12 @@ def _plan_gradients(
     gradients: Sequence[Any],
     inputs: Sequence[Any],
     tangent_count: int,
-) -> list[FromInput | FromGraph | None]:
+) -> tuple[FromInput | FromGraph | None, ...]:
     """Add the gradients to the outputs of `plan`; gives where each input's gradient is found."""
     placeholders = list(recorder.graph.find_nodes(op="placeholder"))
     tangents = placeholders[len(placeholders) - tangent_count :]
     known: dict[tuple[fx.Node, Any], FromGraph] = {}
     specs: list[FromInput | FromGraph | None] = []
-    first = len(plan.nodes)
     for gradient, value in zip(gradients, inputs, strict=True):
         if gradient is None:
             specs.append(None)
@@ -297,18 +338,18 @@ def _plan_gradients(
         like = _dense_like(value, recorder.fakes)
         key = (node, tuple(map(str, like.stride())))
         if key not in known:
-            known[key] = FromGraph(len(plan.nodes) - first)
+            known[key] = FromGraph(len(plan.nodes) - plan.output_count)
             plan.nodes.append(node)
             plan.values.append(like)
         specs.append(known[key])
-    return specs
+    return tuple(specs)
 
 
 def _finished(
     program: TracedProgram,
     plan: ResultPlan,
     tangents: Sequence[int],
-    gradients: Sequence[FromInput | FromGraph | None],
+    histories: Sequence[History],
     tracked: frozenset[int],
     bases: Sequence[StorageBase],
     fakes: Fakes,
@@ -318,13 +359,16 @@ def _finished(
     outputs, more_bases = finish_outputs(program, plan, likes, fakes)
     program.graph.output(tuple(outputs))
     compute_math_bits(program.graph, fakes)
+    absent = (None,) * len(more_bases)
     return JointGraph(
         begins_with_gradients=torch.is_grad_enabled(),
         graph=program.graph,
         constants=program.constants,
         output_count=plan.output_count,
         tangents=tuple(tangents),
-        gradients=(*gradients, *(None for _ in more_bases)),
+        histories=tuple(
+            replace(history, gradients=(*history.gradients, *absent)) for history in histories
+        ),
         mutated_inputs=plan.mutated,
         tracked_mutations=tracked,
         bases=(*bases, *more_bases),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,16 +88,11 @@ def _own(gradient: torch.Tensor | None, like: Geometry, memory: set[int]) -> tor
 # -- recording -------------------------------------------------------------------------------------
 
 
-def watch_formulas(recorder: Recorder, outputs: Sequence[torch.Tensor]) -> None:
-    """Let formulas in the history of `outputs` be called as they are where they read values."""
-    open_nodes: list[Any] = [output.grad_fn for output in outputs]
-    known: set[Any] = {None}
-    while open_nodes:
-        node = open_nodes.pop()
-        if node in known:
-            continue
-        known.add(node)
-        open_nodes += [before for before, _ in node.next_functions]
+def watch_formulas(recorder: Recorder, nodes: Iterable[Any]) -> None:
+    """Let formulas of those among the autograd `nodes` that have them in Python be called as they
+    are where they read values.
+    """
+    for node in nodes:
         if isinstance(node, BackwardCFunction):
             # The engine looks `apply` up in the node, whose class has the usual one.
             apply = functools.partial(_gradients, recorder, weakref.ref(node))

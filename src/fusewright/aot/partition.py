@@ -167,10 +167,10 @@ def split(joint: JointGraph, halves: Halves, saved: Iterable[fx.Node]) -> Partit
     ]
     forward, places = _forward_graph(joint, halves, boundary)
     nodes = _late(joint, halves, reached, set(boundary))
-    backward = _subgraph(nodes, [*boundary, *joint.tangent_nodes], gradients)
+    backward = subgraph(nodes, [*boundary, *joint.tangent_nodes], gradients)
     return Partition(
         forward=forward,
-        backward=AtenGraph(graph=backward, constants=_constants(backward, joint.constants)),
+        backward=AtenGraph(graph=backward, constants=constants_of(backward, joint.constants)),
         saved=tuple(places),
         saved_bytes=sum(
             byte_count(node.meta["val"])
@@ -234,10 +234,10 @@ def _forward_graph(
                 copied.append(node)
     needed = ancestors((*outputs, *(node for node in halves.forward if is_wanted(node))))
     nodes = [node for node in joint.graph.nodes if node in needed]
-    graph = _subgraph(nodes, inputs, outputs, frozenset(copied))
+    graph = subgraph(nodes, inputs, outputs, frozenset(copied))
     forward = AtenGraph(
         graph=graph,
-        constants=_constants(graph, joint.constants),
+        constants=constants_of(graph, joint.constants),
         mutated_inputs=joint.mutated_inputs,
         bases=joint.bases,
         geometry_changes=joint.geometry_changes,
@@ -248,7 +248,7 @@ def _forward_graph(
     return forward, places
 
 
-def _subgraph(
+def subgraph(
     nodes: Sequence[fx.Node],
     inputs: Sequence[fx.Node],
     outputs: Sequence[Any],
@@ -276,6 +276,7 @@ def _subgraph(
     return graph
 
 
-def _constants(graph: fx.Graph, constants: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def constants_of(graph: fx.Graph, constants: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Those of `constants` that `graph` reads."""
     names = {str(node.target) for node in graph.find_nodes(op="get_attr")}
     return {name: value for name, value in constants.items() if name in names}

@@ -131,14 +131,14 @@ def differentiable(
     `tracked`: which results have gradients.
     """
     found = torch_compat.apply_function(
-        _Differentiable, results, frozenset(tracked), record_backward, *given
+        Differentiable, results, frozenset(tracked), record_backward, *given
     )
     for fake, result in zip(results, found, strict=True):
         recorder.bind(result, recorder.argument(fake))
     return list(found)
 
 
-class _Differentiable(torch.autograd.Function):
+class Differentiable(torch.autograd.Function):
     """A recorded call with its results, and what records its gradient: the tensors that this works
     on are told apart by identity, and so kept by it, not by autograd.
     """

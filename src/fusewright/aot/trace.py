@@ -92,7 +92,7 @@ def _trace_joint(
     joined: Relatives = (),
 ) -> JointGraph:
     fakes, inputs = _fake_inputs(example_inputs)
-    return trace_joint(module, inputs, interior, fakes, decompositions, joined)
+    return trace_joint(module, inputs, interior, fakes, decompositions, joined, apart=True)
 
 
 def _written_relatives(graph: JointGraph, example_inputs: Sequence[Any]) -> Relatives:

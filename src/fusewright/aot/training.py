@@ -15,9 +15,9 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.aot.absent_gradients import backward_without
+from fusewright.aot.backward_parts import BackwardPart, backward_parts
 from fusewright.aot.eager_saves import EagerSave
 from fusewright.aot.graph import AtenGraph
-from fusewright.aot.joint import JointGraph
 from fusewright.aot.partition import Partition
 from fusewright.aot.runtime import Compiled, arranged, returns_results
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
@@ -99,46 +99,101 @@ class TrainingPlan:
         joint = partition.joint
         self.forward = forward
         self.output_count = joint.output_count
-        self.untracked = tuple(set(range(joint.output_count)) - set(joint.tangents))
-        self.saved_tensors, self.saved_numbers = _by_kind(partition)
-        self.number_positions = tuple(
-            position for position, node in enumerate(_saved_nodes(partition)) if _is_number(node)
-        )
-        self.gradients = joint.gradients
-        self.tangents = joint.tangents
-        self.layouts = tuple(Layout.of(node.meta["val"]) for node in joint.tangent_nodes)
-        self.is_dynamic = any(
-            isinstance(number, torch.SymInt) for one in self.layouts for number in one.numbers()
-        )
         self.measured = measured
-        self.eager_saves = tuple(
-            save for save in joint.eager_saves if _saved_place(save, joint) not in partition.saved
-        )
-        self._whole_backward = partition.backward
-        self._saved_count = len(partition.saved)
-        self._compile_backward = disable(compile_backward)  # Backward may run in compiled code.
-        self._backwards: dict[frozenset[int], Backward] = {}
-        self._lock = threading.Lock()
+        self.histories = [
+            HistoryPlan(part, disable(compile_backward)) for part in backward_parts(partition)
+        ]
+
+    def outputs(self, inputs: list[Any]) -> list[Any]:
+        """What the forward graph computes, without a history."""
+        set_grad_enabled = torch_compat.set_grad_enabled
+        enabled = torch.is_grad_enabled()
+        set_grad_enabled(False)
+        try:
+            with torch_compat.without_autocast():
+                outputs = list(self.forward(inputs))
+            for position in range(self.output_count):  # a view here could not be written to
+                outputs[position] = torch_compat.without_base(outputs[position])
+        finally:
+            set_grad_enabled(enabled)
+        return outputs
+
+    def call(self, inputs: list[Any]) -> tuple[Any, ...]:
+        """The outputs, with their histories."""
+        outputs = self.outputs(list(inputs))
+        for history in self.histories:
+            reached = [inputs[index] for index in history.inputs]
+            results = torch_compat.apply_function(
+                CompiledFunction, history, inputs, outputs, *reached
+            )
+            for position, result in zip(history.tangents, results, strict=True):
+                outputs[position] = result
+        if self.measured is not None:
+            saved = [one for history in self.histories for one in history.saved(inputs, outputs)]
+            self.measured(_memory_beside(saved, inputs))
+            self.measured = None
+        return tuple(outputs[: self.output_count])
 
     def note_versions(
         self, outputs: Sequence[Any], inputs: Mapping[int, Any], results: Sequence[Any]
     ) -> None:
         """Let the backward of a call, which is done, know the versions of what eager would save."""
-        node: Any = outputs[self.tangents[0]].grad_fn
-        if node is None:  # the call was made without gradients
-            return
-        node.versions = versions = []
-        for save in self.eager_saves:
-            match save.place:
-                case FromInput(index):
-                    tensor = inputs[index]
-                case Leaf(number):
-                    tensor = results[number]
-            versions.append(torch_compat.SavedVersion(tensor))
+        for history in self.histories:
+            node: Any = outputs[history.tangents[0]].grad_fn
+            if node is None:  # the call was made without gradients
+                return
+            node.versions = [
+                torch_compat.SavedVersion(_reached(save, inputs, results))
+                for save in history.eager_saves
+            ]
+
+
+class HistoryPlan:
+    """One of the histories of a compiled graph's outputs, and what computes its gradients."""
+
+    def __init__(self, part: BackwardPart, compile_backward: CompileBackward) -> None:
+        self.inputs = part.inputs
+        """Indices of the inputs that it leads to."""
+
+        self.gradients = part.gradients
+        """By input: see `BackwardPart.gradients`."""
+
+        self.tangents = part.outputs
+        """By tangent: the position of its output."""
+
+        self.saved_tensors, self.saved_numbers = _by_kind(part)
+        self.number_positions = tuple(
+            position for position, node in enumerate(part.saved_nodes) if _is_number(node)
+        )
+        self.layouts = tuple(Layout.of(node.meta["val"]) for node in part.tangent_nodes)
+        self.is_dynamic = any(
+            isinstance(number, torch.SymInt) for one in self.layouts for number in one.numbers()
+        )
+        self.can_be_repeated = not (part.is_freed or self.saved_tensors)
+        """Whether nothing fails where backward runs twice."""
+
+        self.eager_saves = part.eager_saves
+        """What eager saves and this does not."""
+
+        self._of_others = part.outputs_of_others
+        self._whole_backward = part.graph
+        self._saved_count = len(part.saved)
+        self._compile_backward = compile_backward
+        self._backwards: dict[frozenset[int], Backward] = {}
+        self._lock = threading.Lock()
+
+    def saved(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[torch.Tensor]:
+        """The tensors to save. Another history's outputs are saved without it, which may in turn
+        save outputs of this one.
+        """
+        tensors = [_found(place, inputs, outputs) for place in self.saved_tensors]
+        for number in self._of_others:
+            tensors[number] = tensors[number].detach()
+        return tensors
 
     def backward(self, absent: frozenset[int]) -> Backward:
         """The backward graph for calls in which the tangents `absent`, by number, are not there,
-        compiled when first asked for.
+        compiled when first asked for. Backward may run in compiled code.
         """
         known = self._backwards.get(absent)
         if known is None:
@@ -157,13 +212,12 @@ class TrainingPlan:
         return Backward(run, partial.tangents, partial.outputs, read)
 
 
-def _saved_place(save: EagerSave, joint: JointGraph) -> Any:
-    """Where a call of the graph finds what eager saves; None where it shows memory of that."""
-    return joint.results[save.place.index] if isinstance(save.place, Leaf) else save.place
-
-
-def _saved_nodes(partition: Partition) -> list[Any]:
-    return partition.backward.placeholders[: len(partition.saved)]
+def _reached(save: EagerSave, inputs: Mapping[int, Any], results: Sequence[Any]) -> Any:
+    match save.place:
+        case FromInput(index):
+            return inputs[index]
+        case Leaf(number):
+            return results[number]
 
 
 def _is_number(node: Any) -> bool:
@@ -171,48 +225,34 @@ def _is_number(node: Any) -> bool:
 
 
 def _by_kind(
-    partition: Partition,
+    part: BackwardPart,
 ) -> tuple[tuple[FromInput | FromGraph, ...], tuple[FromInput | FromGraph, ...]]:
     """Where saved tensors, and where saved sizes, are found."""
-    pairs = list(zip(partition.saved, _saved_nodes(partition), strict=True))
+    pairs = list(zip(part.saved, part.saved_nodes, strict=True))
     tensors = tuple(place for place, node in pairs if not _is_number(node))
     return tensors, tuple(place for place, node in pairs if _is_number(node))
 
 
 class CompiledFunction(torch.autograd.Function):
-    """One call of a compiled graph in the history of its outputs."""
+    """One call of a compiled graph in one of the histories of its outputs."""
 
     @staticmethod
-    def forward(ctx: Any, plan: TrainingPlan, *inputs: Any) -> Any:  # type: ignore[override]
-        with torch_compat.without_autocast():
-            outputs = list(plan.forward(list(inputs)))
-        for position in range(plan.output_count):  # a view returned here could not be written to
-            outputs[position] = torch_compat.without_base(outputs[position])
-        found = [
-            inputs[place.index] if isinstance(place, FromInput) else outputs[place.position]
-            for place in plan.saved_tensors
-        ]
-        ctx.save_for_backward(*found)
-        if plan.measured is not None:
-            plan.measured(_memory_beside(found, inputs))
-            plan.measured = None
-        ctx.numbers = [_found(place, inputs, outputs) for place in plan.saved_numbers]
-        ctx.plan = plan
-        ctx.layouts = plan.layouts
-        if plan.is_dynamic:
-            ctx.layouts = [Layout.of(torch.empty_like(outputs[i])) for i in plan.tangents]
+    def forward(  # type: ignore[override]
+        ctx: Any, history: HistoryPlan, inputs: list[Any], outputs: list[Any], *reached: Any
+    ) -> Any:
+        ctx.save_for_backward(*history.saved(inputs, outputs))
+        ctx.numbers = [_found(place, inputs, outputs) for place in history.saved_numbers]
+        ctx.history = history
+        ctx.layouts = history.layouts
+        if history.is_dynamic:
+            ctx.layouts = [Layout.of(torch.empty_like(outputs[i])) for i in history.tangents]
         ctx.set_materialize_grads(False)
-        results = tuple(outputs[: plan.output_count])
-        if plan.untracked:
-            ctx.mark_non_differentiable(
-                *[one for i in plan.untracked if isinstance(one := results[i], torch.Tensor)]
-            )
-        return results
+        return tuple([outputs[position] for position in history.tangents])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         saved = _saved_tensors(ctx, gradients)
-        if ctx.plan.eager_saves:
+        if ctx.history.eager_saves:
             _check_versions(ctx, gradients)
         if torch.is_grad_enabled():
             read = [*saved, *(one for one in gradients if one is not None)]
@@ -228,16 +268,18 @@ def _saved_tensors(ctx: Any, gradients: Sequence[Any]) -> list[torch.Tensor]:
     results have no gradient, what their gradients alone would be computed from is not refused: in
     eager they have nodes of their own, which do not run.
     """
+    if ctx.history.can_be_repeated:
+        return []
     try:
         return list(ctx.saved_tensors)
     except RuntimeError as error:
         if not torch_compat.UNPACKS_ONE_BY_ONE or "inplace operation" not in str(error):
             raise
-        plan: TrainingPlan = ctx.plan
-        read = plan.backward(_absent(plan, gradients)).saved_tensors_read
-        if len(read) == len(plan.saved_tensors):
+        history: HistoryPlan = ctx.history
+        read = history.backward(_absent(gradients)).saved_tensors_read
+        if len(read) == len(history.saved_tensors):
             raise
-        numbers = range(len(plan.saved_tensors))
+        numbers = range(len(history.saved_tensors))
         return [torch_compat.saved_tensor(ctx, number, number in read) for number in numbers]
 
 
@@ -245,18 +287,16 @@ def _check_versions(ctx: Any, gradients: Sequence[Any]) -> None:
     """Raise what eager does where it has saved a tensor that was written to since; `ctx` itself
     need not have saved it.
     """
-    plan: TrainingPlan = ctx.plan
-    absent = _absent(plan, gradients)
-    for save, version in zip(plan.eager_saves, ctx.versions, strict=True):
+    history: HistoryPlan = ctx.history
+    absent = _absent(gradients)
+    for save, version in zip(history.eager_saves, ctx.versions, strict=True):
         if not save.tangents <= absent:
             version.check(save.version)
 
 
-def _absent(plan: TrainingPlan, gradients: Sequence[Any]) -> frozenset[int]:
+def _absent(gradients: Sequence[Any]) -> frozenset[int]:
     """The numbers of the tangents that are not there."""
-    return frozenset(
-        number for number, output in enumerate(plan.tangents) if gradients[output] is None
-    )
+    return frozenset(number for number, one in enumerate(gradients) if one is None)
 
 
 def _memory_beside(saved: Sequence[torch.Tensor], inputs: Sequence[Any]) -> int:
@@ -274,15 +314,14 @@ def _found(place: FromInput | FromGraph, inputs: Sequence[Any], outputs: Sequenc
 
 def _run_backward(ctx: Any, saved: list[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
     """The gradient of each input of `CompiledFunction.forward`, from those of its outputs."""
-    plan: TrainingPlan = ctx.plan
-    for position, number in zip(plan.number_positions, ctx.numbers, strict=True):
+    history: HistoryPlan = ctx.history
+    for position, number in zip(history.number_positions, ctx.numbers, strict=True):
         saved.insert(position, number)
-    given = [gradients[output] for output in plan.tangents]
-    backward = plan.backward(_absent(plan, gradients))
+    backward = history.backward(_absent(gradients))
     tangents: dict[int, torch.Tensor] = {}
     try:
         for number in backward.tangents:
-            tangents[number] = _tangent(given[number], ctx.layouts[number])
+            tangents[number] = _tangent(gradients[number], ctx.layouts[number])
         saved += tangents.values()
         with torch_compat.without_autocast():
             computed = dict(zip(backward.outputs, backward.run(saved), strict=True))
@@ -290,7 +329,8 @@ def _run_backward(ctx: Any, saved: list[Any], gradients: Sequence[Any]) -> tuple
         if any(torch_compat.is_transformed(one) for one in gradients if one is not None):
             raise FusewrightError(BATCHED_GRADIENTS) from error
         raise
-    return (None, *[_gradient(place, given, tangents, computed) for place in plan.gradients])
+    found = [_gradient(place, gradients, tangents, computed) for place in history.gradients]
+    return (None, None, None, *found)
 
 
 def _gradient(
@@ -350,16 +390,17 @@ def with_gradients(
     def call(inputs: list[Any]) -> Any:
         if not partition.joint.begins_with_gradients:
             with torch.enable_grad():
-                return torch_compat.apply_function(CompiledFunction, plan, *inputs)
+                return plan.call(inputs)
         if not torch.is_grad_enabled():  # the same graph, without a history
             arguments = list(inputs)
             inputs.clear()
             with torch_compat.without_autocast():
                 return plan.forward(arguments)[: plan.output_count]
-        return torch_compat.apply_function(CompiledFunction, plan, *inputs)
+        return plan.call(inputs)
 
-    if plan.eager_saves:
-        read = [save.place.index for save in plan.eager_saves if isinstance(save.place, FromInput)]
+    eager_saves = [save for history in plan.histories for save in history.eager_saves]
+    if eager_saves:
+        read = [save.place.index for save in eager_saves if isinstance(save.place, FromInput)]
         finish = plan.note_versions
     elif returns_results(partition.forward, plan.output_count):
         return call
