@@ -24,6 +24,7 @@ SOURCES = (
     "guard_program",
     "interpreter_frame",
     "continuation",
+    "call_trial",
     "entry",
     "owners",
     "frame_compiler",

@@ -6,9 +6,9 @@ and how fast?
 
 Every program runs in a process of its own with a time limit (`benchmarks.libraries.measure`): its
 outputs, gradients and changed state are compared with eager's, its graphs, compiles and warnings
-are counted, and calls in the steady state take turns with eager's. A NAME is that of a program or of a
-file of them, such as `optim`. `--part K/N`: every N-th program from the K-th on. With `--resume`,
-DIR/libraries.json keeps what was measured, what passes there is not measured again, and
+are counted, and calls in the steady state take turns with eager's. A NAME is that of a program or
+of a file of them, such as `optim`. `--part K/N`: every N-th program from the K-th on. With
+`--resume`, DIR/libraries.json keeps what was measured, what passes there is not measured again, and
 DIR/libraries.md is the table. The exit status is 1 if a result is wrong, or something failed.
 """
 

@@ -41,6 +41,15 @@ class Settings:
         """Whether what cannot be captured is an error."""
         return self.fullgraph or self.options.strict
 
+    @property
+    def tries_eager(self) -> bool:
+        """Whether calls may be run as they are written where that is faster: not where the user
+        wants to know what is compiled, or has calls go to a backend of another.
+        """
+        options = self.options
+        wanted = options.eager_where_faster and not options.strict
+        return wanted and self.backend_name == "fusewright"
+
 
 @record(kw_only=True)
 class Compilation:

@@ -10,7 +10,7 @@ import time
 import types
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal, cast
 
@@ -254,7 +254,19 @@ class Compiler:
         self.compilations.append(compilation)
         self._report.compiled(about, capture, compilation)
         breaks = capture.graph_break is not None
-        return Entry(self._kept(function, frame), guards.program, guards, breaks)
+        tried = self._is_tried(frame, capture.inputs)
+        return Entry(self._kept(function, frame), guards.program, guards, breaks, tried=tried)
+
+    def _is_tried(self, frame: Frame, inputs: Iterable[Any] = ()) -> bool:
+        """Whether calls of a frame are timed as they are written, too: those from outside, where
+        their time says how long the processor computes.
+        """
+        return (
+            self.settings.tries_eager
+            and frame.code is self.root
+            and not torch.cuda.is_initialized()
+            and all(one.device.type == "cpu" for one in inputs if isinstance(one, torch.Tensor))
+        )
 
     def _history(self, code: types.CodeType) -> SizeHistory:
         """What sizes this code was called with."""
@@ -301,7 +313,11 @@ class Compiler:
         on_return: Callable[[], None] | None = None,
     ) -> Entry:
         kept = build_guards(guards, frame.code)
-        return Entry(self._kept(_function(frame), frame), kept.program, kept, True, on_return)
+        tried = on_return is None and self._is_tried(frame)
+        function = self._kept(_function(frame), frame)
+        # Under a mode of the user's, what is called from there cannot be captured either.
+        continues = not torch_compat.has_foreign_modes()
+        return Entry(function, kept.program, kept, continues, on_return, tried)
 
     def _kept(self, function: types.FunctionType, frame: Frame) -> types.FunctionType:
         """What an entry holds for a function: of one that is made anew at each call, not the cells

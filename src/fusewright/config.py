@@ -17,6 +17,7 @@ FRONT_END_OPTIONS: Final = frozenset(
         "capture_data_dependent_sizes",
         "capture_scalar_outputs",
         "capture_dynamic_output_shape_ops",
+        "eager_where_faster",
     }
 )
 """Options that belong to capture, whatever the backend."""
@@ -85,6 +86,11 @@ class Options:
 
     capture_data_dependent_sizes: bool = False
     """Both."""
+
+    eager_where_faster: bool = True
+    """Time some calls as they are written, on the CPU, once nothing more is compiled, and run calls
+    so where compiled ones take longer: those of few small operators may. Off under `strict`.
+    """
 
     @property
     def of_data(self) -> OfData:

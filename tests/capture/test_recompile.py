@@ -585,3 +585,28 @@ def test_what_each_call_makes_anew_is_compiled_for_some_calls_only() -> None:
             assert_same(compiled(X), program(X))
             gc.collect()
     assert compiled.compiler.capture_count < 25
+
+
+class Counting(torch.overrides.TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        self.calls += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_mode_of_the_users_is_looked_at_once_whichever_object_it_is() -> None:
+    compiled = api.compile(Net().eval(), backend="eager", options={"strict": False})
+    calls = set()
+    for _ in range(20):
+        with Counting() as mode:
+            compiled(X)
+        calls.add(mode.calls)
+    assert len(calls) == 1, "each call goes through the mode as in eager"
+    assert compiler_of(compiled).capture_count == 1
+    compiled(X)
+    assert len([one for one in api.compilations(compiled) if one.compiled is not None]) == 1

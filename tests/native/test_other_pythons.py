@@ -19,6 +19,7 @@ TORCH_FREE = (
     "test_owners.py",
     "test_with_others.py",
     "test_guard_journal.py",
+    "test_call_trial.py",
 )
 VERSIONS = [version for version in ("3.11", "3.12", "3.13") if not sys.version.startswith(version)]
 

@@ -129,6 +129,28 @@ class GraphReport:
 
 
 @record(kw_only=True)
+class CallTimes:
+    """What timing some calls in both ways found."""
+
+    compiled: float
+    """Seconds of a compiled call, guards included."""
+
+    written: float
+    """Seconds of a call as it is written."""
+
+    whole_rounds: bool
+    """Whether a call was timed up to the next one, so that its backward counts."""
+
+    runs_as_written: bool
+    """Whether calls of this kind run so, since that is faster."""
+
+    def __str__(self) -> str:
+        what = "from call to call" if self.whole_rounds else "a call"
+        found = f"{what}: {_short_time(self.compiled)} compiled, {_short_time(self.written)} eager"
+        return f"{found}: eager is faster, and runs" if self.runs_as_written else found
+
+
+@record(kw_only=True)
 class Explanation:
     """All that happened since compiling began."""
 
@@ -149,6 +171,11 @@ class Explanation:
 
     peak_bytes: int | None
     """The most that the buffers of any one graph hold."""
+
+    call_times: tuple[CallTimes, ...]
+    """For each kind of call that was timed in both ways: where the option `eager_where_faster` is
+    on, once nothing more is compiled.
+    """
 
     result: Any = field(default=None, repr=False)
     """What the call returned."""
@@ -175,6 +202,7 @@ class Explanation:
             *([shorten_paths(str(event))] for event in events),
             self._guard_lines(),
             self._time_lines(),
+            [str(times) for times in self.call_times],
         )
         return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
@@ -235,7 +263,22 @@ def explain_compiler(compiler: Compiler, function: str, result: Any = None) -> E
         failures=_of_kind(events, BackendFailed),
         stage_seconds={**seconds, **({"backward": backward} if backward else {})},
         peak_bytes=max(peaks, default=None),
+        call_times=_call_times(compiler),
         result=result,
+    )
+
+
+def _call_times(compiler: Compiler) -> tuple[CallTimes, ...]:
+    """Those of all entries for calls from outside, the last used first."""
+    outcomes = (entry.outcome for entry in compiler.frames.entries(compiler.root))
+    return tuple(
+        CallTimes(
+            compiled=1e-9 * compiled,
+            written=1e-9 * written,
+            whole_rounds=whole_rounds,
+            runs_as_written=runs_as_written,
+        )
+        for runs_as_written, compiled, written, whole_rounds in filter(None, outcomes)
     )
 
 
@@ -382,6 +425,11 @@ def _mebibytes(count: int) -> str:
 
 def _duration(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1e3 * seconds:.1f} ms"
+
+
+def _short_time(seconds: float) -> str:
+    """The time of a call."""
+    return f"{1e6 * seconds:.0f} µs" if seconds < 1e-3 else f"{1e3 * seconds:.1f} ms"
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:

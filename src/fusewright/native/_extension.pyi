@@ -56,6 +56,7 @@ class Entry:
     detail: Any
     continues: bool
     on_return: Callable[[], Any] | None
+    outcome: tuple[bool, int, int, bool] | None
     def __init__(
         self,
         function: FunctionType,
@@ -63,6 +64,7 @@ class Entry:
         detail: Any = None,
         continues: bool = False,
         on_return: Callable[[], Any] | None = None,
+        tried: bool = False,
     ) -> None: ...
 
 class Continuation:

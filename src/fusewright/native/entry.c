@@ -112,12 +112,14 @@ PyFunctionObject *entry_function(Entry *entry, const PendingCall *call)
 
 static PyObject *Entry_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"function", "guards", "detail", "continues", "on_return", NULL};
+    static char *names[] = {"function",  "guards",    "detail", "continues",
+                            "on_return", "tried", NULL};
     PyFunctionObject *function;
     PyObject *guards, *detail = Py_None, *on_return = Py_None;
-    int continues = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O|OpO:Entry", names, &PyFunction_Type,
-                                     &function, &guards, &detail, &continues, &on_return)) {
+    int continues = 0, tried = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O|OpOp:Entry", names, &PyFunction_Type,
+                                     &function, &guards, &detail, &continues, &on_return,
+                                     &tried)) {
         return NULL;
     }
     if (guards != Py_None && !Py_IS_TYPE(guards, &GuardProgram_Type)) {
@@ -137,7 +139,8 @@ static PyObject *Entry_new(PyTypeObject *type, PyObject *args, PyObject *keyword
     PyObject *code = flatten_code((PyCodeObject *)function->func_code);
     self->flat = code ? make_function(code, function) : NULL;
     Py_XDECREF(code);
-    if (self->flat == NULL || (self->guards != NULL && resolve_guarded_locals(self) < 0)) {
+    if (self->flat == NULL || (self->guards != NULL && resolve_guarded_locals(self) < 0) ||
+        (tried && (self->trial = call_trial_new()) == NULL)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -171,6 +174,7 @@ static void Entry_dealloc(PyObject *object)
     PyObject_GC_UnTrack(object);
     Entry_clear(object);
     PyMem_Free(((Entry *)object)->guarded_locals);
+    PyMem_Free(((Entry *)object)->trial);
     Py_TYPE(object)->tp_free(object);
 }
 
@@ -186,9 +190,22 @@ static PyMemberDef Entry_members[] = {
     {NULL},
 };
 
+static PyObject *Entry_outcome(PyObject *self, void *Py_UNUSED(closure))
+{
+    return call_trial_outcome(((Entry *)self)->trial);
+}
+
+static PyGetSetDef Entry_getters[] = {
+    {"outcome", Entry_outcome, NULL,
+     "What timing calls found: whether they run as they are written, nanoseconds a call compiled\n"
+     "and as written, and whether that is up to the next call. None: they were not timed.",
+     NULL},
+    {NULL},
+};
+
 PyDoc_STRVAR(
     Entry_doc,
-    "Entry(function, guards, detail=None, continues=False, on_return=None)\n--\n\n"
+    "Entry(function, guards, detail=None, continues=False, on_return=None, tried=False)\n--\n\n"
     "A compiled function and the guards under which it runs in place of a frame.\n\n"
     "`function`: a Python function with the parameters of the frame's, in the same order\n"
     "under the same names, and the same free variables; its globals, closure and defaults are\n"
@@ -196,8 +213,9 @@ PyDoc_STRVAR(
     "GuardProgram, or None when the entry always holds. `detail`: any object, kept for\n"
     "reports. `continues`: whether the frames that `function` calls are looked up while it\n"
     "runs; else the hook is off. `on_return`: called without arguments whenever `function` has\n"
-    "returned rather than raised; what it raises is raised in place of the result. ValueError:\n"
-    "a guard names no parameter of the function.");
+    "returned rather than raised; what it raises is raised in place of the result. `tried`:\n"
+    "where the entry stands for a call from outside, a few such calls run as they are written,\n"
+    "and all do if those are faster. ValueError: a guard names no parameter of the function.");
 
 PyTypeObject Entry_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
@@ -210,4 +228,5 @@ PyTypeObject Entry_Type = {
     .tp_traverse = Entry_traverse,
     .tp_clear = Entry_clear,
     .tp_members = Entry_members,
+    .tp_getset = Entry_getters,
 };

@@ -2,6 +2,7 @@
 #ifndef FUSEWRIGHT_ENTRY_H
 #define FUSEWRIGHT_ENTRY_H
 
+#include "call_trial.h"
 #include "guard_program.h"
 #include "pending_call.h"
 
@@ -15,6 +16,7 @@ typedef struct {
     char continues;         /* whether frames called by the function are looked up, too */
     bool served;            /* whether it was found for a call, not only made for one */
     Py_ssize_t owner_count; /* owners that it has served: see owners.h */
+    CallTrial *trial;       /* whether calls run as they are written instead; NULL: never */
     int *guarded_locals;    /* for each local that the guards name, its index in the frame */
 } Entry;
 

@@ -367,6 +367,33 @@ bool frame_compiler_declines(CodeRecord *record)
     return record->closed;
 }
 
+/* Where calls are faster as they are written, so that guards, too, are lost time, most of them are
+   not checked: another kind of call, which may be faster compiled, is noticed somewhat later. */
+#define CALLS_UNCHECKED 31
+
+bool frame_compiler_is_unchecked(CodeRecord *record)
+{
+    if (record->unchecked == 0) {
+        return false;
+    }
+    record->unchecked--;
+    return true;
+}
+
+void frame_compiler_ran_written(FrameCompiler *compiler, PyCodeObject *code)
+{
+    CodeRecord *record = frame_compiler_find(compiler, code);
+    for (Py_ssize_t i = 0; record != NULL && i < record->entry_count; i++) {
+        const CallTrial *trial = record->entries[i]->trial;
+        if (trial == NULL || !call_trial_is_lost(trial)) {
+            return;
+        }
+    }
+    if (record != NULL) {
+        record->unchecked = CALLS_UNCHECKED;
+    }
+}
+
 /* Add an entry to those of a code. -1 with an exception. */
 static int add_entry(CodeRecord *record, Entry *entry)
 {

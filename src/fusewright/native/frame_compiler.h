@@ -28,6 +28,7 @@ struct CodeRecord {
     bool closed; /* ask the callback no more */
     int refusals; /* how often in a row it wanted none of the calls */
     int waits;    /* calls that run as they are before it is asked again */
+    int unchecked; /* calls from outside that run as they are before guards are checked again */
     Py_ssize_t wasted_count; /* entries that died before they served another call */
     Py_ssize_t entry_count;
     Entry **entries; /* owned */
@@ -51,6 +52,13 @@ Entry *frame_compiler_find_entry(FrameCompiler *compiler, const PendingCall *cal
 /* Whether the callback is not to be asked about the next call of the record's code. Counts that
    call. */
 bool frame_compiler_declines(CodeRecord *record);
+
+/* Whether the next call of the record's code from outside runs as it is written without a check of
+   guards. Counts that call. */
+bool frame_compiler_is_unchecked(CodeRecord *record);
+
+/* Told that a call from outside ran as it is written, since that is faster. */
+void frame_compiler_ran_written(FrameCompiler *compiler, PyCodeObject *code);
 
 /* Ask the callback about a call and keep its answer. A new reference to the entry to run; NULL to
    run the call as it is, or with an exception. */

@@ -1,0 +1,147 @@
+"""Calls run as they are written where that is faster, found out on the calls themselves. Without
+torch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.native.extension import extension
+
+FAST, SLOW = 2e-5, 4e-4
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    yield
+    assert not extension.is_installed()
+
+
+class Way:
+    """One of two ways to run a call, which takes so long; counts its calls."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.calls = 0
+
+    def run(self, result: Any) -> Any:
+        self.calls += 1
+        end = time.perf_counter() + self.seconds
+        while time.perf_counter() < end:
+            pass
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+def call(written: Way, compiled: Way, result: Any) -> Any:
+    return written.run(result)
+
+
+def replacement(written: Way, compiled: Way, result: Any) -> Any:
+    return compiled.run(result)
+
+
+class Program:
+    """A function that a frame compiler replaces."""
+
+    def __init__(self, written: float, compiled: float, tried: bool = True) -> None:
+        self.written, self.compiled = Way(written), Way(compiled)
+        self.entries: list[Any] = []
+
+        def compile(frame: Any) -> Any:
+            if frame.code is not call.__code__:
+                return None
+            self.entries.append(extension.Entry(replacement, None, tried=tried))
+            return self.entries[-1]
+
+        self.compiler = extension.FrameCompiler(compile)
+
+    def call(self, times: int, result: Any = 7) -> None:
+        for _ in range(times):
+            assert self.compiler.call(call, (self.written, self.compiled, result), {}) is result
+
+
+# Of an integer it is known that it has no history; of other objects it is not, and whole rounds
+# from call to call are timed.
+Results = pytest.mark.parametrize("result", [7, (7, None, [7.0]), "text"])
+
+
+@Results
+def test_calls_that_are_faster_as_written_run_so(result: Any) -> None:
+    program = Program(FAST, SLOW)
+    program.call(24, result)
+    assert program.written.calls == 0
+    program.call(80, result)
+    runs_written, compiled_time, written_time, whole = program.entries[0].outcome
+    assert runs_written and written_time < compiled_time
+    assert whole == (result == "text")
+    before = program.compiled.calls
+    program.call(100, result)
+    assert program.compiled.calls == before
+
+
+@Results
+def test_calls_that_are_faster_compiled_stay_so(result: Any) -> None:
+    program = Program(SLOW, FAST)
+    program.call(80, result)
+    assert program.entries[0].outcome[0] is False
+    assert 0 < program.written.calls < 10, "a clear case takes few calls"
+    before = program.written.calls
+    program.call(40, result)
+    assert program.written.calls == before
+
+
+def test_a_trial_is_made_again() -> None:
+    program = Program(FAST, SLOW)
+    program.call(100)
+    assert program.entries[0].outcome[0] is True
+    program.written.seconds, program.compiled.seconds = SLOW, FAST
+    program.call(32 * 110 + 100)
+    assert program.entries[0].outcome[0] is False
+
+
+def test_entries_that_are_not_tried_always_run() -> None:
+    program = Program(FAST, SLOW, tried=False)
+    program.call(80)
+    assert program.written.calls == 0
+    assert program.entries[0].outcome is None
+
+
+def test_each_call_runs_once_and_what_it_raises_is_raised() -> None:
+    program = Program(FAST, SLOW)
+    for number in range(200):
+        if number % 3:
+            program.call(1)
+            continue
+        with pytest.raises(ValueError):
+            program.call(1, ValueError())
+    assert program.written.calls + program.compiled.calls == 200
+
+
+def test_long_calls_are_not_tried_on() -> None:
+    program = Program(0.06, SLOW)
+    program.call(60)
+    assert program.written.calls <= 2
+    assert program.entries[0].outcome is None
+
+
+def test_a_call_within_a_call() -> None:
+    program = Program(FAST, SLOW)
+
+    def outer(x: Any) -> Any:
+        program.call(1)
+        return x
+
+    def compile(frame: Any) -> Any:
+        return extension.Entry(outer, None, tried=True) if frame.code is outer.__code__ else None
+
+    compiler = extension.FrameCompiler(compile)
+    for _ in range(200):
+        assert compiler.call(outer, (1,), {}) == 1
+    assert program.entries[0].outcome[0] is True
+    assert program.written.calls + program.compiled.calls == 200
