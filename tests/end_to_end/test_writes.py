@@ -266,6 +266,33 @@ def test_inputs_that_get_other_sizes(case: str, inference: bool) -> None:
         check(TURNED[case], grid)
 
 
+CHANGED: dict[str, Program] = {
+    "t_": lambda x: (x.t_(), x * 2)[1],
+    "unsqueeze_": lambda x: (x.unsqueeze_(0), x * 2)[1],
+    "as_strided_": lambda x: (x.as_strided_((2, 2), (1, 1)), x * 2)[1],
+    "detach_": lambda x: (x.detach_(), x * 2)[1],
+}
+
+
+@pytest.mark.parametrize("of_view", [False, True])
+@pytest.mark.parametrize("case", CHANGED)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_an_input_with_a_history_is_changed(case: str, of_view: bool) -> None:
+    def run(function: Program) -> Any:
+        leaf = torch.ones(3, 4, requires_grad=True)
+        x = leaf * 1
+        x = x[1:] if of_view else x
+        try:
+            result = function(x)
+        except RuntimeError as error:
+            return str(error)
+        if result.requires_grad:
+            result.sum().backward()
+        return result.detach(), x.detach(), x.requires_grad, leaf.grad
+
+    assert str(run(fusewright.compile(CHANGED[case]))) == str(run(CHANGED[case]))
+
+
 def test_an_input_that_gets_other_sizes_is_kept_for_backward() -> None:
     def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         x.t_()

@@ -279,7 +279,7 @@ class _Chooser:
         if node in self.computed_before:
             return RELUCTANCE * byte_count(value) + 1
         if node.op == "placeholder" and node not in self.written:
-            return 1
+            return min(byte_count(value), 1)
         return byte_count(value)
 
     def _saved(self, allowed: Allowed) -> list[fx.Node]:

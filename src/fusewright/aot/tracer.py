@@ -29,6 +29,7 @@ from fusewright.aot.decompositions import MULTIPLE_VIEWS
 from fusewright.aot.embedding_bag import embedding_bag
 from fusewright.aot.foreach import apply_to_each, is_foreach
 from fusewright.aot.graph import TracedProgram
+from fusewright.aot.loss_scaling import LOSS_SCALING
 from fusewright.aot.mutations import bernoulli, functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
 from fusewright.aot.repeated_elements import WRITES_BY_INDEX, shown_once
@@ -108,7 +109,7 @@ class Recorder(TorchDispatchMode):
         self._origins: dict[int, dict[str, Any]] = {}
         """By sequence number of an autograd node: the origin of the operator that made it."""
 
-        self.decompositions = {**MULTIPLE_VIEWS, **decompositions}
+        self.decompositions = {**MULTIPLE_VIEWS, **LOSS_SCALING, **decompositions}
         self._decomposing: set[Any] = set()
         """Operators whose decompositions are running: those call the operator as it is."""
 

@@ -97,6 +97,7 @@ def call_graph(
         fake_keywords = {name: fake_argument(machine, value) for name, value in keywords.items()}
     except NotConstant as error:
         return _overridden(machine, error, function, arguments, keywords)
+    _refuse_change_of_input(machine, function, arguments)
     try:
         result = machine.builder.run(function, fake_arguments, fake_keywords)
     except Required as needed:
@@ -135,6 +136,31 @@ def call_graph(
         machine.describe_node,
     )
     return result_value(machine, node, result)
+
+
+CHANGES_TENSOR: Final = frozenset(
+    {
+        "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_",
+        "detach_",
+    }
+)  # fmt: skip
+"""Methods and functions that give the tensor itself other sizes, or another history."""
+
+
+def _refuse_change_of_input(machine: Machine, function: Any, arguments: Sequence[Value]) -> None:
+    """Break the graph before a call that changes more of an existing tensor than its values, where
+    that cannot be repeated when the graph has run: the tensor has a history, may be a view that
+    must not be detached, or begins elsewhere afterwards.
+    """
+    name = function if isinstance(function, str) else getattr(function, "__name__", "")
+    if name not in CHANGES_TENSOR or not arguments:
+        return
+    fakes = [each.fake for each in machine.inputs if each is arguments[0]]
+    for fake in fakes:
+        has_bits = fake.is_conj() or fake.is_neg()
+        if name in ("as_strided_", "detach_") or fake.requires_grad or has_bits:
+            why = "it gives a tensor that existed before another geometry or history"
+            raise cannot_run(machine, function, why)
 
 
 def _look_at_memory(

@@ -1,0 +1,59 @@
+"""What `torch.amp.GradScaler` calls, by operators that each write to one tensor.
+
+_amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, inverse_scale)
+_amp_update_scale_(scale, growth_tracker, found_inf, growth, backoff, interval)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+def check_and_unscale(
+    gradients: Sequence[Tensor], found_inf: Tensor, inverse_scale: Tensor
+) -> None:
+    """Multiply the gradients by a factor; 1 is written to `found_inf` where one is not finite."""
+    factor = aten.view.default(inverse_scale, [])
+    for gradient in gradients:
+        finite = aten.all.default(aten.isfinite.default(gradient))
+        finite = aten._to_copy.default(finite, dtype=found_inf.dtype)
+        aten.copy_.default(found_inf, aten.where.self(finite != 0, found_inf, 1 - finite))
+        aten.mul_.Tensor(gradient, factor)
+
+
+def update_scale(
+    scale: Tensor,
+    growth_tracker: Tensor,
+    found_inf: Tensor,
+    growth_factor: float,
+    backoff_factor: float,
+    growth_interval: int,
+) -> Tensor:
+    """A smaller scale where something was not finite; a larger one after some steps of the other
+    kind, if that is finite itself.
+    """
+    failed = aten.ne.Scalar(found_inf, 0)
+    steps = aten.where.ScalarOther(aten.logical_not.default(failed), growth_tracker + 1, 0)
+    grows = aten.eq.Scalar(steps, growth_interval)
+    wide = aten._to_copy.default(scale, dtype=torch.float64)
+    larger = aten._to_copy.default(wide * growth_factor, dtype=scale.dtype)
+    larger = aten.where.self(aten.isfinite.default(larger), larger, scale)
+    smaller = aten._to_copy.default(wide * backoff_factor, dtype=scale.dtype)
+    scales = aten.where.self(failed, smaller, aten.where.self(grows, larger, scale))
+    aten.copy_.default(scale, aten.view.default(scales, scale.shape))
+    steps = aten._to_copy.default(aten.where.ScalarSelf(grows, 0, steps), dtype=torch.int32)
+    aten.copy_.default(growth_tracker, aten.view.default(steps, growth_tracker.shape))
+    return scale
+
+
+LOSS_SCALING: dict[Any, Callable[..., Any]] = {
+    aten._amp_foreach_non_finite_check_and_unscale_.default: check_and_unscale,
+    aten._amp_update_scale_.default: update_scale,
+}
+"""By operator: what it amounts to."""
