@@ -110,7 +110,13 @@ def test_autocast(cls: Any) -> None:
     compiled = fusewright.compile(model, fullgraph=True, options={"strict": True})
     x = torch.randn(3, 2, 4)
     with torch.autocast("cpu", torch.bfloat16):
-        found, expected = compiled(x), model(x)
+        try:
+            expected = model(x)
+        except RuntimeError:  # oneDNN has no such LSTM for some processors
+            with pytest.raises(RuntimeError, match="could not create a primitive"):
+                compiled(x)
+            return
+        found = compiled(x)
     torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
 
 

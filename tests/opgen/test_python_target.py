@@ -13,16 +13,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-END = """
-import os, sys
-sys.stdout.flush()
-os._exit(0)
-"""
-"""Ends a process that got through: the engine's thread of an external device may ask for the
-interpreter's lock while the interpreter is torn down, which C++ ends with an abort.
-"""
-
-
 def run(program: str) -> str:
     """The output of a program in a process of its own: a process has one external device."""
     start = "import torch, warnings\nfrom tests.opgen.sweep import register\n"
@@ -30,7 +20,7 @@ def run(program: str) -> str:
     start += "from tests.opgen.everything import operators_of\n"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", start + textwrap.dedent(program) + END],
+        [sys.executable, "-W", "ignore", "-c", start + textwrap.dedent(program)],
         cwd=ROOT,
         env=environment,
         capture_output=True,
