@@ -20,13 +20,13 @@ import fusewright
 from fusewright import engine_threads
 from examples.external_backend.build import load
 
-run = engine_threads.torch_compat.gradients
+run = engine_threads.torch_compat.autograd.gradients
 def gradients(outputs, tangents, edges):
     outputs[0].register_hook(lambda _: print("on the engine's thread", end=", ", flush=True))
     found = run(outputs, tangents, edges)
     os.write(1, f"settled {outputs[0].device}\\n".encode())
     return found
-engine_threads.torch_compat.gradients = gradients
+engine_threads.torch_compat.autograd.gradients = gradients
 
 load()
 program = fusewright.compile(lambda x: x + 1, backend="eager")

@@ -319,7 +319,7 @@ class Compiler:
         tried = on_return is None and self._is_tried(frame)
         function = self._kept(_function(frame), frame)
         # Under a mode of the user's, what is called from there cannot be captured either.
-        continues = not torch_compat.has_foreign_modes()
+        continues = not torch_compat.states.has_foreign_modes()
         return Entry(function, kept.program, kept, continues, on_return, tried)
 
     def _kept(self, function: types.FunctionType, frame: Frame) -> types.FunctionType:

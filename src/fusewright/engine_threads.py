@@ -41,4 +41,6 @@ def settle(device: torch.device) -> None:
     with contextlib.suppress(RuntimeError):  # the device may be out of order, or gone
         leaf = torch.empty((), device=device, requires_grad=True)
         tangent = leaf.detach()
-        _kept.extend((leaf, tangent, *torch_compat.gradients((leaf,), (tangent,), (leaf,))))
+        _kept.extend(
+            (leaf, tangent, *torch_compat.autograd.gradients((leaf,), (tangent,), (leaf,)))
+        )

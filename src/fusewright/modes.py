@@ -29,7 +29,7 @@ class Mode:
 
 MODES: Final = (
     Mode(torch.is_grad_enabled, torch_compat.set_grad_enabled),
-    Mode(torch.get_default_dtype, torch_compat.set_default_dtype),
+    Mode(torch.get_default_dtype, torch_compat.states.set_default_dtype),
     Mode(torch.is_autocast_enabled, torch.set_autocast_enabled, ("cpu",)),
     Mode(torch.is_autocast_enabled, torch.set_autocast_enabled, ("cuda",)),
     Mode(torch.get_autocast_dtype, torch.set_autocast_dtype, ("cpu",)),
@@ -44,8 +44,8 @@ SETTERS: Final = {mode.write: mode.read for mode in MODES}
 _IN_GRAPHS: Final[tuple[Any, ...]] = (
     *SETTERS,
     torch.clear_autocast_cache,
-    torch_compat.enter_inference_mode,
-    torch_compat.leave_inference_mode,
+    torch_compat.states.enter_inference_mode,
+    torch_compat.states.leave_inference_mode,
 )
 for _function in _IN_GRAPHS:
     has_side_effect(_function)  # so that fx's removal of dead code leaves them in a graph
@@ -70,7 +70,7 @@ class Modes:
         values = tuple([mode.read(*mode.arguments) for mode in MODES])
         nesting = torch.autocast_increment_nesting() - 1
         torch.autocast_decrement_nesting()
-        return cls(values, nesting, tuple(torch_compat.function_modes()))
+        return cls(values, nesting, tuple(torch_compat.states.function_modes()))
 
 
 def changed_modes(before: Modes, after: Modes) -> list[ModeChange]:
@@ -108,7 +108,7 @@ def restore(modes: Modes) -> None:
     ):
         function(*arguments)
     if now.function_modes != modes.function_modes:
-        torch_compat.set_function_modes(modes.function_modes)
+        torch_compat.states.set_function_modes(modes.function_modes)
 
 
 def guarding_modes(graph: fx.Graph, compiled: Callable[..., Any]) -> Callable[..., Any]:

@@ -304,7 +304,8 @@ def test_a_custom_function_that_gives_its_input_back_keeps_its_own_gradient() ->
 
 
 @pytest.mark.skipif(
-    not torch_compat.UNPACKS_ONE_BY_ONE, reason="this torch unpacks all saved tensors or none"
+    not torch_compat.autograd.UNPACKS_ONE_BY_ONE,
+    reason="this torch unpacks all saved tensors or none",
 )
 @pytest.mark.parametrize("reads", [False, True])
 def test_what_absent_gradients_need_may_be_written_to(reads: bool) -> None:

@@ -31,7 +31,7 @@ def gradient_of_put_values(gradient: Tensor, indices: Sequence[Tensor | None]) -
     is a sum over them.
     """
     given = [(place, index) for place, index in enumerate(indices) if index is not None]
-    size = torch_compat.wanted_gradient_size("IndexPut", 1)
+    size = torch_compat.autograd.wanted_gradient_size("IndexPut", 1)
     if size is None or len(given) != 1 or given[0][1].dtype not in MASKS:
         return NotImplemented
     ((first, mask),) = given
@@ -67,7 +67,7 @@ def required_closeness(a: Tensor, b: Tensor, *tolerance: Any, **options: Any) ->
     The phases of complex singular vectors and eigenvectors are arbitrary; a loss that depends on
     them has no gradient.
     """
-    if not torch_compat.runs_backward_of(("LinalgSvd", "LinalgEig")):
+    if not torch_compat.autograd.runs_backward_of(("LinalgSvd", "LinalgEig")):
         return NotImplemented
     close = aten.isclose.default(a, b, *tolerance, **options).all()
     aten._assert_async.msg(close, "a loss that depends on the phase of complex vectors")
@@ -78,14 +78,16 @@ def rows_filled(index: Tensor, *options: Any, **named_options: Any) -> tuple[Ten
     """The rows that `index_fill` filled, which its formula hands on to `index_select`: in what
     that gives here, it does not matter that some are named twice.
     """
-    return (index, index) if torch_compat.runs_backward_of(("IndexFill",)) else NotImplemented
+    return (
+        (index, index) if torch_compat.autograd.runs_backward_of(("IndexFill",)) else NotImplemented
+    )
 
 
 def gradient_where_filled(gradient: Tensor, dim: int, index: Tensor) -> Tensor:
     """Of the rows `index` that `index_fill` filled, all of which the formula sums up, each once:
     `gradient` with zeros in all others.
     """
-    if not torch_compat.runs_backward_of(("IndexFill",)) or gradient.dim() == 0:
+    if not torch_compat.autograd.runs_backward_of(("IndexFill",)) or gradient.dim() == 0:
         return NotImplemented
     filled = torch.zeros(gradient.shape[dim], dtype=torch.bool, device=gradient.device)
     filled = filled.index_fill(0, index, True)

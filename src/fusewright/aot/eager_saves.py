@@ -44,7 +44,7 @@ def saved_by_nodes(reaching: Reaching) -> Saved:
     saved: Saved = defaultdict(list)
     for node, bits in reaching.items():
         tangents = frozenset(numbers(bits))
-        for tensor in torch_compat.saved_by_node(node):
+        for tensor in torch_compat.autograd.saved_by_node(node):
             if isinstance(tensor, FakeTensor):
                 saved[torch_compat.storage_key(tensor.meta_tensor)].append((tensor, tangents))
     return saved
@@ -66,8 +66,8 @@ def eager_saves(saved: Saved, inputs: Iterable[Any], results: Iterable[Any]) -> 
         group = unknown.get(key)
         if not group:
             continue
-        version = torch_compat.version(value)
-        known = [torch_compat.share_version(tensor, value) for tensor, _ in group]
+        version = torch_compat.autograd.version(value)
+        known = [torch_compat.autograd.share_version(tensor, value) for tensor, _ in group]
         unknown[key] = [entry for entry, same in zip(group, known, strict=True) if not same]
         if any(known):
             tangents = [entry[1] for entry, same in zip(group, known, strict=True) if same]

@@ -280,7 +280,7 @@ def _trace_backward(
             _telling_what_eager_raises(recorder),
         ):
             own = [fakes[number] for number in reach.outputs]
-            found = iter(torch_compat.gradients(given, own, wanted))
+            found = iter(torch_compat.autograd.gradients(given, own, wanted))
         recorder.origin = {}
         yield reach, [None if edge is None else next(found) for edge in edges]
 
@@ -292,7 +292,7 @@ def _telling_what_eager_raises(recorder: Recorder) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if recorder.fakes.refusal is None and not torch_compat.is_stale_history(error):
+        if recorder.fakes.refusal is None and not torch_compat.autograd.is_stale_history(error):
             raise
         location = recorder.origin.get("location")
         text = f"backward raises {type(error).__name__}: {error}"

@@ -131,12 +131,14 @@ def _record_whole(recorder: Recorder, node: Any, tangents: Sequence[Any]) -> tup
     """Record one call of the formula of `node`; gives a gradient, or None, for each argument."""
     needed = node.needs_input_grad
     edges = [edge for edge in node.next_functions if edge[0] is not None]
-    likes = [torch_compat.geometry_of_edge(*edge) for edge in edges]
+    likes = [torch_compat.autograd.geometry_of_edge(*edge) for edge in edges]
     attributes = {name: value for name, value in vars(node).items() if name != "apply"}
     arguments: list[Any] = []
     kinds = (torch.Tensor, *SYMBOLIC)
     taken = with_leaves((node.saved_tensors, attributes, tangents, likes), arguments, kinds)
-    call = FormulaCall(torch_compat.formula_of_gradient(node), type(node).__name__, needed, taken)
+    call = FormulaCall(
+        torch_compat.autograd.formula_of_gradient(node), type(node).__name__, needed, taken
+    )
     with torch_compat.without_modes():  # making a fake is no part of the program
         results = [recorder.fakes.dispatch(*_empty(like)) for like in likes]
     recorder.record_call(call, tuple(arguments), {}, tuple(results))

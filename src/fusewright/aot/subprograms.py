@@ -130,7 +130,7 @@ def differentiable(
 
     `tracked`: which results have gradients.
     """
-    found = torch_compat.apply_function(
+    found = torch_compat.autograd.apply_function(
         Differentiable, results, frozenset(tracked), record_backward, *given
     )
     for fake, result in zip(results, found, strict=True):

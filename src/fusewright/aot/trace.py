@@ -74,7 +74,7 @@ def trace_training(
         isinstance(value, torch.Tensor) and value.requires_grad and not value.is_leaf
         for value in example_inputs
     ]
-    without_hooks = torch_compat.without_saved_tensor_hooks()
+    without_hooks = torch_compat.autograd.without_saved_tensor_hooks()
     with context.stage("trace"), without_hooks:
         graph = _trace_joint(module, example_inputs, interior, decompositions)
         written = _written_relatives(graph, example_inputs)

@@ -132,9 +132,9 @@ class Recorder(TorchDispatchMode):
 
     def _follow_autograd(self) -> bool:
         """Let what is recorded next have its origin. Whether the engine calls it."""
-        number = torch_compat.running_backward_number()
+        number = torch_compat.autograd.running_backward_number()
         if number is None:
-            self._origins.setdefault(torch_compat.latest_autograd_number(), self.origin)
+            self._origins.setdefault(torch_compat.autograd.latest_autograd_number(), self.origin)
         else:
             self.origin = self._origins.get(number, {})
         return number is not None

@@ -123,7 +123,7 @@ class TrainingPlan:
         outputs = self.outputs(list(inputs))
         for history in self.histories:
             reached = [inputs[index] for index in history.inputs]
-            results = torch_compat.apply_function(
+            results = torch_compat.autograd.apply_function(
                 CompiledFunction, history, inputs, outputs, *reached
             )
             for position, result in zip(history.tangents, results, strict=True):
@@ -143,7 +143,7 @@ class TrainingPlan:
             if node is None:  # the call was made without gradients
                 return
             node.versions = [
-                torch_compat.SavedVersion(_reached(save, inputs, results))
+                torch_compat.autograd.SavedVersion(_reached(save, inputs, results))
                 for save in history.eager_saves
             ]
 
@@ -273,14 +273,16 @@ def _saved_tensors(ctx: Any, gradients: Sequence[Any]) -> list[torch.Tensor]:
     try:
         return list(ctx.saved_tensors)
     except RuntimeError as error:
-        if not torch_compat.UNPACKS_ONE_BY_ONE or "inplace operation" not in str(error):
+        if not torch_compat.autograd.UNPACKS_ONE_BY_ONE or "inplace operation" not in str(error):
             raise
         history: HistoryPlan = ctx.history
         read = history.backward(_absent(gradients)).saved_tensors_read
         if len(read) == len(history.saved_tensors):
             raise
         numbers = range(len(history.saved_tensors))
-        return [torch_compat.saved_tensor(ctx, number, number in read) for number in numbers]
+        return [
+            torch_compat.autograd.saved_tensor(ctx, number, number in read) for number in numbers
+        ]
 
 
 def _check_versions(ctx: Any, gradients: Sequence[Any]) -> None:

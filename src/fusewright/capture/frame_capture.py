@@ -297,7 +297,7 @@ def _attempt(
 ) -> Capture | _Plan:
     """Trace a call as planned: the capture, or a better plan. Raises Unsupported where is none."""
     try:
-        if torch_compat.has_foreign_modes():
+        if torch_compat.states.has_foreign_modes():
             raise machine.unsupported(reasons.TORCH_FUNCTION_MODE)
         if torch_compat.is_transforming():
             raise machine.unsupported(reasons.INSIDE_TRANSFORM)

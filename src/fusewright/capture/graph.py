@@ -31,7 +31,7 @@ from fusewright.symbolic.nodes import (
 
 _OPERATOR_TYPES: Final = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
 
-_DEVICE_CONSTRUCTORS: Final = torch_compat.device_constructors()
+_DEVICE_CONSTRUCTORS: Final = torch_compat.states.device_constructors()
 
 _NEEDS_DATA: Final = (
     ("data is not allocated yet", "it reads a tensor's data in C++"),
@@ -234,7 +234,7 @@ class GraphBuilder:
         when the graph runs.
         """
         makes_tensor = function in _DEVICE_CONSTRUCTORS and keywords.get("device") is None
-        if makes_tensor and torch_compat.function_modes():
+        if makes_tensor and torch_compat.states.function_modes():
             keywords = {**keywords, "device": value.device}
         kind = "call_method" if isinstance(function, str) else "call_function"
         node = self.graph.create_node(kind, function, tuple(arguments), keywords)

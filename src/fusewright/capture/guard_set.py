@@ -76,13 +76,13 @@ class GlobalState:
     def now(cls) -> GlobalState:
         """The state of the calling thread."""
         found = torch_states()
-        known = torch_compat.STATES
+        known = torch_compat.states.STATES
         states = tuple(StateReading(name, *known[name], found[name]) for name in found)
         readers = [reader for name, reader in known.items() if name not in found]
-        readers += torch_compat.mode_readers()
+        readers += torch_compat.states.mode_readers()
         dispatch = dispatch_state()
         if dispatch is None:
-            readers += torch_compat.thread_state_readers()
+            readers += torch_compat.states.thread_state_readers()
         readings = tuple((name, read, read()) for name, read in readers)
         return cls(torch.is_grad_enabled(), dispatch, states, readings)
 

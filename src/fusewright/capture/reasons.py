@@ -53,6 +53,13 @@ FAKE_EXECUTION: Final = Reason(
     remedy="move the call outside the compiled function; where a size depends on the data, "
     "options={'capture_dynamic_output_shape_ops': True} keeps it in the graph",
 )
+INPUT_CHANGES: Final = Reason(
+    name="input-changes",
+    what="`{function}` gives a tensor that existed before another geometry or history",
+    why="what a graph may change of its inputs is their values",
+    remedy="call the method without the underscore and use its result, or call it outside the "
+    "compiled function",
+)
 NO_DERIVATIVE: Final = Reason(
     name="no-derivative",
     what="`{function}` of a tensor that requires grad",

@@ -9,8 +9,7 @@ that begins with an underscore.
 from __future__ import annotations
 
 import functools
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -18,8 +17,9 @@ import torch
 from torch._higher_order_ops import scan as scan
 from torch._higher_order_ops import while_loop as while_loop
 from torch.utils import _python_dispatch
-from torch.utils._device import DeviceContext
 
+from fusewright.torch_compat import autograd as autograd
+from fusewright.torch_compat import states as states
 from fusewright.torch_compat.without_dynamo import (
     keeps_dynamo_out as keeps_dynamo_out,
 )
@@ -118,16 +118,6 @@ def has_no_derivative(tensor: torch.Tensor) -> bool:
     """
     history = tensor.grad_fn
     return history is not None and history.name().endswith("NotImplemented")
-
-
-def is_stale_history(error: Exception) -> bool:
-    """Whether the engine raised an error because a tensor that it needs was written to."""
-    return isinstance(error, RuntimeError) and str(error).startswith(_STALE_HISTORY)
-
-
-_STALE_HISTORY = (
-    "one of the variables needed for gradient computation has been modified by an inplace"
-)
 
 
 def is_view_made_without_gradients(tensor: torch.Tensor) -> bool:
@@ -344,147 +334,6 @@ def key_set(tensor: torch.Tensor) -> int:
     return keys
 
 
-def thread_state_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
-    """What guards on a thread's dispatch state read where it cannot be read from memory: name and
-    reader.
-    """
-    return (
-        ("inference mode", torch.is_inference_mode_enabled),
-        ("whether autocast is on", torch._C._is_any_autocast_enabled),  # type: ignore[attr-defined]
-        ("the number of dispatch modes", torch._C._len_torch_dispatch_stack),
-        ("the functorch level", torch._C._functorch.maybe_current_level),
-    )
-
-
-def _function_state() -> str:
-    if torch._C._is_torch_function_all_disabled():  # type: ignore[attr-defined]
-        return "off"
-    enabled = torch._C._is_torch_function_enabled()  # type: ignore[attr-defined]
-    return "on" if enabled else "off for subclasses"
-
-
-STATES: dict[str, tuple[str, Callable[[], Any]]] = {
-    "default_dtype": ("the default dtype", torch.get_default_dtype),
-    "deterministic_algorithms": (
-        "deterministic mode",
-        torch._C._get_deterministic_algorithms,
-    ),
-    "deterministic_warn_only": (
-        "whether deterministic mode only warns",
-        torch._C._get_deterministic_algorithms_warn_only,
-    ),
-    "deterministic_fill": (
-        "whether new tensors are filled",
-        torch._C._get_deterministic_fill_uninitialized_memory,  # type: ignore[attr-defined]
-    ),
-    "cuda_matmul_precision": (
-        "the precision of float32 matmul on CUDA",
-        functools.partial(torch._C._get_fp32_precision_getter, "cuda", "matmul"),  # type: ignore[attr-defined]
-    ),
-    "cpu_matmul_precision": (
-        "the precision of float32 matmul on the CPU",
-        functools.partial(torch._C._get_fp32_precision_getter, "mkldnn", "matmul"),  # type: ignore[attr-defined]
-    ),
-    "function_modes": (
-        "the number of function modes",
-        torch._C._len_torch_function_stack,
-    ),
-    "function_state": (
-        "how far __torch_function__ is on",
-        _function_state,
-    ),
-}
-"""State that every captured graph depends on, by the native floor's name of it: the name in words,
-and a reader for where the native floor has none.
-"""
-
-
-def mode_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
-    """State that graphs depend on while function modes or autocast are active: name and reader."""
-    readers: list[tuple[str, Callable[[], Any]]] = []
-    for i in range(torch._C._len_torch_function_stack()):
-        readers.append((f"function mode {i}", functools.partial(_function_mode, i)))
-    if torch._C._is_any_autocast_enabled():  # type: ignore[attr-defined]
-        for device in ("cpu", "cuda"):
-            dtype = functools.partial(torch.get_autocast_dtype, device)
-            readers.append((f"the autocast dtype of {device}", dtype))
-        readers.append(("the autocast cache", torch.is_autocast_cache_enabled))
-    return tuple(readers)
-
-
-# -- what capture has to know by identity --------------------------------------------------------
-
-STATE_QUERIES: tuple[Callable[..., Any], ...] = (
-    torch._C._get_tracing_state,
-    torch._C._is_tracing,
-    torch._C._len_torch_dispatch_stack,
-    torch._C._len_torch_function_stack,
-    torch._C._is_torch_function_enabled,  # type: ignore[attr-defined]
-    torch._C._is_autocast_available,  # type: ignore[attr-defined]
-    torch._C._is_torch_function_mode_enabled,
-    torch._C._get_privateuse1_backend_name,
-)
-"""Functions that ask for a state which guards on the global state cover."""
-
-set_default_dtype = torch._C._set_default_dtype  # type: ignore[attr-defined]
-"""What `torch.set_default_dtype` calls."""
-
-
-enter_inference_mode = torch.autograd.grad_mode._enter_inference_mode
-leave_inference_mode = torch.autograd.grad_mode._exit_inference_mode
-"""What captured graphs call to enter and to leave inference mode."""
-
-
-def function_modes() -> list[Any]:
-    """The torch function modes of the thread, innermost last; `with torch.device(…)` is one."""
-    count = torch._C._len_torch_function_stack()
-    return [torch._C._get_function_stack_at(i) for i in range(count)]
-
-
-def set_function_modes(modes: Iterable[Any]) -> None:
-    """Put other torch function modes in place of the thread's own."""
-    for _ in range(torch._C._len_torch_function_stack()):
-        torch._C._pop_torch_function_stack()
-    for mode in modes:
-        torch._C._push_on_torch_function_stack(mode)  # type: ignore[attr-defined]
-
-
-push_function_mode: Callable[[Any], None] = torch._C._push_on_torch_function_stack  # type: ignore[attr-defined]
-pop_function_mode: Callable[[], Any] = torch._C._pop_torch_function_stack
-"""What entering and leaving a torch function mode call."""
-
-
-def is_index_mode(cls: type) -> bool:
-    """Whether `cls` is the function mode in which `x[i]`, with a tensor `i` of no dimension, is
-    `aten.index`; told by name, since importing it imports torch's own front end. 2.11 to 2.13.
-    """
-    module = "torch._dynamo._trace_wrapped_higher_order_op"
-    return cls.__module__ == module and cls.__qualname__ == "TransformGetItemToIndex"
-
-
-def has_foreign_modes() -> bool:
-    """Whether a torch function or dispatch mode is active that may change what functions do: any
-    but a default device.
-    """
-    if torch._C._len_torch_dispatch_stack():
-        return True
-    return any(not isinstance(mode, DeviceContext) for mode in function_modes())
-
-
-@functools.cache
-def device_constructors() -> frozenset[Callable[..., Any]]:
-    """The functions that make tensors on the default device."""
-    return frozenset(torch.utils._device._device_constructors())
-
-
-def _function_mode(index: int) -> Any:
-    """A function mode of the thread for comparison: the device of a default device, the class of
-    another one, under which nothing is captured. Either is a new object each time it is entered.
-    """
-    mode = torch._C._get_function_stack_at(index)
-    return mode.device if isinstance(mode, DeviceContext) else type(mode)
-
-
 TORCH_FUNCTION_QUERIES: tuple[Callable[..., bool], ...] = (
     torch._C._has_torch_function,  # type: ignore[attr-defined]
     torch._C._has_torch_function_unary,  # type: ignore[attr-defined]
@@ -577,79 +426,11 @@ def is_module_bookkeeping(function: object) -> bool:
 # -- the autograd engine --------------------------------------------------------------------------
 
 
-def latest_autograd_number() -> int:
-    """The sequence number of the autograd node that this thread made last."""
-    return torch._C._autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
-
-
-def running_backward_number() -> int | None:
-    """The sequence number of the autograd node that the engine runs in this thread; None outside
-    backward.
-    """
-    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
-    return None if node is None else node._sequence_nr()
-
-
-def runs_backward_of(kinds: tuple[str, ...]) -> bool:
-    """Whether the engine runs, in this thread, the backward of a built-in autograd node whose name
-    begins with one of `kinds`.
-    """
-    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
-    is_own = isinstance(node, torch.autograd.function.BackwardCFunction)
-    return node is not None and not is_own and node.name().startswith(kinds)
-
-
-def wanted_gradient_size(kind: str, position: int) -> tuple[int, ...] | None:
-    """In a backward of an autograd node whose name begins with `kind`: the sizes that its gradient
-    number `position` is to have; None elsewhere, and where none is wanted. 2.11 to 2.13.
-    """
-    if not runs_backward_of((kind,)):
-        return None
-    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
-    consumer, number = node.next_functions[position]
-    return None if consumer is None else tuple(consumer._input_metadata[number].shape)
-
-
 without_autocast = torch._C._DisableAutocast  # type: ignore[attr-defined]
 """Context in which operators run in the types of their arguments."""
 
 is_autocast_on = torch._C._is_any_autocast_enabled  # type: ignore[attr-defined]
 """Whether this thread casts for any device."""
-
-
-def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
-    """`function.apply(*args)` without the look at functorch's levels, which costs some 100 ns an
-    argument. Not for use inside functorch transforms.
-    """
-    return super(torch.autograd.Function, function).apply(*args)  # type: ignore[misc]
-
-
-def formula_of_gradient(node: Any) -> Callable[..., Any]:
-    """The formula of an autograd function's node: its `backward`, or `vjp`. 2.11 to 2.13."""
-    vjp = node._forward_cls.vjp
-    return vjp if vjp is not torch.autograd.Function.vjp else node._forward_cls.backward  # type: ignore[no-any-return]
-
-
-def geometry_of_edge(node: Any, index: int) -> tuple[list[Any], torch.dtype, torch.device]:
-    """Size, dtype and device of the gradient that a node takes as number `index`. 2.11 to 2.13."""
-    like = node._input_metadata[index]
-    return list(like.shape), like.dtype, like.device
-
-
-def gradients(outputs: Sequence[Any], tangents: Sequence[Any], edges: Sequence[Any]) -> Any:
-    """`torch.autograd.grad(outputs, edges, tangents, allow_unused=True)`, without the comparison of
-    sizes for which that imports sympy.
-    """
-    engine = torch.autograd.Variable._execution_engine
-    return engine.run_backward(
-        tuple(outputs),
-        tuple(tangents),
-        False,  # keep_graph
-        False,  # create_graph
-        tuple(edges),
-        allow_unreachable=True,
-        accumulate_grad=False,
-    )
 
 
 def external_device_name() -> str:
@@ -691,102 +472,6 @@ functional_call = torch.nn.utils.stateless._functional_call
 """`(module, state, args, kwargs)`: the module's result with other parameters and buffers. The
 public one stands in functorch.
 """
-
-
-@contextmanager
-def without_saved_tensor_hooks() -> Iterator[None]:
-    """Context in which autograd saves tensors themselves, whatever hooks the user has set."""
-    before = torch._C._autograd._saved_tensors_hooks_set_tracing(True)  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        torch._C._autograd._saved_tensors_hooks_set_tracing(before)  # type: ignore[attr-defined]
-
-
-def saved_tensor(ctx: Any, number: int, is_read: bool) -> torch.Tensor:
-    """One of `ctx.saved_tensors`, which checks that none of all was written to. This one is checked
-    if it `is_read`, or packed by a hook. Seen in 2.13.
-    """
-    saved = ctx._raw_saved_tensors[number]
-    if not is_read and isinstance(saved.data, torch.Tensor):
-        return saved.data
-    tensor: torch.Tensor = saved.unpack()
-    return tensor
-
-
-UNPACKS_ONE_BY_ONE = hasattr(torch._C._autograd.SavedTensor, "unpack")
-"""Whether there are `saved_tensor` and `saved_by_node`."""
-
-
-def saved_by_node(node: Any) -> Iterator[torch.Tensor]:
-    """What an autograd node has saved, unchecked: tensors that share memory and version with those
-    that the operator was given, or gave. Seen in 2.13; nothing before.
-    """
-    if not UNPACKS_ONE_BY_ONE:
-        return
-    kind: Any = type(node)
-    for name in _names_of_saved(kind):
-        saved = getattr(node, name)
-        for one in saved if isinstance(saved, tuple) else (saved,):
-            if isinstance(one.data, torch.Tensor):
-                yield one.data
-
-
-@functools.cache
-def _names_of_saved(kind: type) -> tuple[str, ...]:
-    """The attributes of a kind of autograd node that hold what it has saved."""
-    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
-
-
-class SavedVersion:
-    """Tells whether a tensor is written to from now on. Keeps no memory alive but that of leaves,
-    which somebody else holds more often than not.
-    """
-
-    __slots__ = ("_size", "_tensor", "_version", "_witness")
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._version = tensor._version
-        if tensor.is_leaf:
-            self._witness = tensor
-            return
-        self._tensor, self._size = weakref.ref(tensor), tensor.shape
-        self._witness = tensor.detach()  # keeps its version when it is given other memory
-        self._witness.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-
-    def check(self, told: int) -> None:
-        """Raise what the engine does with a saved tensor that was written to; the message is to
-        call the version that it had `told`.
-        """
-        writes = self._witness._version - self._version
-        if writes:
-            raise RuntimeError(
-                f"{_STALE_HISTORY} operation: {self._words()} is at version {told + writes}; "
-                f"expected version {told} instead. Hint: enable anomaly detection to find the "
-                "operation that failed to compute its gradient, with "
-                "torch.autograd.set_detect_anomaly(True, check_nan=False)."
-            )
-
-    def _words(self) -> str:
-        """The tensor as messages have it: as it is now, or if it is gone, as it was."""
-        tensor = self._tensor() if hasattr(self, "_tensor") else self._witness
-        if tensor is None:
-            return f"[{self._witness.type()} {list(self._size)}]"
-        node, words = tensor.grad_fn, f"[{tensor.type()} {list(tensor.shape)}]"
-        return f"{words}, which is output {tensor.output_nr} of {node.name()}," if node else words
-
-
-def version(tensor: torch.Tensor) -> int:
-    """How often a tensor was written to, or one that shows its memory, as autograd counts."""
-    return tensor._version
-
-
-def share_version(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether a write to one of two tensors is one to the other, as autograd counts."""
-    before = tensor._version
-    with torch.autograd._unsafe_preserve_version_counter(other):
-        torch.autograd.graph.increment_version([other])
-        return tensor._version != before
 
 
 def without_modes() -> AbstractContextManager[Any]:

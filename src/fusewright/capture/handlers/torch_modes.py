@@ -31,7 +31,7 @@ STATE_QUERIES: Final[tuple[Callable[..., Any], ...]] = (
     torch.get_default_dtype,
     torch.get_default_device,
     torch.are_deterministic_algorithms_enabled,
-    *torch_compat.STATE_QUERIES,
+    *torch_compat.states.STATE_QUERIES,
 )
 """Functions whose answer the global-state guard covers: asked for real."""
 
@@ -123,8 +123,8 @@ _REGION = "_inference_mode_context"
 @handles(torch.inference_mode.__enter__)
 def enter_inference_mode(interpreter: Interpreter, owner: Value) -> None:
     mode = interpreter.attribute(owner, "mode").constant()
-    entered = torch_compat.enter_inference_mode(mode)
-    node = interpreter.add_effect(torch_compat.enter_inference_mode, [mode])
+    entered = torch_compat.states.enter_inference_mode(mode)
+    node = interpreter.add_effect(torch_compat.states.enter_inference_mode, [mode])
     region = InferenceRegionValue(entered, node)
     interpreter.regions.append(region)
     interpreter.set_attribute(owner, _REGION, region)
@@ -139,7 +139,7 @@ def leave_inference_mode(interpreter: Interpreter, owner: Value, *exception: Val
         )
     interpreter.regions.remove(region)
     region.leave()
-    interpreter.add_effect(torch_compat.leave_inference_mode, [region.node])
+    interpreter.add_effect(torch_compat.states.leave_inference_mode, [region.node])
 
 
 # -- items by tensors -----------------------------------------------------------------------------
@@ -149,10 +149,10 @@ _INDEX_REGION = "_index_region"
 """An attribute of the mode's object that keeps graph breaks out of the region."""
 
 
-@handles(torch_compat.push_function_mode)
+@handles(torch_compat.states.push_function_mode)
 def enter_function_mode(interpreter: Interpreter, mode: Value) -> None:
     """Of the modes in which torch's functions mean something else, one is known."""
-    if not torch_compat.is_index_mode(mode.python_type()):
+    if not torch_compat.states.is_index_mode(mode.python_type()):
         name = "torch._C._push_on_torch_function_stack"
         raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function=name)
     region = IndexRegionValue(mode)
@@ -160,7 +160,7 @@ def enter_function_mode(interpreter: Interpreter, mode: Value) -> None:
     interpreter.set_attribute(mode, _INDEX_REGION, region)
 
 
-@handles(torch_compat.pop_function_mode)
+@handles(torch_compat.states.pop_function_mode)
 def leave_function_mode(interpreter: Interpreter) -> Value:
     if not interpreter.regions or not isinstance(interpreter.regions[-1], IndexRegionValue):
         name = "torch._C._pop_torch_function_stack"

@@ -159,8 +159,7 @@ def _refuse_change_of_input(machine: Machine, function: Any, arguments: Sequence
     for fake in fakes:
         has_bits = fake.is_conj() or fake.is_neg()
         if name in ("as_strided_", "detach_") or fake.requires_grad or has_bits:
-            why = "it gives a tensor that existed before another geometry or history"
-            raise cannot_run(machine, function, why)
+            raise machine.unsupported(reasons.INPUT_CHANGES, function=name)
 
 
 def _look_at_memory(

@@ -29,7 +29,7 @@ class InferenceRegionValue(Value):
 
     def leave(self) -> None:
         """Put the thread back into the mode that it was in."""
-        torch_compat.leave_inference_mode(self.entered)
+        torch_compat.states.leave_inference_mode(self.entered)
 
 
 class IndexRegionValue(Value):

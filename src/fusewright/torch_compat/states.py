@@ -1,0 +1,151 @@
+"""Private names of what a thread has set for all operators: modes, defaults, switches."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.utils._device import DeviceContext
+
+
+def thread_state_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
+    """What guards on a thread's dispatch state read where it cannot be read from memory: name and
+    reader.
+    """
+    return (
+        ("inference mode", torch.is_inference_mode_enabled),
+        ("whether autocast is on", torch._C._is_any_autocast_enabled),  # type: ignore[attr-defined]
+        ("the number of dispatch modes", torch._C._len_torch_dispatch_stack),
+        ("the functorch level", torch._C._functorch.maybe_current_level),
+    )
+
+
+def _function_state() -> str:
+    if torch._C._is_torch_function_all_disabled():  # type: ignore[attr-defined]
+        return "off"
+    enabled = torch._C._is_torch_function_enabled()  # type: ignore[attr-defined]
+    return "on" if enabled else "off for subclasses"
+
+
+STATES: dict[str, tuple[str, Callable[[], Any]]] = {
+    "default_dtype": ("the default dtype", torch.get_default_dtype),
+    "deterministic_algorithms": (
+        "deterministic mode",
+        torch._C._get_deterministic_algorithms,
+    ),
+    "deterministic_warn_only": (
+        "whether deterministic mode only warns",
+        torch._C._get_deterministic_algorithms_warn_only,
+    ),
+    "deterministic_fill": (
+        "whether new tensors are filled",
+        torch._C._get_deterministic_fill_uninitialized_memory,  # type: ignore[attr-defined]
+    ),
+    "cuda_matmul_precision": (
+        "the precision of float32 matmul on CUDA",
+        functools.partial(torch._C._get_fp32_precision_getter, "cuda", "matmul"),  # type: ignore[attr-defined]
+    ),
+    "cpu_matmul_precision": (
+        "the precision of float32 matmul on the CPU",
+        functools.partial(torch._C._get_fp32_precision_getter, "mkldnn", "matmul"),  # type: ignore[attr-defined]
+    ),
+    "function_modes": (
+        "the number of function modes",
+        torch._C._len_torch_function_stack,
+    ),
+    "function_state": (
+        "how far __torch_function__ is on",
+        _function_state,
+    ),
+}
+"""State that every captured graph depends on, by the native floor's name of it: the name in words,
+and a reader for where the native floor has none.
+"""
+
+
+def mode_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
+    """State that graphs depend on while function modes or autocast are active: name and reader."""
+    readers: list[tuple[str, Callable[[], Any]]] = []
+    for i in range(torch._C._len_torch_function_stack()):
+        readers.append((f"function mode {i}", functools.partial(_function_mode, i)))
+    if torch._C._is_any_autocast_enabled():  # type: ignore[attr-defined]
+        for device in ("cpu", "cuda"):
+            dtype = functools.partial(torch.get_autocast_dtype, device)
+            readers.append((f"the autocast dtype of {device}", dtype))
+        readers.append(("the autocast cache", torch.is_autocast_cache_enabled))
+    return tuple(readers)
+
+
+# -- what capture has to know by identity --------------------------------------------------------
+
+STATE_QUERIES: tuple[Callable[..., Any], ...] = (
+    torch._C._get_tracing_state,
+    torch._C._is_tracing,
+    torch._C._len_torch_dispatch_stack,
+    torch._C._len_torch_function_stack,
+    torch._C._is_torch_function_enabled,  # type: ignore[attr-defined]
+    torch._C._is_autocast_available,  # type: ignore[attr-defined]
+    torch._C._is_torch_function_mode_enabled,
+    torch._C._get_privateuse1_backend_name,
+)
+"""Functions that ask for a state which guards on the global state cover."""
+
+set_default_dtype = torch._C._set_default_dtype  # type: ignore[attr-defined]
+"""What `torch.set_default_dtype` calls."""
+
+
+enter_inference_mode = torch.autograd.grad_mode._enter_inference_mode
+leave_inference_mode = torch.autograd.grad_mode._exit_inference_mode
+"""What captured graphs call to enter and to leave inference mode."""
+
+
+def function_modes() -> list[Any]:
+    """The torch function modes of the thread, innermost last; `with torch.device(…)` is one."""
+    count = torch._C._len_torch_function_stack()
+    return [torch._C._get_function_stack_at(i) for i in range(count)]
+
+
+def set_function_modes(modes: Iterable[Any]) -> None:
+    """Put other torch function modes in place of the thread's own."""
+    for _ in range(torch._C._len_torch_function_stack()):
+        torch._C._pop_torch_function_stack()
+    for mode in modes:
+        torch._C._push_on_torch_function_stack(mode)  # type: ignore[attr-defined]
+
+
+push_function_mode: Callable[[Any], None] = torch._C._push_on_torch_function_stack  # type: ignore[attr-defined]
+pop_function_mode: Callable[[], Any] = torch._C._pop_torch_function_stack
+"""What entering and leaving a torch function mode call."""
+
+
+def is_index_mode(cls: type) -> bool:
+    """Whether `cls` is the function mode in which `x[i]`, with a tensor `i` of no dimension, is
+    `aten.index`; told by name, since importing it imports torch's own front end. 2.11 to 2.13.
+    """
+    module = "torch._dynamo._trace_wrapped_higher_order_op"
+    return cls.__module__ == module and cls.__qualname__ == "TransformGetItemToIndex"
+
+
+def has_foreign_modes() -> bool:
+    """Whether a torch function or dispatch mode is active that may change what functions do: any
+    but a default device.
+    """
+    if torch._C._len_torch_dispatch_stack():
+        return True
+    return any(not isinstance(mode, DeviceContext) for mode in function_modes())
+
+
+@functools.cache
+def device_constructors() -> frozenset[Callable[..., Any]]:
+    """The functions that make tensors on the default device."""
+    return frozenset(torch.utils._device._device_constructors())
+
+
+def _function_mode(index: int) -> Any:
+    """A function mode of the thread for comparison: the device of a default device, the class of
+    another one, under which nothing is captured. Either is a new object each time it is entered.
+    """
+    mode = torch._C._get_function_stack_at(index)
+    return mode.device if isinstance(mode, DeviceContext) else type(mode)
