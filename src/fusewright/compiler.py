@@ -35,7 +35,6 @@ from fusewright.capture.trace import CALL_MODULE
 from fusewright.capture.versions import varying_values
 from fusewright.compilation import Compilation, Settings, operator_counts
 from fusewright.context import COLLECTOR_PAUSE
-from fusewright.engine_threads import settle_at_exit
 from fusewright.errors import FusewrightError, Unsupported
 from fusewright.events import EventLog
 from fusewright.native import Entry, Frame, FrameCompiler
@@ -280,8 +279,6 @@ class Compiler:
 
     def _run_backend(self, capture: Capture, about: Subject) -> Callable[..., Any]:
         """What the backend makes of a captured graph. Raises BackendCompilerFailed."""
-        if torch.is_grad_enabled():
-            settle_at_exit(one.device for one in capture.inputs if isinstance(one, torch.Tensor))
         try:
             compiled = self.settings.backend(capture.graph_module, capture.inputs)
             if not callable(compiled):

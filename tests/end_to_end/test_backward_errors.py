@@ -178,6 +178,6 @@ def test_a_defect_while_tracing_backward_is_told(monkeypatch: pytest.MonkeyPatch
     def fails(*arguments: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(fusewright.torch_compat, "gradients", fails)
+    monkeypatch.setattr(fusewright.torch_compat.autograd, "gradients", fails)
     with pytest.warns(RuntimeWarning, match="a defect"):
         fusewright.compile(lambda x: x.exp())(torch.ones(2, requires_grad=True))

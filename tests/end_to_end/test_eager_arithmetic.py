@@ -65,3 +65,14 @@ def test_losses_of_two_types(loss: Callable[..., torch.Tensor], reduction: str) 
             expected = _gradients(program, inputs)
             actual = _gradients(fusewright.compile(program), inputs)
             torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(("start", "end"), [(-1, 1), (0.1, 7.3), (-3, 12.7), (1e30, -1e38)])
+def test_linspace_rounds_once(dtype: torch.dtype, start: float, end: float) -> None:
+    for steps in (2, 3, 8, 17, 21, 100, 1000):
+
+        def program(steps: int = steps) -> torch.Tensor:
+            return torch.linspace(start, end, steps, dtype=dtype) * 1
+
+        assert equal(fusewright.compile(program)(), program())

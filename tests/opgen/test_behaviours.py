@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.opgen.compare import OPERATORS, programs
+from tests.opgen.processes import got_through
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +30,7 @@ def differences(device: str) -> dict[str, str | None]:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert got_through(done), done.stderr
     return json.loads(done.stdout)
 
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
 from fusewright.opgen import generate, read_declarations
 from fusewright.opgen.emit_cpp import SUPPORT
 from tests.golden import golden
-
-ROOT = Path(__file__).parents[2]
+from tests.opgen.processes import run_program
 
 
 @golden("cases/cpp.txt")
@@ -66,16 +61,7 @@ needs_compiler = pytest.mark.skipif(
 def run(program: str) -> str:
     """The output of a program that has loaded the example's device."""
     start = "import torch\nfrom examples.external_backend.build import load\nload()\n"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", start + textwrap.dedent(program)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return run_program(start + textwrap.dedent(program))
 
 
 @needs_compiler

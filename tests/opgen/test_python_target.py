@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.opgen.processes import run_program
 
 
 def run(program: str) -> str:
-    """The output of a program in a process of its own: a process has one external device."""
+    """The output of a program that may register the device."""
     start = "import torch, warnings\nfrom tests.opgen.sweep import register\n"
     start += "from fusewright.opgen.declarations import Kind\n"
     start += "from tests.opgen.everything import operators_of\n"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", start + textwrap.dedent(program)],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return run_program(start + textwrap.dedent(program))
 
 
 OPERATORS = (

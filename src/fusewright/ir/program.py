@@ -44,6 +44,25 @@ class Layout:
             for size, stride, want in zip(self.size, self.stride, expected, strict=True)
         )
 
+    @property
+    def is_injective(self) -> bool:
+        """Whether no two elements are known to share memory: each stride passes over all that the
+        smaller ones reach.
+        """
+        left = [pair for pair in zip(self.size, self.stride, strict=True) if pair[0] != 1]
+        reach = integer(1)
+        while left:
+            place = next((n for n, (_, stride) in enumerate(left) if stride == reach), None)
+            if place is None:
+                if not all(number.is_constant for number in (reach, *(pair[1] for pair in left))):
+                    return False
+                place = min(range(len(left)), key=lambda n: left[n][1].constant)
+                if left[place][1].constant < reach.constant:
+                    return False
+            size, stride = left.pop(place)
+            reach = reach + (size - 1) * stride
+        return True
+
 
 @record(kw_only=True)
 class Buffer:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, as_index
 from fusewright.lower.boxes import Box, Position
@@ -86,21 +88,35 @@ def arange(call: Call, start: Any, end: Any, step: Any = 1, **options: Any) -> A
     return call.elementwise(element)
 
 
+def round_float(value: float, dtype: DType) -> float:
+    """The number of a floating type that is nearest to `value`."""
+    rounded: float = torch.tensor(
+        value, dtype=getattr(torch, dtype.torch_name), device="cpu"
+    ).item()
+    return rounded
+
+
 @rule("aten.linspace.default")
 def linspace(call: Call, start: Any, end: Any, steps: Any, **options: Any) -> Any:
-    """Counted from the nearer end, as eager does, so that both ends are exact."""
+    """Counted from the nearer end, as eager does, so that both ends are exact: `step * i + end`,
+    rounded once, with the step in the result's type.
+    """
     dtype = call.result.dtype
     if not (dtype.is_float and isinstance(steps, int) and steps > 1):
         return NotImplemented
     if not (isinstance(start, (int, float)) and isinstance(end, (int, float))):
         return NotImplemented
-    step = (end - start) / (steps - 1)
+    first, last, intervals = (round_float(number, dtype) for number in (start, end, steps - 1))
+    step = round_float(round_float(last - first, dtype) / intervals, dtype)
+
+    def from_end(end: float, step: float, distance: Index) -> Scalar:
+        number = call.number(step, dtype.compute)
+        return number.apply("fma", call.index(distance, dtype.compute), number.like(end))
 
     def element(at: Position) -> Scalar:
-        first = call.number(float(start), dtype.compute)
-        from_start = first + call.index(at[0], dtype.compute) * step
-        from_end = first.like(float(end)) - call.index(steps - 1 - at[0], dtype.compute) * step
-        return (call.index(at[0]) < steps // 2).where(from_start, from_end)
+        near = from_end(first, step, at[0])
+        far = from_end(last, -step, steps - 1 - at[0])
+        return (call.index(at[0]) < steps // 2).where(near, far)
 
     return call.elementwise(element)
 

@@ -212,6 +212,11 @@ def join(call: Call, parts: Sequence[Box], place: int) -> Box:
 
 @rule("aten.select_scatter.default")
 def select_scatter(call: Call, x: Box, source: Box, dim: int, index: IndexLike) -> Any:
+    """`x` with one place of a dimension replaced by `source`. Where elements of `x` share memory,
+    so do those of the result, which takes eager's own order of writing.
+    """
+    if not call.result.is_injective:
+        return NotImplemented
     place = dimension(dim, x.rank)
     index = as_index(index)
     if index.lower is None or index.lower < 0:
@@ -235,7 +240,11 @@ def slice_scatter(
     end: IndexLike | None = None,
     step: int = 1,
 ) -> Any:
-    """`x` with every `step`-th element from `start` replaced by `source`'s."""
+    """`x` with every `step`-th element from `start` replaced by `source`'s; its memory as that of
+    `select_scatter`.
+    """
+    if not call.result.is_injective:
+        return NotImplemented
     place = dimension(dim, x.rank)
     first = clamp_start(0 if start is None else start, x.size[place])
     if first is None or not isinstance(step, int):

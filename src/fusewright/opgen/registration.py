@@ -5,7 +5,6 @@ networks.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fusewright.engine_threads import settle
 from fusewright.opgen.fall_back import FallBack
-from fusewright.torch_compat import external_device_name, run_cpu_kernel
+from fusewright.torch_compat import run_cpu_kernel
 
 aten = torch.ops.aten
 
@@ -165,4 +163,3 @@ def register(
         library.impl("_copy_from", torch.library.fallthrough_kernel, bit)
     for name, function in autograd.items():
         library.impl(name, function, f"Autograd{key}")
-    atexit.register(lambda: settle(torch.device(external_device_name(), 0)))
