@@ -28,7 +28,7 @@ def accumulate_in_place(graph: fx.Graph) -> int:
         if len(node.args) != 2 or node.kwargs:
             continue
         for other, table in (node.args, reversed(node.args)):
-            if _is_sparse(table) and is_alike(other, node):
+            if other is not table and _is_sparse(table) and is_alike(other, node):
                 _, indices, rows, _ = table.args
                 node.target = aten.index_put.default
                 node.args = (other, indices, rows, True)

@@ -40,7 +40,7 @@ from fusewright.aot.specs import (
     ViewOf,
 )
 from fusewright.aot.tracer import Fakes
-from fusewright.fake_rules.geometry import same_sizes
+from fusewright.fake_rules.geometry import known_equal, same_sizes
 from fusewright.records import record
 
 aten = torch.ops.aten
@@ -232,7 +232,7 @@ class _Planner:
             base = FromInput(self._indices[root])
             whole = self.inputs[base.index]
         elif len(self._sharing[root]) > 1:
-            whole = self._whole(root)
+            root, whole = self._whole(root)
             base = self._once(root, whole)
         else:
             return self._once(leaf, value)
@@ -246,12 +246,22 @@ class _Planner:
             return self._replayed(leaf, base)
         return self._view(leaf, value, root, base, with_gradients)
 
-    def _whole(self, root: fx.Node) -> Any:
-        """The fake of all that `root` holds whose views, in autograd, most results are."""
+    def _whole(self, root: fx.Node) -> tuple[fx.Node, Any]:
+        """The fake whose views, in autograd, most results are that show the memory of `root`, and
+        its node: `root`, or a view that shows all of it. Where the program gave a tensor other
+        sizes in place, such a view has its history.
+        """
         shown = self._sharing[root]
-        wholes = [root.meta["val"], *(value for leaf, value in shown if leaf is root)]
+        memory = root.meta["val"]
+        wholes = [(root, memory), *((leaf, value) for leaf, value in shown if leaf is root)]
+        wholes += [
+            (leaf, value)
+            for leaf, value in shown
+            if leaf is not root and known_equal(leaf.meta["val"].numel(), memory.numel())
+        ]
         return max(
-            wholes, key=lambda whole: sum(is_view_in_autograd(value, whole) for _, value in shown)
+            wholes,
+            key=lambda whole: sum(is_view_in_autograd(value, whole[1]) for _, value in shown),
         )
 
     def _once(self, node: fx.Node, value: Any) -> FromGraph:

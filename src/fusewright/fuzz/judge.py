@@ -12,6 +12,7 @@ comparisons, get no noise.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -59,13 +60,50 @@ SQUARES: Final = frozenset(
 )
 """Sums of products, and products: as `SUMS`."""
 
-ABSOLUTE: Final = frozenset(str.split("linspace _fft_c2c _fft_r2c _fft_c2r"))
+ABSOLUTE: Final = frozenset(
+    str.split("linspace _fft_c2c _fft_r2c _fft_c2r logaddexp logaddexp2 logsumexp")
+)
 """Operators whose error is one of the largest element of the result."""
 
-UNSIGNED: Final = frozenset(str.split("amax amin max min aminmax"))
-"""Reductions that take zeros of both signs for equal, and give the one that comes first, in an
-order that eager promises nothing of.
+CANCELLING: Final = frozenset(str.split("gelu gelu_backward"))
+"""Operators whose error is one of their first argument, where the second factor of the result is a
+difference: of 1 and an error function that is not yet 1.
 """
+
+CANCELS_BELOW: Final = 5.5
+"""Where the arguments of such an operator are larger, nothing is left of the difference."""
+
+NORMALISATIONS: Final = frozenset(
+    str.split(
+        """
+        native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit
+        _native_batch_norm_legit_no_training cudnn_batch_norm batch_norm native_layer_norm_backward
+        native_group_norm_backward native_batch_norm_backward
+        """
+    )
+)
+"""Differences from a mean in units of a deviation, or a factor and a summand computed from both:
+what is 0 has the sign of rounding. Where squares overflow the deviation is infinite, and all is 0,
+or NaN.
+"""
+
+UNSIGNED: Final = NORMALISATIONS | frozenset(
+    str.split(
+        """
+        amax amin max min aminmax maximum minimum fmax fmin clamp clamp_min clamp_max softshrink
+        mm bmm addmm baddbmm
+        """
+    )
+)
+"""Operators that take zeros of both signs for equal, and give the one that comes first: eager's
+vectors another one than the last elements of a row, and its reductions in an order of their own.
+"""
+
+SIGNS: Final = frozenset(str.split("signbit copysign"))
+"""Operators that show the sign of a NaN, which means nothing."""
+
+UNLIKE_AT_NAN: Final = frozenset(str.split("elu_backward hardtanh_backward"))
+"""Operators whose results at NaN differ in eager between vectors and the last elements."""
 
 UNITS: Final = 4
 """Units of rounding that a result is changed by at most: an operator rounds more than once."""
@@ -92,19 +130,28 @@ class _Noise(TorchDispatchMode):
         name = function.overloadpacket.__name__
         if name in SUMS or name in SQUARES:
             args = [self._summands(arg, name in SQUARES) for arg in args]
+        if name in SIGNS:
+            args = [self._with_any_nan(arg) for arg in args]
         result = function(*args, **(kwargs or {}))
-        if name in UNSIGNED and isinstance(result, torch.Tensor):
-            return self._with_any_zero(result)
+        if name in UNLIKE_AT_NAN:
+            return self._with_any_at_nan(result, args)
         if name in ABSOLUTE:
             return self._shifted(result)
-        if name in EXACT or function.is_view:
-            return result
-        if isinstance(result, torch.Tensor):
-            self._change(result)
-        elif isinstance(result, list | tuple):
-            for part in result:
-                if isinstance(part, torch.Tensor):
-                    self._change(part)
+        parts = result if isinstance(result, list | tuple) else (result,)
+        tensors = [part for part in parts if isinstance(part, torch.Tensor)]
+        if name in NORMALISATIONS:
+            tensors[0].copy_(self._shifted(tensors[0]))
+            self._overflow(tensors[0], args[0])
+        if name in CANCELLING:
+            reach = args[-1] if name == "gelu_backward" else args[0]
+            noise = args[0] * self._noise(args[0].shape).to(args[0])
+            result.add_(torch.where(reach.abs() < CANCELS_BELOW, noise, 0.0))
+        if name in UNSIGNED:
+            for tensor in tensors:
+                self._sign_zeros(tensor)
+        if name not in EXACT and not function.is_view:
+            for tensor in tensors:
+                self._change(tensor)
         return result
 
     def _summands(self, value: Any, squared: bool) -> Any:
@@ -126,11 +173,34 @@ class _Noise(TorchDispatchMode):
         noise = torch.rand(shape, generator=self._generator, dtype=torch.float64)
         return self._size * (2 * noise - 1)
 
-    def _with_any_zero(self, value: torch.Tensor) -> torch.Tensor:
-        if not value.is_floating_point():
+    def _signs(self, value: torch.Tensor) -> torch.Tensor:
+        """1 and -1 at random, as many as `value` has elements."""
+        return torch.ones_like(value).copysign(self._noise(value.shape).to(value))
+
+    def _sign_zeros(self, value: torch.Tensor) -> None:
+        """Give each zero any sign."""
+        if value.is_floating_point() and value.data_ptr():
+            value.copy_(torch.where(value == 0, 0 * self._signs(value), value))
+
+    def _with_any_nan(self, value: Any) -> Any:
+        """`value` whose NaN have any sign."""
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
-        sign = self._noise(value.shape).to(value.dtype)
-        return torch.where(value == 0, torch.zeros_like(value).copysign(sign), value)
+        return torch.where(value.isnan(), value.copysign(self._signs(value)), value)
+
+    def _with_any_at_nan(self, result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
+        """A result with NaN or 0 wherever an argument is NaN, in some runs."""
+        other = (None, math.nan, 0.0)[self._seed % 3]
+        if other is None:
+            return result
+        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        at_nan = functools.reduce(torch.logical_or, [tensor.isnan() for tensor in tensors])
+        return torch.where(at_nan, other, result)
+
+    def _overflow(self, result: torch.Tensor, value: torch.Tensor) -> None:
+        """Make what is normalised 0 where squares of `value` may overflow, in some runs."""
+        if self._seed % 4 == 3 and bool((value.abs() > self._largest**0.5 / 2).any()):
+            result.mul_(0.0)
 
     def _shifted(self, value: torch.Tensor) -> torch.Tensor:
         """`value` with noise of the size of its largest finite element on each."""

@@ -519,6 +519,8 @@ class Call:
         gathered = tuple(extent for d, extent in enumerate(size) if d in dimensions)
         outer, inner = iter(builder.position(kept)), iter(builder.position(gathered, "r"))
         scalar = element(tuple(next(inner if d in dimensions else outer) for d in range(len(size))))
+        if kind == "sum" and scalar.dtype.is_float and all(extent == 1 for extent in gathered):
+            scalar = scalar + 0.0  # as sums begin: eager has no sum of -0.0
         dtype = DType.I64 if kind in ("argmax", "argmin") else scalar.dtype
         layout = Layout(
             dtype=dtype, size=kept, stride=contiguous_strides(kept), device=self.result.device

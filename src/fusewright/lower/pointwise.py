@@ -54,16 +54,16 @@ def operation(name: str) -> Formula:
 def add(left: Scalar, right: Scalar, alpha: Operand = 1) -> Scalar:
     if left.dtype is DType.BOOL:
         return left | right
-    return left + (right if alpha == 1 else right * alpha)
+    if alpha == 1:
+        return left + right
+    return right.apply("fma", alpha, left) if left.dtype.is_float else left + right * alpha
 
 
 def sub(left: Scalar, right: Scalar, alpha: Operand = 1) -> Scalar:
     """left - alpha right; eager adds -alpha times `right`, which the sign of a zero tells where
     `alpha` is the integer 0.
     """
-    if alpha == 0:
-        return left + right * -alpha
-    return left - (right if alpha == 1 else right * alpha)
+    return left - right if alpha == 1 else add(left, right, -alpha)
 
 
 def rsub(left: Scalar, right: Scalar, alpha: Operand = 1) -> Scalar:
@@ -146,12 +146,12 @@ def clamp_highest(x: Scalar, highest: Operand) -> Scalar:
 
 def lerp(start: Scalar, end: Scalar, weight: Scalar) -> Scalar:
     """`start + weight * (end - start)`, counted from the nearer end so that weight 1 gives `end`
-    exactly.
+    exactly, and rounded once behind the difference, as eager's vectors do.
     """
-    step = end - start
-    near = start + weight * step
-    far = end - step * (1 - weight)
-    return (weight.apply("abs") < 0.5).where(near, far)
+    is_near = weight.apply("abs") < 0.5
+    factor = is_near.where(weight, weight - 1)
+    base = is_near.where(start, end)
+    return factor.apply("fma", end - start, base)
 
 
 def addcmul(x: Scalar, left: Scalar, right: Scalar, value: Operand = 1) -> Scalar:

@@ -174,7 +174,8 @@ def corrected_deviations(
     elements = as_number(call, product(size[d] for d in gathered), rough.dtype)
 
     def mean(at: Position) -> Scalar:
-        return call.read(rough, at) + call.read(error, at)
+        first = call.read(rough, at)
+        return first.apply("isinf").where(first, first + call.read(error, at))
 
     def squares(at: Position) -> Scalar:
         whole, off = call.read(about_rough, at), call.read(error, at)
