@@ -174,8 +174,7 @@ def corrected_deviations(
     elements = as_number(call, product(size[d] for d in gathered), rough.dtype)
 
     def mean(at: Position) -> Scalar:
-        first = call.read(rough, at)
-        return first.apply("isinf").where(first, first + call.read(error, at))
+        return call.read(rough, at) + call.read(error, at)
 
     def squares(at: Position) -> Scalar:
         whole, off = call.read(about_rough, at), call.read(error, at)
@@ -184,7 +183,7 @@ def corrected_deviations(
         return whole.apply("eq", math.inf).where(whole, rest)
 
     return (
-        call.lazy(rough.size, rough.dtype, mean),
+        rough if elements.constant == 1 else call.lazy(rough.size, rough.dtype, mean),
         call.lazy(rough.size, rough.dtype, squares),
     )
 
