@@ -310,6 +310,58 @@ def contexts(x):
     return x
 
 
+# -- methods of base classes ----------------------------------------------------------------------
+
+
+class Counted(list):
+    """A list with an `append` of its own."""
+
+    def append(self, item):
+        super().append(item)
+        super().append("counted")
+
+
+@program
+def method_in_c_that_the_class_overrides(x):
+    items = Counted([1])
+    append = super(Counted, items).append
+    graph_break()
+    append(x + 1)
+    return [*items]
+
+
+class Maker(type):
+    """A metaclass whose instances have a `__call__` too, which is another."""
+
+    def __call__(cls, *arguments):
+        return super().__call__(*arguments)
+
+
+class Made(metaclass=Maker):
+    def __init__(self, x):
+        self.x = x * 2
+        graph_break()
+        self.x = self.x + 1
+
+    def __call__(self, *arguments):
+        raise AssertionError("the class was called, not its instance")
+
+
+@program
+def metaclass_call_around_a_break(x):
+    return Made(x + 1).x
+
+
+KEPT = {"a": 1, "b": 2}
+KEYS, VALUES, ITEMS = KEPT.keys(), KEPT.values(), KEPT.items()
+
+
+@program
+def views_that_exist(x):
+    known = len(KEYS), "a" in KEYS, ("a", 1) in ITEMS, list(reversed(VALUES))
+    return x * 2, known, [*KEYS], sorted(ITEMS), KEYS & {"a"}, sum(VALUES)
+
+
 def run(function: Callable[..., Any], compiled: Callable[..., Any]) -> tuple[Any, Any]:
     """Two calls of each, the second compiled one without anything to capture."""
     expected = [function(X.clone()) for _ in range(2)]

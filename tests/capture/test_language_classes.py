@@ -33,6 +33,32 @@ def program(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+# -- containers whose methods C does not ask ------------------------------------------------------
+
+
+class Sizeless(tuple):
+    """A tuple that says it has no length."""
+
+    def __len__(self):
+        raise NotImplementedError
+
+
+class Closed(list):
+    """A list that nobody may walk over."""
+
+    def __iter__(self):
+        raise NotImplementedError
+
+
+@program
+def containers_that_refuse_their_own_methods(x):
+    pair, items = Sizeless((1, 2)), Closed([3, 2])
+    items.sort()
+    items.append(5)
+    known = pair in (Sizeless((1, 3)), Sizeless((1, 2))), items == [2, 3, 5], pair.index(2)
+    return x + 1, known, items[0], tuple.__len__(pair), list.__len__(items)
+
+
 # -- descriptors and attributes -------------------------------------------------------------------
 
 

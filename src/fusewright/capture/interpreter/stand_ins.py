@@ -287,7 +287,7 @@ class Mirror:
             if known is value:
                 return real
         cls = value.python_type()
-        base: Any = next(base for base in cls.__mro__ if base in CONTAINERS)
+        base = _container_base(cls)
         real_class = cls if cls in CONTAINERS else _subclass(self.interpreter, value, base)
         if isinstance(value, DequeValue):
             real = real_class(content, value.maximum)
@@ -326,14 +326,22 @@ class Mirror:
     def write_back(self) -> None:
         """Give the containers that the function changed their new content."""
         for real, value, before in self._containers:
-            after = list(real)
+            if not isinstance(value, ListValue | SetValue | DequeValue):
+                continue
+            # A class's own `__iter__` and `__len__` are the program's, which does not call them.
+            after = list(_container_base(type(real)).__iter__(real))
             same = len(after) == len(before) and all(map(_is_same, after, before))
-            if not same and isinstance(value, ListValue | SetValue | DequeValue):
+            if not same:
                 content = [self._item(item) for item in after]
                 value.replace(self.interpreter, content)
 
     def _item(self, item: Any) -> Value:
         return self.value(item)
+
+
+def _container_base(cls: type) -> Any:
+    """The container of Python's own that a class is or derives from."""
+    return next(base for base in cls.__mro__ if base in CONTAINERS)
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -368,11 +368,20 @@ class MethodValue(Value):
         return (self.function, self.instance)
 
     def rebuild(self, code: Rebuilder) -> None:
-        if isinstance(self.function, BuiltinValue):
-            name = self.function.function.__name__
-            code.call(getattr, self.instance, name)
-        else:
-            code.call(types.MethodType, self.function, self.instance)
+        make = make_method_in_c if isinstance(self.function, BuiltinValue) else types.MethodType
+        code.call(make, self.function, self.instance)
+
+
+def make_method_in_c(function: Any, instance: Any) -> Any:
+    """Bind a callable written in C, in generated code. Its name would not do: what
+    `super().append` is bound to may have an `append` of its own.
+    """
+    if isinstance(function, types.ClassMethodDescriptorType):
+        return function.__get__(None, instance)
+    descriptor = isinstance(function, types.MethodDescriptorType | types.WrapperDescriptorType)
+    if descriptor and instance is not None:  # which `__get__` takes for no instance
+        return function.__get__(instance, type(instance))
+    return types.MethodType(function, instance)
 
 
 class BuiltinValue(Value):
