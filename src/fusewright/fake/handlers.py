@@ -33,7 +33,11 @@ from fusewright.fake_rules import RULES, VIEW_RULES, Geometry, View
 from fusewright.fake_rules.arguments import flat, mapped
 from fusewright.fake_rules.factories import FILLS
 from fusewright.fake_rules.geometry import contiguous
-from fusewright.fake_rules.requirements import REQUIREMENTS, within_storage
+from fusewright.fake_rules.requirements import (
+    REQUIREMENTS,
+    picks_from_something,
+    within_storage,
+)
 from fusewright.fake_rules.trial import geometry_of, result_for_zeros
 from fusewright.symbolic.nodes import index_of
 from fusewright.torch_compat import OpOverload
@@ -338,6 +342,8 @@ def index(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     masks = [one for one in args[1] if one is not None and one.dtype in (torch.bool, torch.uint8)]
     if masks:
         return run_on_masks(mode, op, args, kwargs, masks)
+    if not picks_from_something(*args):
+        raise IndexError("index is out of bounds for dimension with size 0")
     return run_by_rule(mode, op, args, kwargs)
 
 

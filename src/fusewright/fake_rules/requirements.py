@@ -79,6 +79,17 @@ def _has_samples(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
     return all(size != 0 for size in x.shape[1:])
 
 
+def picks_from_something(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
+    """No dimension that elements are picked from is known to have none, where any are picked. Where
+    the result has none for another reason, no kernel looks.
+    """
+    pairs = zip(x.shape, indices, strict=False)
+    chosen = [(size, index) for size, index in pairs if index is not None]
+    is_empty = any(type(size) is int and size == 0 for size, _ in chosen)
+    picked = [size for _, index in chosen for size in index.shape]
+    return not is_empty or any(type(size) is not int or size == 0 for size in picked)
+
+
 def within_storage(
     x: Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None
 ) -> bool:
