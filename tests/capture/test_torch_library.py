@@ -382,6 +382,40 @@ def test_masks_of_attention_made_element_by_element() -> None:
 # -- torch.func, checkpointing, distributions -----------------------------------------------------
 
 
+@cases(X, X > 0)
+def masked_reductions(x: Any, mask: Any) -> Any:
+    """They define an autograd function in each call, for masked tensors alone."""
+    masked = torch.masked
+    return (
+        masked.sum(x, 1, mask=mask), masked.mean(x, 1, mask=mask), masked.amax(x, 0, mask=mask),
+        masked.softmax(x, 1, mask=mask), masked.std(x, 1, mask=mask), masked.prod(x, 1, mask=mask),
+        masked.logsumexp(x, 1, mask=mask), masked.argmax(x, 1, mask=mask),
+        masked.norm(x, 2.0, 1, mask=mask), masked.cumsum(x, 1, mask=mask), masked.median(x, 1),
+    )  # fmt: skip
+
+
+@cases(G, breaks="class-made")
+def autograd_function_made_inside(x: Any) -> Any:
+    class Tripled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return gradient * 3
+
+    return Tripled.apply(x * 1)
+
+
+@cases(X)
+def autograd_function_made_and_left(x: Any) -> Any:
+    class Unused(torch.autograd.Function):
+        pass
+
+    return x + 1, issubclass(Unused, torch.autograd.Function)
+
+
 @cases(X)
 def vmap(x: Any) -> Any:
     return torch.func.vmap(lambda row: row.sin().sum())(x) * 2

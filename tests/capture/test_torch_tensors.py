@@ -188,6 +188,34 @@ def store_items(x: Any, i: Any, mask: Any) -> Any:
     return y
 
 
+@cases(X, torch.tensor(True), torch.tensor(False))
+def store_by_one_truth(x: Any, yes: Any, no: Any) -> Any:
+    y = x.clone()
+    y[yes] = torch.ones(4)
+    y[no] = 3
+    y[yes] = torch.full((1, 3, 1), 2.0)
+    y[no] = torch.ones(1, 1, 3, 4)
+    y[yes] = 2.5
+    return y
+
+
+for _name, _value in {
+    "another type": torch.ones(3, 4, dtype=torch.float64),
+    "another type of a number": torch.tensor(1),
+    "a complex number": 1 + 2j,
+    "more of them": torch.ones(2, 3, 4),
+    "another size": torch.ones(5),
+}.items():
+
+    def _stored(x: Any, yes: Any, value: Any) -> Any:
+        x[yes] = value
+        return x
+
+    _stored.__name__ = f"store by one truth {_name}"
+    refused = "fake-execution" if isinstance(_value, torch.Tensor) and _value.dim() != 1 else None
+    cases(X, torch.tensor(True), _value, raises=True, breaks=refused)(_stored)
+
+
 @cases(X, S, breaks="tensor-value")
 def index_a_list_by_a_tensor(x: Any, s: Any) -> Any:
     return [1, 2, 3, 4][s] * x
@@ -526,6 +554,19 @@ def like_another(x: Any) -> Any:
         x.new_empty(3).fill_(0), torch.empty_like(x).zero_(), x.to(torch.float64), x.double(),
         x.to("cpu"), x.to(x), x.type(torch.int64), x.long(), x.bool(), x.type_as(x), x.int(),
         x.to(device="cpu", dtype=torch.float16), x.cpu(), x.half().float(), x.clone(),
+    )  # fmt: skip
+
+
+@cases(X)
+def of_sizes(x: Any) -> Any:
+    """A torch.Size is a size where a tuple is elements."""
+    empty = torch.Size([])
+    return (
+        x.new(x.shape).fill_(1), x.new(x.size()[:1]).fill_(2), x.new(empty).fill_(3), x.new((3,)),
+        x.new(2, 3).fill_(4), x.new([5, 6]), x.new(x[0]), x.new(torch.Size([0])), x.new(),
+        torch.Tensor(x.shape).fill_(1), torch.Tensor(empty).fill_(2), torch.Tensor((3, 4)),
+        torch.LongTensor(x.shape[:1]).fill_(1), torch.DoubleTensor(x.shape + x.shape).fill_(2),
+        x.new(torch.broadcast_shapes(x.shape, (2, 1, 1))).fill_(1), x.new(size=x.shape).fill_(2),
     )  # fmt: skip
 
 

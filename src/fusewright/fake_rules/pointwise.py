@@ -234,6 +234,15 @@ def overwritten(x: Tensor, source: Any = 0, non_blocking: bool = False) -> Geome
     return Geometry(x.dtype, size, stride) if is_dense(size, stride) else None
 
 
+def drawn(x: Tensor, *others: Tensor, **options: Any) -> Geometry | None:
+    """Random numbers whose distributions, or gradients, `x` and tensors like it tell: row-major."""
+    if x.dtype not in (torch.float32, torch.float64):
+        return None
+    if not all(other.dtype == x.dtype and same_sizes(other.shape, x.shape) for other in others):
+        return None
+    return contiguous(x.dtype, x.shape)
+
+
 RULES: dict[Any, Rule] = {
     **named(
         unary_to_float,
@@ -282,4 +291,5 @@ RULES: dict[Any, Rule] = {
     **named(interpolated, "lerp.Scalar lerp.Tensor"),
     **named(loss, "huber_loss soft_margin_loss"),
     **named(overwritten, "copy fill.Scalar fill.Tensor zero"),
+    **named(drawn, "binomial _sample_dirichlet _dirichlet_grad"),
 }

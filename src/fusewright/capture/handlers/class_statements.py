@@ -20,6 +20,8 @@ import typing
 from collections.abc import Callable
 from typing import Any, Final
 
+from torch.autograd.function import FunctionMeta
+
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, PURE, handles
 from fusewright.capture.interpreter.stand_ins import raise_real
@@ -35,6 +37,7 @@ METACLASSES: Final = (
     type,
     abc.ABCMeta,
     enum.EnumMeta,
+    FunctionMeta,
     *(type(types.resolve_bases((base,))[0]) for base in _BASES_OF_TYPING),
 )
 """Metaclasses that run no code of the user's when they make a class."""

@@ -34,6 +34,9 @@ def apply_autograd_function(
     nothing but compute tensors; what it and the backward read from variables outside is guarded.
     """
     function = cls.constant()
+    if interpreter.made(function) is not None:
+        what = "the forward and backward of an autograd function"
+        raise interpreter.unsupported(reasons.CLASS_MADE, name=function.__name__, what=what)
     for name in _METHODS:
         raw, _ = interpreter.class_attribute(function, name)
         if isinstance(raw, staticmethod):
@@ -44,13 +47,16 @@ def apply_autograd_function(
 
 
 def _named_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """`function.apply` under the name of the class, by which fx writes and prints it."""
+    """`function.apply` under the name of the class, by which fx writes and prints it. By a name of
+    torch's module fx would write the class itself, which makes an object when it is called.
+    """
 
     def apply(*arguments: Any, **keywords: Any) -> Any:
         return function.apply(*arguments, **keywords)
 
     apply.__name__ = apply.__qualname__ = function.__name__
-    apply.__module__ = function.__module__
+    if function.__module__.partition(".")[0] != "torch":
+        apply.__module__ = function.__module__
     return apply
 
 

@@ -115,9 +115,36 @@ def set_item(interpreter: Interpreter, tensor: Value, key: Value, value: Value) 
     """
     if not isinstance(key, TensorValue) or key.fake.dim() or key.fake.dtype is not torch.bool:
         return DECLINED
-    chosen = interpreter.call_graph(torch.where, [key, value, tensor], {})
+    fitted = _fitted_item(interpreter, tensor, value)
+    if fitted is None:
+        return DECLINED
+    chosen = interpreter.call_graph(torch.where, [key, fitted, tensor], {})
     interpreter.call_graph("copy_", [tensor, chosen], {})
     return None
+
+
+def _fitted_item(interpreter: Interpreter, tensor: Value, value: Value) -> Value | None:
+    """`value` as what `tensor[mask] = value` writes: without leading dimensions of one more than
+    the tensor has. None for what eager refuses: another type, another size, a number that the
+    tensor's type does not hold.
+    """
+    assert isinstance(tensor, TensorValue)
+    dtype = tensor.fake.dtype
+    if isinstance(value, ConstantValue) and not isinstance(value, SymbolicValue):
+        try:
+            torch.scalar_tensor(value.value, dtype=dtype, device="cpu")
+        except (RuntimeError, TypeError):
+            return None
+        return value
+    if not isinstance(value, TensorValue):
+        return value
+    if value.fake.dtype != dtype:
+        return None
+    while isinstance(value, TensorValue) and value.fake.dim() > tensor.fake.dim():
+        if value.fake.shape[0] != 1:
+            return None
+        value = interpreter.call_graph("squeeze", [value, ConstantValue(0)], {})
+    return value
 
 
 @handles(torch.is_tensor)
@@ -282,10 +309,30 @@ def one_hot(interpreter: Interpreter, tensor: Value, num_classes: Value = NONE) 
     return interpreter.call_graph("contiguous", [encoded], {})
 
 
+def _construct(
+    interpreter: Interpreter, constructor: Any, arguments: list[Value], keywords: dict[str, Value]
+) -> Value:
+    """`torch.Tensor(…)`, `torch.FloatTensor(…)` or `tensor.new(…)` as a call in the graph.
+
+    A `torch.Size` tells them sizes where a tuple tells them elements. A graph only knows tuples, so
+    sizes are given by name.
+    """
+    if arguments and arguments[-1].python_type() is torch.Size:
+        *arguments, sizes = arguments
+        keywords = {"size": sizes, **keywords}
+    return interpreter.call_graph(constructor, arguments, keywords)
+
+
+@handles(torch.Tensor.new)
+def new_like(interpreter: Interpreter, tensor: Value, *arguments: Value, **keywords: Value) -> Any:
+    if not isinstance(tensor, TensorValue):
+        return DECLINED
+    return _construct(interpreter, "new", [tensor, *arguments], keywords)
+
+
 def _new_tensor(cls: type) -> Any:
-    """`torch.Tensor(…)`, `torch.FloatTensor(…)`: a call in the graph."""
-    return lambda interpreter, *arguments, **keywords: interpreter.call_graph(
-        cls, list(arguments), keywords
+    return lambda interpreter, *arguments, **keywords: _construct(
+        interpreter, cls, list(arguments), keywords
     )
 
 
