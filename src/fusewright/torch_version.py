@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-OLDEST, NEWEST = (2, 11), (2, 13)
+OLDEST, NEWEST = (2, 11), (2, 14)
 """Versions of torch that all names in `torch_compat` were seen in."""
 
 
@@ -12,13 +12,23 @@ def version_of(text: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def unsupported_version(version: str) -> str | None:
-    """One sentence for a version of torch that fusewright does not run on; None where it does."""
-    major, minor = version_of(version)
-    if OLDEST <= (major, minor) <= NEWEST:
+def refused_version(version: str) -> str | None:
+    """One sentence for a version of torch that is too old; None for all others."""
+    if version_of(version) >= OLDEST:
         return None
     (a, b), (c, d) = OLDEST, NEWEST
     return (
-        f"fusewright needs torch {a}.{b} to {c}.{d}, and this is torch {version}: "
+        f"fusewright needs torch {a}.{b} or newer, and this is torch {version}: "
         f"pip install 'torch>={a}.{b},<{c}.{d + 1}'"
+    )
+
+
+def unknown_version(version: str) -> str | None:
+    """One sentence for a version of torch that is newer than those known; None for all others."""
+    if version_of(version) <= NEWEST:
+        return None
+    major, minor = NEWEST
+    return (
+        f"fusewright was tested with torch up to {major}.{minor}, and this is torch {version}: "
+        "it is tried all the same; please report what fails"
     )

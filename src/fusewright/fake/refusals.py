@@ -45,7 +45,7 @@ USUAL: Final = frozenset({torch.float32, torch.float64, torch.int64, torch.bool}
 
 REFUSES_VALUES: Final = frozenset(
     {
-        aten.cholesky.default,
+        torch_compat.overload_by_name("aten", "cholesky", "default"),  # until 2.13
         aten._index_put_impl_.default,
         aten._unsafe_index_put.default,
         aten.index_put.default,

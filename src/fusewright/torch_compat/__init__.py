@@ -9,6 +9,7 @@ that begins with an underscore.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -26,10 +27,12 @@ from fusewright.torch_compat.without_dynamo import (
 from fusewright.torch_compat.without_dynamo import (
     run_references_without_dynamo as run_references_without_dynamo,
 )
-from fusewright.torch_version import unsupported_version, version_of
+from fusewright.torch_version import refused_version, unknown_version, version_of
 
-if _refusal := unsupported_version(torch.__version__):
+if _refusal := refused_version(torch.__version__):
     raise ImportError(_refusal)
+if _doubt := unknown_version(torch.__version__):
+    warnings.warn(_doubt, RuntimeWarning, stacklevel=2)
 
 OpOverload = torch._ops.OpOverload
 """Public in all but name: the type of `torch.ops.aten.add.Tensor`."""
@@ -374,7 +377,8 @@ GLOBAL_HOOK_TABLES = tuple(f"_global{name}" for name in MODULE_HOOK_TABLES)
 BackwardHook: type = torch.utils.hooks.BackwardHook
 """What a module with backward hooks puts around its inputs and outputs."""
 
-apply_autograd_function = vars(torch.autograd.Function)["apply"].__func__
+_apply = vars(torch.autograd.Function)["apply"]
+apply_autograd_function = getattr(_apply, "__func__", _apply)  # since 2.14 it is written in C
 """What `Function.apply` of every autograd function runs, given the class."""
 
 group_tensors = torch._C._group_tensors_by_device_and_dtype  # type: ignore[attr-defined]

@@ -3,18 +3,22 @@
 import torch
 from torch.nn import functional as F
 from fusewright.fuzz import fill, show
-MODE = 'plain'
+
+MODE = "plain"
 DYNAMIC = None
 CALLS = [dict(N=0, M=0)]
+
 
 def make(N, M):
     x1 = fill(0, (1, 1), grad=True)
     return [x1]
 
+
 def f(x1):
     v0 = x1 + x1
     v2 = F.embedding_bag(torch.tensor([[0]]), v0)
     return (v2,)
+
 
 if __name__ == "__main__":
     show(__file__)

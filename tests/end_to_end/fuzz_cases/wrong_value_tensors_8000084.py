@@ -2,17 +2,21 @@
 import torch
 from torch.nn import functional as F
 from fusewright.fuzz import fill, show
-MODE = 'plain'
+
+MODE = "plain"
 DYNAMIC = None
 CALLS = [dict(N=0, M=4)]
 
+
 def make(N, M):
-    x0 = fill(0, (4, M), torch.float32, 'special')
+    x0 = fill(0, (4, M), torch.float32, "special")
     return [x0]
+
 
 def f(x0):
     x0.lerp_(x0, 1.0)
     return (x0,)
+
 
 if __name__ == "__main__":
     show(__file__)

@@ -2,18 +2,22 @@
 import torch
 from torch.nn import functional as F
 from fusewright.fuzz import fill, show
-MODE = 'plain'
+
+MODE = "plain"
 DYNAMIC = False
 CALLS = [dict(N=0, M=0)]
 
+
 def make(N, M):
-    x1 = fill(1301, (), torch.float32, 'integers')
+    x1 = fill(1301, (), torch.float32, "integers")
     return [x1]
+
 
 def f(x1):
     v1 = torch.log10(x1)
     v4 = torch.std_mean(v1)
     return (v4,)
+
 
 if __name__ == "__main__":
     show(__file__)

@@ -2,18 +2,22 @@
 import torch
 from torch.nn import functional as F
 from fusewright.fuzz import fill, show
-MODE = 'plain'
+
+MODE = "plain"
 DYNAMIC = None
 CALLS = [dict(N=3, M=0)]
 
+
 def make(N, M):
-    x1 = fill(5423, (N, N, N), torch.float32, 'special')
+    x1 = fill(5423, (N, N, N), torch.float32, "special")
     return [x1]
+
 
 def f(x1):
     v0 = torch.linalg.norm(x1)
     v5 = torch.sub(v0, x1, alpha=2)
     return (v5,)
+
 
 if __name__ == "__main__":
     show(__file__)

@@ -447,14 +447,14 @@ def _view_methods(name: str) -> list[Any]:
 
 
 @handles(*_view_methods("__len__"))
-def view_length(interpreter: Interpreter, view: Value) -> Value:
+def view_length(interpreter: Interpreter, view: Value) -> Any:
     if not isinstance(view, DictViewValue):
         return DECLINED  # a view that exists: of which dict cannot be seen
     return ConstantValue(view.mapping.size(interpreter))
 
 
 @handles(type({}.keys()).__contains__)
-def key_view_contains(interpreter: Interpreter, view: Value, item: Value) -> Value:
+def key_view_contains(interpreter: Interpreter, view: Value, item: Value) -> Any:
     if not isinstance(view, DictViewValue):
         return DECLINED
     return boolean(view.mapping.contains(interpreter, item))

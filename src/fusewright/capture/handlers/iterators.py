@@ -217,14 +217,14 @@ _VIEWS: Final = [
 
 
 @handles(*[cls.__iter__ for cls in _VIEWS])
-def iterate_view(interpreter: Interpreter, view: Value) -> Value:
+def iterate_view(interpreter: Interpreter, view: Value) -> Any:
     if not isinstance(view, DictViewValue):
         return DECLINED  # a view that exists: of which dict cannot be seen
     return _over_mapping(interpreter, view, view.mapping, view.items(interpreter), iter)
 
 
 @handles(*[cls.__reversed__ for cls in _VIEWS])
-def reverse_view(interpreter: Interpreter, view: Value) -> Value:
+def reverse_view(interpreter: Interpreter, view: Value) -> Any:
     if not isinstance(view, DictViewValue):
         return DECLINED  # a view that exists: of which dict cannot be seen
     return _over_mapping(interpreter, view, view.mapping, view.items(interpreter), reversed)

@@ -15,7 +15,9 @@ import torch
 from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
+from fusewright.capture.handlers.registry import HANDLERS
 from fusewright.capture.interpreter import existing_iterators
+from fusewright.capture.interpreter.attributes import find_class_attribute
 from fusewright.capture.interpreter.state import MachineState
 from fusewright.capture.sources import (
     AttributeSource,
@@ -175,15 +177,29 @@ def wrap_method(machine: MachineState, method: types.MethodType, source: Source)
 def wrap_builtin(machine: MachineState, function: Any, source: Source) -> Value:
     owner = getattr(function, "__self__", None)
     bound = isinstance(function, types.BuiltinFunctionType | types.MethodWrapperType)
-    if bound and owner is not None and not isinstance(owner, types.ModuleType | type):
-        raw = getattr(type(owner), function.__name__, None)
-        if isinstance(raw, types.MethodDescriptorType | types.WrapperDescriptorType):
+    if bound and owner is not None and not isinstance(owner, types.ModuleType):
+        raw = _method_in_c(owner, function.__name__)
+        if raw is not None:
             machine.guard(GuardKind.TYPE, source, type(function))
             instance = machine.wrap(owner, AttributeSource(source, "__self__"))
             return MethodValue(BuiltinValue(raw), instance, source)
     if not isinstance(source, ConstantSource):
         machine.guard(GuardKind.IDENTITY, source, function)
     return BuiltinValue(function, source)
+
+
+def _method_in_c(owner: Any, name: str) -> Any:
+    """The descriptor written in C that `owner.name` was bound from, if it is one: of a class
+    method, where capture knows the descriptor, and not what it is bound to.
+    """
+    if isinstance(owner, type):
+        raw = find_class_attribute(owner, name)
+        is_known = isinstance(raw, types.ClassMethodDescriptorType) and raw in HANDLERS
+        return raw if is_known else None
+    raw = getattr(type(owner), name, None)
+    return (
+        raw if isinstance(raw, types.MethodDescriptorType | types.WrapperDescriptorType) else None
+    )
 
 
 def wrap_class(machine: MachineState, cls: type, source: Source) -> Value:
