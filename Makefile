@@ -4,6 +4,7 @@
 #   PIP_OPTIONS  for example --extra-index-url https://download.pytorch.org/whl/cpu,
 #                to get torch without its GPU libraries (gigabytes) on Linux
 #   WORKERS      how many processes `make test` runs tests in
+#   TORCH        the version of torch that `make test-torch` runs the tests with, say 2.14.1
 
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,\
 	$(shell command -v $(name))))
@@ -14,13 +15,23 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 NATIVE := $(wildcard src/fusewright/native/*.c src/fusewright/native/*.h)
 
-.PHONY: demo test lint bench bless clean
+.PHONY: demo test test-torch lint bench bless clean
 
 demo: $(READY)
 	$(BIN)/python -m examples.demo
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+
+# Another torch has an environment of its own; the one for development keeps the pinned torch.
+test-torch: OTHER := .venv-torch-$(TORCH)
+test-torch:
+	@test -n "$(TORCH)" || { echo "which torch? for example: make test-torch TORCH=2.14.1"; exit 1; }
+	test -x $(OTHER)/bin/python || $(PYTHON) -m venv $(OTHER)
+	grep -v -e '^torch==' -e '^triton==' constraints.txt > $(OTHER)/constraints.txt
+	$(OTHER)/bin/python -m pip install $(PIP_OPTIONS) --constraint $(OTHER)/constraints.txt \
+		'torch==$(TORCH)' --editable '.[dev]'
+	$(OTHER)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -44,4 +55,4 @@ $(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
 	touch $@
 
 clean:
-	rm -rf $(VENV) build src/*.egg-info src/fusewright/native/*.so
+	rm -rf $(VENV) .venv-torch-* build src/*.egg-info src/fusewright/native/*.so

@@ -1,9 +1,15 @@
-"""Which versions of torch are taken."""
+"""Which versions of torch are taken, and whether the one at hand has what is used of it."""
 
 from __future__ import annotations
 
-import pytest
+import ast
+import importlib
+from pathlib import Path
 
+import pytest
+import torch
+
+import fusewright.torch_compat
 from fusewright.torch_version import refused_version, unknown_version
 
 
@@ -28,3 +34,59 @@ def test_newer_ones_are_tried(version: str) -> None:
         f"fusewright was tested with torch up to 2.14, and this is torch {version}: "
         "it is tried all the same; please report what fails"
     )
+
+
+PACKAGE = Path(fusewright.torch_compat.__file__).parent
+
+
+def dotted(node: ast.expr) -> list[str]:
+    """The names of `a.b.c`; none for another expression."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    if isinstance(node, ast.Attribute) and (owner := dotted(node.value)):
+        return [*owner, node.attr]
+    return []
+
+
+def names_of_torch(file: Path) -> set[str]:
+    """Every dotted name below `torch` that a file mentions or imports."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch"):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Attribute) and dotted(node)[:1] == ["torch"]:
+            found.add(".".join(dotted(node)))
+    return found
+
+
+def is_there(name: str) -> bool:
+    """Whether this torch has a name, as an attribute or as a module of its own."""
+    value: object = torch
+    reached = "torch"
+    for part in name.split(".")[1:]:
+        reached = f"{reached}.{part}"
+        if not hasattr(value, part):
+            try:
+                value = importlib.import_module(reached)
+            except ImportError:
+                return False
+        else:
+            value = getattr(value, part)
+    return True
+
+
+def test_this_torch_has_the_names_that_are_used() -> None:
+    """What a new version lacks is told at once, and not by the first import that fails."""
+    lacking = [
+        f"torch {torch.__version__} has no {name}, which torch_compat/{file.name} uses"
+        for file in sorted(PACKAGE.glob("*.py"))
+        for name in sorted(names_of_torch(file))
+        if not is_there(name)
+    ]
+    assert not lacking, "\n".join(lacking)
+
+
+def test_a_name_that_is_not_there_is_found() -> None:
+    assert is_there("torch._C._get_privateuse1_backend_name")
+    assert not is_there("torch._C.no_such_name")
+    assert not is_there("torch.no_such_module.name")
