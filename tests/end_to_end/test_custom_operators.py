@@ -33,6 +33,53 @@ def _(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
+@torch.library.custom_op("fusewright_tests::spread", mutates_args={"targets", "last"})
+def spread(
+    x: torch.Tensor, targets: list[torch.Tensor], last: torch.Tensor | None
+) -> list[torch.Tensor]:
+    for target in targets:
+        target.add_(x)
+    if last is not None:
+        last.copy_(x)
+    return [x + number for number in range(len(targets))]
+
+
+@spread.register_fake
+def _(
+    x: torch.Tensor, targets: list[torch.Tensor], last: torch.Tensor | None
+) -> list[torch.Tensor]:
+    return [torch.empty_like(x) for _ in targets]
+
+
+@torch.library.custom_op("fusewright_tests::drawn", mutates_args=())
+def drawn(count: int) -> torch.Tensor:
+    CALLS.append(0.0)
+    return torch.full((count,), float(len(CALLS)))
+
+
+@drawn.register_fake
+def _(count: int) -> torch.Tensor:
+    return torch.empty(count)
+
+
+library = torch.library.Library("fusewright_tests", "FRAGMENT")
+library.define("scaled(Tensor(a!) x, Tensor(b!)? y, *, float by=2) -> (Tensor(a!), Tensor)")
+library.define("all_doubled(Tensor(a!)[] xs) -> ()")
+
+
+@torch.library.impl(library, "scaled", "CompositeExplicitAutograd")
+def _scaled(x: torch.Tensor, y: torch.Tensor | None, *, by: float = 2.0) -> Any:
+    if y is not None:
+        y.mul_(by)
+    return x.mul_(by), x + 1
+
+
+@torch.library.impl(library, "all_doubled", "CompositeExplicitAutograd")
+def _all_doubled(xs: list[torch.Tensor]) -> None:
+    for x in xs:
+        x.mul_(2)
+
+
 def strict(program: Callable[..., Any]) -> Callable[..., Any]:
     return fusewright.compile(program, fullgraph=True, options={"strict": True, "verify": True})
 
@@ -77,6 +124,60 @@ def test_results_come_beside_what_is_written() -> None:
     x, y = torch.zeros(2), torch.ones(2)
     assert strict(program)(x, y).tolist() == [2.0, 2.0]
     assert (x.tolist(), y.tolist()) == ([1.0, 1.0], [0.0, 0.0])
+
+
+def check(program: Callable[..., Any], *arguments: torch.Tensor) -> None:
+    given = [argument.clone() for argument in arguments]
+    found = strict(program)(*given)
+    torch.testing.assert_close(found, program(*arguments))
+    torch.testing.assert_close(given, list(arguments))
+
+
+@pytest.mark.parametrize("has_last", [False, True])
+def test_lists_and_tensors_that_may_be_absent_are_written(has_last: bool) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+        doubled = y * 2
+        own = spread(x, [doubled[0], z], y[1] if has_last else None)
+        return doubled, own, y + 1
+
+    check(program, torch.randn(3), torch.randn(2, 3), torch.randn(3))
+
+
+def test_an_argument_that_is_returned_is_the_argument() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        fresh = y + 1
+        same, more = torch.ops.fusewright_tests.scaled(fresh, x, by=3.0)
+        same.add_(1)
+        once, _ = torch.ops.fusewright_tests.scaled(y, None)
+        return fresh, same is fresh, more, once * 2
+
+    check(program, torch.randn(3), torch.randn(3))
+
+
+def test_an_operator_of_no_tensors_is_not_run_when_compiling() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        torch.ops.fusewright_tests.all_doubled([])
+        return x + drawn(3)
+
+    compiled = fusewright.compile(program)
+    CALLS.clear()
+    assert [compiled(torch.zeros(3))[0].item() for _ in range(3)] == [1.0, 2.0, 3.0]
+    assert len(CALLS) == 3
+
+
+def test_a_fused_step_of_an_optimiser_is_one_call() -> None:
+    def trained(wrap: Callable[..., Any]) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        step = wrap(lambda: optimizer.step())
+        for _ in range(3):
+            step()
+        return list(model.parameters())
+
+    torch.testing.assert_close(trained(strict), trained(lambda step: step))
 
 
 @pytest.mark.parametrize(

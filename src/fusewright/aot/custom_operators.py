@@ -1,20 +1,26 @@
-"""A functional operator for each custom one that writes to its arguments.
+"""A functional operator for one that writes to its arguments and comes without.
 
-mine::bump(Tensor(a0!) x, float by) -> ()
+mine::bump(Tensor(a0!) x, Tensor(a1!)[] more, float by) -> Tensor
 ->
-fusewright_functional::mine_bump(Tensor x, float by) -> Tensor     # bumps a copy, and gives it
+fusewright_functional::mine_bump(Tensor x, Tensor[] more, float by) -> Tensor[]
+
+The functional one bumps copies. It gives what the other gives, then the copies.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fusewright import torch_compat
 from fusewright.errors import UnsupportedOperator
+from fusewright.fake_rules.arguments import flat
+from fusewright.records import record
 from fusewright.torch_compat import OpOverload
 
 NAMESPACE = "fusewright_functional"
@@ -22,54 +28,161 @@ NAMESPACE = "fusewright_functional"
 _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 
 
+@record
+class FunctionalTwin:
+    """The functional `operator` of one that writes to its arguments `written`."""
+
+    operator: OpOverload
+    names: tuple[str, ...]
+    """Names of all arguments, in order."""
+
+    written: tuple[str, ...]
+    returned: tuple[str | None, ...]
+    """For each result of the writing operator, the name of the argument that it is; None for a
+    tensor, or a list, of its own.
+    """
+
+    def targets(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+        """The tensors written to, in the order in which their new values are given."""
+        bound = bind(self.names, args, kwargs)
+        return [one for name in self.written for one in tensors_of(bound.get(name))]
+
+    def result(
+        self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], own: Sequence[Tensor]
+    ) -> Any:
+        """What the writing operator gives, of tensors of its own and arguments."""
+        bound = bind(self.names, args, kwargs)
+        returns = torch_compat.operator_returns(op)
+        left = list(own)
+        results = []
+        for position, (name, one) in enumerate(zip(self.returned, returns, strict=True)):
+            if name is not None:
+                results.append(bound.get(name))
+            elif str(one.type) == "Tensor":
+                results.append(left.pop(0))
+            else:
+                behind = sum(name is None for name in self.returned[position + 1 :])
+                count = len(left) - behind
+                results.append(left[:count])
+                left = left[count:]
+        return tuple(results) if len(results) > 1 else results[0] if results else None
+
+
+def bind(names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by name."""
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def tensors_of(value: Any) -> list[Tensor]:
+    """The tensors of an argument: one, some, or none."""
+    if isinstance(value, Tensor):
+        return [value]
+    return [] if value is None else list(value)
+
+
 @functools.cache
-def functional_operator(op: OpOverload) -> OpOverload | None:
-    """An operator that takes what `op` takes and gives what `op` gives, then the new values of the
-    tensors that `op` writes to; None where `op` writes to lists or optional tensors, or gives an
-    alias.
+def functional_twin(op: OpOverload) -> FunctionalTwin | None:
+    """The functional operator that is made for `op`; None where a result is a view of an argument,
+    or no tensor. Of torch's own operators only those have one that write to lists: others change
+    more than values.
 
     It counts as random, so that it runs once for each call in the program, in order: nobody knows
     what else a custom operator does. Torch keeps an operator once defined, so this does.
     """
     arguments = torch_compat.operator_arguments(op)
-    written = [one for one in arguments if one.alias_info is not None]
-    returns = torch_compat.operator_returns(op)
-    plain = all(str(one.type) == "Tensor" and one.alias_info.is_write for one in written)
-    if not plain or any(one.alias_info is not None for one in returns):
+    returned = _returned_arguments(op)
+    writes_lists = any(
+        one.alias_info is not None and str(one.type) == "List[Tensor]" for one in arguments
+    )
+    if returned is None or (torch_compat.is_of_torch(op) and not writes_lists):
         return None
 
     name = re.sub(r"\W", "_", str(op).removesuffix(".default"))
-    taken = re.sub(r"\(\w+!\)", "", torch_compat.arguments_text(op))
-    given = ", ".join([*(str(one.type) for one in returns), *("Tensor" for _ in written)])
-    _library.define(f"{name}({taken}) -> ({given})", tags=(torch.Tag.nondeterministic_seeded,))
-    _library.impl(name, _on_copies(op), "CompositeExplicitAutograd")
-    found: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
-    return found
-
-
-def _on_copies(op: OpOverload) -> Any:
-    names = [argument.name for argument in torch_compat.operator_arguments(op)]
+    taken = re.sub(r"Tensor\(\w+!?\)", "Tensor", torch_compat.arguments_text(op))
+    schema = f"{name}({taken}) -> Tensor[]"
+    names = tuple(argument.name for argument in arguments)
     written = torch_compat.written_arguments(op)
-    count = len(torch_compat.operator_returns(op))
+    _library.define(schema, tags=(torch.Tag.nondeterministic_seeded,))
+    _library.impl(name, _on_copies(op, names, written, returned), "CompositeExplicitAutograd")
+    twin: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return FunctionalTwin(twin, names, written, returned)
 
-    def run(*args: Any, **kwargs: Any) -> Any:
-        bound = {**dict(zip(names, args, strict=False)), **kwargs}
-        copies = {name: bound[name].clone() for name in written}
+
+def _returned_arguments(op: OpOverload) -> tuple[str | None, ...] | None:
+    """For each result the argument that it is, None for one of its own; None where that cannot be
+    told.
+    """
+    arguments = [one for one in torch_compat.operator_arguments(op) if one.alias_info is not None]
+    returned: list[str | None] = []
+    for one in torch_compat.operator_returns(op):
+        if one.alias_info is None:
+            if str(one.type) not in ("Tensor", "List[Tensor]"):
+                return None
+            returned.append(None)
+            continue
+        same = [
+            argument.name
+            for argument in arguments
+            if argument.alias_info.is_write
+            and str(argument.type) == str(one.type)
+            and argument.alias_info.before_set == one.alias_info.before_set
+        ]
+        if len(same) != 1:
+            return None
+        returned.append(same[0])
+    lists = [
+        one
+        for one, name in zip(torch_compat.operator_returns(op), returned, strict=True)
+        if name is None and str(one.type) != "Tensor"
+    ]
+    return None if len(lists) > 1 else tuple(returned)
+
+
+def _on_copies(
+    op: OpOverload,
+    names: Sequence[str],
+    written: Sequence[str],
+    returned: Sequence[str | None],
+) -> Callable[..., list[Tensor]]:
+    def run(*args: Any, **kwargs: Any) -> list[Tensor]:
+        bound = bind(names, args, kwargs)
+        copies = {name: _copied(bound[name]) for name in written if name in bound}
         result = op(**{**bound, **copies})
-        own = () if count == 0 else (result,) if count == 1 else tuple(result)
-        results = (*own, *copies.values())
-        return results[0] if len(results) == 1 else results
+        results = result if len(returned) > 1 else (result,)
+        own = [
+            one
+            for value, name in zip(results, returned, strict=False)
+            if name is None
+            for one in tensors_of(value)
+        ]
+        return [*own, *[one for value in copies.values() for one in tensors_of(value)]]
 
     return run
 
 
-def refuse_unusual(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.clone()
+    return None if value is None else [one.clone() for one in value]
+
+
+def refuse_unusual(
+    op: OpOverload,
+    targets: Sequence[Tensor],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tracks_gradients: bool,
+) -> None:
     """Raises: `UnsupportedOperator`, where a functional form would lose an autograd history, or
-    that two arguments share memory, so that `op` would see in one what it writes to the other.
+    that something written to shares memory with another argument, in which `op` would see it.
     """
-    tensors = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
-    if any(one.requires_grad for one in tensors):
+    tensors = [one for one in flat((*args, *kwargs.values())) if isinstance(one, Tensor)]
+    if tracks_gradients and any(one.requires_grad for one in tensors):
         raise UnsupportedOperator(f"{op} writes to its arguments, where gradients are tracked")
-    memory = {torch_compat.storage_key(getattr(one, "meta_tensor", one)) for one in tensors}
-    if len(memory) < len(tensors):
+    memory = [_memory(one) for one in tensors]
+    if any(memory.count(_memory(target)) > 1 for target in targets):
         raise UnsupportedOperator(f"{op} writes to its arguments, two of which share memory")
+
+
+def _memory(tensor: Tensor) -> int:
+    return torch_compat.storage_key(getattr(tensor, "meta_tensor", tensor))

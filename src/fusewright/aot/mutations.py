@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from fusewright import torch_compat
-from fusewright.aot.custom_operators import functional_operator
 from fusewright.records import record
 from fusewright.torch_compat import OpOverload
 
@@ -43,10 +42,6 @@ RENAMED: dict[Any, Any] = {
     aten.set_.source_Storage_storage_offset: None,
 }
 """Functional forms that the names do not tell; None: there is none."""
-
-
-OWN_NAMESPACES = ("aten", "prims", "quantized")
-"""Of operators that are torch's own, not custom ones."""
 
 
 @record
@@ -93,8 +88,6 @@ def functional_form(op: OpOverload) -> FunctionalForm | None:
         found = RENAMED[op]
     else:
         found = _overload_taking(op.namespace, packet_name.removesuffix("_"), op, wanted)
-    if found is None and op.namespace not in OWN_NAMESPACES:
-        found = functional_operator(op)
     if found is None:
         return None
     taken = torch_compat.operator_arguments(found)

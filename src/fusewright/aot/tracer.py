@@ -23,8 +23,8 @@ import torch
 from torch import fx
 
 from fusewright import random_state, torch_compat
-from fusewright.aot import custom_operators
 from fusewright.aot.backward_forms import BACKWARD_FORMS
+from fusewright.aot.custom_operators import functional_twin, refuse_unusual
 from fusewright.aot.decompositions import MULTIPLE_VIEWS
 from fusewright.aot.embedding_bag import embedding_bag
 from fusewright.aot.foreach import apply_to_each, is_foreach
@@ -272,14 +272,7 @@ class Recorder(TorchDispatchMode):
             return self._record_rebinding(op, view, args, kwargs)
         form = functional_form(op)
         if form is None:
-            if not torch_compat.is_composite(op):
-                raise UnsupportedOperator(
-                    f"{op} writes to its arguments and has no functional form"
-                )
-            with self:
-                return torch_compat.decompose(op, args, kwargs)
-        if form.operator.namespace == custom_operators.NAMESPACE:
-            custom_operators.refuse_unusual(op, args, kwargs)
+            return self._record_unknown_write(op, args, kwargs)
         targets, rest_args, rest_kwargs = form.split(args, kwargs)
         with self:
             values = form.operator(*rest_args, **rest_kwargs)
@@ -300,6 +293,28 @@ class Recorder(TorchDispatchMode):
                 return results[0]
             case count:
                 return results[:count]
+
+    def _record_unknown_write(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record an operator that writes to its arguments and has no functional form: by one that
+        is made for it.
+        """
+        twin = functional_twin(op)
+        if twin is None:
+            if not torch_compat.is_composite(op):
+                raise UnsupportedOperator(
+                    f"{op} writes to its arguments and has no functional form"
+                )
+            with self:
+                return torch_compat.decompose(op, args, kwargs)
+        targets = twin.targets(args, kwargs)
+        tracks_gradients = self.follows_autograd or self.differentiates
+        refuse_unusual(op, targets, args, kwargs, tracks_gradients)
+        with self:
+            values = twin.operator(*args, **kwargs)
+        count = len(values) - len(targets)
+        for target, value in zip(targets, values[count:], strict=True):
+            self._record_copy(target, value)
+        return twin.result(op, args, kwargs, values[:count])
 
     def _record_copy(self, target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         if not shows_repeated(target):  # a fill, say, may write to such a tensor, a copy may not

@@ -229,6 +229,8 @@ def run_on_meta(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
     """
     args, kwargs = faked(mode, args, kwargs)
     if not any(isinstance(value, torch.Tensor) for value in flat((*args, *kwargs.values()))):
+        if not torch_compat.is_of_torch(op):  # it may do anything, and is not to do it now
+            raise UnsupportedOperator(f"{op} is given no tensor: what it gives is not known")
         value = op(*args, **kwargs)
         return constant(mode, value, value.device)
     fits = REQUIREMENTS.get(op) or REQUIREMENTS.get(_without_write(op))

@@ -246,6 +246,11 @@ def operator_arguments(op: OpOverload) -> tuple[Any, ...]:
     return tuple(op._schema.arguments)
 
 
+def is_of_torch(op: OpOverload) -> bool:
+    """True for an operator that is torch's own, False for a custom one."""
+    return op.namespace in ("aten", "prims", "quantized")
+
+
 def arguments_text(op: OpOverload) -> str:
     """The schema's arguments as text: `Tensor(a0!) x, float by`."""
     text = str(op._schema)
