@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -93,6 +94,16 @@ def variance(
     """var, std of floating tensors."""
     size = _reduced_size(x, dim, keepdim)
     return None if size is None or not x.dtype.is_floating_point else contiguous(x.dtype, size)
+
+
+def vector_norm(
+    x: Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Geometry | None:
+    """linalg_vector_norm of floating tensors, by an order that nothing has a norm of as well."""
+    if dtype is not None or not x.dtype.is_floating_point or not isinstance(order, int | float):
+        return None
+    size = _reduced_size(x, dim, keepdim)
+    return contiguous(x.dtype, size) if size is not None and 0 <= order < math.inf else None
 
 
 def running(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Geometry | None:
@@ -200,6 +211,7 @@ RULES: dict[Any, Rule] = {
     **named(position, "argmax argmin"),
     **named(extreme_with_position, "max.dim min.dim"),
     **named(variance, "var.correction std.correction"),
+    **named(vector_norm, "linalg_vector_norm"),
     **named(running, "cumsum cumprod"),
     **named(same_contiguous, "_softmax _log_softmax"),
     **named(layer_norm, "native_layer_norm"),

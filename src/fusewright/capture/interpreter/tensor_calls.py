@@ -173,6 +173,8 @@ def _look_at_memory(
     if not inputs:
         return
     begin, end = restrided_bytes(function, arguments, keywords)
+    if begin == end:  # of no elements
+        return
     around = [one for one in inputs if _lie_within((begin, end), shown_bytes(one))]
     name = function if isinstance(function, str) else function_name(function)
     refusal = machine.unsupported(reasons.OUTSIDE_INPUT, function=name)
