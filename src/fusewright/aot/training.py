@@ -356,6 +356,8 @@ def _tangent(gradient: torch.Tensor | None, layout: Layout) -> torch.Tensor:
         return layout.empty().zero_()
     if type(gradient) not in (torch.Tensor, torch.nn.Parameter):
         raise FusewrightError(f"a gradient of type {type(gradient).__name__} reached compiled code")
+    if gradient.layout is not torch.strided:
+        gradient = gradient.to_dense()
     if gradient.is_conj() or gradient.is_neg():
         gradient = gradient.resolve_conj().resolve_neg()
     if gradient.stride() == layout.stride:

@@ -66,6 +66,12 @@ NO_DERIVATIVE: Final = Reason(
     why="torch has no derivative of it, which eager tells when backward asks for it",
     remedy="give it a detached tensor, or call it under torch.no_grad()",
 )
+SPARSE_GRADIENT: Final = Reason(
+    name="sparse-gradient",
+    what="`{function}` with a sparse gradient",
+    why="a compiled backward gives dense tensors",
+    remedy="leave out sparse=True, or call it outside the compiled function",
+)
 UNKNOWN_CALLABLE: Final = Reason(
     name="unknown-callable",
     what="a call of `{function}`",

@@ -123,6 +123,21 @@ def has_no_derivative(tensor: torch.Tensor) -> bool:
     return history is not None and history.name().endswith("NotImplemented")
 
 
+_SPARSE_OPTIONS = {
+    "EmbeddingBackward0": "_saved_sparse",
+    "EmbeddingBagBackward0": "_saved_sparse",
+    "GatherBackward0": "_saved_sparse_grad",
+}
+"""By name of an autograd node: where it keeps whether its gradient is sparse."""
+
+
+def has_sparse_gradient(tensor: torch.Tensor) -> bool:
+    """Whether a result is of an operator that was asked to have a sparse gradient."""
+    history = tensor.grad_fn
+    option = None if history is None else _SPARSE_OPTIONS.get(history.name())
+    return option is not None and bool(getattr(history, option))
+
+
 def is_view_made_without_gradients(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a view that was made with gradients off. Asking it for its history raises
     where it, or what it shows, was written to since.

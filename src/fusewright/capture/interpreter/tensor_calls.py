@@ -116,9 +116,7 @@ def call_graph(
         why = "it raises an error, and the program looks at its text"
         refusal = functools.partial(cannot_run, machine, function, why)
         machine.raise_error(type(error), UnknownValue(str, refusal, str(error)))
-    if isinstance(result, torch.Tensor) and torch_compat.has_no_derivative(result):
-        name = function if isinstance(function, str) else function_name(function)
-        raise machine.unsupported(reasons.NO_DERIVATIVE, function=name)
+    _look_at_history(machine, function, result)
     of_data = isinstance(result, torch.SymInt) and is_of_data(result)
     if result is not None and not contains_tensor(result) and not of_data:
         return machine.new(result)
@@ -136,6 +134,22 @@ def call_graph(
         machine.describe_node,
     )
     return result_value(machine, node, result)
+
+
+def _look_at_history(machine: Machine, function: Any, result: Any) -> None:
+    """Break the graph at a result with a gradient that no graph can compute."""
+    if type(result) is tuple and result:  # of a bag of embeddings, the first is its result
+        result = result[0]
+    if not isinstance(result, torch.Tensor):
+        return
+    if torch_compat.has_no_derivative(result):
+        reason = reasons.NO_DERIVATIVE
+    elif torch_compat.has_sparse_gradient(result):
+        reason = reasons.SPARSE_GRADIENT
+    else:
+        return
+    name = function if isinstance(function, str) else function_name(function)
+    raise machine.unsupported(reason, function=name)
 
 
 CHANGES_TENSOR: Final = frozenset(
