@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import pickle
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -360,6 +361,12 @@ KEYS, VALUES, ITEMS = KEPT.keys(), KEPT.values(), KEPT.items()
 def views_that_exist(x):
     known = len(KEYS), "a" in KEYS, ("a", 1) in ITEMS, list(reversed(VALUES))
     return x * 2, known, [*KEYS], sorted(ITEMS), KEYS & {"a"}, sum(VALUES)
+
+
+@program
+def pickles_of_objects_met_twice(x):
+    text, inner = "text", [1]
+    return x + 1, pickle.dumps((text, text)), pickle.dumps([inner, inner])
 
 
 def run(function: Callable[..., Any], compiled: Callable[..., Any]) -> tuple[Any, Any]:

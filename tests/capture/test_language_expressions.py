@@ -8,7 +8,15 @@ arguments), leaves its arguments as it leaves them when run, and is captured as 
 from __future__ import annotations
 
 import collections
+import copy
+import functools
 import itertools
+import json
+import math
+import operator
+import pickle
+import re
+import types
 import typing
 from collections.abc import Iterator
 from typing import Any
@@ -62,7 +70,10 @@ class Grid:
         return key
 
 
+MODULES = (collections, copy, functools, itertools, json, math, operator, pickle, re, types, typing)
+
 NAMES: dict[str, Any] = {
+    **{module.__name__: module for module in MODULES},
     **{name: value for name, value in globals().items() if not name.startswith("_")},
     **vars(collections),
     **{name: value for name, value in vars(itertools).items() if not name.startswith("_")},
@@ -691,6 +702,8 @@ TABLE["types"] = (
     copy.copy(a) is a, copy.deepcopy(n) is n
     json.dumps({"a": [1, None, True], "b": "c"}), json.loads('{"a": [1, 2.5]}')
     json.loads("{")
+    pickle.dumps({}), pickle.dumps({"a": 1, "b": "c"}), pickle.dumps((1, 2.5, None, True, 2**70))
+    pickle.dumps([b"x", "x"], protocol=2), pickle.dumps("a"), pickle.dumps(-1)
     re.match(r"(\\w+) (\\w+)", "ab cd").groups(), re.sub("a", "b", "aaa", count=2)
     re.match("x", "y"), re.split(",", "a,b"), re.findall(r"\\d+", "1 22"), re.escape("a.b")
     re.compile("(?P<k>a)").search("ba").group("k"), re.compile("a").pattern

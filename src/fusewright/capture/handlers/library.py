@@ -11,6 +11,7 @@ import inspect
 import json
 import operator
 import os
+import pickle
 import re
 import threading
 import types
@@ -23,7 +24,7 @@ import torch
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, HANDLERS, PURE, handles
 from fusewright.capture.interpreter.stand_ins import raise_real
-from fusewright.capture.values.base import MISSING, Interpreter, Value, known_arguments
+from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value, known_arguments
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import ConstantValue, boolean
 from fusewright.capture.values.functions import (
@@ -35,7 +36,7 @@ from fusewright.capture.values.functions import (
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.objects import ObjectValue, ThreadIdentityValue
 from fusewright.capture.values.references import ReferenceValue
-from fusewright.capture.values.sequences import ListValue, TupleValue
+from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
 
@@ -61,6 +62,33 @@ PURE.update({
     json.dumps, json.loads, re.compile, re.match, re.fullmatch, re.search, re.sub, re.subn,
     re.split, re.findall, re.finditer, re.escape, os.fspath,
 })  # fmt: skip
+
+
+_PICKLED_AS_EQUAL = (type(None), bool, int, float)
+_PICKLED_ONCE = (str, bytes)
+
+
+@handles(pickle.dumps)
+def dumps(interpreter: Interpreter, value: Value, **keywords: Value) -> Any:
+    """The bytes of known numbers and texts in at most one container, as caches of calls make them.
+    An object that is met twice is told by its identity, which stand-ins do not have.
+    """
+    items = [value]
+    match value:
+        case SequenceValue(cls=cls) if cls in (list, tuple):
+            items = value.items(interpreter)
+        case DictValue(cls=cls) if cls is dict:
+            items = [part for entry in value.entries(interpreter) for part in entry]
+    try:
+        known = [item.to_python() for item in items]
+        named = {name: keyword.to_python() for name, keyword in keywords.items()}
+        texts = [item for item in known if type(item) in _PICKLED_ONCE]
+        plain = all(type(item) in (*_PICKLED_AS_EQUAL, *_PICKLED_ONCE) for item in known)
+        if not plain or len(set(texts)) < len(texts):
+            return DECLINED
+        return ConstantValue(pickle.dumps(value.to_python(), **named))
+    except NotConstant:
+        return DECLINED
 
 
 # -- operator -------------------------------------------------------------------------------------
