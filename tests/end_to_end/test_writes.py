@@ -305,3 +305,27 @@ def test_an_input_that_gets_other_sizes_is_kept_for_backward() -> None:
 
     ours = fusewright.compile(program, options={"strict": True})
     torch.testing.assert_close(run(ours), run(program), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
+def test_a_write_behind_a_break_inside_of_a_grad_mode_has_its_history(mode: Any) -> None:
+    """The graph behind the break begins in the mode, and turns gradients on itself."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with mode():
+            fusewright.graph_break()
+            y = x * 3
+        x.add_(x * 2)
+        x[0] += y[0]
+        return x
+
+    for outer in (torch.enable_grad, torch.no_grad):
+        found = []
+        for function in (program, fusewright.compile(program)):
+            leaf = torch.ones(2, 3, requires_grad=True)
+            x = leaf * 1
+            with outer():
+                result = function(x)
+            gradient = torch.autograd.grad(x.sum() + result.sum(), leaf)[0]
+            found.append((x.tolist(), gradient.tolist(), result.grad_fn is None))
+        assert found[0] == found[1]

@@ -75,10 +75,12 @@ def arranged(
     tracked: frozenset[int] = frozenset(),
     finish: Finish | None = None,
     finish_takes: Iterable[int] = (),
+    begins_with_gradients: bool = True,
 ) -> Callable[[list[Any]], Any]:
     """`with_results` where there is something to do; mutations of the inputs `tracked` are copied
-    back with gradients on, as part of the autograd history. `finish` is called when all is done,
-    and needs the inputs `finish_takes`.
+    back with gradients on, as part of the autograd history, but in a call with gradients off where
+    the graph `begins_with_gradients`: another turns them on itself. `finish` is called when all is
+    done, and needs the inputs `finish_takes`.
     """
     kept_indices = {*_inputs_needed_afterwards(graph), *finish_takes}
     bases, mutated, structure = graph.bases, graph.mutated_inputs, graph.structure
@@ -92,7 +94,8 @@ def arranged(
         kept = {index: inputs[index] for index in kept_indices}
         outputs = compiled(inputs)
         if mutated:
-            history = tracked if torch.is_grad_enabled() else frozenset()
+            has_history = torch.is_grad_enabled() or not begins_with_gradients
+            history = tracked if has_history else frozenset()
             _write(kept, zip(mutated, outputs, strict=False), history)
         leaves: list[Any] = []
         for spec in results:

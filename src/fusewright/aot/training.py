@@ -390,9 +390,10 @@ def with_gradients(
     that the first call keeps for backward, beside its inputs.
     """
     plan = TrainingPlan(partition, forward, compile_backward, measured)
+    joint = partition.joint
 
     def call(inputs: list[Any]) -> Any:
-        if not partition.joint.begins_with_gradients:
+        if not joint.begins_with_gradients:
             with torch.enable_grad():
                 return plan.call(inputs)
         if not torch.is_grad_enabled():  # the same graph, without a history
@@ -410,4 +411,11 @@ def with_gradients(
         return call
     else:
         read, finish = [], None
-    return arranged(partition.forward, call, partition.joint.tracked_mutations, finish, read)
+    return arranged(
+        partition.forward,
+        call,
+        joint.tracked_mutations,
+        finish,
+        read,
+        joint.begins_with_gradients,
+    )
