@@ -129,7 +129,9 @@ class _Noise(TorchDispatchMode):
     ) -> Any:
         name = function.overloadpacket.__name__
         if name in SUMS or name in SQUARES:
-            args = [self._summands(arg, name in SQUARES) for arg in args]
+            count = 1 if name in NORMALISATIONS else len(args)  # statistics are written to
+            summed = [self._summands(arg, name in SQUARES) for arg in args[:count]]
+            args = [*summed, *args[count:]]
         if name in SIGNS:
             args = [self._with_any_nan(arg) for arg in args]
         result = function(*args, **(kwargs or {}))
