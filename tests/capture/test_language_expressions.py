@@ -689,6 +689,7 @@ TABLE["types"] = (
     issubclass(bool, int), issubclass(int, (str, object)), issubclass(list, Sequence)
     issubclass(5, int)
     callable(len), callable(n), callable(Grid), callable(g), callable(lambda: 1), callable(a.append)
+    callable(x), callable(x.sum), callable(type(x)), hasattr(x, "__call__"), callable(x.grad)
     hasattr(n, "real"), hasattr(g, "zz"), hasattr(a, "append"), hasattr(x, "shape"), hasattr(g, 5)
     getattr(n, "real"), getattr(g, "zz", 7), getattr(a, "append")(2), getattr(x, "shape")
     getattr(g, "zz")

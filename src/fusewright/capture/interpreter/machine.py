@@ -492,12 +492,12 @@ class Machine:
         value.set_attribute(self, name, new)
 
     def special(self, value: Value, name: str) -> Value | None:
-        if isinstance(value, TensorValue | ForeignTensorValue):
-            return value.get_attribute(self, name) if hasattr(torch.Tensor, name) else None
         cls = value.python_type()
         raw, source = self.class_attribute(cls, name)
         if raw is MISSING or raw is None:
             return None
+        if isinstance(value, TensorValue | ForeignTensorValue):
+            return value.get_attribute(self, name)
         return self.bind(raw, source, value, cls)
 
     def call_special(
