@@ -43,6 +43,11 @@ def branches(x: Tensor) -> Tensor:
     return x + 1 if x.shape[0] > 10 else x - 1
 
 
+def slices_of_a_slice(x: Tensor) -> tuple[Tensor, ...]:
+    shorter = x[1:]
+    return shorter[:, :2] + 1, shorter[:], shorter[None, :-1, 1:], torch.cat([x, x])[:, 1]
+
+
 def halves(x: Tensor) -> Tensor:
     return x.view(2, -1).sum(0) if x.shape[0] % 2 == 0 else x.sum(0)
 
@@ -130,6 +135,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]], int]] = {
         4,
     ),
     "a strided input": (add, [(torch.randn(3, n).t(), torch.randn(n, 3)) for n in (4, 6, 8)], 2),
+    "slices of a slice": (slices_of_a_slice, [(torch.randn(n, 3),) for n in (5, 7, 8, 9)], 2),
     "a varying stride": (
         slices,
         [(torch.randn(n, k)[:, :3],) for n, k in [(4, 5), (6, 7), (8, 9), (5, 11)]],

@@ -275,16 +275,27 @@ class IntegerNode(Node):
         return self._compare(not_equal(self.index, other.index))
 
     def lt(self, other: IntegerNode) -> ConditionNode:
-        return self._compare(below(self.index, other.index))
+        return self._is_below(self.index, other.index)
 
     def gt(self, other: IntegerNode) -> ConditionNode:
-        return self._compare(below(other.index, self.index))
+        return self._is_below(other.index, self.index)
 
     def le(self, other: IntegerNode) -> ConditionNode:
-        return self._compare(at_least(other.index, self.index))
+        return self._is_at_least(other.index, self.index)
 
     def ge(self, other: IntegerNode) -> ConditionNode:
-        return self._compare(at_least(self.index, other.index))
+        return self._is_at_least(self.index, other.index)
+
+    def _is_at_least(self, left: Index, right: Index) -> ConditionNode:
+        """`left >= right`. Torch's slices ask with the largest number for "to the end"."""
+        if left.is_constant and left.constant >= _LARGEST - 1:
+            return self._compare(at_least(0, 0))
+        return self._compare(at_least(left, right))
+
+    def _is_below(self, left: Index, right: Index) -> ConditionNode:
+        if left.is_constant and left.constant >= _LARGEST - 1:
+            return self._compare(below(0, 0))
+        return self._compare(below(left, right))
 
     # Torch asks one size of a tensor about the layout of all.
 
