@@ -48,6 +48,11 @@ def slices_of_a_slice(x: Tensor) -> tuple[Tensor, ...]:
     return shorter[:, :2] + 1, shorter[:], shorter[None, :-1, 1:], torch.cat([x, x])[:, 1]
 
 
+def rows_left(x: Tensor) -> tuple[Tensor, ...]:
+    rest = torch.arange(x.shape[0])[1:]
+    return x[rest][:, :2] + 1, x[:, rest - rest], x[rest[:, None], rest]
+
+
 def halves(x: Tensor) -> Tensor:
     return x.view(2, -1).sum(0) if x.shape[0] % 2 == 0 else x.sum(0)
 
@@ -136,6 +141,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]], int]] = {
     ),
     "a strided input": (add, [(torch.randn(3, n).t(), torch.randn(n, 3)) for n in (4, 6, 8)], 2),
     "slices of a slice": (slices_of_a_slice, [(torch.randn(n, 3),) for n in (5, 7, 8, 9)], 2),
+    "rows, of which none are left": (
+        rows_left,
+        [(torch.randn(n, 9),) for n in (5, 7, 8, 2, 1)],
+        4,
+    ),
     "a varying stride": (
         slices,
         [(torch.randn(n, k)[:, :3],) for n, k in [(4, 5), (6, 7), (8, 9), (5, 11)]],

@@ -124,8 +124,8 @@ def advanced_index(x: Tensor, indices: Sequence[Tensor | None]) -> Geometry | No
     if len(indices) > x.dim():
         return None
     shape = broadcast_sizes([tuple(index.shape) for index in given])
-    if shape is None:
-        return None
+    if shape is None or any(extent == 0 for extent in shape):
+        return None  # Indices without elements are left to torch's kernel.
     neighbours = chosen[-1] - chosen[0] + 1 == len(chosen)
     before = range(chosen[0]) if neighbours else range(0)
     rest = [dim for dim in range(x.dim()) if dim not in chosen and dim not in before]
