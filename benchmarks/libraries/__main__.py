@@ -10,6 +10,9 @@ are counted, and calls in the steady state take turns with eager's. A NAME is th
 of a file of them, such as `optim`. `--part K/N`: every N-th program from the K-th on. With
 `--resume`, DIR/libraries.json keeps what was measured, what passes there is not measured again, and
 DIR/libraries.md is the table. The exit status is 1 if a result is wrong, or something failed.
+
+`pip install -r benchmarks/libraries/requirements.txt` beside an installed torch gets the libraries;
+a program whose library is missing is not run.
 """
 
 from __future__ import annotations
