@@ -20,7 +20,7 @@ from torch.utils import cpp_extension
 from fusewright.opgen import generate, write_files
 
 SOURCES = Path(__file__).parent
-_FLAGS = ["-std=c++17", "-O1", "-fPIC", "-DNDEBUG"]
+_FLAGS = ["-std=c++20", "-O1", "-fPIC", "-DNDEBUG"]
 _WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 _INCLUDES = [flag for path in cpp_extension.include_paths() for flag in ("-isystem", path)]
 

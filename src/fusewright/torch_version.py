@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-OLDEST, NEWEST = (2, 11), (2, 14)
+OLDEST, NEWEST = (2, 11), (2, 15)
 """Versions of torch that all names in `torch_compat` were seen in."""
 
 

@@ -76,3 +76,10 @@ def test_linspace_rounds_once(dtype: torch.dtype, start: float, end: float) -> N
             return torch.linspace(start, end, steps, dtype=dtype) * 1
 
         assert equal(fusewright.compile(program)(), program())
+
+
+@pytest.mark.parametrize("eps", [None, 0.0, 0.1, 0.5, 0.6, 1.0])
+def test_bounds_of_logit_may_cross(eps: float | None) -> None:
+    x = torch.tensor([0.0, 0.2, 0.45, 0.5, 0.55, 0.9, 1.0, math.nan])
+    actual, expected = fusewright.compile(lambda x: torch.logit(x, eps))(x), torch.logit(x, eps)
+    torch.testing.assert_close(actual, expected, equal_nan=True)

@@ -124,12 +124,16 @@ def heaviside(x: Tensor, values: Tensor) -> Tensor:
 
 
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
-    """logit(x) = log(x / (1 - x)), x first clamped to [eps, 1 - eps]."""
+    """logit(x) = log(x / (1 - x)), x first clamped to [eps, 1 - eps]: what is below eps is eps,
+    also where these bounds cross.
+    """
     if not x.dtype.is_floating_point:
         return NotImplemented
     wide = widened(x)
     if eps is not None:
-        wide = aten.clamp.default(wide, eps, 1 - eps)
+        low = aten.full.default([], eps, dtype=wide.dtype, device=wide.device)
+        is_low = aten.lt.Scalar(wide, eps)
+        wide = aten.where.self(is_low, low, aten.clamp_max.default(wide, 1 - eps))
     rest = aten.add.Scalar(aten.neg.default(wide), 1)
     return rounded(aten.log.default(aten.div.Tensor(wide, rest)), x)
 
