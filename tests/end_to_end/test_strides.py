@@ -72,6 +72,18 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = 
         lambda x: x.masked_fill(x > 0, 1),
         lambda: (torch.randn(7, 6).t(),),
     ),
+    "windows_of_an_image": (
+        lambda x: F.unfold(x, (1, 2)),
+        lambda: (torch.randn(1, 2, 2),),
+    ),
+    "windows_of_images": (
+        lambda x: F.unfold(x, (1, 2), padding=(1, 0), stride=(2, 1)),
+        lambda: (torch.randn(5, 1, 3, 2),),
+    ),
+    "windows_of_images_by_channels": (
+        lambda x: F.unfold(x, 2, dilation=2),
+        lambda: (torch.randn(2, 3, 5, 7).to(memory_format=torch.channels_last),),
+    ),
 }
 
 

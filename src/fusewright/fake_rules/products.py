@@ -106,6 +106,32 @@ def max_unpool(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Geomet
     return layout(x.dtype, (*x.shape[:2], *output_size))
 
 
+def windows(
+    x: Tensor,
+    kernel: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Geometry | None:
+    """im2col of an image or a batch: on the CPU contiguous, where torch's own rule leaves a view
+    of transposed memory if there is one window in a row or column.
+    """
+    parameters = (kernel, dilation, padding, stride)
+    if x.device.type != "cpu" or x.dim() not in (3, 4) or x.numel() == 0:
+        return None
+    if any(len(values) != 2 for values in parameters) or min(*kernel, *dilation, *stride) < 1:
+        return None
+    count = 1
+    for axis in range(2):
+        k, d, p, s = (values[axis] for values in parameters)
+        along = (x.shape[axis - 2] + 2 * p - d * (k - 1) - 1) // s + 1
+        if p < 0 or along < 1:
+            return None
+        count *= along
+    size = (*x.shape[:-3], x.shape[-3] * kernel[0] * kernel[1], count)
+    return contiguous(x.dtype, size)
+
+
 def resampled(x: Tensor, output_size: Sequence[int], *parameters: Any) -> Geometry | None:
     """upsample_nearest2d and its like: on the CPU, of a contiguous batch or as for images."""
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
@@ -207,6 +233,7 @@ RULES: dict[Any, Rule] = {
     **named(attention, "_scaled_dot_product_flash_attention_for_cpu"),
     **named(max_pool, "max_pool2d_with_indices"),
     **named(max_unpool, "max_unpool2d"),
+    **named(windows, "im2col"),
     **named(
         resampled,
         """
