@@ -287,15 +287,12 @@ class IntegerNode(Node):
         return self._is_at_least(self.index, other.index)
 
     def _is_at_least(self, left: Index, right: Index) -> ConditionNode:
-        """`left >= right`. Torch's slices ask with the largest number for "to the end"."""
-        if left.is_constant and left.constant >= _LARGEST - 1:
-            return self._compare(at_least(0, 0))
-        return self._compare(at_least(left, right))
+        """`left >= right`."""
+        return self._compare(at_least(*((0, 0) if _is_to_the_end(left, right) else (left, right))))
 
     def _is_below(self, left: Index, right: Index) -> ConditionNode:
-        if left.is_constant and left.constant >= _LARGEST - 1:
-            return self._compare(below(0, 0))
-        return self._compare(below(left, right))
+        """`left < right`."""
+        return self._compare(below(*((0, 0) if _is_to_the_end(left, right) else (left, right))))
 
     # Torch asks one size of a tensor about the layout of all.
 
@@ -681,6 +678,14 @@ def _is_too_large(index: Index) -> bool:
 
 
 _LARGEST: Final = 2**63
+
+
+def _is_to_the_end(number: Index, size: Index) -> bool:
+    """Whether `number` is what torch's slices say for "to the end", which no size is above. An
+    integer of the program may be: Python's have no end.
+    """
+    is_largest = number.is_constant and number.constant == _LARGEST - 1
+    return is_largest and size.lower is not None and size.lower >= 0
 
 
 def index_of(number: int | torch.SymInt) -> Index:
