@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 
 import pytest
+import torch
 
-from tests.kernels.llvm.guard_pages import TARGETS, Report, cases
+from tests.kernels.llvm.guard_pages import TARGETS, Report, cases, guarded, run_program
 
 
 @pytest.mark.parametrize(("kind", "part"), [("sizes", 61), ("operators", 61), ("models", 100)])
@@ -17,3 +18,12 @@ def test_no_kernel_touches_what_lies_outside(kind: str, part: int) -> None:
         report.add(case)
     assert not report.complaints
     assert report.launches
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("edge", [3, 4, 5, 6, 7])
+def test_half_a_register_under_a_condition(target: str, edge: int) -> None:
+    """Rows that end within the first half, of elements that are read where a condition holds."""
+    x = torch.arange(4 * 4 * edge).view(4, 4, edge)
+    with guarded(target):
+        run_program(lambda x: torch.gradient(x, dim=(0, 1), edge_order=2), x, target)
