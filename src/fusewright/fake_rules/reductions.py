@@ -11,10 +11,12 @@ from torch import Tensor
 from fusewright.fake_rules.geometry import (
     Geometry,
     Rule,
+    channels_last,
     contiguous,
     has_memory_format,
     is_channels_last,
     named,
+    suggests_channels_last,
 )
 
 MOST_DIMENSIONS = 64
@@ -194,13 +196,16 @@ def group_norm(
     groups: int,
     eps: float,
 ) -> tuple[Geometry, ...] | None:
-    """native_group_norm of a contiguous tensor: (output, mean, reciprocal standard deviation)."""
-    if _is_left_to_torch(x) or not x.is_contiguous() or is_channels_last(x):
+    """native_group_norm of a contiguous tensor, or of one with its channels last, which it keeps
+    them: (output, mean, reciprocal standard deviation).
+    """
+    lays_out = channels_last if suggests_channels_last(x) else contiguous
+    if _is_left_to_torch(x) or not (x.is_contiguous() or is_channels_last(x)):
         return None
     if any(p is not None and p.dtype != x.dtype for p in (weight, bias)) or c % groups:
         return None
     statistics = contiguous(x.dtype, (n, groups))
-    return contiguous(x.dtype, x.shape), statistics, statistics
+    return lays_out(x.dtype, x.shape), statistics, statistics
 
 
 RULES: dict[Any, Rule] = {
