@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 
 import fusewright.torch_compat
 from fusewright.torch_version import refused_version, unknown_version
+from tests.source_names import dotted_names
 
 
 @pytest.mark.parametrize("version", ["2.11.0", "2.12.1+cu130", "2.15.0+cpu", "2.13.0a0+git12"])
@@ -36,27 +39,26 @@ def test_newer_ones_are_tried(version: str) -> None:
     )
 
 
+def test_an_old_one_is_refused_before_a_name_is_missed() -> None:
+    program = """
+import torch
+torch.__version__ = "2.10.2"
+del torch._C._is_tracing
+import fusewright.torch_compat
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: fusewright needs torch 2.11 or newer")
+
+
 PACKAGE = Path(fusewright.torch_compat.__file__).parent
-
-
-def dotted(node: ast.expr) -> list[str]:
-    """The names of `a.b.c`; none for another expression."""
-    if isinstance(node, ast.Name):
-        return [node.id]
-    if isinstance(node, ast.Attribute) and (owner := dotted(node.value)):
-        return [*owner, node.attr]
-    return []
 
 
 def names_of_torch(file: Path) -> set[str]:
     """Every dotted name below `torch` that a file mentions or imports."""
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch"):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-        elif isinstance(node, ast.Attribute) and dotted(node)[:1] == ["torch"]:
-            found.add(".".join(dotted(node)))
-    return found
+    names = dotted_names(ast.parse(file.read_text()))
+    return {name for _, name in names if name.startswith("torch.")}
 
 
 def is_there(name: str) -> bool:

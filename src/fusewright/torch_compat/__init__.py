@@ -19,6 +19,15 @@ from torch._higher_order_ops import scan as scan
 from torch._higher_order_ops import while_loop as while_loop
 from torch.utils import _python_dispatch
 
+from fusewright.torch_version import refused_version, unknown_version, version_of
+
+if _refusal := refused_version(torch.__version__):
+    raise ImportError(_refusal)
+if _doubt := unknown_version(torch.__version__):
+    warnings.warn(_doubt, RuntimeWarning, stacklevel=2)
+
+# Behind the look at the version: a torch that is too old is refused in one sentence, and not by the
+# first name that it lacks.
 from fusewright.torch_compat import autograd as autograd
 from fusewright.torch_compat import states as states
 from fusewright.torch_compat.without_dynamo import (
@@ -27,12 +36,6 @@ from fusewright.torch_compat.without_dynamo import (
 from fusewright.torch_compat.without_dynamo import (
     run_references_without_dynamo as run_references_without_dynamo,
 )
-from fusewright.torch_version import refused_version, unknown_version, version_of
-
-if _refusal := refused_version(torch.__version__):
-    raise ImportError(_refusal)
-if _doubt := unknown_version(torch.__version__):
-    warnings.warn(_doubt, RuntimeWarning, stacklevel=2)
 
 OpOverload = torch._ops.OpOverload
 """Public in all but name: the type of `torch.ops.aten.add.Tensor`."""
@@ -340,7 +343,7 @@ set_grad_enabled = torch._C._set_grad_enabled  # type: ignore[attr-defined]
 """What `torch.no_grad` and its kin call in the end, and captured graphs too."""
 
 
-# -- tensor layout and global state, for the native floor and for guards --------------------------
+# -- tensor layout, for the native floor ----------------------------------------------------------
 
 LIBRARY_FILE: str = torch._C.__file__
 """The shared library from which all of torch's libraries can be reached."""
@@ -356,6 +359,8 @@ def key_set(tensor: torch.Tensor) -> int:
     keys: int = torch._C._dispatch_keys(tensor).raw_repr()  # type: ignore[attr-defined]
     return keys
 
+
+# -- what capture has to know by identity ---------------------------------------------------------
 
 TORCH_FUNCTION_QUERIES: tuple[Callable[..., bool], ...] = (
     torch._C._has_torch_function,  # type: ignore[attr-defined]
@@ -447,8 +452,7 @@ def is_module_bookkeeping(function: object) -> bool:
     ).endswith(".mutation_guard")
 
 
-# -- the autograd engine --------------------------------------------------------------------------
-
+# -- what operators run under, and kernels --------------------------------------------------------
 
 without_autocast = torch._C._DisableAutocast  # type: ignore[attr-defined]
 """Context in which operators run in the types of their arguments."""

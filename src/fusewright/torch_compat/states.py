@@ -78,8 +78,6 @@ def mode_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
     return tuple(readers)
 
 
-# -- what capture has to know by identity --------------------------------------------------------
-
 STATE_QUERIES: tuple[Callable[..., Any], ...] = (
     torch._C._get_tracing_state,
     torch._C._is_tracing,
