@@ -148,6 +148,18 @@ def variational_regression(compile: Compile) -> Run:
     return lambda: gradients(model, step(x[:, None], y))
 
 
+def _acquired(acquire: Any, candidates: torch.Tensor, compile: Compile) -> Run:
+    """What an acquisition function gives at candidates, and its gradient."""
+    compiled = compile(acquire)
+
+    def run() -> Any:
+        points = candidates.clone().requires_grad_()
+        values = compiled(points)
+        return values.detach(), torch.autograd.grad(values.sum(), points)
+
+    return run
+
+
 @program("botorch", tolerance=1e-3)
 def expected_improvement(compile: Compile) -> Run:
     """BoTorch's analytic acquisition function and its gradient at candidates."""
@@ -157,15 +169,7 @@ def expected_improvement(compile: Compile) -> Run:
     x = torch.rand(20, 2, dtype=torch.float64)
     y = (x * 6).sin().sum(-1, keepdim=True)
     acquire = LogExpectedImprovement(SingleTaskGP(x, y), best_f=y.max())
-    compiled = compile(acquire)
-    candidates = torch.rand(16, 1, 2, dtype=torch.float64)
-
-    def run() -> Any:
-        points = candidates.clone().requires_grad_()
-        values = compiled(points)
-        return values.detach(), torch.autograd.grad(values.sum(), points)
-
-    return run
+    return _acquired(acquire, torch.rand(16, 1, 2, dtype=torch.float64), compile)
 
 
 @program("botorch", tolerance=1e-3)
@@ -179,12 +183,4 @@ def knowledge_by_sampling(compile: Compile) -> Run:
     y = (x * 6).sin().sum(-1, keepdim=True)
     sampler = SobolQMCNormalSampler(torch.Size([32]), seed=1)
     acquire = qLogExpectedImprovement(SingleTaskGP(x, y), best_f=y.max(), sampler=sampler)
-    compiled = compile(acquire)
-    candidates = torch.rand(8, 4, 2, dtype=torch.float64)
-
-    def run() -> Any:
-        points = candidates.clone().requires_grad_()
-        values = compiled(points)
-        return values.detach(), torch.autograd.grad(values.sum(), points)
-
-    return run
+    return _acquired(acquire, torch.rand(8, 4, 2, dtype=torch.float64), compile)

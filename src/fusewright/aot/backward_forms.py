@@ -78,9 +78,8 @@ def rows_filled(index: Tensor, *options: Any, **named_options: Any) -> tuple[Ten
     """The rows that `index_fill` filled, which its formula hands on to `index_select`: in what
     that gives here, it does not matter that some are named twice.
     """
-    return (
-        (index, index) if torch_compat.autograd.runs_backward_of(("IndexFill",)) else NotImplemented
-    )
+    is_wanted = torch_compat.autograd.runs_backward_of(("IndexFill",))
+    return (index, index) if is_wanted else NotImplemented
 
 
 def gradient_where_filled(gradient: Tensor, dim: int, index: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fusewright import torch_compat
 from fusewright.errors import UnsupportedOperator
-from fusewright.fake_rules.arguments import flat
+from fusewright.fake_rules.arguments import by_name, flat
 from fusewright.records import record
 from fusewright.torch_compat import OpOverload
 
@@ -44,14 +44,14 @@ class FunctionalTwin:
 
     def targets(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
         """The tensors written to, in the order in which their new values are given."""
-        bound = bind(self.names, args, kwargs)
+        bound = by_name(self.names, args, kwargs)
         return [one for name in self.written for one in tensors_of(bound.get(name))]
 
     def result(
         self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], own: Sequence[Tensor]
     ) -> Any:
         """What the writing operator gives, of tensors of its own and arguments."""
-        bound = bind(self.names, args, kwargs)
+        bound = by_name(self.names, args, kwargs)
         returns = torch_compat.operator_returns(op)
         left = list(own)
         results = []
@@ -66,11 +66,6 @@ class FunctionalTwin:
                 results.append(left[:count])
                 left = left[count:]
         return tuple(results) if len(results) > 1 else results[0] if results else None
-
-
-def bind(names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by name."""
-    return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
 def tensors_of(value: Any) -> list[Tensor]:
@@ -114,10 +109,12 @@ def _returned_arguments(op: OpOverload) -> tuple[str | None, ...] | None:
     """
     arguments = [one for one in torch_compat.operator_arguments(op) if one.alias_info is not None]
     returned: list[str | None] = []
+    own_lists = 0
     for one in torch_compat.operator_returns(op):
         if one.alias_info is None:
             if str(one.type) not in ("Tensor", "List[Tensor]"):
                 return None
+            own_lists += str(one.type) == "List[Tensor]"
             returned.append(None)
             continue
         same = [
@@ -130,12 +127,7 @@ def _returned_arguments(op: OpOverload) -> tuple[str | None, ...] | None:
         if len(same) != 1:
             return None
         returned.append(same[0])
-    lists = [
-        one
-        for one, name in zip(torch_compat.operator_returns(op), returned, strict=True)
-        if name is None and str(one.type) != "Tensor"
-    ]
-    return None if len(lists) > 1 else tuple(returned)
+    return None if own_lists > 1 else tuple(returned)
 
 
 def _on_copies(
@@ -145,7 +137,7 @@ def _on_copies(
     returned: Sequence[str | None],
 ) -> Callable[..., list[Tensor]]:
     def run(*args: Any, **kwargs: Any) -> list[Tensor]:
-        bound = bind(names, args, kwargs)
+        bound = by_name(names, args, kwargs)
         copies = {name: _copied(bound[name]) for name in written if name in bound}
         result = op(**{**bound, **copies})
         results = result if len(returned) > 1 else (result,)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fusewright import torch_compat
+from fusewright.fake_rules.arguments import by_name
 from fusewright.torch_compat import OpOverload
 
 PREFIX = "_foreach_"
@@ -30,7 +31,7 @@ def apply_to_each(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -
     """
     single = _single_form(op)
     names = [argument.name for argument in torch_compat.operator_arguments(op)]
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    given = by_name(names, args, kwargs)
     if single is None or isinstance(given.get("scalars"), Tensor):
         return NotImplemented
     listed = [name for name, value in given.items() if isinstance(value, list | tuple)]

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fusewright import torch_compat
+from fusewright.fake_rules.arguments import by_name
 from fusewright.records import record
 from fusewright.torch_compat import OpOverload
 
@@ -63,7 +64,7 @@ class FunctionalForm:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], tuple[Any, ...], dict[str, Any]]:
         """The tensors written to, and the arguments of the functional operator."""
-        bound = {**dict(zip(self.names, args, strict=False)), **kwargs}
+        bound = by_name(self.names, args, kwargs)
         targets = [bound[name] for name in self.written]
         missing = {name: value for name, value in self.defaults.items() if name not in bound}
         kwargs = {**kwargs, **missing}

@@ -25,6 +25,7 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.fake import FakeTensor
+from fusewright.fake_rules.arguments import by_name
 from fusewright.fake_rules.geometry import extent
 from fusewright.records import record
 
@@ -137,7 +138,7 @@ def restrided_bytes(
     function: Any, arguments: Sequence[Any], keywords: dict[str, Any]
 ) -> tuple[Any, Any]:
     """Where the bytes begin and end, in the storage, that a call of one of `RESTRIDING` shows."""
-    given = {**dict(zip(RESTRIDING[function], arguments, strict=False)), **keywords}
+    given = by_name(RESTRIDING[function], arguments, keywords)
     tensor = given["input"] if "input" in given else given["self"]
     size, stride, begin = given["size"], given["stride"], given.get("storage_offset")
     if begin is None:

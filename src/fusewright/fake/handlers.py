@@ -33,11 +33,7 @@ from fusewright.fake_rules import RULES, VIEW_RULES, Geometry, View
 from fusewright.fake_rules.arguments import flat, mapped
 from fusewright.fake_rules.factories import FILLS
 from fusewright.fake_rules.geometry import contiguous
-from fusewright.fake_rules.requirements import (
-    REQUIREMENTS,
-    picks_from_something,
-    within_storage,
-)
+from fusewright.fake_rules.requirements import REQUIREMENTS, picks_from_something, within_storage
 from fusewright.fake_rules.trial import geometry_of, result_for_zeros
 from fusewright.symbolic.nodes import index_of
 from fusewright.torch_compat import OpOverload

@@ -1,11 +1,16 @@
-"""The tensors among the arguments of an operator."""
+"""The arguments of an operator: by name, and the tensors among them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
+
+
+def by_name(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call, of which the first have `names`."""
+    return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
 def flat(values: Iterable[Any]) -> Iterable[Any]:

@@ -145,9 +145,9 @@ class _Noise(TorchDispatchMode):
             tensors[0].copy_(self._shifted(tensors[0]))
             self._overflow(tensors[0], args[0])
         if name in CANCELLING:
-            reach = args[-1] if name == "gelu_backward" else args[0]
-            noise = args[0] * self._noise(args[0].shape).to(args[0])
-            result.add_(torch.where(reach.abs() < CANCELS_BELOW, noise, 0.0))
+            factor, argument = args[0], args[-1]  # one and the same without a gradient
+            noise = factor * self._noise(factor.shape).to(factor)
+            result.add_(torch.where(argument.abs() < CANCELS_BELOW, noise, 0.0))
         if name in UNSIGNED:
             for tensor in tensors:
                 self._sign_zeros(tensor)

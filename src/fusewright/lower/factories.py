@@ -90,10 +90,8 @@ def arange(call: Call, start: Any, end: Any, step: Any = 1, **options: Any) -> A
 
 def round_float(value: float, dtype: DType) -> float:
     """The number of a floating type that is nearest to `value`."""
-    rounded: float = torch.tensor(
-        value, dtype=getattr(torch, dtype.torch_name), device="cpu"
-    ).item()
-    return rounded
+    torch_dtype = getattr(torch, dtype.torch_name)
+    return torch.tensor(value, dtype=torch_dtype, device="cpu").item()  # type: ignore[no-any-return]
 
 
 @rule("aten.linspace.default")

@@ -182,6 +182,7 @@ def corrected_deviations(
         rest = (rest < whole * NOTHING_BUT_ROUNDING).where(rest.like(0), rest)
         return whole.apply("eq", math.inf).where(whole, rest)
 
+    # One number is its own mean, also where it is infinite and has no error.
     return (
         rough if elements.constant == 1 else call.lazy(rough.size, rough.dtype, mean),
         call.lazy(rough.size, rough.dtype, squares),

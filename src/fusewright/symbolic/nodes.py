@@ -275,24 +275,16 @@ class IntegerNode(Node):
         return self._compare(not_equal(self.index, other.index))
 
     def lt(self, other: IntegerNode) -> ConditionNode:
-        return self._is_below(self.index, other.index)
+        return self._compare(below(*_sides(self.index, other.index)))
 
     def gt(self, other: IntegerNode) -> ConditionNode:
-        return self._is_below(other.index, self.index)
+        return self._compare(below(*_sides(other.index, self.index)))
 
     def le(self, other: IntegerNode) -> ConditionNode:
-        return self._is_at_least(other.index, self.index)
+        return self._compare(at_least(*_sides(other.index, self.index)))
 
     def ge(self, other: IntegerNode) -> ConditionNode:
-        return self._is_at_least(self.index, other.index)
-
-    def _is_at_least(self, left: Index, right: Index) -> ConditionNode:
-        """`left >= right`."""
-        return self._compare(at_least(*((0, 0) if _is_to_the_end(left, right) else (left, right))))
-
-    def _is_below(self, left: Index, right: Index) -> ConditionNode:
-        """`left < right`."""
-        return self._compare(below(*((0, 0) if _is_to_the_end(left, right) else (left, right))))
+        return self._compare(at_least(*_sides(self.index, other.index)))
 
     # Torch asks one size of a tensor about the layout of all.
 
@@ -680,12 +672,14 @@ def _is_too_large(index: Index) -> bool:
 _LARGEST: Final = 2**63
 
 
-def _is_to_the_end(number: Index, size: Index) -> bool:
-    """Whether `number` is what torch's slices say for "to the end", which no size is above. An
+def _sides(left: Index, right: Index) -> tuple[Index, Index]:
+    """The sides of `left < right` or `left >= right`. Two equal ones where the answer is known
+    without a guard: `left` is what torch's slices say for "to the end", which no size is above. An
     integer of the program may be: Python's have no end.
     """
-    is_largest = number.is_constant and number.constant == _LARGEST - 1
-    return is_largest and size.lower is not None and size.lower >= 0
+    is_largest = left.is_constant and left.constant == _LARGEST - 1
+    is_size = right.lower is not None and right.lower >= 0
+    return (left, left) if is_largest and is_size else (left, right)
 
 
 def index_of(number: int | torch.SymInt) -> Index:

@@ -21,6 +21,7 @@ from fusewright.capture.values.base import (
     known_arguments,
 )
 from fusewright.capture.values.functions import FunctionValue
+from fusewright.fake_rules.arguments import by_name
 
 TRANSFORMS: Final = (
     torch.func.vmap,
@@ -112,7 +113,7 @@ def _transform(transform: Callable[..., Any], names: tuple[str, ...]) -> Callabl
     refuse = _refusal(transform.__name__)
 
     def given(interpreter: Interpreter, func: Value, *arguments: Value, **keywords: Value) -> Value:
-        options = {**dict(zip(names, arguments, strict=False)), **keywords}
+        options = by_name(names, arguments, keywords)
         try:
             _, known = known_arguments(interpreter, [], options)
         except NotConstant:

@@ -197,9 +197,8 @@ def _method_in_c(owner: Any, name: str) -> Any:
         is_known = isinstance(raw, types.ClassMethodDescriptorType) and raw in HANDLERS
         return raw if is_known else None
     raw = getattr(type(owner), name, None)
-    return (
-        raw if isinstance(raw, types.MethodDescriptorType | types.WrapperDescriptorType) else None
-    )
+    is_in_c = isinstance(raw, types.MethodDescriptorType | types.WrapperDescriptorType)
+    return raw if is_in_c else None
 
 
 def wrap_class(machine: MachineState, cls: type, source: Source) -> Value:
