@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -49,15 +50,24 @@ def replacement(written: Way, compiled: Way, result: Any) -> Any:
 class Program:
     """A function that a frame compiler replaces."""
 
-    def __init__(self, written: float, compiled: float, tried: bool = True) -> None:
+    def __init__(
+        self,
+        written: float,
+        compiled: float,
+        tried: bool = True,
+        replacement: FunctionType = replacement,
+    ) -> None:
         self.written, self.compiled = Way(written), Way(compiled)
         self.entries: list[Any] = []
+        self.asked = 0
 
         def compile(frame: Any) -> Any:
+            self.asked += 1
             if frame.code is not call.__code__:
-                return None
-            self.entries.append(extension.Entry(replacement, None, tried=tried))
-            return self.entries[-1]
+                return False  # This call holds nothing to compile; another one may.
+            entry = extension.Entry(replacement, None, continues=True, tried=tried)
+            self.entries.append(entry)
+            return entry
 
         self.compiler = extension.FrameCompiler(compile)
 
@@ -121,6 +131,21 @@ def test_each_call_runs_once_and_what_it_raises_is_raised() -> None:
         with pytest.raises(ValueError):
             program.call(1, ValueError())
     assert program.written.calls + program.compiled.calls == 200
+
+
+def replacement_that_calls_others(written: Way, compiled: Way, result: Any) -> Any:
+    return helper(compiled.run(result))
+
+
+def helper(result: Any) -> Any:
+    return result
+
+
+def test_a_trial_does_not_wait_for_functions_that_hold_nothing() -> None:
+    program = Program(FAST, SLOW, replacement=replacement_that_calls_others)
+    program.call(60)
+    assert program.asked > 8, "the compiler was asked about the helper again and again"
+    assert program.entries[0].outcome is not None
 
 
 def test_long_calls_are_not_tried_on() -> None:

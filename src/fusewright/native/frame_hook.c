@@ -34,7 +34,7 @@ static _Thread_local InterpreterFrame *chained; /* given to the evaluator that w
 
 static _Thread_local int depth; /* frames under evaluation through the hook */
 
-static _Thread_local uint64_t questions; /* how often this thread asked a compiler */
+static _Thread_local uint64_t compiled; /* how many entries were made for this thread's calls */
 
 static Py_ssize_t waiting; /* threads that hold the hook in place */
 static _PyFrameEvalFunction previous_evaluator = _PyEval_EvalFrameDefault;
@@ -125,8 +125,9 @@ static Entry *choose_entry(FrameCompiler *compiler, const PendingCall *call)
             return NULL;
         }
     }
-    questions++;
-    return frame_compiler_compile(compiler, call);
+    Entry *made = frame_compiler_compile(compiler, call);
+    compiled += made != NULL;
+    return made;
 }
 
 /* Call a function whose parameters are the call's locals. Steals the reference to it. */
@@ -225,7 +226,7 @@ static PyObject *follow(FrameCompiler *compiler, PyObject *result)
 static PyObject *run_tried(PyThreadState *thread, InterpreterFrame *frame, FrameCompiler *compiler,
                            Entry *entry, PendingCall *call)
 {
-    uint64_t before = questions;
+    uint64_t before = compiled;
     PyCodeObject *code = (PyCodeObject *)Py_NewRef(call->code);
     PyObject *result;
     if (call_trial_begin(entry->trial) == WRITTEN) {
@@ -234,7 +235,7 @@ static PyObject *run_tried(PyThreadState *thread, InterpreterFrame *frame, Frame
         result = follow(compiler, run_entry(compiler, (Entry *)Py_NewRef(entry), call));
         frame_release(thread, frame);
     }
-    call_trial_end(entry->trial, result, questions != before);
+    call_trial_end(entry->trial, result, compiled != before);
     if (call_trial_is_lost(entry->trial)) {
         frame_compiler_ran_written(compiler, code);
     }
