@@ -2,14 +2,15 @@
 and how fast?
 
     python -m benchmarks.libraries [--only NAME …] [--part K/N] [--resume DIR] [--seconds N]
-        [--jobs N]
+        [--jobs N] [--peer]
 
 Every program runs in a process of its own with a time limit (`benchmarks.libraries.measure`): its
 outputs, gradients and changed state are compared with eager's, its graphs, compiles and warnings
 are counted, and calls in the steady state take turns with eager's. A NAME is that of a program or
 of a file of them, such as `optim`. `--part K/N`: every N-th program from the K-th on. With
 `--resume`, DIR/libraries.json keeps what was measured, what passes there is not measured again, and
-DIR/libraries.md is the table. The exit status is 1 if a result is wrong, or something failed.
+DIR/libraries.md is the table. `--peer` measures torch.compile instead. The exit status is 1 if a
+result is wrong, or something failed.
 
 `pip install -r benchmarks/libraries/requirements.txt` beside an installed torch gets the libraries;
 a program whose library is missing is not run.
@@ -31,6 +32,7 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.compare import environment, fresh_caches, run
+from benchmarks.compilers import OURS, PEER
 from benchmarks.libraries import report
 from benchmarks.libraries.program import Program, programs
 
@@ -41,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what the command line asks for; return the exit status."""
     options = _parse(arguments)
     console = Console(width=None if sys.stdout.isatty() else 120)
-    record: dict[str, Any] = {"date": date.today().isoformat(), "rows": {}, **environment()}
+    column = PEER if options.peer else OURS
+    today = date.today().isoformat()
+    record: dict[str, Any] = {"column": column, "date": today, "rows": {}, **environment()}
     file = None if options.resume is None else options.resume / "libraries.json"
     if file is not None and file.exists():
         record = json.loads(file.read_text())
@@ -50,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = _chosen(options.only, options.part)
     wanted = [one for one in chosen if one not in rows or not report.passes(rows[one])]
     with ThreadPoolExecutor(options.jobs) as pool:
-        started = {pool.submit(_measure, name, options): name for name in wanted}
+        started = {pool.submit(_measure, column, name, options): name for name in wanted}
         for done in track(as_completed(started), total=len(wanted), console=console):
             rows[started[done]] = done.result()
             if file is not None:
@@ -74,12 +78,14 @@ def _is_asked(program: Program, only: Sequence[str]) -> bool:
     return program.name in only or program.library in only
 
 
-def _measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
+def _measure(column: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
     settings = {"FUSEWRIGHT_STRICT": "0"}  # Breaks and fall-backs are counted, not raised.
     if options.jobs > 1:
         settings["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // options.jobs))
     with fresh_caches() as caches:
-        return run([name], caches | settings, "benchmarks.libraries.measure", options.seconds)
+        return run(
+            [column, name], caches | settings, "benchmarks.libraries.measure", options.seconds
+        )
 
 
 def _keep(record: dict[str, Any], file: Path) -> None:
@@ -102,6 +108,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--resume", type=Path, metavar="DIR")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="limit of a process")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    parser.add_argument("--peer", action="store_true", help="measure torch.compile instead")
     return parser.parse_args(arguments)
 
 

@@ -1,7 +1,7 @@
 """One program, eagerly and compiled, in a process of its own; the command starts it and reads the
 JSON that it prints.
 
-    python -m benchmarks.libraries.measure NAME
+    python -m benchmarks.libraries.measure COLUMN NAME
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from typing import Any
 
 import torch
 
-from benchmarks.compilers import EAGER, OURS
+from benchmarks.compilers import EAGER
+from benchmarks.libraries.columns import COLUMNS, Figures
 from benchmarks.libraries.comparison import differences
 from benchmarks.libraries.program import Program, Run, programs
 from benchmarks.sampling import take_turns
-
-Figures = dict[str, Any]
 
 WARM_CALLS = 120
 """Calls after which a program is in its steady state."""
@@ -36,32 +35,32 @@ SECONDS = 1.2
 """Time for the interleaved calls of one attempt."""
 
 ATTEMPTS = 2
+COMPILED = "compiled"
 FAST_ENOUGH = 0.95
 """Of eager's speed; a program that does not reach it is timed again."""
 
 
-def measure(program: Program) -> Figures:
-    """All figures of a program; `failure` in place of those that could not be had."""
+def measure(column: str, program: Program) -> Figures:
+    """All figures of a program under a compiler; `failure` in place of those that could not be
+    had.
+    """
     if program.missing is not None:
         return {"missing": program.missing}
     figures: Figures = {}
     try:
-        _measure(program, figures)
+        _measure(column, program, figures)
     except Exception as error:
         figures["failure"] = f"{type(error).__name__}: {error}"
         figures["traceback"] = traceback.format_exc().splitlines()[-30:]
     return figures
 
 
-def _measure(program: Program, figures: Figures) -> None:
+def _measure(column: str, program: Program, figures: Figures) -> None:
     eager = _built(program, lambda target, **_: target)
     expected, figures["eager_warnings"] = _results(eager, program.calls)
 
-    import fusewright
-    from fusewright.compiler import compilers_made
-
-    with compilers_made() as compilers:
-        compiled = _built(program, fusewright.compile)
+    with COLUMNS[column]() as compiler:
+        compiled = _built(program, compiler.compile)
         start = time.perf_counter()
         found, told = _results(compiled, 1)
         figures["first_call"] = time.perf_counter() - start
@@ -73,10 +72,10 @@ def _measure(program: Program, figures: Figures) -> None:
             eager()  # which changes the same state as often
         wrong_when_warm = _compare_once(program, eager, compiled)
         figures["wrong"] += [f"when warm, {text}" for text in wrong_when_warm]
-        captures = sum(one.capture_count for one in compilers)
-        figures |= _told(compilers) | {"compiles": captures}
+        compiles = compiler.compiles()
+        figures |= compiler.told() | {"compiles": compiles}
         figures |= _speed(eager, compiled)
-        figures["late_compiles"] = sum(one.capture_count for one in compilers) - captures
+        figures["late_compiles"] = compiler.compiles() - compiles
 
 
 def _built(program: Program, compile: Callable[..., Any]) -> Run:
@@ -133,39 +132,21 @@ def _compare_once(program: Program, eager: Run, compiled: Run) -> list[str]:
     return list(differences(found, expected, program.tolerance * 10))
 
 
-def _told(compilers: list[Any]) -> Figures:
-    """What all compilers that the program made tell."""
-    from fusewright.inspect.explanation import explain_compiler
-
-    graphs, breaks, fallbacks = 0, [], []
-    for one in compilers:
-        told = explain_compiler(one, "")
-        graphs += len(told.graphs)
-        breaks += [f"{found.location}: {found.what}" for found in told.breaks]
-        fallbacks += [str(found) for found in (*told.fallbacks, *told.limits, *told.failures)]
-    return {
-        "compilers": len(compilers),
-        "graphs": graphs,
-        "breaks": breaks,
-        "fallbacks": fallbacks,
-    }
-
-
 def _speed(eager: Run, compiled: Run) -> Figures:
     """Median seconds a call, of the attempt in which compiled code did best."""
     attempts = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(ATTEMPTS):
-            samples = take_turns({EAGER: eager, OURS: compiled}, SECONDS)
+            samples = take_turns({EAGER: eager, COMPILED: compiled}, SECONDS)
             medians = {column: statistics.median(samples[column]) for column in samples}
-            attempts.append({"eager": medians[EAGER], "call": medians[OURS]})
-            if medians[EAGER] >= FAST_ENOUGH * medians[OURS]:
+            attempts.append({"eager": medians[EAGER], "call": medians[COMPILED]})
+            if medians[EAGER] >= FAST_ENOUGH * medians[COMPILED]:
                 break
     return max(attempts, key=lambda one: one["eager"] / one["call"])
 
 
 if __name__ == "__main__":
-    name = sys.argv[1]
-    result = measure(programs()[name])
+    column, name = sys.argv[1:]
+    result = measure(column, programs()[name])
     print(json.dumps(result), flush=True)
