@@ -47,6 +47,7 @@ from fusewright.capture.values.objects import ObjectValue, instance_dictionary
 from fusewright.capture.values.sequences import ListValue, sequence_base
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
+from fusewright.capture.values.views import shown_mapping
 from fusewright.errors import Location, Unsupported
 from fusewright.modes import ModeChange
 from fusewright.records import record
@@ -670,6 +671,7 @@ _STEP_READERS: Final[dict[str, Callable[..., Any]]] = {
     "dict_key": key_at,
     "dict_values": values_in_order,
     "reduced": operator.methodcaller("__reduce__"),
+    "shown": shown_mapping,
     "size": torch.Tensor.size,
     "stride": torch.Tensor.stride,
     "own_item": own_item,

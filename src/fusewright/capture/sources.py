@@ -25,6 +25,7 @@ to an object: `self.layer[0].weight`. It says three things: how the user would w
     ("dict_values",)             a list of the values of dict `x`, past overridden `values`
     ("dict_value", index)        its item at `index`
     ("reduced",)                 `x.__reduce__()` of an iterator of Python's own
+    ("shown",)                   the mapping that a dict view or mapping proxy `x` shows
     ("number",)                  `x.item()` of a tensor of one element; only in guards
     ("size", dim), ("stride", dim)   `x.size(dim)`, `x.stride(dim)` of a tensor
 
@@ -341,3 +342,11 @@ class ReducedSource(_DerivedSource):
 
     kind = "reduced"
     form = "{0.origin}.__reduce__()"
+
+
+@record
+class ShownSource(_DerivedSource):
+    """The mapping that a view of a dict, or a mapping proxy, shows."""
+
+    kind = "shown"
+    form = "{0.origin}.mapping"

@@ -146,6 +146,25 @@ static PyObject *load_reduced(GuardStep *Py_UNUSED(step), PyObject *base,
     return PyObject_CallMethod(base, "__reduce__", NULL);
 }
 
+static int take_referent(PyObject *referent, void *found)
+{
+    *(PyObject **)found = referent;
+    return 0;
+}
+
+/* What a view of a dictionary or a mapping proxy shows: the one object that it refers to. */
+static PyObject *load_shown(GuardStep *Py_UNUSED(step), PyObject *base,
+                            const GuardContext *Py_UNUSED(context))
+{
+    bool shows = PyDictViewSet_Check(base) || PyDictValues_Check(base) ||
+                 Py_IS_TYPE(base, &PyDictProxy_Type);
+    PyObject *found = NULL;
+    if (shows) {
+        Py_TYPE(base)->tp_traverse(base, take_referent, &found);
+    }
+    return Py_XNewRef(found);
+}
+
 static PyObject *load_number(GuardStep *Py_UNUSED(step), PyObject *base,
                              const GuardContext *Py_UNUSED(context))
 {
@@ -187,6 +206,7 @@ static const StepKind step_kinds[] = {
     {"dict_key", load_dict_key, POSITION, false, READS_DICTIONARY},
     {"dict_value", load_dict_value, POSITION, false, READS_DICTIONARY},
     {"reduced", load_reduced, NO_OPERAND, false, READS_ANYTHING},
+    {"shown", load_shown, NO_OPERAND, false, READS_ANYTHING},
     {"number", load_number, NO_OPERAND, false, READS_ANYTHING},
 };
 

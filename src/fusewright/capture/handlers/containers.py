@@ -10,6 +10,7 @@ import _heapq
 import bisect
 import collections
 import operator
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ from fusewright.capture.interpreter.operators import sequence_item
 from fusewright.capture.interpreter.stand_ins import raise_as, run_for_real
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.constant import ConstantValue, boolean, is_none
-from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
+from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.sequences import (
     DequeValue,
     ListValue,
@@ -28,6 +29,7 @@ from fusewright.capture.values.sequences import (
     TupleValue,
 )
 from fusewright.capture.values.sets import SetValue
+from fusewright.capture.values.views import VIEW_TYPES, DictViewValue, MappingProxyValue
 
 NOT_IMPLEMENTED = ConstantValue(NotImplemented)
 
@@ -61,7 +63,7 @@ def methods_in_c(cls: Any) -> list[Any]:
 
 for _class in (
     list, tuple, torch.Size, collections.deque, set, frozenset, str, bytes, bytearray,
-    *DictViewValue.TYPES.values(),
+    *VIEW_TYPES.values(),
 ):  # fmt: skip
     for _method in methods_in_c(_class):
         handles(_method)(_for_real(_method))
@@ -439,17 +441,13 @@ def move_to_end(
 
 
 def _view_methods(name: str) -> list[Any]:
-    views = [
-        *DictViewValue.TYPES.values(),
-        *(type(getattr(collections.OrderedDict(), kind)()) for kind in DictViewValue.TYPES),
-    ]
-    return [getattr(view, name) for view in views if hasattr(view, name)]
+    return [getattr(view, name) for view in VIEW_TYPES.values() if hasattr(view, name)]
 
 
 @handles(*_view_methods("__len__"))
 def view_length(interpreter: Interpreter, view: Value) -> Any:
     if not isinstance(view, DictViewValue):
-        return DECLINED  # a view that exists: of which dict cannot be seen
+        return DECLINED  # that of an ordered dict as of a plain one
     return ConstantValue(view.mapping.size(interpreter))
 
 
@@ -458,6 +456,45 @@ def key_view_contains(interpreter: Interpreter, view: Value, item: Value) -> Any
     if not isinstance(view, DictViewValue):
         return DECLINED
     return boolean(view.mapping.contains(interpreter, item))
+
+
+@handles(types.MappingProxyType)
+def make_proxy(interpreter: Interpreter, mapping: Value) -> Any:
+    return MappingProxyValue(mapping) if isinstance(mapping, DictValue) else DECLINED
+
+
+def _of_shown(name: str) -> Any:
+    """A method of mapping proxies that asks the mapping for the same."""
+
+    def call(interpreter: Interpreter, proxy: Value, *arguments: Value, **keywords: Value) -> Any:
+        if not isinstance(proxy, MappingProxyValue):
+            return DECLINED
+        if name.startswith("__"):
+            return interpreter.call_special(proxy.mapping, name, list(arguments), keywords)
+        method = interpreter.attribute(proxy.mapping, name)
+        return interpreter.call(method, list(arguments), keywords)
+
+    return call
+
+
+for _name in (
+    *("__getitem__", "__contains__", "__iter__", "__len__", "__reversed__"),
+    *("get", "keys", "values", "items", "copy"),
+):
+    handles(vars(types.MappingProxyType)[_name])(_of_shown(_name))
+
+
+def _compares_shown(symbol: str) -> Any:
+    def compare(interpreter: Interpreter, proxy: Value, other: Value) -> Any:
+        if not isinstance(proxy, MappingProxyValue):
+            return DECLINED
+        return interpreter.compare(symbol, proxy.mapping, other)
+
+    return compare
+
+
+for _name, _symbol in (("__eq__", "=="), ("__ne__", "!=")):
+    handles(vars(types.MappingProxyType)[_name])(_compares_shown(_symbol))
 
 
 # -- sets -----------------------------------------------------------------------------------------

@@ -28,9 +28,9 @@ from fusewright.capture.values.iterators import (
     reverse_iterator_at,
     zip_strictly,
 )
-from fusewright.capture.values.mappings import DictViewValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue
 from fusewright.capture.values.sets import SetValue
+from fusewright.capture.values.views import VIEW_TYPES, DictViewValue
 from fusewright.errors import Unsupported
 
 # -- iter, next -----------------------------------------------------------------------------------
@@ -210,24 +210,25 @@ def reverse_mapping(interpreter: Interpreter, mapping: Any) -> Value:
     return _over_mapping(interpreter, mapping, mapping, mapping.keys(interpreter), reversed)
 
 
-_MAPPINGS: Final[tuple[Any, ...]] = ({}, collections.OrderedDict())
-_VIEWS: Final = [
-    type(getattr(mapping, kind)()) for mapping in _MAPPINGS for kind in DictViewValue.TYPES
-]
-
-
-@handles(*[cls.__iter__ for cls in _VIEWS])
+@handles(*[cls.__iter__ for cls in VIEW_TYPES.values()])
 def iterate_view(interpreter: Interpreter, view: Value) -> Any:
     if not isinstance(view, DictViewValue):
-        return DECLINED  # a view that exists: of which dict cannot be seen
+        return DECLINED  # that of an ordered dict as of a plain one
     return _over_mapping(interpreter, view, view.mapping, view.items(interpreter), iter)
 
 
-@handles(*[cls.__reversed__ for cls in _VIEWS])
+@handles(*[cls.__reversed__ for cls in VIEW_TYPES.values()])
 def reverse_view(interpreter: Interpreter, view: Value) -> Any:
     if not isinstance(view, DictViewValue):
-        return DECLINED  # a view that exists: of which dict cannot be seen
+        return DECLINED  # that of an ordered dict as of a plain one
     return _over_mapping(interpreter, view, view.mapping, view.items(interpreter), reversed)
+
+
+_RESIZED: Final = (
+    "dictionary changed size during iteration",
+    "OrderedDict mutated during iteration",
+)
+"""What iterating a plain or an ordered dict raises."""
 
 
 def _over_mapping(
@@ -239,7 +240,8 @@ def _over_mapping(
 
     def item(interpreter: Interpreter, position: int) -> Value | None:
         if mapping.size(interpreter) != size:
-            interpreter.raise_error(RuntimeError, "dictionary changed size during iteration")
+            is_ordered = issubclass(mapping.python_type(), collections.OrderedDict)
+            interpreter.raise_error(RuntimeError, _RESIZED[is_ordered])
         return items[position] if position < size else None
 
     example: Any = getattr({}, container.kind)() if isinstance(container, DictViewValue) else {}

@@ -31,7 +31,7 @@ from fusewright.capture.values.iterators import (
     IteratorValue,
     iterator_at,
 )
-from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
+from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.numbers import FUNCTIONS, SymbolicValue, is_number, number_of
 from fusewright.capture.values.objects import IdentityValue, ObjectValue, PrimitiveValue
 from fusewright.capture.values.regions import IndexRegionValue
@@ -44,6 +44,7 @@ from fusewright.capture.values.sequences import (
 )
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
+from fusewright.capture.values.views import DictViewValue
 from fusewright.errors import DataDependent, Unsupported
 from fusewright.fake import holds_integers
 

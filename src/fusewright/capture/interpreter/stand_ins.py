@@ -29,7 +29,7 @@ from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import function_name
 from fusewright.capture.values.iterators import IteratorValue
-from fusewright.capture.values.mappings import DictValue, DictViewValue, InstanceDictValue
+from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.objects import IMMUTABLE_TYPE, ExceptionValue, PrimitiveValue
 from fusewright.capture.values.sequences import (
@@ -40,6 +40,7 @@ from fusewright.capture.values.sequences import (
     TupleValue,
 )
 from fusewright.capture.values.sets import SetValue
+from fusewright.capture.values.views import DictViewValue
 from fusewright.errors import Unsupported
 
 CONTAINERS: Final = (

@@ -24,6 +24,7 @@ from fusewright.capture.sources import (
     ConstantSource,
     DictItemSource,
     ItemSource,
+    ShownSource,
     Source,
 )
 from fusewright.capture.values.base import Value
@@ -50,6 +51,13 @@ from fusewright.capture.values.sequences import (
 )
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
+from fusewright.capture.values.views import (
+    VIEW_TYPES,
+    DictViewValue,
+    MappingProxyValue,
+    shown_mapping,
+    view_kind,
+)
 from fusewright.symbolic.nodes import SYMBOLIC
 
 Maker = Callable[[MachineState, Any, Source], Value]
@@ -227,16 +235,30 @@ def wrap_slice(machine: MachineState, object: slice, source: Source) -> Value:
     return SliceValue(start, stop, step, source=source)
 
 
-def wrap_mapping_proxy(machine: MachineState, object: Any, source: Source) -> Value:
-    """A read-only view of a dict that belongs to a class or to an object computed while tracing:
-    its items now. Any other is an object that may be passed on.
+def wrap_view(machine: MachineState, view: Any, source: Source) -> Value:
+    kind = view_kind(view)
+    if kind is None:
+        return wrap_plain(machine, view, source)
+    machine.guard(GuardKind.TYPE, source, type(view))
+    mapping = machine.wrap(shown_mapping(view), ShownSource(source))
+    assert isinstance(mapping, DictValue), "views are of dicts"
+    return DictViewValue(mapping, kind, view, source)
+
+
+def wrap_mapping_proxy(machine: MachineState, proxy: Any, source: Source) -> Value:
+    """A read-only view of a mapping. That of a class, or of an object computed while tracing, holds
+    what it holds now.
     """
     root = source
     while root.base is not None:
         root = root.base
-    if not isinstance(root, ConstantSource):
-        return wrap_plain(machine, object, source)
-    return new_value(machine, dict(object))
+    if isinstance(root, ConstantSource):
+        return new_value(machine, dict(proxy))
+    shown = shown_mapping(proxy)
+    if isinstance(shown, dict) and dict.__contains__(shown, "__module__"):
+        return wrap_plain(machine, proxy, source)  # a class's own, kept as attributes
+    machine.guard(GuardKind.TYPE, source, types.MappingProxyType)
+    return MappingProxyValue(machine.wrap(shown, ShownSource(source)), proxy, source)
 
 
 def wrap_partial(machine: MachineState, partial: Any, source: Source) -> Value:
@@ -283,6 +305,7 @@ MAKERS: Final[dict[type, Maker]] = {
     functools.partial: wrap_partial,
     weakref.ref: wrap_reference,
     types.MappingProxyType: wrap_mapping_proxy,
+    **dict.fromkeys(VIEW_TYPES.values(), wrap_view),
     **dict.fromkeys(existing_iterators.TYPES, existing_iterators.wrap_iterator),
     type: wrap_class,
     **dict.fromkeys(BUILTIN_TYPES, wrap_builtin),

@@ -1,5 +1,4 @@
-"""Mappings: dicts with every subclass (ordered, default, user-written), their views, and an
-object's `__dict__`.
+"""Mappings: dicts with every subclass (ordered, default, user-written), and an object's `__dict__`.
 
 The five primitives `lookup`, `put`, `remove`, `keys` and `entries` are all that the handlers of
 dict methods use. Of an existing dict only the keys that are asked for are read and guarded; the
@@ -12,7 +11,7 @@ import collections
 import sys
 import types
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import torch
 
@@ -437,43 +436,3 @@ class GlobalsValue(InstanceDictValue):
 
     def rebuild(self, code: Rebuilder) -> None:
         code.constant(self.namespace.dictionary)
-
-
-class DictViewValue(Value):
-    """What `keys()`, `values()` and `items()` of a dict return: a live view."""
-
-    __slots__ = ("kind", "mapping")
-
-    TYPES: ClassVar = {
-        "keys": type({}.keys()),
-        "values": type({}.values()),
-        "items": type({}.items()),
-    }
-
-    def __init__(self, mapping: DictValue | InstanceDictValue, kind: str) -> None:
-        super().__init__(None)
-        self.mapping = mapping
-        self.kind = kind
-
-    def python_type(self) -> type:
-        return self.TYPES[self.kind]
-
-    def items(self, interpreter: Interpreter) -> list[Value]:
-        """What iterating the view gives."""
-        match self.kind:
-            case "keys":
-                return self.mapping.keys(interpreter)
-            case "values":
-                return [item for _, item in self.mapping.entries(interpreter)]
-            case _:
-                return [interpreter.new_tuple(entry) for entry in self.mapping.entries(interpreter)]
-
-    def to_python(self) -> Any:
-        copy = self.mapping.to_python()
-        return getattr(copy, self.kind)()
-
-    def parts(self) -> Sequence[Value]:
-        return (self.mapping,)
-
-    def rebuild(self, code: Rebuilder) -> None:
-        code.call(getattr(dict, self.kind), self.mapping)
