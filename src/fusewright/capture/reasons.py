@@ -46,6 +46,14 @@ TENSOR_VALUE: Final = Reason(
     remedy="keep the value in a tensor, or compute it outside the compiled function; "
     "options={'capture_scalar_outputs': True} keeps integers in the graph",
 )
+TENSORS_COMPARED: Final = Reason(
+    name="tensors-compared",
+    what="`{function}` compares the values of tensors",
+    why="they are not known until the graph has run; even a tensor is not equal to itself where it "
+    "holds NaN",
+    remedy="ask `a is b` first where they may be one tensor, keep the answer in a tensor "
+    "with (a == b).all(), or compare outside the compiled function",
+)
 FAKE_EXECUTION: Final = Reason(
     name="fake-execution",
     what="`{function}` cannot be run without its data",
@@ -283,6 +291,7 @@ LASTING: Final = frozenset(
     for reason in (
         BRANCH_ON_TENSOR,
         TENSOR_VALUE,
+        TENSORS_COMPARED,
         FAKE_EXECUTION,
         UNKNOWN_CALLABLE,
         OUTSIDE_WORLD,

@@ -23,6 +23,7 @@ from fusewright.fake.constants import CONSTANT_LIMIT
 from fusewright.fake.refusals import is_usual, refusal
 from fusewright.fake.tensor import META, FakeTensor, meta_of
 from fusewright.fake.values import (
+    compare_whole,
     constant,
     lift_fresh,
     masked_select,
@@ -432,7 +433,7 @@ SPECIAL: dict[Any, Handler] = {
     aten.lift_fresh.default: lift_fresh,
     aten.lift.default: lift_fresh,
     aten._local_scalar_dense.default: run_on_values,
-    aten.equal.default: run_on_values,
+    aten.equal.default: compare_whole,
     aten.index.Tensor: index,
     aten.masked_select.default: masked_select,
     aten._embedding_bag.default: embedding_bag,

@@ -4,6 +4,7 @@ or a value that are symbols of their own.
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,6 +36,19 @@ def run_on_values(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[s
     return mapped(values, lambda value: constant(mode, value, value.device))
 
 
+def compare_whole(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Whether two tensors are equal: known of tensors of different sizes or without elements, and
+    of a tensor and itself, unless its elements may be NaN, which equals nothing.
+    """
+    one, other = args
+    if one.device == other.device:
+        if one.dim() != other.dim() or any(map(operator.ne, one.shape, other.shape)):
+            return False
+        if (one is other and not may_hold_nan(one)) or one.numel() == 0:
+            return True
+    return run_on_values(mode, op, args, kwargs)
+
+
 def _of_unknown_size(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A result whose sizes, or whose value, are symbols of their own; None where that is not
     wanted, or not known.
@@ -61,9 +75,14 @@ def _of_unknown_size(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dic
     return tuple(mode.make(one, device) for one in geometry)
 
 
+def may_hold_nan(tensor: torch.Tensor) -> bool:
+    """Whether an element may be NaN, by the tensor's type."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def holds_integers(tensor: torch.Tensor) -> bool:
     """Whether an element may become a symbol when a program asks for its value."""
-    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
+    return not (may_hold_nan(tensor) or tensor.dtype is torch.bool)
 
 
 def run_on_masks(

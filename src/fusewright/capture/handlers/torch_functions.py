@@ -21,6 +21,7 @@ from fusewright.capture.values.functions import MethodValue
 from fusewright.capture.values.modules import ModuleValue
 from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.tensors import TensorValue
+from fusewright.errors import Unsupported
 
 PURE.update({
     torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast,
@@ -106,6 +107,25 @@ _ORDERED: Any = torch.backends.opt_einsum
 def _seen(size: int | torch.SymInt) -> int | None:
     """A size, or what it was when compiling; None for one that depends on data."""
     return size.node.hint if isinstance(size, torch.SymInt) else size  # type: ignore[no-any-return]
+
+
+def _comparison(function: Any) -> Any:
+    """Whether two tensors are equal, or nearly: an answer for Python, which is known for some."""
+
+    def compare(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+        try:
+            return interpreter.call_graph(function, arguments, keywords)
+        except Unsupported as refusal:
+            if refusal.reason != reasons.FAKE_EXECUTION.name:
+                raise
+        name = f"torch.{function.__name__}"
+        raise interpreter.unsupported(reasons.TENSORS_COMPARED, function=name)
+
+    return compare
+
+
+for _function in (torch.equal, torch.allclose):
+    handles(_function, getattr(torch.Tensor, _function.__name__))(_comparison(_function))
 
 
 @handles(torch.Tensor.__setitem__)
