@@ -29,6 +29,7 @@ SOURCES = (
     "owners",
     "frame_compiler",
     "frame_hook",
+    "compiled_call",
 )
 HEADERS = (
     *(name for name in SOURCES if name not in ("module", "guard_steps", "guard_tests")),

@@ -21,6 +21,7 @@ from fusewright.capture.handlers import handles
 from fusewright.capture.module_face import Behind, ModuleFace, second_face
 from fusewright.capture.trace import CALL_MODULE, root_call
 from fusewright.compiler import Compiler
+from fusewright.native import CompiledCall
 from fusewright.records import record
 
 Recompile = Callable[[Any], Any]
@@ -31,27 +32,26 @@ captured_by_torch: Final = torch.compiler.is_dynamo_compiling
 """True while torch.compile captures: compiled code that it meets belongs to its graph."""
 
 
-class CompiledFunction:
+class CompiledFunction(CompiledCall):
     """A callable that is compiled when it is called. Attributes are those of the original, which
     is `__wrapped__`.
     """
 
     def __init__(self, function: Callable[..., Any], compiler: Compiler, again: Recompile) -> None:
+        root, bound, _ = root_call(function, (), {})
+        super().__init__(compiler.frames, root, *bound)
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
         self.compiler = compiler
         self._again = again
-        self._root, self._bound, _ = root_call(function, (), {})
-        compiler.root = self._root.__code__
-        self._call = compiler.frames.call
+        compiler.root = root.__code__
         # By these names torch.compile finds what to compile in place of a wrapper.
         self._torchdynamo_orig_callable = function
         self._torchdynamo_wrapper_id = id(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if captured_by_torch():
-            return self.__wrapped__(*args, **kwargs)
-        return self._call(self._root, (*self._bound, *args), kwargs)
+        """Read by torch.compile, in whose graph compiled code belongs; calls do not come here."""
+        return self.__wrapped__(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -103,7 +103,7 @@ class CompiledModule(ModuleFace):
         behind = self._behind
         if captured_by_torch():
             return behind.module(*args, **kwargs)
-        return behind.call(CALL_MODULE, (behind.module, *args), kwargs)
+        return behind.call(*args, **kwargs)
 
 
 def compiled_module(
@@ -112,7 +112,7 @@ def compiled_module(
     """A second face of `module`, which is called compiled. Copies of it share the compiler."""
     behind = Behind(
         module=module,
-        call=compiler.frames.call,
+        call=CompiledCall(compiler.frames, CALL_MODULE, module),
         of_copy=lambda copied: compiled_module(copied, compiler, again),
         reduced=lambda: (_unpickled, (again, _token(compiler))),
         detail=HowCompiled(compiler, again),

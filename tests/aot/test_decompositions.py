@@ -10,6 +10,7 @@ import torch
 from torch import fx
 from torch.testing._internal.common_methods_invocations import op_db
 
+import fusewright
 from fusewright.aot import interpreter, trace_inference, with_results
 from fusewright.context import CompileContext
 
@@ -132,3 +133,12 @@ def test_equals_eager(name: str, dtype: torch.dtype) -> None:
             assert one.stride() == other.stride()
         checked += 1
     assert checked
+
+
+def test_a_number_that_batching_converts() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(lambda row: row[1] - 0.1 * row.sum())(x)
+
+    x = torch.randn(4, 3)
+    found = fusewright.compile(program, options={"strict": True})(x)
+    torch.testing.assert_close(found, program(x))

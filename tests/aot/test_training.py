@@ -657,3 +657,22 @@ def test_backward_is_compiled_for_the_results_that_have_a_gradient() -> None:
     (group,) = backward.schedule.steps
     assert isinstance(group, Group)
     assert len(group.reads) == 1  # the gradient of the loss
+
+
+# -- the search for NaN ---------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+@pytest.mark.filterwarnings("ignore:Error detected in")
+def test_what_is_compiled_while_anomalies_are_detected() -> None:
+    weight = torch.randn(3, requires_grad=True)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x * weight).sqrt().sum()
+
+    with torch.autograd.detect_anomaly():
+        loss = fusewright.compile(program, options={"strict": True})
+        loss(weight.detach()).backward()
+        with pytest.raises(RuntimeError, match=r"CompiledFunctionBackward.*nan values"):
+            loss(-weight.detach()).backward()
+        assert torch.is_anomaly_enabled()

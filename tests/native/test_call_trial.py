@@ -111,7 +111,7 @@ def test_a_trial_is_made_again() -> None:
     program.call(100)
     assert program.entries[0].outcome[0] is True
     program.written.seconds, program.compiled.seconds = SLOW, FAST
-    program.call(32 * 110 + 100)
+    program.call(256 * 110)
     assert program.entries[0].outcome[0] is False
 
 

@@ -649,3 +649,44 @@ def test_under_a_tracer_and_a_profiler(continues: bool) -> None:
             install(before)
         assert result == ("compiled", 1)
         assert "compiled" in events and "identity" not in events
+
+
+# -- calls without Python code of their own -------------------------------------------------------
+
+
+def seen(*args: Any, **kwargs: Any) -> Any:
+    return args, kwargs
+
+
+def test_a_compiled_call_passes_arguments_on() -> None:
+    compiler = extension.FrameCompiler(lambda frame: None)
+    plain = extension.CompiledCall(compiler, seen)
+    first = extension.CompiledCall(compiler, seen, "first")
+    many = tuple(range(20))
+    for args, kwargs in (((), {}), ((1,), {"a": 2}), (many, {"b": 3}), (many, {})):
+        assert plain(*args, **kwargs) == (args, kwargs)
+        assert first(*args, **kwargs) == (("first", *args), kwargs)
+
+
+def test_a_compiled_call_runs_entries_and_raises() -> None:
+    entry = extension.Entry(lambda args, kwargs: 1 // args[0], None)
+    wanted = lambda frame: entry if frame.code is seen.__code__ else None  # noqa: E731
+    call = extension.CompiledCall(extension.FrameCompiler(wanted), seen)
+    assert call(1) == 1
+    with pytest.raises(ZeroDivisionError):
+        call(0)
+    assert not extension.is_installed()
+
+
+def test_a_subclass_of_compiled_calls_is_called_natively() -> None:
+    class Named(extension.CompiledCall):  # type: ignore[misc, name-defined]
+        def __call__(self, *args: Any) -> Any:
+            raise AssertionError
+
+    made = Named(extension.FrameCompiler(lambda frame: None), seen)
+    assert made(1) == ((1,), {})
+    assert [*map(made, [2])] == [((2,), {})]
+    with pytest.raises(TypeError):
+        made.__init__(made, seen)
+    with pytest.raises(TypeError):
+        Named.__new__(Named)()

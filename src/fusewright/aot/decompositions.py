@@ -111,6 +111,13 @@ def nan_to_num(
     return aten.where.self(aten.eq.Scalar(x, -math.inf), _filled(x, lowest), result)
 
 
+def to_copy(x: Tensor | complex, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    """_to_copy(0.1) = a tensor of no dimensions: batching converts the number of `0.1 * x`."""
+    if isinstance(x, Tensor):
+        return NotImplemented
+    return aten.scalar_tensor.default(x, dtype=dtype or torch.tensor(x).dtype, **options)
+
+
 def _filled(like: Tensor, value: float) -> Tensor:
     return aten.full.default([], value, dtype=like.dtype, device=like.device)
 
@@ -393,6 +400,7 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.log_sigmoid_forward.default: log_sigmoid_forward,
     aten.logaddexp2.default: logaddexp2,
     aten.nan_to_num.default: nan_to_num,
+    aten._to_copy.default: to_copy,
     aten.heaviside.default: heaviside,
     aten.logit.default: logit,
     aten.sinc.default: sinc,

@@ -75,7 +75,10 @@ def trace_training(
         for value in example_inputs
     ]
     without_hooks = torch_compat.autograd.without_saved_tensor_hooks()
-    with context.stage("trace"), without_hooks:
+    # The search for NaN reads values, which fakes lack; compiled gradients are searched when they
+    # are there, as those of any other node.
+    without_search = torch.autograd.set_detect_anomaly(False)
+    with context.stage("trace"), without_hooks, without_search:
         graph = _trace_joint(module, example_inputs, interior, decompositions)
         written = _written_relatives(graph, example_inputs)
         if written:  # they lie in one history; that is known only now, and rare

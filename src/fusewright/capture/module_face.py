@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from abc import ABCMeta
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from torch import nn
 
@@ -56,18 +57,30 @@ class ModuleFace:
         return make, (*arguments, self._behind.module)
 
 
+_FACE_CLASSES: Final[weakref.WeakValueDictionary[tuple[type, type], type]] = (
+    weakref.WeakValueDictionary()
+)
+"""By the face's kind and the module's class; an entry lasts as long as a face of it."""
+
+
 def second_face(kind: type[ModuleFace], behind: Behind) -> Any:
     """An object of the module's class and of `kind`, with the same `__dict__` as the module.
 
     Sharing the dictionary makes every attribute, parameter, buffer, hook and mode the same in
     both, with the module's own keys in `state_dict`.
     """
-    cls = type(behind.module)
-    namespace = {"__slots__": ("_behind",), "__module__": cls.__module__, "__doc__": cls.__doc__}
-    metaclass = type(cls)  # whose own `__new__` might enter the face where it enters classes
-    new_class = ABCMeta.__new__ if issubclass(metaclass, ABCMeta) else type.__new__
-    face: Any = new_class(metaclass, cls.__name__, (kind, cls), namespace)
+    key = kind, type(behind.module)
+    face: Any = _FACE_CLASSES.get(key)
+    if face is None:
+        face = _FACE_CLASSES[key] = _face_class(*key)
     made = object.__new__(face)
     object.__setattr__(made, "__dict__", behind.module.__dict__)
     face._behind.__set__(made, behind)
     return made
+
+
+def _face_class(kind: type[ModuleFace], cls: type[nn.Module]) -> type:
+    namespace = {"__slots__": ("_behind",), "__module__": cls.__module__, "__doc__": cls.__doc__}
+    metaclass = type(cls)  # whose own `__new__` might enter the face where it enters classes
+    new_class = ABCMeta.__new__ if issubclass(metaclass, ABCMeta) else type.__new__
+    return new_class(metaclass, cls.__name__, (kind, cls), namespace)

@@ -19,6 +19,7 @@ except ImportError as error:
     ) from error
 
 from fusewright.native._extension import (
+    CompiledCall,
     Continuation,
     CpuKernel,
     Disabled,
@@ -33,6 +34,7 @@ from fusewright.native._extension import (
 )
 
 __all__ = [
+    "CompiledCall",
     "Continuation",
     "CpuKernel",
     "Disabled",

@@ -367,9 +367,10 @@ bool frame_compiler_declines(CodeRecord *record)
     return record->closed;
 }
 
-/* Where calls are faster as they are written, so that guards, too, are lost time, most of them are
-   not checked: another kind of call, which may be faster compiled, is noticed somewhat later. */
-#define CALLS_UNCHECKED 31
+/* Where calls are faster as they are written, so that guards, too, are lost time, ever fewer of them
+   are checked: another kind of call, which may be faster compiled, is noticed somewhat later. */
+#define FIRST_UNCHECKED 31
+#define MOST_UNCHECKED 255
 
 bool frame_compiler_is_unchecked(CodeRecord *record)
 {
@@ -383,15 +384,18 @@ bool frame_compiler_is_unchecked(CodeRecord *record)
 void frame_compiler_ran_written(FrameCompiler *compiler, PyCodeObject *code)
 {
     CodeRecord *record = frame_compiler_find(compiler, code);
-    for (Py_ssize_t i = 0; record != NULL && i < record->entry_count; i++) {
+    if (record == NULL) {
+        return;
+    }
+    for (Py_ssize_t i = 0; i < record->entry_count; i++) {
         const CallTrial *trial = record->entries[i]->trial;
         if (trial == NULL || !call_trial_is_lost(trial)) {
+            record->unchecked_next = 0;
             return;
         }
     }
-    if (record != NULL) {
-        record->unchecked = CALLS_UNCHECKED;
-    }
+    record->unchecked = Py_MAX(record->unchecked_next, FIRST_UNCHECKED);
+    record->unchecked_next = Py_MIN(2 * record->unchecked + 1, MOST_UNCHECKED);
 }
 
 /* Add an entry to those of a code. -1 with an exception. */

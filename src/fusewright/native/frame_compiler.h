@@ -29,6 +29,7 @@ struct CodeRecord {
     int refusals; /* how often in a row it wanted none of the calls */
     int waits;    /* calls that run as they are before it is asked again */
     int unchecked; /* calls from outside that run as they are before guards are checked again */
+    int unchecked_next; /* how many that will be the next time */
     Py_ssize_t wasted_count; /* entries that died before they served another call */
     Py_ssize_t entry_count;
     Entry **entries; /* owned */

@@ -331,27 +331,56 @@ static PyCodeObject *root_code(PyObject *function)
     return (PyCodeObject *)((PyFunctionObject *)function)->func_code;
 }
 
-PyObject *frame_hook_call(FrameCompiler *compiler, PyObject *function, PyObject *args,
-                          PyObject *keywords)
+/* What a call from outside changes while it lasts. */
+typedef struct {
+    FrameCompiler *compiler; /* owned, as is the code */
+    PyCodeObject *root;
+    Activity before;
+    bool hooked;
+} OutsideCall;
+
+/* False with TypeError where the function's code is not known. */
+static bool enter(OutsideCall *call, FrameCompiler *compiler, PyObject *function)
 {
     PyCodeObject *root = root_code(function);
     if (root == NULL) {
-        return NULL;
+        return false;
     }
-    Activity before = activity;
     CodeRecord *record = frame_compiler_find(compiler, root);
     bool hooked = record == NULL || !frame_compiler_is_unchecked(record);
-    Py_INCREF(compiler);
-    Py_INCREF(root);
+    *call = (OutsideCall){(FrameCompiler *)Py_NewRef(compiler), (PyCodeObject *)Py_NewRef(root),
+                          activity, hooked};
     become(hooked ? (Activity){.active = compiler, .root = root} : off);
-    PyObject *result = PyObject_Call(function, args, keywords);
-    if (hooked && activity.root == root) { /* its frame never came: whoever is in front does not chain */
-        in_front = NULL;
+    return true;
+}
+
+static PyObject *leave(OutsideCall *call, PyObject *result)
+{
+    if (call->hooked && activity.root == call->root) {
+        in_front = NULL; /* its frame never came: whoever is in front does not chain */
     }
-    become(before);
-    Py_DECREF(root);
-    Py_DECREF(compiler);
+    become(call->before);
+    Py_DECREF(call->root);
+    Py_DECREF(call->compiler);
     return result;
+}
+
+PyObject *frame_hook_call(FrameCompiler *compiler, PyObject *function, PyObject *args,
+                          PyObject *keywords)
+{
+    OutsideCall call;
+    return enter(&call, compiler, function)
+               ? leave(&call, PyObject_Call(function, args, keywords))
+               : NULL;
+}
+
+PyObject *frame_hook_vectorcall(FrameCompiler *compiler, PyObject *function, PyObject *const *args,
+                                size_t flags, PyObject *names)
+{
+    OutsideCall call;
+    return enter(&call, compiler, function)
+               ? leave(&call, PyObject_Vectorcall(function, args, flags, names))
+               : NULL;
 }
 
 PyObject *frame_hook_is_installed(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))

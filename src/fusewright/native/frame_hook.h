@@ -12,6 +12,10 @@ extern PyTypeObject Disabled_Type;
 PyObject *frame_hook_call(FrameCompiler *compiler, PyObject *function, PyObject *args,
                           PyObject *keywords);
 
+/* The same with arguments as PyObject_Vectorcall takes them. */
+PyObject *frame_hook_vectorcall(FrameCompiler *compiler, PyObject *function, PyObject *const *args,
+                                size_t flags, PyObject *names);
+
 /* `is_installed()`: whether the interpreter evaluates frames through the hook now. */
 PyObject *frame_hook_is_installed(PyObject *module, PyObject *ignored);
 

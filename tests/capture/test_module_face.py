@@ -1,0 +1,33 @@
+"""Faces of modules: objects that are the module in everything but how they are called."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+
+from torch import nn
+
+import fusewright
+
+
+def test_faces_of_modules_of_one_class_share_a_class() -> None:
+    face = fusewright.compile(nn.Linear(2, 2))
+    copied = copy.deepcopy(face)
+    assert type(copied) is type(face) is not nn.Linear
+    assert isinstance(copied, nn.Linear)
+    assert type(fusewright.compile(nn.Tanh())) is not type(face)
+
+
+def test_the_class_of_faces_keeps_nothing_alive() -> None:
+    def classes() -> list[weakref.ref[type]]:
+        class Own(nn.Linear):
+            pass
+
+        face = fusewright.compile(Own(2, 2))
+        return [weakref.ref(Own), weakref.ref(type(face))]
+
+    dead = classes()
+    gc.collect()  # the class of faces, which is a cycle, as classes are
+    gc.collect()  # the class of modules, which the first one was made of
+    assert [one() for one in dead] == [None, None]
