@@ -7,6 +7,7 @@ those that a function is given. Behind one break the rest of a loop is one graph
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +56,9 @@ LOOPS: dict[str, Callable[[], Any]] = {
     "filter": lambda: filter(None, [1, 0, "a", 3, "", 4, 5]),
     "drawn": lambda: map(str, zip("abcde", filter(lambda i: i % 2, range(10)))),
     "numbered_map": lambda: enumerate(map(str, [1, 2, 3, 4, 5])),
+    "chain": lambda: itertools.chain([1, X], "a", {4: 5}.values(), (), (6,)),
+    "chained_iterables": lambda: itertools.chain.from_iterable([[1, 2], range(2), {7}]),
+    "numbered_chain": lambda: enumerate(itertools.chain({1: 2}.items(), [X, 6, 7, 8])),
     "nested": lambda: enumerate(zip(range(5), reversed([1, 2, 3, 4, 5]))),
 }
 
@@ -104,10 +108,23 @@ def takes(number: int) -> Callable[..., Any]:
     return take
 
 
+class Own:
+    """An iterable that is written in Python, and counts how often it is iterated."""
+
+    times = 0
+
+    def __iter__(self) -> Any:
+        self.times += 1
+        return iter([self.times, "own"])
+
+
 ITERATORS: dict[str, Callable[[], Any]] = {
     **{name: lambda make=make: iter(make()) for name, make in LOOPS.items()},
     "empty": lambda: iter([]),
     "deque": lambda: iter(collections.deque([1, X])),
+    "chained_iterators": lambda: itertools.chain(iter([1, X]), map(str, [1, 2]), [3]),
+    "chained_generators": lambda: itertools.chain(i for i in ([1], [2, 3])),
+    "chain_of_own": lambda: itertools.chain([1], Own(), [2, 3]),
     "generator": lambda: (i for i in (1, X, 3)),
     "enumerated_generator": lambda: enumerate(i for i in (1, X, 3)),
 }
@@ -174,6 +191,64 @@ def maps_with_effects(x: Any, iterator: Any) -> Any:
     except KeyError as error:
         found.append(str(error))
     return found, seen, next(iterator, None)
+
+
+def takes_then_changes(x: Any, iterator: Any, items: Any) -> Any:
+    """An item before a list gets longer, and items behind that."""
+    first = next(iterator)
+    items.append(x + 1)
+    return x, first, next(iterator), next(iterator), items
+
+
+def changes_then_takes(x: Any, iterator: Any, items: Any) -> Any:
+    """A list that gets shorter before an item is taken."""
+    items.pop()
+    return x + 1, next(iterator), next(iterator, "end"), items
+
+
+def takes_then_clears(x: Any, iterator: Any, items: Any) -> Any:
+    """A list that is emptied behind the last item that is taken of it."""
+    found = next(iterator), next(iterator)
+    items.clear()
+    return x + 1, found
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+@pytest.mark.parametrize(
+    "function",
+    [takes_then_changes, changes_then_takes, takes_then_clears],
+    ids=lambda each: each.__name__,
+)
+def test_a_chain_goes_through_what_changes(function: Callable[..., Any], steps: int) -> None:
+    compiled = api.compile(function, backend="eager")
+    for _ in range(2):
+        found = []
+        for each in (compiled, function):
+            items, more = [1, 2, 3], [4, 5]
+            iterator = itertools.chain(items, more)
+            for _ in range(steps):
+                next(iterator)
+            found.append((each(X, iterator, items), items, list(iterator)))
+        assert_same(*found)
+
+
+def two_of_one(x: Any, chain: Any, inner: Any) -> Any:
+    """A chain, and an iterator that it goes through."""
+    return x + next(chain), next(inner, None), next(chain, None), list(chain)
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_an_iterator_that_a_chain_goes_through_is_moved_on_once(steps: int) -> None:
+    compiled = api.compile(two_of_one, backend="eager")
+    for _ in range(2):
+        found = []
+        for each in (compiled, two_of_one):
+            inner = iter([1, 2, 3, 4])
+            chain = itertools.chain(inner, [5, 6])
+            for _ in range(steps):
+                next(chain)
+            found.append((each(X, chain, inner), list(chain), list(inner)))
+        assert_same(*found)
 
 
 def already_enumerated(x: Any, numbered: Any, iterator: Any) -> Any:

@@ -270,16 +270,18 @@ def iterate_set(interpreter: Interpreter, value: SetValue) -> Value:
 
 @handles(itertools.chain)
 def chain(interpreter: Interpreter, *iterables: Value) -> Value:
-    return _chained(IteratorValue.over(iterables))
+    return _chained(interpreter, IteratorValue.over(iterables))
 
 
 @handles(vars(itertools.chain)["from_iterable"])
 def chain_from_iterable(interpreter: Interpreter, cls: Value, iterables: Value) -> Value:
-    return _chained(interpreter.iterate(iterables))
+    return _chained(interpreter, interpreter.iterate(iterables))
 
 
-def _chained(outer: Value) -> Value:
-    active: list[Value] = []
+@handles(chain_again)
+def _chained(interpreter: Interpreter, outer: Value, *started: Value) -> Value:
+    """The iterables in `outer`, after what is left of one that was begun."""
+    active = list(started)
 
     def advance(interpreter: Interpreter) -> Value | None:
         while True:

@@ -8,7 +8,9 @@ capture serves all rounds.
 
 from __future__ import annotations
 
+import collections
 import functools
+import itertools
 import operator
 from collections.abc import Iterator
 from typing import Any, Final, TypeGuard
@@ -19,13 +21,21 @@ from fusewright.capture.handlers.registry import HANDLERS
 from fusewright.capture.interpreter.state import MachineState
 from fusewright.capture.sources import ItemSource, ReducedSource, Source
 from fusewright.capture.values.base import Interpreter, Value
-from fusewright.capture.values.iterators import ExistingIteratorValue, IteratorValue
+from fusewright.capture.values.iterators import (
+    CHAINS_HAVE_PARTS,
+    ExistingIteratorValue,
+    IteratorValue,
+    chain_again,
+)
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.sequences import SequenceValue
 from fusewright.capture.values.sets import SetValue
+from fusewright.capture.values.views import VIEW_TYPES
 
 _SEQUENCES: Final[tuple[Any, ...]] = ([], (), "", "é", b"", range(0), range(1 << 70))
 _HASHED: Final[tuple[Any, ...]] = ({}, {}.values(), {}.items(), set())
+
+_OVER_TUPLES: Final[tuple[type, ...]] = (type(iter(())), type(iter([])))
 
 _OVER_COPIES: Final = tuple(type(iter(each)) for each in _HASHED)
 """Iterators that tell what is left as a new list."""
@@ -38,8 +48,17 @@ _OVER_CONTAINERS: Final = frozenset(
     {*(type(iter(each)) for each in _SEQUENCES), *_OVER_COPIES, _BACKWARDS}
 )
 
-TYPES: Final[frozenset[type]] = _OVER_CONTAINERS | {enumerate, *_DRAWING}
+TYPES: Final[frozenset[type]] = _OVER_CONTAINERS | {
+    enumerate,
+    *_DRAWING,
+    *([itertools.chain] if CHAINS_HAVE_PARTS else []),
+}
 """The classes of the iterators that can be taken apart."""
+
+_CHAINED: Final = frozenset(
+    {list, tuple, dict, set, frozenset, str, bytes, range, collections.deque, *VIEW_TYPES.values()}
+)
+"""What a chain may yet come to, so that moving it on runs no code of the program."""
 
 
 def wrap_iterator(machine: MachineState, iterator: Any, source: Source) -> Value:
@@ -61,6 +80,8 @@ def _take_apart(
     function, arguments, *state = _parts(iterator)
     reduced = ReducedSource(source)
     machine.guard(GuardKind.LENGTH, reduced, 2 + len(state))
+    if isinstance(iterator, itertools.chain):
+        return _rechained(machine, iterator, ItemSource(reduced, 2), *state)
     origin = ItemSource(reduced, 1)
     machine.guard(GuardKind.LENGTH, origin, len(arguments))
     values = [machine.wrap(item, ItemSource(origin, i)) for i, item in enumerate(arguments)]
@@ -73,6 +94,19 @@ def _take_apart(
         found: IteratorValue = HANDLERS[function](machine, *values, **keywords)
         return found
     return _at_position(machine, iterator, values[0], [each.constant() for each in states])
+
+
+def _rechained(
+    machine: MachineState, chain: Any, source: Source, inner: tuple[Any, ...] = ()
+) -> IteratorValue:
+    """A chain of the same iterators: that of its iterables, and of the one which it has begun."""
+    if not inner:
+        return IteratorValue.over((), itertools.chain)
+    machine.guard(GuardKind.LENGTH, source, len(inner))
+    values = [machine.wrap(each, ItemSource(source, i)) for i, each in enumerate(inner)]
+    moved = [each.taken(chain) if _is_apart(each) else each for each in values]
+    found: IteratorValue = HANDLERS[chain_again](machine, *moved)
+    return _unless_changed(machine, found, (SequenceValue, DictValue, SetValue))
 
 
 def keep_iterators_whole(machine: MachineState) -> bool:
@@ -105,16 +139,30 @@ def _items_left(iterator: Iterator[Any], outer: bool = False) -> tuple[int, ...]
     try:
         if type(iterator) in _OVER_CONTAINERS:
             return (operator.length_hint(iterator),)
-        _, arguments, *_ = _parts(iterator)
+        _, arguments, *state = _parts(iterator)
     except RuntimeError:  # over a dict that has changed its size
         return None
+    if isinstance(iterator, itertools.chain):
+        arguments = state[0] if state else ()
+        if not all(type(each) in _CHAINED for each in _yet_to_come(*arguments[:1])):
+            return None
     found: tuple[int, ...] = ()
     for each in filter(_is_iterator, arguments):
-        left = _items_left(each, outer or isinstance(iterator, enumerate))
+        left = _items_left(each, outer or isinstance(iterator, enumerate | itertools.chain))
         if left is None:
             return None
         found += left
     return found
+
+
+def _yet_to_come(iterator: Iterator[Any] | None = None) -> tuple[Any, ...]:
+    """What an iterator over a list or tuple will give. Another stands for what it will give."""
+    if iterator is None:
+        return ()
+    if type(iterator) not in _OVER_TUPLES:
+        return (iterator,)
+    _, (container,), *state = _parts(iterator)
+    return tuple(container[state[0] if state else 0 :])
 
 
 def _is_iterator(part: Any) -> bool:
@@ -133,7 +181,8 @@ def _at_position(
         if state and isinstance(iterator, _BACKWARDS):
             return IteratorValue.backwards(container, position)
         over = IteratorValue.over_sequence(container, position)
-        return _unless_resized(machine, over) if isinstance(iterator, _OVER_COPIES) else over
+        copies = isinstance(iterator, _OVER_COPIES)
+        return _unless_changed(machine, over, (DictValue, SetValue)) if copies else over
     found = machine.iterate(container)
     assert isinstance(found, IteratorValue), "over a constant"
     for _ in range(position):
@@ -141,13 +190,15 @@ def _at_position(
     return found
 
 
-def _unless_resized(machine: MachineState, over: IteratorValue) -> IteratorValue:
-    """`over`, which goes through a copy of what a dict or set held, until the program changes one:
-    that may be the one.
+def _unless_changed(
+    machine: MachineState, over: IteratorValue, containers: tuple[type[Value], ...]
+) -> IteratorValue:
+    """`over`, until the program changes one of such containers that exist: that may be the one of
+    which this goes through a copy, or through which it is moved on later.
     """
 
     def advance(interpreter: Interpreter) -> Value | None:
-        if any(isinstance(each, DictValue | SetValue) for each in machine.mutated.values()):
+        if any(isinstance(each, containers) for each in machine.mutated.values()):
             name = over.cls.__name__
             raise interpreter.unsupported(reasons.EXISTING_ITERATOR, iterator=name)
         return over.advance(interpreter)
