@@ -263,3 +263,75 @@ def test_gradients_of_as_many_values_as_a_mask_holds_places_or_of_one(name: str)
         (of_eager,) = torch.autograd.grad(expected, x, weights)
         torch.testing.assert_close(of_compiled, of_eager)
     assert len(compilations(compiled)) == 1
+
+
+def chosen(x: Tensor, mask: Tensor, dim: int) -> Tensor:
+    return x[(*[slice(None)] * dim, mask)]
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))], ids=str)
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_a_mask_stands_at_any_place(dim: int, rank: int, order: tuple[int, ...]) -> None:
+    if dim + rank > 3:
+        return
+    options = OPTIONS | {"strict": True}
+    compiled = fusewright.compile(chosen, fullgraph=True, options=options)
+    plus_one = fusewright.compile(
+        lambda *arguments: chosen(*arguments) + 1, fullgraph=True, options=options
+    )
+    x = torch.randn(4, 3, 2).permute(order)
+    for threshold in (-9.0, 0.0, 0.5, 9.0):
+        mask = torch.randn(x.shape[dim : dim + rank]) > threshold
+        expected = chosen(x, mask, dim)
+        lies_so = min(expected.shape) > 1  # else strides say nothing
+        torch.testing.assert_close(compiled(x, mask, dim), expected, check_stride=lies_so)
+        torch.testing.assert_close(plus_one(x, mask, dim), expected + 1, check_stride=lies_so)
+    assert len(compilations(compiled)) == 1
+
+
+def drop_one_by_one(x: Tensor) -> tuple[Tensor, list[bool]]:
+    """A loop that a size of data ends."""
+    seen, total = [x.nonzero().shape[0] == 5], x.sum()
+    x = x[x > 0]
+    while x.numel() > 0:
+        total = total + x.max()
+        x = x[x < x.max()]
+        seen.append(x.shape[0] != 1)
+    return total, seen
+
+
+@pytest.mark.parametrize("backend", ["eager", "fusewright"])
+def test_a_loop_that_such_a_size_ends(backend: str) -> None:
+    options = {"capture_dynamic_output_shape_ops": True, "strict": False}
+    compiled = fusewright.compile(drop_one_by_one, backend=backend, options=options)
+    for seed in range(3):
+        x = torch.randn(6, generator=torch.Generator().manual_seed(seed))
+        found, expected = compiled(x), drop_one_by_one(x)
+        torch.testing.assert_close(found, expected)
+        assert [type(each) for each in found[1]] == [bool] * len(found[1])
+    assert not fusewright.explain(compiled)(x).fallbacks
+
+
+CONDITIONS: dict[str, Callable[[Any], Any]] = {
+    "more": lambda count: count > 2,
+    "no more": lambda count: count <= 2,
+    "equal": lambda count: count == 2,
+    "other": lambda count: count != 2,
+    "in an object": lambda count: {"few": [count < 3]},
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "fusewright"])
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_an_answer_about_such_a_size_is_returned(name: str, backend: str) -> None:
+    def program(x: Tensor) -> Any:
+        return x * 2, CONDITIONS[name](x.nonzero().shape[0])
+
+    compiled = fusewright.compile(
+        program, backend=backend, fullgraph=True, options=OPTIONS | {"strict": True}
+    )
+    for x in torch.ones(4, 4).tril(-1):
+        found, expected = compiled(x)[1], program(x)[1]
+        assert found == expected and type(found) is type(expected)
+    assert len(compilations(compiled)) == 1

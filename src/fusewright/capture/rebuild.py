@@ -145,7 +145,7 @@ def reachable_outputs(
         value
         for value in _reachable(machine, roots)
         if (isinstance(value, TensorValue) and value.object is MISSING)
-        or (isinstance(value, SymbolicValue) and value.is_of_data)
+        or (isinstance(value, SymbolicValue) and value.is_result)
     ]
 
 

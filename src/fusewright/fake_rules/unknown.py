@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fusewright.fake_rules.geometry import Geometry, contiguous
+from fusewright.fake_rules.geometry import Geometry, contiguous, ordered_by_strides
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import Number, index_of, symbolic_int
 
@@ -38,14 +38,18 @@ def masked_select(facts: ShapeFacts, x: Tensor, mask: Tensor) -> Geometry:
 
 
 def index(facts: ShapeFacts, x: Tensor, indices: Sequence[Tensor | None]) -> Geometry | None:
-    """`x[mask]`, a single mask over adjoining dimensions."""
+    """`x[:, mask]`, a single mask over adjoining dimensions: laid out as if its elements were
+    picked by a vector of their positions.
+    """
     given = [(dim, one) for dim, one in enumerate(indices) if one is not None]
     if len(given) != 1:
         return None
     ((dim, mask),) = given
-    count = _some_of(facts, mask.numel())
-    size = (*x.shape[:dim], count, *x.shape[dim + mask.dim() :])
-    return contiguous(x.dtype, size) if dim == 0 else None
+    end = dim + mask.dim()
+    size = (*x.shape[:dim], _some_of(facts, mask.numel()), *x.shape[end:])
+    source = [*x.stride()[:dim], 0, *x.stride()[end:]]
+    positions = [int(place == dim) for place in range(len(size))]
+    return ordered_by_strides(x.dtype, size, [source, positions])
 
 
 def repeat_interleave(

@@ -654,6 +654,14 @@ def symbolic_int(facts: ShapeFacts, index: Index) -> torch.SymInt | int:
     return index.constant if index.is_constant else torch.SymInt(IntegerNode(facts, index))
 
 
+def indicator(condition: torch.SymBool) -> torch.SymInt | int:
+    """1 where a condition holds, else 0; it is decided if it is more than one relation."""
+    node = condition.node
+    if not isinstance(node.condition, Relation):
+        return int(node.bool_())
+    return symbolic_int(node.facts, node.condition.indicator())
+
+
 def _is_too_large(index: Index) -> bool:
     """Whether a number in an expression is beyond what guards compute with, in 64 bits."""
     if abs(index.constant) >= _LARGEST:

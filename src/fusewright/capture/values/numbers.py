@@ -19,7 +19,7 @@ from fusewright.capture.values.base import Rebuilder, Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.sequences import SequenceValue
 from fusewright.symbolic.functions import IN_PYTHON
-from fusewright.symbolic.nodes import SYMBOLIC, free_symbols
+from fusewright.symbolic.nodes import SYMBOLIC, free_symbols, indicator
 
 Number = Any
 """`torch.SymInt` or `torch.SymFloat`, or a plain number where it turned out to be known."""
@@ -28,7 +28,7 @@ Number = Any
 class SymbolicValue(ConstantValue):
     """A number that is not known when compiling. Whoever takes it for a constant makes it one."""
 
-    __slots__ = ("_make", "_number")
+    __slots__ = ("_indicator", "_make", "_number")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class SymbolicValue(ConstantValue):
         super().__init__(None, source)
         self._number = number
         self._make = make
+        self._indicator: SymbolicValue | None = None
 
     @property
     def number(self) -> Number:
@@ -71,11 +72,28 @@ class SymbolicValue(ConstantValue):
         """Whether it depends on the values of tensors, so that the graph has to give it."""
         return isinstance(self.number, SYMBOLIC) and is_of_data(self.number)
 
+    @property
+    def is_result(self) -> bool:
+        """Whether the graph gives it as it is."""
+        return self.is_of_data and self.indicator is None
+
+    @property
+    def indicator(self) -> SymbolicValue | None:
+        """1 or 0, which a graph computes in place of a condition that depends on data."""
+        if self._indicator is None and self.is_of_data and isinstance(self.number, torch.SymBool):
+            self._indicator = SymbolicValue(indicator(self.number))
+        return self._indicator
+
     def key(self) -> Hashable:
         return self.value
 
+    def parts(self) -> Sequence[Value]:
+        return () if self.indicator is None else (self.indicator,)
+
     def rebuild(self, code: Rebuilder) -> None:
-        if self.is_of_data:
+        if self.indicator is not None:
+            code.call(bool, self.indicator)
+        elif self.is_of_data:
             code.tensor(self)
         else:
             code.number(self.number)
