@@ -301,12 +301,12 @@ def masked_select(x: Any) -> Any:
     return torch.masked_select(x, x > 0)
 
 
-@cases(X, breaks="fake-execution")
+@cases(X, breaks="tensors-compared")
 def equal(x: Any) -> Any:
     return torch.equal(x, x + 1)
 
 
-@cases(X, breaks="fake-execution")
+@cases(X, breaks="tensors-compared")
 def allclose(x: Any) -> Any:
     return torch.allclose(x, x)
 
@@ -462,6 +462,24 @@ def resize(x: Any) -> Any:
     y = x.clone()
     y.resize_(2, 2)
     return y
+
+
+@cases(X, torch.zeros(0), breaks="input-changes")
+def resize_of_an_existing_out(x: Any, out: Any) -> Any:
+    torch.sin(x, out=out)
+    return out.shape, x + 1
+
+
+@cases(X, torch.zeros(0), torch.zeros(0, dtype=torch.long), breaks="input-changes")
+def resize_of_two_existing_outs(x: Any, values: Any, indices: Any) -> Any:
+    torch.max(x, 0, out=(values, indices))
+    return values + 1, indices
+
+
+@cases(torch.zeros(0), torch.zeros(0))
+def an_existing_out_without_elements(x: Any, out: Any) -> Any:
+    torch.sin(x, out=out)
+    return out + 1
 
 
 @cases(X, breaks="fake-execution")

@@ -148,7 +148,9 @@ class Functionalizer:
         chain = [target]
         while (source := self._sources[chain[-1]]) is not None:
             chain.append(source)
-        if any(not _is_invertible(view) for view in chain[:-1]):
+        if any(isinstance(size, int) and size == 0 for size in target.meta["val"].shape):
+            value = self.current(root)  # which counts as written nevertheless
+        elif any(not _is_invertible(view) for view in chain[:-1]):
             value = self._put_at_places(chain, value)
         else:
             for view, parent in itertools.pairwise(chain):

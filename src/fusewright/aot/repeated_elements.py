@@ -31,7 +31,7 @@ def repeated_dimensions(x: Tensor) -> list[int]:
     return [
         dim
         for dim, (size, stride) in enumerate(zip(x.shape, x.stride(), strict=True))
-        if isinstance(stride, int) and stride == 0 and not (isinstance(size, int) and size == 1)
+        if isinstance(stride, int) and stride == 0 and not (isinstance(size, int) and size <= 1)
     ]
 
 

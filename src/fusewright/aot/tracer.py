@@ -319,8 +319,6 @@ class Recorder(TorchDispatchMode):
     def _record_copy(self, target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         if not shows_repeated(target):  # a fill, say, may write to such a tensor, a copy may not
             self.fakes.dispatch(aten.copy_.default, (target, value), {})
-        if any(isinstance(size, int) and size == 0 for size in target.shape):
-            return target
         node = self.graph.create_node(
             "call_function", aten.copy_.default, (self.argument(target), self.argument(value))
         )

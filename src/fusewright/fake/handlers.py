@@ -240,6 +240,9 @@ def run_on_meta(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
     return result
 
 
+RESIZES = "{} resizes an `out=` argument that has elements"
+
+
 def _run_meta_kernel(
     mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
 ) -> Any:
@@ -250,6 +253,10 @@ def _run_meta_kernel(
             metas = op(*mapped(args, meta_of), **mapped(kwargs, meta_of))
     except NotImplementedError as error:
         return run_on_zeros(mode, op, args, kwargs, error)
+    except RuntimeError as error:
+        if torch_compat.is_refusal_to_resize(error):
+            raise UnsupportedOperator(RESIZES.format(op)) from error
+        raise
     written = written_tensors(op, args, kwargs)
     if not written:
         result = _wrap_results(mode, metas, device)
@@ -258,7 +265,7 @@ def _run_meta_kernel(
         for tensor in written:
             if tuple(tensor.shape) != tuple(tensor.meta_tensor.shape):
                 if tensor.numel() != 0:  # eager warns, and other views of the memory see it written
-                    raise UnsupportedOperator(f"{op} resizes an `out=` argument that has elements")
+                    raise UnsupportedOperator(RESIZES.format(op))
                 take_geometry(tensor, tensor.meta_tensor)
         result = mapped(
             metas,

@@ -97,6 +97,13 @@ def is_symbolic_refusal(error: RuntimeError) -> bool:
     return any(text in str(error) for text in refusals)
 
 
+def is_refusal_to_resize(error: RuntimeError) -> bool:
+    """Whether `error` is what torch raises where an `out=` argument has symbolic sizes and the
+    result has others.
+    """
+    return "directly modify sizes for customized tensor" in str(error)
+
+
 def python_kernels() -> AbstractContextManager[None]:
     """Context in which operators with a Python implementation in torch use that: many of those in
     C++ take no symbolic sizes.

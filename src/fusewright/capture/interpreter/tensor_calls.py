@@ -37,6 +37,7 @@ from fusewright.capture.values.tensors import GraphObjectValue, TensorValue, Unk
 from fusewright.errors import FusewrightError, Unsupported
 from fusewright.fake import holds_integers
 from fusewright.fake.tensor import is_known
+from fusewright.fake_rules.arguments import flat
 from fusewright.symbolic.nodes import SYMBOLIC, Required
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ def call_graph(
     except NotConstant as error:
         return _overridden(machine, error, function, arguments, keywords)
     _refuse_change_of_input(machine, function, arguments)
+    if "out" in keywords:
+        _refuse_resize_of_input(machine, function, fake_arguments, fake_keywords)
     try:
         result = machine.builder.run(function, fake_arguments, fake_keywords)
     except Required as needed:
@@ -173,6 +176,27 @@ def _refuse_change_of_input(machine: Machine, function: Any, arguments: Sequence
     for fake in fakes:
         has_bits = fake.is_conj() or fake.is_neg()
         if name in ("as_strided_", "detach_") or fake.requires_grad or has_bits:
+            raise machine.unsupported(reasons.INPUT_CHANGES, function=name)
+
+
+def _refuse_resize_of_input(
+    machine: Machine, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]
+) -> None:
+    """Break the graph before a call that gives an existing tensor without elements, its `out=`
+    argument, the sizes of its result. Fakes tell of one that has elements.
+    """
+    outs = tuple(flat([keywords["out"]]))
+    inputs = {id(each.fake) for each in machine.inputs}
+    if not any(id(out) in inputs and out.numel() == 0 for out in outs):
+        return
+    fresh = {name: value for name, value in keywords.items() if name != "out"}
+    try:
+        results = tuple(flat([machine.builder.run(function, arguments, fresh)]))
+    except Exception:  # The call raises it, too, where that is known to be right.
+        return
+    for out, result in zip(outs, results, strict=True):
+        if id(out) in inputs and tuple(out.shape) != tuple(result.shape):
+            name = function if isinstance(function, str) else function_name(function)
             raise machine.unsupported(reasons.INPUT_CHANGES, function=name)
 
 
