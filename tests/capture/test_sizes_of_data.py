@@ -335,3 +335,27 @@ def test_an_answer_about_such_a_size_is_returned(name: str, backend: str) -> Non
         found, expected = compiled(x)[1], program(x)[1]
         assert found == expected and type(found) is type(expected)
     assert len(compilations(compiled)) == 1
+
+
+WITHOUT: dict[str, Callable[[Tensor], Any]] = {
+    "covariance": lambda x: (torch.cov(x.T), x.T.corrcoef()),
+    "known tensors": lambda x: x + 1 if torch.equal(torch.arange(3), torch.arange(3)) else x,
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_until_there_is_such_a_size_all_sizes_are_numbers(name: str) -> None:
+    x = torch.randn(4, 3)
+    for program in (WITHOUT[name], lambda x: (WITHOUT[name](x), x[x > 0] * 2)):
+        compiled = fusewright.compile(program, fullgraph=True, options=OPTIONS)
+        torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_a_call_that_gives_the_first_such_size_inside() -> None:
+    def program(x: Tensor) -> Tensor:
+        return torch.func.vmap(torch.sin)(torch.unique_consecutive(x[x > 0]).unique())
+
+    options = {"capture_dynamic_output_shape_ops": True, "strict": False}
+    compiled = fusewright.compile(program, backend="eager", options=options)
+    for x in (torch.randn(4, 3), torch.ones(4, 3)):
+        torch.testing.assert_close(compiled(x), program(x))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fusewright import torch_compat
-from fusewright.config import NOTHING, OfData
+from fusewright.config import OfData
 from fusewright.errors import UnsupportedOperator
 from fusewright.fake.constants import Constants
 from fusewright.fake.handlers import HANDLERS, Handler, NeedsPlainSizes, choose_handler
@@ -22,6 +22,12 @@ from fusewright.fake_rules import Geometry
 from fusewright.fake_rules.geometry import extent
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.torch_compat import TorchDispatchMode
+
+
+class SymbolsBegin(Exception):
+    """An operator inside of a call gives the first symbol: the call is to be made again, as one on
+    symbols.
+    """
 
 
 class FakeMode(TorchDispatchMode):
@@ -42,6 +48,12 @@ class FakeMode(TorchDispatchMode):
         self.of_data = OfData(True, True)
         """Which of them, where any."""
 
+        self.later: ShapeFacts | None = None
+        """The facts to use from the first size on that depends on values."""
+
+        self._may_begin_again = False
+        """Whether `SymbolsBegin` would be caught."""
+
         self._handlers = HANDLERS[facts is not None]
         self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
         self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
@@ -58,11 +70,24 @@ class FakeMode(TorchDispatchMode):
         self.is_random = False
         """Whether an operator was run that draws random numbers."""
 
-    def use_facts(self, facts: ShapeFacts, *, of_data: OfData = NOTHING) -> None:
-        """Expect symbolic sizes from here on; `of_data`: also those that depend on values."""
-        if any(of_data):
-            self.allows_unknown_sizes, self.of_data = True, of_data
+    def use_facts(self, facts: ShapeFacts) -> None:
+        """Expect symbolic sizes from here on."""
         self.facts, self._handlers = facts, HANDLERS[True]
+
+    def allow_of_data(self, facts: ShapeFacts, of_data: OfData) -> None:
+        """Give symbols to what depends on values, known by these facts. Until there is one, sizes
+        are numbers.
+        """
+        self.allows_unknown_sizes, self.of_data, self.later = True, of_data, facts
+
+    def begin_symbols(self) -> ShapeFacts:
+        """The facts for a symbol that is to be made, maybe the first."""
+        if self.facts is None:
+            self.use_facts(self.later or ShapeFacts())
+            if self._may_begin_again:
+                raise SymbolsBegin
+        assert self.facts is not None
+        return self.facts
 
     def __torch_dispatch__(
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -77,7 +102,13 @@ class FakeMode(TorchDispatchMode):
         varies is kept, where the function is known to compute with it only.
         """
         if self.facts is None:
-            return function(*args, **kwargs)
+            self._may_begin_again = self.later is not None
+            try:
+                return function(*args, **kwargs)
+            except SymbolsBegin:
+                pass
+            finally:
+                self._may_begin_again = False
         written = written_out(function, args, kwargs)
         result = NotImplemented if written is None else self._call(written, args, kwargs)
         return self._call(function, args, kwargs) if result is NotImplemented else result

@@ -15,7 +15,6 @@ from fusewright.fake.tensor import META, FakeTensor, constant_of, is_known
 from fusewright.fake_rules import UNKNOWN_RULES, Geometry
 from fusewright.fake_rules.arguments import flat, mapped
 from fusewright.fake_rules.trial import geometry_of, is_small, zeros_for
-from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import symbolic_int
 
 if TYPE_CHECKING:
@@ -53,26 +52,30 @@ def _of_unknown_size(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dic
     """A result whose sizes, or whose value, are symbols of their own; None where that is not
     wanted, or not known.
     """
-    integer = op is aten._local_scalar_dense.default
-    wanted = mode.of_data.integers if integer else mode.of_data.sizes
-    if not (mode.allows_unknown_sizes and wanted):
+    if not mode.allows_unknown_sizes:
         return None
-    facts = mode.facts
-    if facts is None:
-        facts = ShapeFacts()
-        mode.use_facts(facts)
-    args, kwargs = faked(mode, args, kwargs)
-    if integer:
-        whole = holds_integers(args[0])
-        return symbolic_int(facts, facts.unknown_size(None)) if whole else None
+    if op is aten._local_scalar_dense.default:
+        return _unknown_integer(mode, args[0])
     rule = UNKNOWN_RULES.get(op)
-    geometry = None if rule is None else rule(facts, *args, **kwargs)
+    if rule is None or not mode.of_data.sizes:
+        return None
+    facts = mode.begin_symbols()
+    args, kwargs = faked(mode, args, kwargs)
+    geometry = rule(facts, *args, **kwargs)
     if geometry is None:
         return None
     device = result_device(op, args, kwargs)
     if isinstance(geometry, Geometry):
         return mode.make(geometry, device)
     return tuple(mode.make(one, device) for one in geometry)
+
+
+def _unknown_integer(mode: FakeMode, tensor: torch.Tensor) -> Any:
+    """The integer in a tensor, as a symbol; None where that is not wanted, or it is none."""
+    if not (mode.of_data.integers and holds_integers(tensor)):
+        return None
+    facts = mode.begin_symbols()
+    return symbolic_int(facts, facts.unknown_size(None))
 
 
 def may_hold_nan(tensor: torch.Tensor) -> bool:

@@ -145,7 +145,7 @@ class Machine:
         use_facts = functools.partial(self.builder.mode.use_facts, facts)
         self.sizes = Sizes(history or SizeHistory(False), facts, use_facts)
         if any(self.sizes.history.of_data):
-            use_facts(of_data=self.sizes.history.of_data)
+            self.builder.mode.allow_of_data(facts, self.sizes.history.of_data)
         self.guards: dict[tuple[GuardKind, Source | None, Any], Guard] = {}
         self.inputs: list[TensorValue] = []
         self.restrided: dict[int, Unsupported | None] = {}
