@@ -36,7 +36,7 @@ from fusewright.fake_rules.factories import FILLS
 from fusewright.fake_rules.geometry import contiguous
 from fusewright.fake_rules.requirements import REQUIREMENTS, picks_from_something, within_storage
 from fusewright.fake_rules.trial import geometry_of, result_for_zeros
-from fusewright.symbolic.nodes import index_of
+from fusewright.symbolic.nodes import SYMBOLIC, index_of
 from fusewright.torch_compat import OpOverload
 
 if TYPE_CHECKING:
@@ -133,8 +133,9 @@ def _noting_values(op: OpOverload, handler: Handler) -> Handler:
 
     def run(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = handler(mode, op, args, kwargs)
-        plain = not mode.facts and result.numel() <= CONSTANT_LIMIT
-        if plain and result.constant is None:
+        numbers = (*result.shape, *flat((*args, *kwargs.values())))
+        plain = not any(isinstance(number, SYMBOLIC) for number in numbers)
+        if plain and result.constant is None and result.numel() <= CONSTANT_LIMIT:
             mode.constants.keep(result, fill(result, args))
         return result
 
