@@ -33,6 +33,22 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = 
         lambda x: torch.meshgrid(x.new_tensor([1, 2]), x.new_tensor([3, 4]), indexing="xy"),
         lambda: (torch.randn(3),),
     ),
+    "diagonal_of_one_element": (
+        lambda x: (x * x).diagonal(0, 2),
+        lambda: (torch.randn(1, 2, 1, 2),),
+    ),
+    "rows_by_nearest": (
+        torch.inference_mode()(lambda x: F.interpolate(x.unsqueeze(-1), scale_factor=1)),
+        lambda: (torch.randn(2, 2).t(),),
+    ),
+    "volumes_of_one_row": (
+        lambda x: F.interpolate(x, scale_factor=2),
+        lambda: (torch.randn(4).as_strided((1, 2, 1, 1, 2), (4, 1, 4, 4, 2)),),
+    ),
+    "normalised_groups_of_volumes": (
+        lambda x: torch.group_norm(x, 2),
+        lambda: (torch.randn(4).as_strided((1, 2, 1, 1, 2), (4, 1, 4, 4, 2)),),
+    ),
     "operand_of_another_type": (
         torch.copysign,
         lambda: (torch.randn(7, 1).expand(7, 16), torch.randn(16, 7, dtype=torch.float64).t()),

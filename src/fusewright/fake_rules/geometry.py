@@ -94,21 +94,26 @@ def channels_last(dtype: torch.dtype, size: Sequence[int]) -> Geometry:
 
 
 def is_channels_last(x: Tensor) -> bool:
-    """A dense image batch whose channels are innermost."""
-    return x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    """A dense batch of images or volumes whose channels are innermost."""
+    innermost = _CHANNELS_LAST.get(x.dim())
+    return innermost is not None and x.is_contiguous(memory_format=innermost)
+
+
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""By rank: the memory format."""
 
 
 def suggests_channels_last(x: Tensor) -> bool:
-    """Whether torch takes the strides of a batch of images for channels-last ones where an operator
-    asks which memory format its result should have.
+    """Whether torch takes the strides of a batch of images or volumes for channels-last ones where
+    an operator asks which memory format its result should have.
 
     Source: the published behaviour of `suggest_memory_format`: strides grow from the channels over
-    width and height to the batch; of dimensions with one element the stride decides as well.
+    width, height and depth to the batch; of dimensions with one element the stride decides as well.
     """
-    if x.dim() != 4 or x.stride(1) == 0:
+    if x.dim() not in (4, 5) or x.stride(1) == 0:
         return False
     least = 0
-    for dim in (1, 3, 2, 0):
+    for dim in (1, *range(x.dim() - 1, 1, -1), 0):
         size, stride = x.shape[dim], x.stride(dim)
         if size == 0 or stride < least or (dim == 0 and least == x.stride(1)):
             return False
@@ -118,10 +123,7 @@ def suggests_channels_last(x: Tensor) -> bool:
 
 def has_memory_format(x: Tensor) -> bool:
     """Dense, and either row-major or with the channels of images or volumes innermost."""
-    innermost = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
-    if x.is_contiguous():
-        return True
-    return innermost is not None and x.is_contiguous(memory_format=innermost)
+    return x.is_contiguous() or is_channels_last(x)
 
 
 def known_equal(a: int, b: int) -> bool:

@@ -146,7 +146,7 @@ def resampled(x: Tensor, output_size: Sequence[int], *parameters: Any) -> Geomet
     size = (*x.shape[:2], *output_size)
     if suggests_channels_last(x):
         return channels_last(x.dtype, size)
-    return contiguous(x.dtype, size) if x.dim() == 4 or x.is_contiguous() else None
+    return contiguous(x.dtype, size)
 
 
 def convolution(

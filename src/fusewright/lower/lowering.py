@@ -31,6 +31,7 @@ from fusewright.lower.extern import call_extern, operand
 from fusewright.lower.factories import constant
 from fusewright.lower.families import RULES, VIEWS
 from fusewright.lower.promotion import from_torch
+from fusewright.records import replace
 
 COPY_BACK = "aten.copy_.default"
 """The one operator that may write to a graph input: its mutation, made visible."""
@@ -166,6 +167,8 @@ class _Lowering:
             box = builder.copy(box, wanted.stride)
             buffer = builder.realise(box)
             layout = buffer.layout
+        if layout.stride != wanted.stride:  # of dimensions of one element, which operators read
+            layout = replace(layout, stride=wanted.stride)
         return (
             BufferReference(buffer.name)
             if layout == buffer.layout

@@ -320,11 +320,21 @@ def is_composite(op: OpOverload) -> bool:
 def decompose(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What a composite operator gives, by the operators that it is made of.
 
-    Torch's Python writing of `dropout` gives a copy where that in C++ gives its argument itself.
+    Torch's Python writing of `dropout` gives a copy where that in C++ gives its argument itself;
+    that of resampling to the nearest keeps the layout of rows.
     """
-    if op is torch.ops.aten.dropout.default:
+    in_cpp = op is torch.ops.aten.dropout.default
+    in_cpp |= op in _NEAREST and not has_symbolic_geometry(args[0])
+    if in_cpp:
         return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
     return op.decompose(*args, **kwargs)
+
+
+_NEAREST = frozenset(
+    getattr(torch.ops.aten, f"{name}{rank}d").vec
+    for name in ("upsample_nearest", "_upsample_nearest_exact")
+    for rank in (1, 2, 3)
+)
 
 
 @functools.cache
