@@ -1,14 +1,15 @@
 """Architectures of the transformers library, built small, through the whole compiler: which are
 captured as one graph, with eager's results and gradients, and how fast?
 
-    python -m benchmarks.architectures [--only NAME …] [--peer] [--jobs N]
+    python -m benchmarks.architectures [--only NAME … | --timm] [--peer] [--jobs N]
         [--resume FILE.json] [--markdown FILE.md]
 
 Every architecture is measured in a process of its own, with empty caches, by
 `benchmarks.measure_architecture`: inference and one training step. `--peer` measures torch.compile
 in place of fusewright. With `--resume`, what passes in FILE is not measured again, and what is
 measured is added to it at once. "Sizes of data" behind the kind of one: it is compiled with the
-option that keeps sizes which depend on data in the graph. The exit status is 1 if a result is
+option that keeps sizes which depend on data in the graph. `--timm` measures a model of each module
+of timm instead, a small one of those that it was made for. The exit status is 1 if a result is
 wrong, or something failed or fell back.
 """
 
@@ -32,6 +33,7 @@ from torch import nn
 
 from benchmarks import architecture_inputs as inputs
 from benchmarks import architecture_report as report
+from benchmarks import image_models
 from benchmarks.architecture_inputs import IMAGE, IMAGE_TOKEN, LENGTH, VOCABULARY
 from benchmarks.compare import environment, fresh_caches, run
 from benchmarks.compilers import OURS, PEER
@@ -78,16 +80,25 @@ def build(name: str) -> tuple[nn.Module, Inputs]:
 
     Raises LookupError if the transformers library that is installed has no such model.
     """
+    if name.startswith(image_models.PREFIX):
+        return image_models.build(name)
     import transformers
 
     transformers.logging.set_verbosity_error()
-    architecture = ARCHITECTURES[name]
-    model = getattr(transformers, architecture.model, None)
+    row = architecture(name)
+    model = getattr(transformers, row.model, None)
     if model is None:
-        raise LookupError(f"transformers {transformers.__version__} has no {architecture.model}")
+        raise LookupError(f"transformers {transformers.__version__} has no {row.model}")
     torch.manual_seed(0)
-    module = model(model.config_class(**architecture.settings)).eval()
-    return module, architecture.inputs()
+    module = model(model.config_class(**row.settings)).eval()
+    return module, row.inputs()
+
+
+def architecture(name: str) -> Architecture:
+    """The row of a name: one of the table, or one of timm's."""
+    if name.startswith(image_models.PREFIX):
+        return Architecture(model=name, kind="images", settings={}, inputs=dict, left_out="")
+    return ARCHITECTURES[name]
 
 
 # -- settings that many share ----------------------------------------------------------------------
@@ -741,7 +752,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         record = json.loads(options.resume.read_text())
     rows = record["rows"]
 
-    wanted = [name for name in options.only if name not in rows or not report.passes(rows[name])]
+    names = image_models.names() if options.timm else options.only
+    wanted = [name for name in names if name not in rows or not report.passes(rows[name])]
     with ThreadPoolExecutor(options.jobs) as pool:
         started = {pool.submit(measure, column, name, options.jobs): name for name in wanted}
         for done in track(as_completed(started), total=len(wanted), console=console):
@@ -749,12 +761,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.resume is not None:
                 options.resume.write_text(json.dumps(record, indent=1) + "\n")
 
-    shown = {name: rows[name] for name in ARCHITECTURES if name in rows and name in options.only}
+    shown = {name: rows[name] for name in names}
     console.print(report.table(shown))
     for line in (*report.problems(shown), *report.sentences(shown)):
         console.print(line, markup=False, highlight=False)
     if options.markdown is not None:
-        about = {row.model: (row.about, row.left_out) for row in ARCHITECTURES.values()}
+        described = {name: architecture(name) for name in names}
+        about = {name: (row.about, row.left_out) for name, row in described.items()}
         options.markdown.write_text("\n".join(report.document(record, about)))
     return int(not all(map(report.passes, shown.values())))
 
@@ -776,6 +789,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     names = list(ARCHITECTURES)
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
+    parser.add_argument("--timm", action="store_true", help="measure models of timm instead")
     parser.add_argument("--peer", action="store_true", help="measure torch.compile instead")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument("--resume", type=Path, metavar="FILE.json")

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from benchmarks.architectures import ARCHITECTURES, build
+from benchmarks.architectures import architecture, build
 from benchmarks.compilers import EAGER, PEER
 from benchmarks.measure import relative_error
 from benchmarks.models import Inputs, tensors_of
@@ -83,10 +83,10 @@ def measure(column: str, name: str, *, timed: bool = True) -> dict[str, Figures]
         module, inputs = build(name)
     except LookupError as missing:
         return {"missing": {"because": str(missing)}}
-    architecture = ARCHITECTURES[name]
-    compiler = partial(_peer if column == PEER else _own, architecture.sizes_of_data)
+    row = architecture(name)
+    compiler = partial(_peer if column == PEER else _own, row.sizes_of_data)
     figures = {"inference": _attempt(compiler, INFERENCE, module, inputs, timed)}
-    with_loss = WithLoss(module, weighted_mean).train(architecture.train_mode)
+    with_loss = WithLoss(module, weighted_mean).train(row.train_mode)
     figures["training"] = _attempt(compiler, TRAINING, with_loss, inputs, timed)
     return figures
 
