@@ -28,8 +28,9 @@ from fusewright.capture.directives import (
     graph_break,
     is_compiling,
 )
+from fusewright.capture.said_shapes import SaidShapes
 from fusewright.capture.sizes import mark_dynamic
-from fusewright.capture.trace import root_call
+from fusewright.capture.trace import CALL_MODULE, root_call
 from fusewright.compilation import Compilation, Settings
 from fusewright.compiled import (
     CompiledFunction,
@@ -61,6 +62,7 @@ def compile(
     name: str | None = None,
     recompile_limit: int | None = None,
     isolate_recompiles: bool = True,
+    dynamic_shapes: Any = None,
     shapes_spec: None = None,
 ) -> Any:
     """Compile a function or an `nn.Module`; also a decorator, with or without arguments.
@@ -78,12 +80,14 @@ def compile(
     `fusewright.config.Options`; those that do not belong to capture go to the backend. `disable`:
     return the target as it is. `name`: what reports call it. `recompile_limit`: the option of that
     name. `isolate_recompiles`: each call of `compile` keeps its own compiled code and limits, so
-    this is always True. `shapes_spec`: None.
+    this is always True. `dynamic_shapes`: what `torch.export.export` takes by that name, in place
+    of `dynamic`: for sizes by parameter and dimension, a `torch.export.Dim` (any size), `Dim.AUTO`
+    (found out) or None (static, as all that is not named). `shapes_spec`: None.
 
     Raises: ValueError for an unknown backend or mode, an option out of its range, or what is not
     available; TypeError for a target that is not callable or a class, for an unknown option, and
     for an argument of another type. When called: `Unsupported` and `RecompileLimitExceeded` under
-    `fullgraph` or strict, and `BackendCompilerFailed`.
+    `fullgraph` or strict, `BackendCompilerFailed`, and `SaidShape` where `dynamic_shapes` is wrong.
     """
     keywords: dict[str, Any] = {
         "fullgraph": fullgraph,
@@ -93,6 +97,7 @@ def compile(
         "options": options,
         "name": name,
         "recompile_limit": recompile_limit,
+        "dynamic_shapes": dynamic_shapes,
         "shapes_spec": shapes_spec,
     }
     again: Callable[..., Any] = functools.partial(compile, **keywords)
@@ -103,22 +108,18 @@ def compile(
     _check_target(target)
     if not isinstance(options, Mapping | None):
         raise TypeError(f"options are a dictionary of names and values, not {options!r}")
-    if not isinstance(dynamic, bool | None):
-        raise TypeError(f"dynamic is None, True or False, not {dynamic!r}")
-    if shapes_spec is not None:
-        raise ValueError("shapes_spec is not available: sizes are found by capturing")
+    _check_dynamic(dynamic, dynamic_shapes, shapes_spec)
     if disable:
         return target
     backend = backend or "fusewright"
-    given = dict(options or {})
-    if recompile_limit is not None:
-        given["recompile_limit"] = recompile_limit
+    limit = {} if recompile_limit is None else {"recompile_limit": recompile_limit}
     settings = Settings(
         backend=configured_backend(backend, mode, options),
         backend_name=backend_name(backend),
         fullgraph=fullgraph,
         dynamic=dynamic,
-        options=front_end_options(given),
+        said_shapes=_said_shapes(dynamic_shapes, target),
+        options=front_end_options({**(options or {}), **limit}),
         name=name,
     )
     target = original_of(target)
@@ -128,6 +129,25 @@ def compile(
     if kind is not None:
         return _left_alone(target, kind, settings)
     return CompiledFunction(target, Compiler(settings), again)
+
+
+def _check_dynamic(dynamic: Any, dynamic_shapes: Any, shapes_spec: Any) -> None:
+    if not isinstance(dynamic, bool | None):
+        raise TypeError(f"dynamic is None, True or False, not {dynamic!r}")
+    if shapes_spec is not None:
+        raise ValueError("shapes_spec is not available; dynamic_shapes says the same")
+    if dynamic is not None and dynamic_shapes is not None:
+        raise ValueError("dynamic says of all sizes what dynamic_shapes says of each: give one")
+
+
+def _said_shapes(said: Any, target: Callable[..., Any]) -> SaidShapes | None:
+    """What `dynamic_shapes` says of the arguments of a target."""
+    if said is None:
+        return None
+    target = original_of(target)
+    is_module = root_call(target, (), {})[0] is CALL_MODULE
+    described = target.forward if isinstance(target, torch.nn.Module) else target
+    return SaidShapes.of(said, described, is_module=is_module)
 
 
 def _check_target(target: Any) -> None:

@@ -10,6 +10,7 @@ from torch import fx
 
 from fusewright.backends.registry import Backend
 from fusewright.capture.guard_set import GuardSet
+from fusewright.capture.said_shapes import SaidShapes
 from fusewright.config import Options
 from fusewright.errors import Location
 from fusewright.records import field, record
@@ -29,6 +30,9 @@ class Settings:
     fullgraph: bool = False
     dynamic: bool | None = None
     """Whether sizes are symbols: None for those that were seen to vary."""
+
+    said_shapes: SaidShapes | None = None
+    """What the user says of the sizes of arguments."""
 
     options: Options = field(default_factory=Options)
     """Those of the front end."""

@@ -272,6 +272,8 @@ class Compiler:
         """What sizes this code was called with."""
         of_data = self.settings.options.of_data
         history = self._histories.setdefault(code, SizeHistory(self.settings.dynamic, of_data))
+        if code is self.root:
+            history.said = self.settings.said_shapes
         values, results = self.resumes.left_open(code)
         history.left_open.update(map(LocalSource, values))
         history.open_texts.update(map(LocalSource, results))

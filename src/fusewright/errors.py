@@ -206,6 +206,10 @@ class MarkedDimension(FusewrightError):
         )
 
 
+class SaidShape(FusewrightError, ValueError):
+    """An argument has another shape than `dynamic_shapes` says."""
+
+
 class UnsupportedOperator(FusewrightError):
     """An operator, or a kind of tensor, that cannot be traced."""
 

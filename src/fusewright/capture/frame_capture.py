@@ -65,7 +65,7 @@ from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.tensors import TensorValue, UnknownValue
 from fusewright.context import WhileUsed
-from fusewright.errors import Call, Unsupported
+from fusewright.errors import Call, SaidShape, Unsupported
 from fusewright.modes import ModeChange, Modes, changed_modes, guarding_modes, restore
 from fusewright.records import record, replace
 
@@ -252,6 +252,8 @@ def capture_call(
                 raised.forget_frames()
                 text = raised.value.describe()
                 raise NotCaptured(machine.guard_list(), None, text) from None
+            except SaidShape:
+                raise
             except Exception as failure:
                 error = machine.failure(failure)
                 if error is not failure:

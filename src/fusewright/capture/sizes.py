@@ -13,11 +13,12 @@ from typing import Any, Final
 
 import torch
 
+from fusewright.capture.said_shapes import Kind, Rule, SaidShapes
 from fusewright.capture.shape_guard import Reading, ShapeGuard
 from fusewright.capture.sources import ExtentSource, ItemSource, Source
 from fusewright.capture.tensor_pattern import Extents
 from fusewright.config import NOTHING, OfData
-from fusewright.errors import MarkedDimension
+from fusewright.errors import MarkedDimension, SaidShape
 from fusewright.ir.index import Symbol, integer
 from fusewright.ir.intervals import Bound
 from fusewright.records import field, record
@@ -84,6 +85,9 @@ class SizeHistory:
     def __init__(self, dynamic: bool | None = None, of_data: OfData = NOTHING) -> None:
         self.dynamic = dynamic
         self.of_data = of_data
+        self.said: SaidShapes | None = None
+        """What the user says of the arguments' sizes."""
+
         self.constant: set[Source] = set()
         """What has to be taken as it is, since an operator takes no symbol for it."""
 
@@ -167,6 +171,9 @@ class Sizes:
     """By the symbol's name."""
 
     _marked: list[tuple[str, Symbol]] = field(default_factory=list)
+    _named: dict[str, tuple[str, Number]] = field(default_factory=dict)
+    """By a name that the user gave: the first place of such a size, and the size."""
+
     _layout: list[Assumption] = field(default_factory=list)
     """How strides follow from sizes."""
 
@@ -184,7 +191,15 @@ class Sizes:
         marks: Mapping[int, Mark] = getattr(tensor, MARKS, {})
         sizes, strides = tuple(tensor.shape), tensor.stride()
         place = source.expression()
-        varying = self.history.varying(place, (*sizes, *strides), _of_call(source)) | set(marks)
+        varying = self.history.varying(place, (*sizes, *strides), _of_call(source))
+        said = self._said_of_tensor(tensor, source)
+        if said is not None:
+            named = {dim for dim, rule in said.items() if rule.kind is not Kind.STATIC}
+            varying = {dim for dim in varying if dim >= tensor.dim() or dim in named}
+            marks = {
+                dim: Mark(r.minimum, r.maximum) for dim, r in said.items() if r.kind is Kind.DYNAMIC
+            } | dict(marks)
+        varying |= set(marks)
         found: list[Number] = list(sizes)
         for dim, size in enumerate(sizes):
             if dim in varying and size > 1:
@@ -192,8 +207,9 @@ class Sizes:
                 extent = ExtentSource(source, dim)
                 found[dim] = self._symbol(size, extent, max(mark.minimum or 2, 2), mark.maximum)
                 if dim in marks:
-                    symbols = index_of(found[dim]).free()
-                    self._marked += [(extent.expression(), symbol) for symbol in symbols]
+                    self._mark(found[dim], extent)
+        for dim, rule in (said or {}).items():
+            self._check_said(rule, sizes[dim], found[dim], ExtentSource(source, dim))
         if all(isinstance(size, int) for size in found):
             return None
         rank = tensor.dim()
@@ -201,6 +217,35 @@ class Sizes:
         return SymbolicShape(
             tuple(found), self._strides(found, sizes, strides, source, open_strides)
         )
+
+    def _said_of_tensor(self, tensor: torch.Tensor, source: Source) -> dict[int, Rule] | None:
+        """What the user says of the sizes of an argument; None where that is nothing at all."""
+        if self.history.said is None or not _of_call(source):
+            return None
+        return self.history.said.of_tensor(source, tensor.dim())
+
+    def _said_of_number(self, number: float, source: Source) -> Rule | None:
+        """What the user says of an integer among the arguments; None where that is nothing."""
+        if self.history.said is None or not _of_call(source) or type(number) is not int:
+            return None
+        return self.history.said.of_number(source)
+
+    def _mark(self, number: Number, source: Source) -> None:
+        """Note that a number is to stay a symbol."""
+        symbols = () if isinstance(number, int) else index_of(number).free()
+        self._marked += [(source.expression(), symbol) for symbol in symbols]
+
+    def _check_said(self, rule: Rule, size: int, number: Number, source: Source) -> None:
+        """Raises: SaidShape, where the user says another size, or that it is one of another."""
+        place = source.expression()
+        rule.check(size, place)
+        if rule.name is None:
+            return
+        first, other = self._named.setdefault(rule.name, (place, number))
+        if not bool(number == other):
+            raise SaidShape(
+                f"{place} is {size}, and {first} is another: dynamic_shapes calls both {rule.name}"
+            )
 
     def _symbol(self, hint: int, source: Source, lower: Bound = 2, upper: Bound = None) -> Number:
         if source in self.history.constant:
@@ -247,19 +292,31 @@ class Sizes:
         """
         if _of_a_constant(source):
             return number
-        varies = self.history.varying(source.expression(), (number,), _of_call(source))
-        if not (varies and _may_be_symbol(number)):
-            return number
         if isinstance(number, int):
-            bounds = (2, None) if number > 0 else (None, -1)
-            return self._symbol(number, source, *bounds)
-        if source in self.history.constant:
+            return self._integer(number, source)
+        varies = self.history.varying(source.expression(), (number,), _of_call(source))
+        if not (varies and _may_be_symbol(number)) or source in self.history.constant:
             return number
         if not self.readings:
             self.on_first()
         symbol = self.facts.real(number)
         self.readings[symbol.name] = Reading(symbol, source)
         return symbolic_float(self.facts, symbol)
+
+    def _integer(self, number: int, source: Source) -> Number:
+        varies = bool(self.history.varying(source.expression(), (number,), _of_call(source)))
+        rule = self._said_of_number(number, source)
+        if rule is not None and rule.kind is not Kind.AUTO:
+            varies = rule.kind is Kind.DYNAMIC
+        bounds = (2, None) if number > 0 else (None, -1)
+        found: Number = number
+        if varies and _may_be_symbol(number):
+            found = self._symbol(number, source, *bounds)
+        if rule is not None and rule.kind is Kind.DYNAMIC:
+            self._mark(found, source)
+        if rule is not None:
+            self._check_said(rule, number, found, source)
+        return found
 
     def keep_in_range(self, number: torch.SymInt) -> None:
         """Assume of what is computed from integers that it fits into 64 bits, in which a graph
@@ -286,6 +343,9 @@ class Sizes:
             return False
         if source in self.history.constant or _of_a_constant(source):
             return False
+        rule = self._said_of_number(number, source)
+        if rule is not None and rule.kind is not Kind.AUTO:
+            return rule.kind is Kind.DYNAMIC
         return self.history.varies(source.expression(), number, _of_call(source))
 
     def has_varying_number(self, items: tuple[Any, ...], source: Source) -> bool:

@@ -16,7 +16,7 @@ from fusewright.capture.values.base import TracedError, Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
 from fusewright.capture.values.objects import ExceptionValue
-from fusewright.errors import Unsupported
+from fusewright.errors import SaidShape, Unsupported
 from fusewright.records import record
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class Frame:
                 self._unwind(error)
                 error.forget_frames()
                 continue
-            except (Unsupported, NeedsConstants, Stopped, Yielded):
+            except (Unsupported, SaidShape, NeedsConstants, Stopped, Yielded):
                 raise
             except Exception as error:
                 raise self.machine.failure(error) from error

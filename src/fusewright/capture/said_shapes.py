@@ -1,0 +1,182 @@
+"""What the user says of the sizes of arguments: `compile(…, dynamic_shapes=…)`.
+
+    batch = torch.export.Dim("batch", max=64)
+    dynamic_shapes={"x": {0: batch}, "pairs": [(batch, 3), None], "n": Dim.AUTO}
+
+It says of each argument what `torch.export.export` takes: of a tensor, by dimension or for all of
+them in order; of a list or dict of arguments, item by item. A size of which nothing is said stays
+as it is.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from fusewright.capture.sources import DictItemSource, ItemSource, LocalSource, Source
+from fusewright.errors import SaidShape, did_you_mean
+from fusewright.records import record
+from fusewright.torch_compat.dimensions import said_of_dimension
+
+
+class Kind(enum.Enum):
+    """What becomes of a size."""
+
+    STATIC = "the code is for this size alone"
+    DYNAMIC = "the code is for any size, or there is none"
+    AUTO = "it is found out whether the size varies"
+
+
+@record
+class Rule:
+    """What is said of one size, or of one integer."""
+
+    kind: Kind
+    name: str | None = None
+    """Sizes of one name are equal."""
+
+    minimum: int | None = None
+    maximum: int | None = None
+
+    def check(self, size: int, place: str) -> None:
+        """Raises: SaidShape, where it is another size than was said."""
+        if self.minimum is not None and size < self.minimum:
+            raise SaidShape(f"{place} is {size}, and dynamic_shapes says at least {self.minimum}")
+        if self.maximum is not None and size > self.maximum:
+            raise SaidShape(f"{place} is {size}, and dynamic_shapes says at most {self.maximum}")
+
+
+STATIC: Final = Rule(Kind.STATIC)
+
+
+def _rule(said: Any) -> Rule:
+    """Raises: TypeError for what says nothing of a size; ValueError for what is not available."""
+    if said is None:
+        return STATIC
+    if type(said) is int:
+        return Rule(Kind.STATIC, None, said, said)
+    found = said_of_dimension(said)
+    if found is None:
+        raise TypeError(
+            "dynamic_shapes says of a size a torch.export.Dim, Dim.DYNAMIC, Dim.AUTO, Dim.STATIC, "
+            f"a number or None, not {said!r}"
+        )
+    if found.kind == "DERIVED":
+        raise ValueError(
+            f"dynamic_shapes: {said!r} is computed from another dimension, which is not available; "
+            "name a dimension of its own"
+        )
+    return Rule(Kind[found.kind], found.name, found.minimum, found.maximum)
+
+
+@record
+class SaidShapes:
+    """What is said of all arguments of one function."""
+
+    by_name: Mapping[str, Any]
+    positional: tuple[str, ...]
+    """The parameters in order, where the call of a module or another object stands between."""
+
+    rest: str | None
+    """The parameter that takes further arguments in order."""
+
+    is_module: bool
+    """Whether arguments are read from `args` and `kwargs` of that call."""
+
+    @classmethod
+    def of(cls, said: Any, target: Callable[..., Any], *, is_module: bool) -> SaidShapes:
+        """Raises: TypeError and ValueError, for what cannot be said of this function."""
+        parameters = inspect.signature(target).parameters
+        kinds = inspect.Parameter
+        rest = next((n for n, p in parameters.items() if p.kind is kinds.VAR_POSITIONAL), None)
+        in_order = (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
+        positional = tuple(name for name, each in parameters.items() if each.kind in in_order)
+        by_name = _by_name(said, positional)
+        for name, value in by_name.items():
+            if name not in parameters:
+                raise ValueError(
+                    f"dynamic_shapes: no parameter {name!r}; {did_you_mean(str(name), parameters)}"
+                )
+            for leaf in _leaves(value):
+                _rule(leaf)
+        return cls(by_name, positional, rest, is_module)
+
+    def of_tensor(self, source: Source, rank: int) -> dict[int, Rule]:
+        """By dimension, what is said of the sizes of a tensor. Raises: SaidShape, where it has
+        other dimensions than was said.
+        """
+        said = self._at(source)
+        if said is None:
+            return {}
+        if isinstance(said, Mapping):
+            by_dimension = {dim + rank if dim < 0 else dim: each for dim, each in said.items()}
+        elif isinstance(said, Sequence):
+            by_dimension = dict(enumerate(said))
+        else:
+            raise SaidShape(f"{source} is a tensor, of which dynamic_shapes says {said!r}")
+        whole = isinstance(said, Mapping) or len(said) == rank
+        if not whole or any(not 0 <= dim < rank for dim in by_dimension):
+            raise SaidShape(
+                f"{source} has {rank} dimensions, of which dynamic_shapes says {said!r}"
+            )
+        return {dim: _rule(each) for dim, each in by_dimension.items()}
+
+    def of_number(self, source: Source) -> Rule:
+        """What is said of an integer."""
+        said = self._at(source)
+        if isinstance(said, Mapping | Sequence):
+            raise SaidShape(f"{source} is a number, of which dynamic_shapes says {said!r}")
+        return _rule(said)
+
+    def _at(self, source: Source) -> Any:
+        """What is said of what is found there; None: nothing."""
+        match source:
+            case LocalSource(name=name):
+                return self.by_name.get(name)
+            case ItemSource(origin=LocalSource(name="args"), index=index) if self.is_module:
+                if index < len(self.positional):
+                    return self.by_name.get(self.positional[index])
+                rest = self.by_name.get(self.rest or "") or ()
+                return _item(rest, index - len(self.positional))
+            case DictItemSource(origin=LocalSource(name="kwargs"), key=key) if self.is_module:
+                return self.by_name.get(key)
+            case ItemSource(origin=origin, index=key) | DictItemSource(origin=origin, key=key):
+                return _item(self._at(origin), key)
+        return None
+
+
+def _by_name(said: Any, positional: Sequence[str]) -> dict[str, Any]:
+    if isinstance(said, Mapping):
+        return dict(said)
+    if not isinstance(said, list | tuple):
+        raise TypeError(
+            "dynamic_shapes is a dictionary by parameter, or a tuple in the order of parameters, "
+            f"not {said!r}"
+        )
+    if len(said) > len(positional):
+        raise ValueError(
+            f"dynamic_shapes says something of {len(said)} parameters, and there are "
+            f"{len(positional)}: {', '.join(positional)}"
+        )
+    return dict(zip(positional, said, strict=False))
+
+
+def _leaves(said: Any) -> Iterator[Any]:
+    if isinstance(said, Mapping):
+        for each in said.values():
+            yield from _leaves(each)
+    elif isinstance(said, list | tuple):
+        for each in said:
+            yield from _leaves(each)
+    else:
+        yield said
+
+
+def _item(said: Any, key: Any) -> Any:
+    """What is said of an item of a container; None: nothing."""
+    if isinstance(said, Mapping):
+        return said.get(key)
+    in_order = isinstance(said, list | tuple) and isinstance(key, int) and key < len(said)
+    return said[key] if in_order else None
