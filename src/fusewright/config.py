@@ -79,9 +79,9 @@ class Options:
     capture_scalar_outputs: bool = False
     """Keep integers that depend on the values of tensors in the graph: `.item()`, `.tolist()`."""
 
-    capture_dynamic_output_shape_ops: bool = False
+    capture_dynamic_output_shape_ops: bool = True
     """Keep tensors in the graph whose sizes depend on values: the results of `nonzero`, boolean
-    masks, `unique`.
+    masks, `unique`. docs/using.md says why this is on and the other is off.
     """
 
     capture_data_dependent_sizes: bool = False

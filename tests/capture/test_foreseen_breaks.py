@@ -21,9 +21,14 @@ from tests.capture.test_graph_breaks import compiled, graphs
 X = torch.arange(6.0).reshape(2, 3)
 
 
+@fusewright.disable
+def positions(x: torch.Tensor) -> torch.Tensor:
+    return x.nonzero()
+
+
 def innermost(x: torch.Tensor) -> torch.Tensor:
     x = x * 3
-    rows = x.nonzero()
+    rows = positions(x)
     return x[rows[:, 0]] + 1
 
 
@@ -74,7 +79,7 @@ def test_each_call_tells_of_the_break_as_it_sees_it() -> None:
         "    return outer(x * 2).sum(0)\n",
         "    return inner(x.relu()) / 4\n",
         "    return innermost(x + 1) * 2\n",
-        "    rows = x.nonzero()\n",
+        "    rows = positions(x)\n",
     ]
     assert breaks(outermost, X) == ["".join(lines[depth:]) for depth in range(4)]
 

@@ -58,13 +58,14 @@ def test_integers_and_sizes_are_options_of_their_own() -> None:
     wanted = {"capture_scalar_outputs": "item", "capture_dynamic_output_shape_ops": "mask"}
     for option, name in wanted.items():
         for each in wanted.values():
+            options = {other: other == option for other in wanted}
             compiled = fusewright.compile(
-                PROGRAMS[each], backend="eager", fullgraph=True, options={option: True}
+                PROGRAMS[each], backend="eager", fullgraph=True, options=options
             )
             if each == name:
                 torch.testing.assert_close(compiled(x), PROGRAMS[each](x))
             else:
-                with pytest.raises(Unsupported, match="capture_"):
+                with pytest.raises(Unsupported, match=r"data|value"):
                     compiled(x)
 
 
@@ -147,9 +148,15 @@ def test_a_branch_on_such_a_number_breaks_the_graph() -> None:
         torch.testing.assert_close(compiled(x), program(x))
 
 
-def test_without_the_option_the_graph_breaks() -> None:
-    with pytest.raises(Unsupported):
-        fusewright.compile(PROGRAMS["nonzero"], backend="eager", fullgraph=True)(torch.eye(3))
+def test_sizes_of_data_are_in_the_graph_where_that_is_not_turned_off() -> None:
+    x = torch.eye(3)
+    found = fusewright.compile(PROGRAMS["nonzero"], backend="eager", fullgraph=True)(x)
+    assert torch.equal(found, x.nonzero())
+    off = {"capture_dynamic_output_shape_ops": False}
+    with pytest.raises(Unsupported, match="without its data"):
+        fusewright.compile(PROGRAMS["nonzero"], backend="eager", fullgraph=True, options=off)(x)
+    with pytest.raises(Unsupported, match="capture_scalar_outputs"):
+        fusewright.compile(PROGRAMS["number"], backend="eager", fullgraph=True)(x)
 
 
 def within_groups(x: Tensor, counts: Tensor) -> Tensor:

@@ -163,7 +163,7 @@ def bags_of_words(m: Any, i: Any, o: Any) -> Any:
 
 @cases(
     lambda: (nn.AdaptiveLogSoftmaxWithLoss(4, 10, [3, 6]), X, torch.tensor([0, 4, 8])),
-    breaks="fake-execution",
+    breaks="branch-on-tensor",
 )
 def adaptive_softmax(m: Any, x: Any, t: Any) -> Any:
     return m(x, t)
@@ -328,7 +328,7 @@ def other_types(x: Any) -> Any:
     )
 
 
-@cases(X, breaks="fake-execution")
+@cases(X)
 def broadcast_and_where(x: Any) -> Any:
     return (
         torch.maximum(x, x[0]),

@@ -155,7 +155,7 @@ def advanced_keys(x: Any, i: Any) -> Any:
     )  # fmt: skip
 
 
-@cases(X, M, breaks="fake-execution")
+@cases(X, M)
 def mask_key(x: Any, mask: Any) -> Any:
     return x[mask] + 1
 
@@ -286,17 +286,17 @@ def tensor_in_tensor(x: Any) -> Any:
     return 3.0 in x
 
 
-@cases(X, breaks="fake-execution")
+@cases(X)
 def nonzero(x: Any) -> Any:
     return x.nonzero()
 
 
-@cases(X, breaks="fake-execution")
+@cases(X)
 def unique(x: Any) -> Any:
     return torch.unique(x)
 
 
-@cases(X, breaks="fake-execution")
+@cases(X)
 def masked_select(x: Any) -> Any:
     return torch.masked_select(x, x > 0)
 

@@ -58,8 +58,7 @@ FAKE_EXECUTION: Final = Reason(
     name="fake-execution",
     what="`{function}` cannot be run without its data",
     why="{detail}",
-    remedy="move the call outside the compiled function; where a size depends on the data, "
-    "options={'capture_dynamic_output_shape_ops': True} keeps it in the graph",
+    remedy="move the call outside the compiled function",
 )
 INPUT_CHANGES: Final = Reason(
     name="input-changes",
