@@ -371,3 +371,65 @@ def test_a_call_that_gives_the_first_such_size_inside() -> None:
     compiled = fusewright.compile(program, backend="eager", options=options)
     for x in (torch.randn(4, 3), torch.ones(4, 3)):
         torch.testing.assert_close(compiled(x), program(x))
+
+
+def some(x: Tensor, seen: list[int]) -> Tensor:
+    seen.append(1)
+    found = x[x > 0]
+    if found.shape[0] == 0:
+        raise ValueError("nothing is positive")
+    seen.append(2)
+    return found.mean() * 2
+
+
+def few(x: Tensor, seen: list[int]) -> Tensor:
+    rows = x.nonzero()
+    assert len(rows) > 1, "too few"
+    seen.append(rows.shape[1])
+    return rows.float().std()
+
+
+def not_one(x: Tensor, seen: list[int]) -> Tensor:
+    """A check inside of a region that catches what it raises."""
+    found = x[x > 1]
+    try:
+        if not found.numel():
+            raise KeyError(len(seen))
+    except KeyError:
+        seen.append(3)
+        return x * 2
+    return found + 1
+
+
+def writes_too(x: Tensor, seen: list[int]) -> Tensor:
+    """A graph that cannot run twice makes no such check."""
+    x.add_(1)
+    if x.nonzero().shape[0] == 0:
+        raise ValueError("nothing is there")
+    return x * 2
+
+
+CHECKS = [some, few, not_one, writes_too]
+
+
+@pytest.mark.parametrize("backend", ["eager", "fusewright"])
+@pytest.mark.parametrize("program", CHECKS, ids=lambda each: each.__name__)
+def test_checks_of_such_a_size_are_in_the_graph(program: Any, backend: str) -> None:
+    compiled = fusewright.compile(program, backend=backend)
+    for numbers in ([1, 2, 3], [-1, 0, 2], [0, 0, 0], [-1, -1, -1], [4, 0, 0]):
+        found = []
+        for function in (compiled, program):
+            x, seen = torch.tensor(numbers, dtype=torch.float32), [0]
+            try:
+                result: Any = function(x, seen)
+            except (ValueError, AssertionError) as error:
+                result = str(error)
+            found.append((result, x, seen))
+        (mine, *others), (expected, *rest) = found
+        if isinstance(expected, str):
+            assert mine == expected
+        else:
+            torch.testing.assert_close(mine, expected)
+        torch.testing.assert_close(others, rest)
+    if program in (some, few):
+        assert len(compilations(compiled)) == 1

@@ -1,4 +1,5 @@
-"""Branches on a tensor's value of which one side raises: checks, which the graph makes as well.
+"""Branches on a tensor's value, or on a size that data tells, of which one side raises: checks,
+which the graph makes as well.
 
     if not (scale > 0).all():          _assert_async((scale > 0).all())
         raise ValueError(…)            …
@@ -21,11 +22,13 @@ from fusewright.capture.bytecode.instruction import Instruction
 from fusewright.capture.bytecode.liveness import always_raises
 from fusewright.capture.values.base import Value
 from fusewright.capture.values.constant import ConstantValue
+from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.errors import Unsupported
 
 if TYPE_CHECKING:
     from fusewright.capture.interpreter.frame import Frame
+    from fusewright.capture.interpreter.machine import Machine
 
 _FAILED = "a check that the program makes did not hold"
 
@@ -38,21 +41,41 @@ def condition(frame: Frame, jump: int, value: Value) -> bool:
     try:
         return machine.truth(value)
     except Unsupported as refusal:
-        if refusal.reason != reasons.BRANCH_ON_TENSOR.name or not isinstance(value, TensorValue):
+        if refusal.reason != reasons.BRANCH_ON_TENSOR.name:
             raise
         expected = _expected(frame, jump) if _may_check(frame, value) else None
         if expected is None:
             raise
-    holds = value if expected else machine.call_graph(torch.logical_not, [value], {})
-    machine.call_graph(torch_compat.assert_async, [holds, ConstantValue(_FAILED)], {})
+    if isinstance(value, SymbolicValue):
+        _check_number(frame.machine, value, expected)
+    else:
+        holds = value if expected else machine.call_graph(torch.logical_not, [value], {})
+        machine.call_graph(torch_compat.assert_async, [holds, ConstantValue(_FAILED)], {})
     machine.builder.has_checks = True
     return expected
 
 
-def _may_check(frame: Frame, value: TensorValue) -> bool:
-    """On a GPU, a check that fails would end the process's use of it."""
-    fake = value.fake
-    return frame.machine.builder.may_check and fake.device.type == "cpu" and fake.numel() == 1
+def _may_check(frame: Frame, value: Value) -> bool:
+    """On a GPU, a check of a tensor that fails would end the process's use of it."""
+    if not frame.machine.builder.may_check:
+        return False
+    match value:
+        case SymbolicValue():
+            return _truth(value).node.depends_on_data()  # type: ignore[no-any-return]
+        case TensorValue(fake=fake):
+            return fake.device.type == "cpu" and fake.numel() == 1
+    return False
+
+
+def _check_number(machine: Machine, value: SymbolicValue, expected: bool) -> None:
+    """Check in the graph whether a number that depends on data is zero, or a condition holds."""
+    holds = _truth(value) if expected else torch.sym_not(_truth(value))
+    machine.call_graph(torch_compat.check, [SymbolicValue(holds)], {})
+
+
+def _truth(value: SymbolicValue) -> torch.SymBool:
+    is_condition = value.python_type() is bool
+    return value.number if is_condition else value.number != 0  # type: ignore[no-any-return]
 
 
 def _expected(frame: Frame, jump: int) -> bool | None:
