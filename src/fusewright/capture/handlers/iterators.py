@@ -483,6 +483,7 @@ _REVERSIBLE: Final[tuple[Any, ...]] = ([], {}, {}.values(), {}.items())
 _EXAMPLES: Final[tuple[Any, ...]] = (
     *(iter(example) for example in (*_REVERSIBLE, (), set(), "", b"", range(0))),
     *(reversed(example) for example in _REVERSIBLE),
+    iter(collections.OrderedDict()),
     iter(int, 0),
     iter(collections.deque()),
 )

@@ -22,7 +22,7 @@ from fusewright.capture.interpreter.state import MachineState
 from fusewright.capture.sources import ItemSource, ReducedSource, Source
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.iterators import (
-    CHAINS_HAVE_PARTS,
+    ITERTOOLS_HAVE_PARTS,
     ExistingIteratorValue,
     IteratorValue,
     chain_again,
@@ -37,7 +37,12 @@ _HASHED: Final[tuple[Any, ...]] = ({}, {}.values(), {}.items(), set())
 
 _OVER_TUPLES: Final[tuple[type, ...]] = (type(iter(())), type(iter([])))
 
-_OVER_COPIES: Final = tuple(type(iter(each)) for each in _HASHED)
+_REVERSIBLE: Final[tuple[Any, ...]] = ({}, {}.values(), {}.items(), collections.OrderedDict())
+
+_OVER_COPIES: Final = (
+    *(type(iter(each)) for each in _HASHED),
+    *(type(reversed(each)) for each in _REVERSIBLE),
+)
 """Iterators that tell what is left as a new list."""
 
 _BACKWARDS: Final[type] = type(reversed([]))
@@ -48,12 +53,17 @@ _OVER_CONTAINERS: Final = frozenset(
     {*(type(iter(each)) for each in _SEQUENCES), *_OVER_COPIES, _BACKWARDS}
 )
 
+_OF_ITERTOOLS: Final = (itertools.chain, itertools.islice, itertools.repeat, itertools.count)
+
 TYPES: Final[frozenset[type]] = _OVER_CONTAINERS | {
     enumerate,
     *_DRAWING,
-    *([itertools.chain] if CHAINS_HAVE_PARTS else []),
+    *(_OF_ITERTOOLS if ITERTOOLS_HAVE_PARTS else ()),
 }
 """The classes of the iterators that can be taken apart."""
+
+_MOVING_OTHERS: Final = (enumerate, itertools.chain, itertools.islice)
+"""Iterators that are more than what they draw from, which they alone move on."""
 
 _CHAINED: Final = frozenset(
     {list, tuple, dict, set, frozenset, str, bytes, range, collections.deque, *VIEW_TYPES.values()}
@@ -90,6 +100,8 @@ def _take_apart(
         outer = iterator if value.has_state else value.outer
         if outer is not None:
             values = [each.taken(outer) if _is_apart(each) else each for each in values]
+        if isinstance(iterator, itertools.islice):
+            return _resliced(machine, *values, *states)
         keywords = {"strict": states[0]} if states else {}
         found: IteratorValue = HANDLERS[function](machine, *values, **keywords)
         return found
@@ -107,6 +119,18 @@ def _rechained(
     moved = [each.taken(chain) if _is_apart(each) else each for each in values]
     found: IteratorValue = HANDLERS[chain_again](machine, *moved)
     return _unless_changed(machine, found, (SequenceValue, DictValue, SetValue))
+
+
+def _resliced(machine: MachineState, inner: Value, *bounds: Value) -> IteratorValue:
+    """A slice of an iterator that was moved on `bounds[-1]` times since it began."""
+    first, *rest, done = [bound.constant() for bound in bounds]
+    if not rest:  # at its end
+        return IteratorValue.over((), itertools.islice)
+    stop, step = rest
+    last = None if stop is None else stop - done
+    left = [machine.new(bound) for bound in (first - done, last, step)]
+    found: IteratorValue = HANDLERS[itertools.islice](machine, inner, *left)
+    return found
 
 
 def keep_iterators_whole(machine: MachineState) -> bool:
@@ -137,7 +161,7 @@ def _items_left(iterator: Iterator[Any], outer: bool = False) -> tuple[int, ...]
     if type(iterator) not in TYPES or (outer and isinstance(iterator, map | filter)):
         return None
     try:
-        if type(iterator) in _OVER_CONTAINERS:
+        if type(iterator) in _OVER_CONTAINERS and not isinstance(iterator, _OVER_COPIES):
             return (operator.length_hint(iterator),)
         _, arguments, *state = _parts(iterator)
     except RuntimeError:  # over a dict that has changed its size
@@ -146,9 +170,17 @@ def _items_left(iterator: Iterator[Any], outer: bool = False) -> tuple[int, ...]
         arguments = state[0] if state else ()
         if not all(type(each) in _CHAINED for each in _yet_to_come(*arguments[:1])):
             return None
+    if isinstance(iterator, _OVER_COPIES):
+        return (len(arguments[0]),)
+    if isinstance(iterator, itertools.count):
+        return () if all(type(number) in (int, float) for number in arguments) else None
+    if isinstance(iterator, itertools.repeat):
+        return tuple(arguments[1:])
     found: tuple[int, ...] = ()
+    if isinstance(iterator, itertools.islice):
+        found = tuple(bound or 0 for bound in (*arguments[1:], *state))
     for each in filter(_is_iterator, arguments):
-        left = _items_left(each, outer or isinstance(iterator, enumerate | itertools.chain))
+        left = _items_left(each, outer or isinstance(iterator, _MOVING_OTHERS))
         if left is None:
             return None
         found += left

@@ -259,13 +259,13 @@ def zip_strictly(*iterators: Iterator[Any]) -> Iterator[Any]:
     return zip(*iterators, strict=True)
 
 
-CHAINS_HAVE_PARTS: Final = sys.version_info < (3, 12)
+ITERTOOLS_HAVE_PARTS: Final = sys.version_info < (3, 12)
 """Whether iterators of itertools may be taken apart and put together."""
 
 
 def chain_again(outer: Iterator[Any], *active: Iterator[Any]) -> Iterator[Any]:
     """`itertools.chain` in the middle of one of its iterables, the others still in `outer`."""
-    if not CHAINS_HAVE_PARTS:
+    if not ITERTOOLS_HAVE_PARTS:
         return itertools.chain(*active, itertools.chain.from_iterable(outer))
     chain: Any = itertools.chain()
     chain.__setstate__((outer, *active))
