@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
+import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -426,6 +427,14 @@ def vmap_with_captured_tensor(x: Any, w: Any) -> Any:
     scale, doubled = 3.0, w * 2
     batched = torch.vmap(lambda row, v: {"a": row @ doubled * scale, "b": (v, row)}, in_dims=(0, 1))
     return batched(x, x.T)
+
+
+@cases(X)
+def annotations_within(x: Any) -> Any:
+    found = torch.jit.annotate(typing.List[torch.Tensor], [])  # noqa: UP006
+    forms = typing.Optional[torch.Tensor], dict[str, int], typing.Tuple[int, ...]  # noqa: UP006, UP045
+    found.append(x + 1)
+    return found, typing.cast(typing.Union[int, str], 3), forms[0] == (torch.Tensor | None)  # noqa: UP007
 
 
 @cases(X)

@@ -482,6 +482,11 @@ def an_existing_out_without_elements(x: Any, out: Any) -> Any:
     return out + 1
 
 
+@cases(torch.arange(12).view(1, 2, 6), raises=True)
+def windows_of_integers(x: Any) -> Any:
+    return torch.nn.functional.max_pool1d(x, 2)
+
+
 @cases(X, breaks="fake-execution")
 def set_storage(x: Any) -> Any:
     y = torch.empty(0)

@@ -14,6 +14,7 @@ from torch.distributions.utils import lazy_property
 from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, PURE, handles, polyfill
+from fusewright.capture.interpreter.stand_ins import raise_real
 from fusewright.capture.values.base import MISSING, Interpreter, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import FALSE, NONE, TRUE, ConstantValue, boolean
@@ -256,7 +257,7 @@ def get_lazy_property(
     return interpreter.new(lazy_property.__get__(real, None))
 
 
-@handles(torch.nn.functional.max_pool1d)
+@handles(torch.nn.functional.max_pool1d, torch.max_pool1d)
 def max_pool1d(
     interpreter: Interpreter,
     input: Value,
@@ -276,6 +277,11 @@ def max_pool1d(
     has_places = interpreter.truth(return_indices)
     is_differentiated = fake.requires_grad and torch.is_grad_enabled()
     is_row_major = fake.device.type == "cpu" and not has_places and not is_differentiated
+    if is_row_major and not fake.dtype.is_floating_point:
+        try:
+            torch.max_pool1d(torch.zeros(1, 1, 1, dtype=fake.dtype), 1)
+        except NotImplementedError as error:
+            raise_real(interpreter, error)
     needs_copy = is_row_major and not fake.is_contiguous()
     if not needs_copy and not torch_compat.has_symbolic_geometry(fake):
         return DECLINED

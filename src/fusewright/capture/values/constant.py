@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import re
 import types
+import typing
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
@@ -31,6 +32,23 @@ else:
 NUMPY_SCALARS: Final = _numpy_classes
 """Classes of NumPy's numbers, which torch takes for Python's own."""
 
+TYPE_FORMS: Final = frozenset(
+    map(
+        type,
+        (
+            typing.List,  # noqa: UP006
+            typing.Tuple,  # noqa: UP006
+            typing.Optional,
+            typing.Callable,
+            typing.List[int],  # noqa: UP006
+            typing.Optional[int],  # noqa: UP045
+            typing.Callable[[int], int],
+            typing.TypeVar("T"),
+        ),
+    )
+)
+"""Classes of what annotations are made of."""
+
 CONSTANT_TYPES: Final = frozenset(
     {
         *SCALAR_TYPES,
@@ -46,6 +64,7 @@ CONSTANT_TYPES: Final = frozenset(
         types.CodeType,
         types.GenericAlias,
         types.UnionType,
+        *TYPE_FORMS,
         range,
         re.Pattern,
         re.Match,
