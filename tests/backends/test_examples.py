@@ -70,7 +70,7 @@ def test_loaders_have_one_name_each() -> None:
     with pytest.raises(ValueError, match="'python' have a loader"):
         kernel_backend(other)
     source = fusewright.runtime.cpu.KernelSource(
-        device="no such", key="", tensors=0, sizes=0, text=""
+        language="no such", key="", tensors=0, sizes=0, text=""
     )
     with pytest.raises(RuntimeError, match="'no such' have no loader"):
         load_kernels({"k": source})

@@ -1,4 +1,4 @@
-"""A Kernel record: source of one fused group for one target, with what a launch needs to know."""
+"""A Kernel record: source of one fused group in one language, with what a launch needs to know."""
 
 from __future__ import annotations
 
@@ -22,19 +22,29 @@ class KernelArgument:
 
 
 @record(kw_only=True)
+class CpuFacts:
+    """What a launch has to know of a kernel that runs on the CPU."""
+
+    grain: int
+    """The fewest units of work worth a thread of their own."""
+
+
+@record(kw_only=True)
 class Kernel:
     """One definition, shared by every group of equal structure."""
 
     name: str
-    """`cpu_add_gelu_3f2a`: device, what it computes, the first digits of a hash of its structure
+    """`cpu_add_gelu_3f2a`: language, what it computes, the first digits of a hash of its structure
     and the target that was asked for, which are the same on every machine.
     """
 
     key: str
-    """Hash of all that decides the machine code: language, target and source."""
+    """Hash of all that decides the machine code and its launches: language, target, source and
+    facts.
+    """
 
-    device: str
-    """Names the loader of its language: `cpu` for LLVM IR."""
+    language: str
+    """Names its loader: `cpu` for LLVM IR."""
 
     source: str
     """LLVM IR or Triton source, without comments about origins."""
@@ -43,7 +53,7 @@ class Kernel:
     sizes: tuple[str, ...]
     """Canonical names of the size symbols passed after the tensors (i64)."""
 
-    origins: tuple[Origin, ...] = field(default=(), compare=False)
+    facts: CpuFacts
 
 
 @record(kw_only=True)
@@ -57,8 +67,8 @@ class Launch:
 
     buffers: tuple[str, ...]
     sizes: tuple[Index, ...]
-    iterations: Index
+    units: Index
     """Units of work that may be divided over threads (CPU) or programs (GPU)."""
 
-    grain: int
-    """The fewest units worth a thread of their own."""
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
+    """What this call computes for the user: other calls of the kernel have origins of their own."""

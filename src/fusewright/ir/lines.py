@@ -9,8 +9,9 @@ expressions over the program's size symbols.
 from __future__ import annotations
 
 from fusewright.ir.kernel import Kernel, Launch
+from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer, Operand
-from fusewright.records import record
+from fusewright.records import field, record
 
 
 @record(kw_only=True)
@@ -101,6 +102,8 @@ class CallExtern:
     is_tuple: bool
     """Whether the operator returns a tuple or list (also of one)."""
 
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
+
 
 @record(kw_only=True)
 class CallExternOut:
@@ -110,6 +113,7 @@ class CallExternOut:
     arguments: tuple[Operand, ...]
     keywords: tuple[tuple[str, Operand], ...]
     out: str
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
 
 
 @record(kw_only=True)

@@ -18,7 +18,7 @@ from fusewright.ir.grammar import (
     read_results,
     read_symbol,
 )
-from fusewright.ir.kernel import Kernel, KernelArgument, Launch
+from fusewright.ir.kernel import CpuFacts, Kernel, KernelArgument, Launch
 from fusewright.ir.lexer import Cursor
 from fusewright.ir.program import Buffer
 from fusewright.ir.sizes import size_symbol
@@ -67,12 +67,9 @@ def _launch(cursor: Cursor, reader: Reader) -> wrapper.Line:
     kernel = cursor.take("name")
     buffers = between(cursor, "(", ")", lambda: cursor.take("name"))
     sizes = read_index_list(cursor, reader.symbols) if cursor.accept("sizes") else ()
-    cursor.expect("iterations")
-    iterations = read_index(cursor, reader.symbols)
-    cursor.expect("grain")
-    launch = Launch(
-        kernel=kernel, buffers=buffers, sizes=sizes, iterations=iterations, grain=cursor.integer()
-    )
+    cursor.expect("units")
+    units = read_index(cursor, reader.symbols)
+    launch = Launch(kernel=kernel, buffers=buffers, sizes=sizes, units=units)
     return wrapper.CallKernel(launch=launch)
 
 
@@ -180,12 +177,12 @@ def _kernel(reader: Reader) -> Kernel:
     cursor = reader.cursor(head)
     cursor.expect("kernel")
     name = cursor.take("name")
-    cursor.expect("on")
-    device = cursor.take("name")
-    if cursor.accept(":"):
-        device += f":{cursor.integer()}"
+    cursor.expect("in")
+    language = cursor.take("name")
     cursor.expect("key")
     key = ast.literal_eval(cursor.take("string"))
+    cursor.expect("grain")
+    facts = CpuFacts(grain=cursor.integer())
     cursor.finish()
     arguments: list[KernelArgument] = []
     sizes: list[str] = []
@@ -203,10 +200,11 @@ def _kernel(reader: Reader) -> Kernel:
     return Kernel(
         name=name,
         key=key,
-        device=device,
+        language=language,
         source="\n".join(source),
         arguments=tuple(arguments),
         sizes=tuple(sizes),
+        facts=facts,
     )
 
 

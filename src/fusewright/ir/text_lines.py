@@ -73,8 +73,11 @@ def _print_memory(line: wrapper.Line) -> str:
 
 
 def print_kernel(kernel: Kernel, *, source: bool = True) -> str:
-    """A kernel's head: name, device, key, arguments, sizes; then its source behind bars."""
-    rows = [f"kernel {kernel.name} on {kernel.device} key {kernel.key!r}"]
+    """A kernel's head: name, language, key, facts, arguments, sizes; then its source behind
+    bars.
+    """
+    head = f"kernel {kernel.name} in {kernel.language} key {kernel.key!r}"
+    rows = [f"{head} grain {kernel.facts.grain}"]
     for argument in kernel.arguments:
         rows.append(
             f"  {'write' if argument.is_written else 'read'} {argument.name}: {argument.dtype}"
@@ -87,8 +90,7 @@ def print_kernel(kernel: Kernel, *, source: bool = True) -> str:
 
 def _launch(launch: Launch) -> str:
     sizes = f" sizes {print_list(launch.sizes)}" if launch.sizes else ""
-    work = f"iterations {launch.iterations} grain {launch.grain}"
-    return f"launch {launch.kernel}({', '.join(launch.buffers)}){sizes} {work}"
+    return f"launch {launch.kernel}({', '.join(launch.buffers)}){sizes} units {launch.units}"
 
 
 def _results(line: wrapper.CallExtern, symbols: Mapping[str, Symbol]) -> str:
@@ -119,7 +121,7 @@ def line_indices(lines: Iterable[wrapper.Line]) -> list[Index]:
             ):
                 found += layout_indices(buffer.layout)
             case wrapper.CallKernel(launch=launch):
-                found += (*launch.sizes, launch.iterations)
+                found += (*launch.sizes, launch.units)
             case wrapper.CallExtern() | wrapper.CallExternOut():
                 operands += (*line.arguments, *(value for _, value in line.keywords))
             case wrapper.CopyInto(source=source):

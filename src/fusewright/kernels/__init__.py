@@ -17,7 +17,7 @@ from fusewright.ir.canonical import (
 )
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.index import Index, Symbol
-from fusewright.ir.kernel import Kernel, Launch
+from fusewright.ir.kernel import CpuFacts, Kernel, Launch
 from fusewright.ir.verify import verify_renamed_group
 from fusewright.kernels import llvm
 from fusewright.kernels.llvm import Work
@@ -71,7 +71,7 @@ def define_kernels(
     """
     if language is None:
         language = _language_of_this_machine(schedule, context)
-    written: dict[str, tuple[Kernel, Work]] = {}
+    written: dict[str, tuple[Kernel, Index]] = {}
     launches: dict[int, Launch] = {}
     for position, step in enumerate(schedule.steps):
         if not isinstance(step, Group):
@@ -82,8 +82,8 @@ def define_kernels(
             written[structure] = _define(step, names, structure, language)
             if context.options.verify:
                 verify_renamed_group(step, names)
-        kernel, work = written[structure]
-        launches[position] = _launch(kernel, names, work)
+        kernel, units = written[structure]
+        launches[position] = _launch(kernel, step, names, units)
     return KernelSet(definitions=tuple(kernel for kernel, _ in written.values()), launches=launches)
 
 
@@ -106,32 +106,34 @@ def _language_of_this_machine(schedule: Schedule, context: CompileContext) -> Ke
 
 def _define(
     group: Group, names: CanonicalNames, structure: str, language: KernelLanguage
-) -> tuple[Kernel, Work]:
-    """The kernel of a structure first met in `group`."""
+) -> tuple[Kernel, Index]:
+    """The kernel of a structure first met in `group`, and the units of its work over canonical
+    sizes.
+    """
     sizes = tuple(canonical for canonical, _ in names.sizes)
     tensors = [argument.name for argument in names.arguments]
     source, work = language.write(canonical_group(group, names), tensors, sizes)
     kernel = Kernel(
         name=f"{language.name}_{group.name}_{structure[:8]}",
-        key=hash_of(language.name, language.target, source),
-        device=language.name,
+        key=hash_of(language.name, language.target, source, str(work.grain)),
+        language=language.name,
         source=source,
         arguments=names.arguments,
         sizes=tuple(str(symbol) for symbol in sizes),
-        origins=group.origins,
+        facts=CpuFacts(grain=work.grain),
     )
     if MemoryChecks.chosen().guard_pages:
         STRUCTURES[kernel.name] = structural_text(group, names)
-    return kernel, work
+    return kernel, work.units
 
 
-def _launch(kernel: Kernel, names: CanonicalNames, work: Work) -> Launch:
-    """One call, with this group's buffers and sizes."""
+def _launch(kernel: Kernel, group: Group, names: CanonicalNames, units: Index) -> Launch:
+    """One call, with this group's buffers, sizes and origins."""
     own: dict[object, Index] = {canonical: symbol.index for canonical, symbol in names.sizes}
     return Launch(
         kernel=kernel.name,
         buffers=names.buffers,
         sizes=tuple(symbol.index for _, symbol in names.sizes),
-        iterations=work.units.substitute(own),  # type: ignore[arg-type]
-        grain=work.grain,
+        units=units.substitute(own),  # type: ignore[arg-type]
+        origins=group.origins,
     )

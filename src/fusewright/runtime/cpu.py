@@ -16,7 +16,7 @@ from fusewright.runtime.memory_checks import MemoryChecks, with_garbage_in_local
 class KernelSource:
     """A kernel as a generated module carries it."""
 
-    device: str
+    language: str
     key: str
     """Hash of all that decides the machine code: equal keys share it."""
 

@@ -23,12 +23,19 @@ def register_loader(name: str, loader: Loader) -> None:
 
 
 def load_kernels(sources: Mapping[str, KernelSource]) -> tuple[Callable[..., Any], ...]:
-    """The kernels of a generated module, which are all of one language."""
-    (language,) = {source.device for source in sources.values()}
+    """The kernels of a generated module in order, those of each language made together."""
+    kernels: dict[str, Callable[..., Any]] = {}
+    for language in dict.fromkeys(source.language for source in sources.values()):
+        alike = {name: source for name, source in sources.items() if source.language == language}
+        kernels.update(zip(alike, _loader(language)(alike), strict=True))
+    return tuple(kernels[name] for name in sources)
+
+
+def _loader(language: str) -> Loader:
     loader = _LOADERS.get(language)
     if loader is None:
         raise RuntimeError(
             f"kernels of {language!r} have no loader in this process: import the package that "
             "registers it"
         )
-    return loader(sources)
+    return loader

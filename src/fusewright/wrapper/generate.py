@@ -69,7 +69,7 @@ def generate_lines(
             case Group():
                 made = _launch(step, launches[position], dying, owned, in_place)
             case ExternKernel():
-                made = _with_known_layouts(_call(step), unknown, waiting)
+                made = _with_known_layouts(_call(step, program), unknown, waiting)
                 if step.number:
                     unknown.discard(step.number)
                     made += _with_known_layouts([], unknown, waiting)
@@ -126,7 +126,8 @@ def _launch(
     return lines
 
 
-def _call(step: ExternKernel) -> list[Line]:
+def _call(step: ExternKernel, program: Program) -> list[Line]:
+    origins = program.origins.get(step.outputs[0].name, ()) if step.outputs else ()
     if step.out_operator:
         (out,) = step.outputs
         return [
@@ -136,6 +137,7 @@ def _call(step: ExternKernel) -> list[Line]:
                 arguments=step.arguments,
                 keywords=step.keywords,
                 out=out.name,
+                origins=origins,
             ),
         ]
     positions = step.results or ((0,) if step.outputs else ())
@@ -148,6 +150,7 @@ def _call(step: ExternKernel) -> list[Line]:
         keywords=step.keywords,
         results=names,
         is_tuple=bool(step.results),
+        origins=origins,
     )
     return [call, *(EnsureLayout(buffer=buffer) for buffer in step.outputs)]
 

@@ -9,6 +9,7 @@ from keyword import iskeyword
 from typing import Any
 
 from fusewright.ir.index import Index
+from fusewright.ir.kernel import CpuFacts
 from fusewright.ir.lines import (
     Allocate,
     CallExtern,
@@ -26,6 +27,7 @@ from fusewright.ir.lines import (
     Reuse,
     TakeInput,
 )
+from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
     NUMBERS,
     SUBPROGRAM,
@@ -76,6 +78,7 @@ class _PythonEmitter:
         self.operators: dict[str, str] = {}
         self.kernels: list[str] = []
         self.kernel_names: list[str] = []
+        self.facts: dict[str, CpuFacts] = {}
         self.inputs: list[str] = []
         self.input_specifications: list[str] = []
         self.constants: list[str] = []
@@ -131,6 +134,11 @@ class _PythonEmitter:
     def write(self, text: str) -> None:
         self.body.append(text)
 
+    def tell(self, origins: tuple[Origin, ...]) -> None:
+        """Say in comments what the next statement computes for the user."""
+        for text in _origin_comments(origins):
+            self.write(f"# {text}")
+
     # Lines ----------------------------------------------------------------------------------------
 
     def define_symbol(self, line: DefineSymbol) -> None:
@@ -184,20 +192,22 @@ class _PythonEmitter:
     def define_kernel(self, line: DefineKernel) -> None:
         kernel = line.kernel
         self.kernel_names.append(_identifier(kernel.name))
-        comment = "".join(f"{INDENT}# {text}\n" for text in _origin_comments(kernel.origins))
+        self.facts[kernel.name] = kernel.facts
         self.kernels.append(
-            f'{comment}{INDENT}"{kernel.name}": runtime.KernelSource(device={kernel.device!r}, '
+            f'{INDENT}"{kernel.name}": runtime.KernelSource(language={kernel.language!r}, '
             f'key="{kernel.key}", tensors={len(kernel.arguments)}, sizes={len(kernel.sizes)}, '
             f'text=r"""\n{kernel.source}"""),'
         )
 
     def call_kernel(self, line: CallKernel) -> None:
         launch = line.launch
-        arguments = [*launch.buffers, *map(str, launch.sizes), str(launch.iterations)]
-        self.write(f"{launch.kernel}({', '.join(arguments)}, {launch.grain})")
+        arguments = [*launch.buffers, *map(str, launch.sizes), str(launch.units)]
+        self.tell(launch.origins)
+        self.write(f"{launch.kernel}({', '.join(arguments)}, {self.facts[launch.kernel].grain})")
 
     def call_extern(self, line: CallExtern) -> None:
         call = self._call(line.operator, line.arguments, line.keywords)
+        self.tell(line.origins)
         if not line.is_tuple:
             (name,) = line.results or (None,)
             self.write(f"{_identifier(name)} = {call}" if name else call)
@@ -209,6 +219,7 @@ class _PythonEmitter:
 
     def call_extern_out(self, line: CallExternOut) -> None:
         keywords = (*line.keywords, ("out", BufferReference(line.out)))
+        self.tell(line.origins)
         self.write(self._call(line.operator, line.arguments, keywords))
 
     def copy_into(self, line: CopyInto) -> None:
@@ -276,7 +287,7 @@ def _literal(value: bool | int | float | complex | str | None) -> str:
     return repr(value)
 
 
-def _origin_comments(origins: tuple[object, ...]) -> list[str]:
+def _origin_comments(origins: tuple[Origin, ...]) -> list[str]:
     shown = [str(origin).replace("\n", " ") for origin in origins[:6]]
     return [*shown, f"… and {len(origins) - 6} more"] if len(origins) > 6 else shown
 

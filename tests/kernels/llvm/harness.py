@@ -52,7 +52,7 @@ def build(
     """
     source, work, names = write_group(text, target)
     tensors, sizes = len(names.arguments), len(names.sizes)
-    one = KernelSource(device="cpu", key="", tensors=tensors, sizes=sizes, text=source)
+    one = KernelSource(language="cpu", key="", tensors=tensors, sizes=sizes, text=source)
     kernels = compile_kernels({"kernel": one}, checks or MemoryChecks.chosen())
     return BuiltKernel(source, names, work, kernels["kernel"])
 
