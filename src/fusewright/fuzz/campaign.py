@@ -63,9 +63,12 @@ class Plan:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that choose checks of memory."""
+        """Variables that choose checks of memory, and hide GPUs: programs run on the CPU, and what
+        autograd starts for a GPU does not outlive a fork.
+        """
+        hidden = {"CUDA_VISIBLE_DEVICES": ""}
         pages = {GUARD_PAGES: "both"} if self.guard_pages else {}
-        return pages | ({GARBAGE: "1"} if self.garbage else {})
+        return hidden | pages | ({GARBAGE: "1"} if self.garbage else {})
 
     @property
     def options(self) -> str:
@@ -120,10 +123,10 @@ class Campaign:
 
     def run(self, generate: Generate = generate) -> list[Group]:
         """Check programs until the plan is done; the findings, grouped."""
-        warm_up()
-        self._resume()
         before = dict(os.environ)
         os.environ.update(self.plan.environment)
+        warm_up()
+        self._resume()
         pool = Pool(self.plan.jobs, generate, self.plan.dynamic)
         try:
             for verdict in pool.check(self._tasks(), self._is_over):
