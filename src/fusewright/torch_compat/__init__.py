@@ -459,12 +459,13 @@ def is_operator_in_c(function: Any) -> bool:
 
 
 def is_module_bookkeeping(function: object) -> bool:
-    """Whether `function` only marks a module as just created (torch 2.11 to 2.13).
+    """Whether `function` only marks a module as just created.
 
     Once torch's own front end was used in a process, every `nn.Module.__init__` calls it. It has no
     meaning for the program.
     """
-    return getattr(function, "__qualname__", "") == "GenerationTracker.tag" and getattr(
+    names = ("GenerationTracker.tag", "_GenerationTracker.tag")  # the second from torch 2.15 on
+    return getattr(function, "__qualname__", "") in names and getattr(
         function, "__module__", ""
     ).endswith(".mutation_guard")
 
