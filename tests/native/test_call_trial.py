@@ -155,6 +155,14 @@ def test_long_calls_are_not_tried_on() -> None:
     assert program.entries[0].outcome is None
 
 
+def test_a_pause_between_two_calls_is_not_timed() -> None:
+    program = Program(FAST, SLOW)
+    program.call(26, "text")  # of whole rounds, and the trial goes on
+    time.sleep(0.06)
+    program.call(80, "text")
+    assert program.entries[0].outcome[0] is True
+
+
 def test_a_call_within_a_call() -> None:
     program = Program(FAST, SLOW)
 

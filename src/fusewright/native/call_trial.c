@@ -14,6 +14,7 @@
 #define MOST_RESTARTS 64     /* after so many compiles, compiling is counted in */
 #define CLEAR_ROUNDS 4       /* calls in each way after which a clear case is not tried further */
 #define LONGEST_CALL 50000000 /* nanoseconds; longer calls are not tried as they are written */
+#define MOST_PAUSES 4        /* rounds that are longer than that, ahead of which they are left out */
 #define GAIN 0.97            /* of the compiled time, below which calls run as written */
 #define SHARE_OF_PAIRS 0.65  /* of all pairs of samples in which that has to be faster */
 
@@ -106,6 +107,9 @@ static void keep_sample(CallTrial *trial, int64_t end)
     int64_t time = end - trial->started;
     trial->started = 0;
     if (way == WRITTEN && time > LONGEST_CALL) {
+        if (trial->whole_rounds && trial->pauses++ < MOST_PAUSES) {
+            return; /* the program did something else between two calls */
+        }
         trial->way = COMPILED;
         trial->interval = LONGEST_INTERVAL;
         wait_again(trial);
