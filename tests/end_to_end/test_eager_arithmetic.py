@@ -83,3 +83,18 @@ def test_bounds_of_logit_may_cross(eps: float | None) -> None:
     x = torch.tensor([0.0, 0.2, 0.45, 0.5, 0.55, 0.9, 1.0, math.nan])
     actual, expected = fusewright.compile(lambda x: torch.logit(x, eps))(x), torch.logit(x, eps)
     torch.testing.assert_close(actual, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("size", [(4000,), (1,), ()], ids=str)
+def test_quotients_of_half_types_are_cut_off_as_in_eager(
+    dtype: torch.dtype, size: tuple[int, ...]
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    left = (3 * torch.randn(4000, generator=generator)).to(dtype)
+    right = torch.randn(size, generator=generator).to(dtype)
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.div(x, y, rounding_mode="trunc")
+
+    assert equal(fusewright.compile(program)(left, right), program(left, right))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 from fusewright.ir.dtype import DType
@@ -400,8 +401,25 @@ _POWERS: dict[int | float, Formula] = {
 def rounded_division(call: Call, left: Any, right: Any, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
         return pointwise(call, div, Operands.RESULT, left, right)
+    if rounding_mode == "trunc" and _is_rounded_first(call, right):
+        return pointwise(
+            call, partial(_trunc_of_rounded, call.result.dtype), Operands.RESULT, left, right
+        )
     name = {"floor": "floor_div", "trunc": "trunc_div"}[rounding_mode]
     return _integer_safe(call, name, left, right)
+
+
+def _is_rounded_first(call: Call, divisor: Any) -> bool:
+    """Whether eager rounds the quotient to a half type before it cuts it off: where the divisor is
+    more than one number.
+    """
+    dtype = call.result.dtype
+    is_half = dtype.is_float and dtype is not dtype.compute
+    return is_half and isinstance(divisor, Box) and any(size != 1 for size in divisor.size)
+
+
+def _trunc_of_rounded(dtype: DType, left: Any, right: Any) -> Any:
+    return div(left, right).cast(dtype).cast(dtype.compute).apply("trunc")
 
 
 @rule("aten.floor_divide.default", "aten.floor_divide.Scalar")
