@@ -116,3 +116,12 @@ def test_strides_of_results(name: str, dynamic: bool) -> None:
     for wanted, result in pairs:
         assert result.stride() == wanted.stride()
         torch.testing.assert_close(result, wanted)
+
+
+def test_new_dimensions_of_one_element_of_any_size() -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.sum(1, keepdim=True).expand(1, 3, 1) * 1, x.exp().expand(1, *x.shape)
+
+    compiled = fusewright.compile(program, dynamic=True, options={"strict": True})
+    x = torch.randn(3, 4)
+    assert [one.stride() for one in compiled(x)] == [one.stride() for one in program(x)]

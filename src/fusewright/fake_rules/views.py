@@ -128,16 +128,20 @@ def expanded(x: Tensor, size: Sequence[int], *, implicit: bool = False) -> View 
     lead = len(size) - len(own)
     if lead < 0:
         return None
-    sizes: list[int] = list(size[:lead])
-    steps: list[int] = [0] * lead
-    if any(extent < 0 for extent in sizes):
+    if any(extent < 0 for extent in size[:lead]):
         return None
+    sizes: list[int] = []
+    steps: list[int] = []
     for wanted, extent, step in zip(size[lead:], own, strides, strict=True):
         keeps = (isinstance(wanted, int) and wanted == -1) or wanted == extent
         if not keeps and extent != 1:
             return None
         sizes.append(extent if keeps else wanted)
         steps.append(step if keeps else 0)
+    for extent in reversed(size[:lead]):  # A new dimension of one element goes around the next.
+        around = sizes[0] * steps[0] if sizes else 1
+        steps.insert(0, around if isinstance(extent, int) and extent == 1 else 0)
+        sizes.insert(0, extent)
     return _view(sizes, steps, offset)
 
 
