@@ -585,3 +585,10 @@ def test_threads_that_compile_the_same_and_different_functions() -> None:
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(200)))
+
+
+def test_a_call_by_the_name_of_the_method_is_compiled() -> None:
+    backend = Recorder()
+    compiled = fusewright.compile(lambda x: x + 1, backend=backend)
+    assert torch.equal(compiled.__call__(X), X + 1)
+    assert len(backend.graphs) == 1

@@ -50,8 +50,12 @@ class CompiledFunction(CompiledCall):
         self._torchdynamo_wrapper_id = id(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Read by torch.compile, in whose graph compiled code belongs; calls do not come here."""
-        return self.__wrapped__(*args, **kwargs)
+        """Calls go past this: it is for torch.compile, in whose graph compiled code belongs, and
+        for programs that name the method.
+        """
+        if captured_by_torch():
+            return self.__wrapped__(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
