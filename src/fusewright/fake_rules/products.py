@@ -133,7 +133,9 @@ def windows(
 
 
 def resampled(x: Tensor, output_size: Sequence[int], *parameters: Any) -> Geometry | None:
-    """upsample_nearest2d and its like: on the CPU, of a contiguous batch or as for images."""
+    """upsample_nearest2d and its like: on the CPU row-major, or with the channels last of images
+    and volumes where their strides suggest that.
+    """
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
         return None
     if len(output_size) != x.dim() - 2 or any(size < 1 for size in output_size):

@@ -14,7 +14,7 @@
 #define MOST_RESTARTS 64     /* after so many compiles, compiling is counted in */
 #define CLEAR_ROUNDS 4       /* calls in each way after which a clear case is not tried further */
 #define LONGEST_CALL 50000000 /* nanoseconds; longer calls are not tried as they are written */
-#define MOST_PAUSES 4        /* rounds that are longer than that, ahead of which they are left out */
+#define MOST_PAUSES 4        /* rounds longer than that which are left out; one more ends the trial */
 #define GAIN 0.97            /* of the compiled time, below which calls run as written */
 #define SHARE_OF_PAIRS 0.65  /* of all pairs of samples in which that has to be faster */
 

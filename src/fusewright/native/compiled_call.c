@@ -48,7 +48,7 @@ static PyObject *CompiledCall_vectorcall(PyObject *object, PyObject *const *args
         PyErr_SetString(PyExc_TypeError, "a CompiledCall is called before __init__");
         return NULL;
     }
-    Py_INCREF(self); /* the program may let go of it, or begin it anew, while it runs */
+    Py_INCREF(self); /* the program may let go of it while it runs */
     PyObject *result = self->first == NULL
                            ? frame_hook_vectorcall(self->compiler, self->function, args, flags, names)
                            : call_with_first(self, args, flags, names);
@@ -77,7 +77,7 @@ static int CompiledCall_init(PyObject *object, PyObject *args, PyObject *keyword
         return -1;
     }
     if (self->compiler != NULL) {
-        PyErr_SetString(PyExc_TypeError, "a CompiledCall is what it is");
+        PyErr_SetString(PyExc_TypeError, "a CompiledCall is made once: __init__ was called again");
         return -1;
     }
     self->compiler = (FrameCompiler *)Py_NewRef(compiler);

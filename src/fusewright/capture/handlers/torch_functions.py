@@ -23,6 +23,7 @@ from fusewright.capture.values.modules import ModuleValue
 from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.errors import Unsupported
+from fusewright.fake.refusals import refusal
 
 PURE.update({
     torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast,
@@ -278,9 +279,8 @@ def max_pool1d(
     is_differentiated = fake.requires_grad and torch.is_grad_enabled()
     is_row_major = fake.device.type == "cpu" and not has_places and not is_differentiated
     if is_row_major and not fake.dtype.is_floating_point:
-        try:
-            torch.max_pool1d(torch.zeros(1, 1, 1, dtype=fake.dtype), 1)
-        except NotImplementedError as error:
+        error = refusal(torch.ops.aten.max_pool1d.default, (fake, 1), {})
+        if error is not None:
             raise_real(interpreter, error)
     needs_copy = is_row_major and not fake.is_contiguous()
     if not needs_copy and not torch_compat.has_symbolic_geometry(fake):

@@ -139,6 +139,11 @@ def call_graph(
     return result_value(machine, node, result)
 
 
+def _called_name(function: Any) -> str:
+    """What a report calls a function, or a method that stands by its name."""
+    return function if isinstance(function, str) else function_name(function)
+
+
 def _look_at_history(machine: Machine, function: Any, result: Any) -> None:
     """Break the graph at a result with a gradient that no graph can compute."""
     if type(result) is tuple and result:  # of a bag of embeddings, the first is its result
@@ -151,7 +156,7 @@ def _look_at_history(machine: Machine, function: Any, result: Any) -> None:
         reason = reasons.SPARSE_GRADIENT
     else:
         return
-    name = function if isinstance(function, str) else function_name(function)
+    name = _called_name(function)
     raise machine.unsupported(reason, function=name)
 
 
@@ -196,7 +201,7 @@ def _refuse_resize_of_input(
         return
     for out, result in zip(outs, results, strict=True):
         if id(out) in inputs and tuple(out.shape) != tuple(result.shape):
-            name = function if isinstance(function, str) else function_name(function)
+            name = _called_name(function)
             raise machine.unsupported(reasons.INPUT_CHANGES, function=name)
 
 
@@ -214,7 +219,7 @@ def _look_at_memory(
     if begin == end:  # of no elements
         return
     around = [one for one in inputs if _lie_within((begin, end), shown_bytes(one))]
-    name = function if isinstance(function, str) else function_name(function)
+    name = _called_name(function)
     refusal = machine.unsupported(reasons.OUTSIDE_INPUT, function=name)
     if not around:
         raise refusal
@@ -281,7 +286,7 @@ def _number_known(machine: Machine, tensor: TensorValue) -> Value | None:
 
 def cannot_hold(machine: Machine, function: Any, error: NotConstant) -> Unsupported:
     """The graph break for an argument that a graph cannot hold."""
-    name = function if isinstance(function, str) else function_name(function)
+    name = _called_name(function)
     value = error.args[0] if error.args else None
     if isinstance(value, Value) and issubclass(value.python_type(), torch.Generator):
         return machine.unsupported(reasons.RANDOM_STATE, operation=f"{name}(generator=…)")
@@ -291,7 +296,7 @@ def cannot_hold(machine: Machine, function: Any, error: NotConstant) -> Unsuppor
 
 def cannot_run(machine: Machine, function: Any, why: object) -> Unsupported:
     """The graph break for a call that does not run on fakes."""
-    name = function if isinstance(function, str) else function_name(function)
+    name = _called_name(function)
     return machine.unsupported(reasons.FAKE_EXECUTION, function=name, detail=why)
 
 
