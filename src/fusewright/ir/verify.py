@@ -14,12 +14,13 @@ Invariants of a program, each checked here:
 8.  An extern call's `results` place each of its outputs once; an out-variant has one output;
     `aliases` pair outputs with defined buffers.
 9.  A copy's target is an input. Mutations pair results with inputs.
-10. Values are legal (the table in `verify_values`), every access not proved out of bounds.
+10. Values are legal (the table in `verify_values`), every access not proved out of bounds. A body
+    loads from its results' device.
 
 Of a group:
 
-11. It reads exactly `reads`, writes exactly `writes`; `reuses` pairs one written with one read
-    buffer of equal width.
+11. It reads exactly `reads`, writes exactly `writes`, all on one device; `reuses` pairs one written
+    with one read buffer of equal width.
 12. A stage loads memory, or locals that an earlier stage filled. A row's index uses inner loops.
 13. A reduction has scalar targets of the type that its kind gives, one, or two for Welford. In a
     stage without inner loops it is the reduction of one element.
@@ -235,6 +236,7 @@ def _verify_statement(
             scope = ValueScope(memory, (*body.loops, *over), sizes, accesses)
             _verify_values(_body_roots(body), scope, rows)
             _require(_body(body, outputs, defined, scope), rows)
+            _require(_one_device((*map(defined.get, _used(statement)), *outputs)), rows)
             if isinstance(body, Scatter):
                 consumed[body.base] = outputs[0].name
         case ExternKernel():
@@ -252,6 +254,12 @@ def _define(buffer: Buffer, defined: dict[str, Buffer], sizes: frozenset[Symbol]
         return f"{buffer.name} is defined twice"
     defined[buffer.name] = buffer
     return _layout(buffer.layout, sizes)
+
+
+def _one_device(buffers: Iterable[Buffer | None]) -> str | None:
+    """Why one kernel cannot touch all of these, if they lie on several devices."""
+    devices = {buffer.layout.device for buffer in buffers if buffer is not None}
+    return f"one kernel for {' and '.join(sorted(devices))}" if len(devices) > 1 else None
 
 
 def _layout(layout: Layout, sizes: frozenset[Symbol]) -> str | None:
@@ -425,6 +433,9 @@ def _group_head(group: Group, program: Program | None) -> str | None:
         return f"it loads {_names_text(loaded)}, but reads {_names_text(reads)}"
     if stored != set(writes):
         return f"it stores {_names_text(stored)}, but writes {_names_text(writes)}"
+    apart = _one_device((*group.reads, *group.writes))
+    if apart is not None:
+        return apart
     for written, read in group.reuses:
         if written not in writes or read not in reads:
             return f"{written} cannot reuse {read}: one is not written, or the other not read"

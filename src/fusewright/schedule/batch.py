@@ -22,17 +22,18 @@ DISTANCE = 8
 
 
 def batch(graph: Graph) -> None:
-    """Join each nest of stores with the nearest one before it that has the same loops. Changes
-    `graph` in place.
+    """Join each nest of stores with the nearest one before it, on its device, that has the same
+    loops. Changes `graph` in place.
     """
-    latest: dict[tuple[Symbol, ...], int] = {}
+    latest: dict[tuple[str, tuple[Symbol, ...]], int] = {}
     for number in range(len(graph.steps)):
         nest = graph.nest(number)
         if nest is None or not nest.is_pointwise or any(piece.inner for piece in nest.pieces):
             continue
-        earlier = latest.get(nest.outer)
+        alike = nest.device, nest.outer
+        earlier = latest.get(alike)
         if earlier is None or why_not_batch(graph, earlier, number) is not None:
-            latest[nest.outer] = number
+            latest[alike] = number
             continue
         left = graph.nest(earlier)
         assert left is not None

@@ -201,6 +201,8 @@ def why_not_join(graph: Graph, first: int, second: int) -> str | None:
     left, right = graph.nest(first), graph.nest(second)
     if left is None or right is None:
         return "a library call or a copy has no loops to fuse"
+    if left.device != right.device:
+        return "they are on different devices"
     for nest in (left, right):
         if any(piece.kind == "scatter" for piece in nest.pieces):
             return "a scatter stays by itself"

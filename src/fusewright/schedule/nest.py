@@ -129,6 +129,11 @@ class Nest:
     analysis: Analysis
 
     @cached_property
+    def device(self) -> str:
+        """Where the nest computes: the device of what it writes, and of all that it loads."""
+        return self.analysis.buffers[self.pieces[0].writes[0].buffer].layout.device
+
+    @cached_property
     def written(self) -> dict[str, tuple[Piece, Access]]:
         """Each buffer that the nest writes, with where."""
         return {write.buffer: (p, write) for p in self.pieces for write in p.writes}
