@@ -45,7 +45,9 @@ def weighted_mean(output: torch.Tensor) -> torch.Tensor:
     """A loss in which each element has a weight of its own: the sum of squares has hardly any
     gradient behind a layer norm.
     """
-    return (output * torch.arange(output.numel()).cos().view(output.shape)).mean()
+    return (
+        output * torch.arange(output.numel(), device=output.device).cos().view(output.shape)
+    ).mean()
 
 
 class WithLoss(nn.Module):

@@ -51,7 +51,7 @@ def write(group, tensors, sizes):
             rows.append(" " * depth + f"{action.targets[0]}[0] = {START.get(action.kind)}")
         rows += loops(stage.inner, depth)
         rows += [" " * (depth + len(stage.inner)) + statement(one) for one in stage.actions]
-    return "\n".join(rows), Work(units=as_index(1), grain=1)
+    return "\n".join(rows), Work(units=as_index(1))
 
 
 def loops(symbols, depth):

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+
 from fusewright.config import Options
 from fusewright.context import CompileContext
+from fusewright.errors import UnsupportedOperator
 from fusewright.ir.group import Group
 from fusewright.ir.index import Index
-from fusewright.ir.kernel import Kernel
+from fusewright.ir.kernel import CpuFacts, Kernel, TritonFacts
 from fusewright.ir.lines import CallKernel, DefineKernel, Return
 from fusewright.ir.origin import Origin
 from fusewright.ir.parse import parse_program
@@ -53,6 +56,41 @@ def test_groups_of_one_structure_are_one_kernel() -> None:
     assert (len(kernels.definitions), len(kernels.launches)) == (1, 2)
 
 
+TWO_DEVICES = """
+program both(x: f32[100], y: f32[100] on cuda:0, z: f32[100] on cuda:1)
+  a: f32[100] = pointwise [i0<100]
+    t0 = load x[i0]
+    t1 = exp t0
+    yield t1
+  b: f32[100] on cuda:0 = pointwise [i0<100]
+    t0 = load y[i0]
+    t1 = exp t0
+    yield t1
+  c: f32[100] on cuda:1 = pointwise [i0<100]
+    t0 = load z[i0]
+    t1 = exp t0
+    yield t1
+  return a, b, c
+"""
+
+
+def test_each_group_is_written_for_its_device() -> None:
+    context = CompileContext(options=Options(kernel_target="avx2", verify=True))
+    kernels = define_kernels(schedule(parse_program(TWO_DEVICES), context), context)
+    assert [kernel.language for kernel in kernels.definitions] == ["cpu", "triton"]
+    assert [type(kernel.facts) for kernel in kernels.definitions] == [CpuFacts, TritonFacts]
+    on_cpu, on_gpu = (kernel.name for kernel in kernels.definitions)
+    assert [launch.kernel for launch in kernels.launches.values()] == [on_cpu, on_gpu, on_gpu]
+    assert kernels.definitions[1].source.startswith("import triton\n")
+
+
+def test_a_device_without_a_target_is_named() -> None:
+    context = CompileContext()
+    planned = schedule(parse_program(TWO_DEVICES.replace("cuda:1", "tpu:1")), context)
+    with pytest.raises(UnsupportedOperator, match="tensors on tpu:1"):
+        define_kernels(planned, context)
+
+
 def test_machine_code_for_one_target_is_not_taken_for_another() -> None:
     targets = ("scalar", "avx2")
     kernels = [definitions(target)[0] for target in targets]
@@ -90,14 +128,14 @@ def test_every_launch_tells_its_own_origins() -> None:
 def test_the_key_of_a_kernel_covers_its_facts() -> None:
     def written(grain: int) -> Kernel:
         def write(*_: object) -> tuple[str, Work]:
-            return "source", Work(Index((), 100), grain)
+            return "source", Work(Index((), 100), CpuFacts(grain=grain))
 
         language = KernelLanguage(name="test", write=write, load=lambda sources: ())
         context = CompileContext(options=Options())
         planned = schedule(parse_program(PROGRAM), context)
         return define_kernels(planned, context, language).definitions[0]
 
-    assert [written(grain).facts.grain for grain in (1, 64)] == [1, 64]
+    assert [written(grain).facts for grain in (1, 64)] == [CpuFacts(grain=g) for g in (1, 64)]
     assert written(1).key != written(64).key
     assert written(1).key == written(1).key
 

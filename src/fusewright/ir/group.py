@@ -132,6 +132,11 @@ class Group:
     origins: tuple[Origin, ...] = field(default=(), compare=False)
 
     @property
+    def device(self) -> str:
+        """Where the kernel runs: the device of what it writes, and of all that it reads."""
+        return self.writes[0].layout.device
+
+    @property
     def taken_over(self) -> tuple[tuple[str, str], ...]:
         """Those pairs of `reuses` that are no choice: what is combined into begins as the memory,
         or a copy, of the other.

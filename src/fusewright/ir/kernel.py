@@ -28,6 +28,37 @@ class CpuFacts:
     grain: int
     """The fewest units of work worth a thread of their own."""
 
+    @property
+    def identity(self) -> str:
+        """The facts as a kernel's key takes them in."""
+        return str(self.grain)
+
+
+@record(kw_only=True)
+class TritonFacts:
+    """What compiling and launching a Triton kernel has to know beside its source."""
+
+    types: tuple[str, ...]
+    """Triton's types of the arguments, tensors first: `*fp32`, `i32`."""
+
+    blocks: tuple[tuple[str, int], ...]
+    """The block sizes, by parameter of the source: its masks are right for these."""
+
+    warps: int
+    """Threads of a program, in 32s."""
+
+    checks_bounds: bool
+    """Whether it asserts that indices are in range, for which it is compiled with `debug`."""
+
+    @property
+    def identity(self) -> str:
+        """The facts as a kernel's key takes them in."""
+        return repr((self.types, self.blocks, self.warps, self.checks_bounds))
+
+
+KernelFacts = CpuFacts | TritonFacts
+"""What the launches of one definition have in common, by the kind of its language."""
+
 
 @record(kw_only=True)
 class Kernel:
@@ -44,16 +75,16 @@ class Kernel:
     """
 
     language: str
-    """Names its loader: `cpu` for LLVM IR."""
+    """Names its loader: `cpu` for LLVM IR, `triton` for Triton source."""
 
     source: str
     """LLVM IR or Triton source, without comments about origins."""
 
     arguments: tuple[KernelArgument, ...]
     sizes: tuple[str, ...]
-    """Canonical names of the size symbols passed after the tensors (i64)."""
+    """Canonical names of the size symbols passed after the tensors (on the CPU as i64)."""
 
-    facts: CpuFacts
+    facts: KernelFacts
 
 
 @record(kw_only=True)

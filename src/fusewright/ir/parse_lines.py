@@ -18,7 +18,7 @@ from fusewright.ir.grammar import (
     read_results,
     read_symbol,
 )
-from fusewright.ir.kernel import CpuFacts, Kernel, KernelArgument, Launch
+from fusewright.ir.kernel import CpuFacts, Kernel, KernelArgument, KernelFacts, Launch, TritonFacts
 from fusewright.ir.lexer import Cursor
 from fusewright.ir.program import Buffer
 from fusewright.ir.sizes import size_symbol
@@ -181,8 +181,7 @@ def _kernel(reader: Reader) -> Kernel:
     language = cursor.take("name")
     cursor.expect("key")
     key = ast.literal_eval(cursor.take("string"))
-    cursor.expect("grain")
-    facts = CpuFacts(grain=cursor.integer())
+    facts = _facts(cursor)
     cursor.finish()
     arguments: list[KernelArgument] = []
     sizes: list[str] = []
@@ -206,6 +205,25 @@ def _kernel(reader: Reader) -> Kernel:
         sizes=tuple(sizes),
         facts=facts,
     )
+
+
+def _facts(cursor: Cursor) -> KernelFacts:
+    """What `print_facts` printed."""
+    if cursor.accept("grain"):
+        return CpuFacts(grain=cursor.integer())
+    cursor.expect("warps")
+    warps = cursor.integer()
+    cursor.expect("blocks")
+    blocks = between(cursor, "[", "]", lambda: (cursor.take("name"), cursor.integer()))
+    cursor.expect("types")
+    types = between(cursor, "[", "]", lambda: _triton_type(cursor))
+    checks = cursor.accept("asserts")
+    return TritonFacts(types=types, blocks=blocks, warps=warps, checks_bounds=checks)
+
+
+def _triton_type(cursor: Cursor) -> str:
+    """A scalar, or a pointer to one."""
+    return ("*" if cursor.accept("*") else "") + cursor.take("name")
 
 
 def _argument(cursor: Cursor) -> KernelArgument:

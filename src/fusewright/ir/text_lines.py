@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from fusewright.ir import lines as wrapper
 from fusewright.ir.index import Index, Symbol
-from fusewright.ir.kernel import Kernel, Launch
+from fusewright.ir.kernel import CpuFacts, Kernel, KernelFacts, Launch, TritonFacts
 from fusewright.ir.program import Operand
 from fusewright.ir.text import (
     layout_indices,
@@ -77,7 +77,7 @@ def print_kernel(kernel: Kernel, *, source: bool = True) -> str:
     bars.
     """
     head = f"kernel {kernel.name} in {kernel.language} key {kernel.key!r}"
-    rows = [f"{head} grain {kernel.facts.grain}"]
+    rows = [f"{head} {print_facts(kernel.facts)}"]
     for argument in kernel.arguments:
         rows.append(
             f"  {'write' if argument.is_written else 'read'} {argument.name}: {argument.dtype}"
@@ -86,6 +86,17 @@ def print_kernel(kernel: Kernel, *, source: bool = True) -> str:
     if source:
         rows += [f"  | {row}" if row else "  |" for row in kernel.source.split("\n")]
     return "\n".join(rows)
+
+
+def print_facts(facts: KernelFacts) -> str:
+    """What the launches of a kernel have in common, in one row."""
+    match facts:
+        case CpuFacts(grain=grain):
+            return f"grain {grain}"
+        case TritonFacts(types=types, blocks=blocks, warps=warps, checks_bounds=checks):
+            sized = ", ".join(f"{name} {size}" for name, size in blocks)
+            asserts = " asserts" if checks else ""
+            return f"warps {warps} blocks [{sized}] types [{', '.join(types)}]{asserts}"
 
 
 def _launch(launch: Launch) -> str:

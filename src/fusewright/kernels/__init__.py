@@ -1,12 +1,14 @@
-"""From fused groups to kernels: one definition for each structure, one launch for each group."""
+"""From fused groups to kernels: one definition for each structure, one launch for each group.
+
+What a group is written in follows from the device that it runs on (`targets`).
+"""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
+from fusewright.config import Options
 from fusewright.context import CompileContext
-from fusewright.errors import UnsupportedOperator
 from fusewright.ir.canonical import (
     CanonicalNames,
     canonical_group,
@@ -16,40 +18,16 @@ from fusewright.ir.canonical import (
     structural_text,
 )
 from fusewright.ir.group import Group, Schedule
-from fusewright.ir.index import Index, Symbol
-from fusewright.ir.kernel import CpuFacts, Kernel, Launch
+from fusewright.ir.index import Index
+from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.verify import verify_renamed_group
-from fusewright.kernels import llvm
-from fusewright.kernels.llvm import Work
+from fusewright.kernels.language import KernelLanguage, Work
+from fusewright.kernels.targets import TARGETS, Target, target_of
 from fusewright.records import record
-from fusewright.runtime.cpu import load_kernels
 from fusewright.runtime.guard_pages import STRUCTURES
-from fusewright.runtime.llvm_engine import cpu_target
 from fusewright.runtime.memory_checks import MemoryChecks
-from fusewright.runtime.targets import Loader
 
-__all__ = ["KernelLanguage", "KernelSet", "Work", "define_kernels"]
-
-
-@record(kw_only=True)
-class KernelLanguage:
-    """What kernels are written in."""
-
-    name: str
-    """Begins the names of kernels, and leads generated modules to `load`."""
-
-    write: Callable[[Group, Sequence[str], Sequence[Symbol]], tuple[str, Work]]
-    """The source for a group under canonical names, whose arguments are the tensors of these names
-    and then these sizes; and how much work a launch is.
-    """
-
-    load: Loader
-    """Makes kernels of sources."""
-
-    target: str = ""
-    """What sources are written for, where the language has several targets: kernels of two never
-    share a name, since they cut their work into other units.
-    """
+__all__ = ["TARGETS", "KernelLanguage", "KernelSet", "Target", "Work", "define_kernels"]
 
 
 @record(kw_only=True)
@@ -66,20 +44,22 @@ class KernelSet:
 def define_kernels(
     schedule: Schedule, context: CompileContext, language: KernelLanguage | None = None
 ) -> KernelSet:
-    """Write each structure of group once, and say how each group launches it. `language`: LLVM IR
-    for this machine by default.
+    """Write each structure of group once, and say how each group launches it. `language`: that of
+    each group's device by default.
     """
     if language is None:
-        language = _language_of_this_machine(schedule, context)
+        _require_known_devices(schedule)
+    languages = _Languages(context.options, language)
     written: dict[str, tuple[Kernel, Index]] = {}
     launches: dict[int, Launch] = {}
     for position, step in enumerate(schedule.steps):
         if not isinstance(step, Group):
             continue
+        own = languages.of(step)
         names = canonical_names(step)
-        structure = structural_key(step, names, language.target)
+        structure = structural_key(step, names, own.target)
         if structure not in written:
-            written[structure] = _define(step, names, structure, language)
+            written[structure] = _define(step, names, structure, own)
             if context.options.verify:
                 verify_renamed_group(step, names)
         kernel, units = written[structure]
@@ -87,21 +67,32 @@ def define_kernels(
     return KernelSet(definitions=tuple(kernel for kernel, _ in written.values()), launches=launches)
 
 
-def _language_of_this_machine(schedule: Schedule, context: CompileContext) -> KernelLanguage:
-    """LLVM IR. UnsupportedOperator: a tensor is on a device whose memory the CPU does not reach.
-    Tensors on meta have none, and no kernel takes them.
+class _Languages:
+    """What each group of a schedule is written in: one language for all, or that of its device."""
+
+    def __init__(self, options: Options, language: KernelLanguage | None) -> None:
+        self.options = options
+        self.language = language
+        self.by_target: dict[str, KernelLanguage] = {}
+
+    def of(self, group: Group) -> KernelLanguage:
+        """The language of a group. UnsupportedOperator: its device has none."""
+        if self.language is not None:
+            return self.language
+        target = target_of(group.device)
+        known = self.by_target.get(target.device_type)
+        if known is None:
+            known = self.by_target[target.device_type] = target.language(self.options)
+        return known
+
+
+def _require_known_devices(schedule: Schedule) -> None:
+    """UnsupportedOperator: a tensor is on a device for which no kernels are written. Tensors on
+    meta have no memory, and no kernel takes them.
     """
-    devices = {buffer.layout.device for buffer in schedule.program.buffers().values()} - {"meta"}
-    groups = [step for step in schedule.steps if isinstance(step, Group)]
-    devices |= {one.layout.device for group in groups for one in (*group.reads, *group.writes)}
-    if others := sorted(devices - {"cpu"}):
-        raise UnsupportedOperator(
-            f"tensors on {', '.join(others)}: no kernels are written for that device yet"
-        )
-    name = context.options.kernel_target
-    write = functools.partial(llvm.write, target=cpu_target(name))
-    target = "" if name == "auto" else name
-    return KernelLanguage(name="cpu", write=write, load=load_kernels, target=target)
+    buffers = schedule.program.buffers().values()
+    for device in sorted({buffer.layout.device for buffer in buffers} - {"meta"}):
+        target_of(device)
 
 
 def _define(
@@ -115,12 +106,12 @@ def _define(
     source, work = language.write(canonical_group(group, names), tensors, sizes)
     kernel = Kernel(
         name=f"{language.name}_{group.name}_{structure[:8]}",
-        key=hash_of(language.name, language.target, source, str(work.grain)),
+        key=hash_of(language.name, language.target, source, work.facts.identity),
         language=language.name,
         source=source,
         arguments=names.arguments,
         sizes=tuple(str(symbol) for symbol in sizes),
-        facts=CpuFacts(grain=work.grain),
+        facts=work.facts,
     )
     if MemoryChecks.chosen().guard_pages:
         STRUCTURES[kernel.name] = structural_text(group, names)

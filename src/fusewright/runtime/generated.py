@@ -10,6 +10,7 @@ import torch
 from fusewright.ir.ops import NUMBER_FUNCTIONS
 from fusewright.records import record
 from fusewright.runtime.cpu import KernelSource
+from fusewright.runtime.cuda import TritonSource
 from fusewright.runtime.memory_checks import allocator
 from fusewright.runtime.targets import load_kernels
 
@@ -18,6 +19,7 @@ __all__ = [
     "Input",
     "KernelSource",
     "Size",
+    "TritonSource",
     "allocator",
     "constant",
     "load_kernels",

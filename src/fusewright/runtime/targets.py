@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from fusewright.runtime import cpu
+from fusewright.runtime import cpu, cuda
 from fusewright.runtime.cpu import KernelSource
+from fusewright.runtime.cuda import TritonSource
 
-Loader = Callable[[Mapping[str, KernelSource]], tuple[Callable[..., Any], ...]]
+Source = KernelSource | TritonSource
+
+Loader = Callable[[Mapping[str, Any]], tuple[Callable[..., Any], ...]]
 """Makes kernels of sources by name, in order. A kernel takes its tensors, its sizes, the units of
-work of the launch, and the fewest of them worth a thread of their own.
+work of the launch, and on the CPU the fewest of them worth a thread of their own.
 """
 
-_LOADERS: Final[dict[str, Loader]] = {"cpu": cpu.load_kernels}
+_LOADERS: Final[dict[str, Loader]] = {"cpu": cpu.load_kernels, "triton": cuda.load_kernels}
 
 
 def register_loader(name: str, loader: Loader) -> None:
@@ -22,7 +25,7 @@ def register_loader(name: str, loader: Loader) -> None:
         raise ValueError(f"kernels of {name!r} have a loader already")
 
 
-def load_kernels(sources: Mapping[str, KernelSource]) -> tuple[Callable[..., Any], ...]:
+def load_kernels(sources: Mapping[str, Source]) -> tuple[Callable[..., Any], ...]:
     """The kernels of a generated module in order, those of each language made together."""
     kernels: dict[str, Callable[..., Any]] = {}
     for language in dict.fromkeys(source.language for source in sources.values()):

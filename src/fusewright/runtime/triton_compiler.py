@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +12,25 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 
+from fusewright.runtime.folders import write_once
 
-def load_kernel(source: str, folder: Path) -> Any:
-    """The function `kernel` of a source, from a file in `folder`: Triton reads its text again.
+
+def load_kernel(source: str, folder: Path, name: str = "kernel") -> Any:
+    """The function `kernel` of a source, called `name`, from a file in `folder`: Triton reads its
+    text again.
 
     The file is named by the source's hash and written whole, so processes may share the folder.
     """
-    name = f"kernel_{hashlib.blake2b(source.encode(), digest_size=12).hexdigest()}"
-    path = folder / f"{name}.py"
-    if not path.exists():
-        unfinished = folder / f"{name}.{os.getpid()}"
-        unfinished.write_text(source)
-        unfinished.replace(path)
-    spec = importlib.util.spec_from_file_location(name, path)
+    source = source.replace("def kernel(", f"def {name}(", 1)
+    digest = hashlib.blake2b(source.encode(), digest_size=12).hexdigest()
+    path = folder / f"kernel_{digest}.py"
+    write_once(path, source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.kernel
+    return getattr(module, name)
 
 
 def compile_kernel(
@@ -42,15 +42,20 @@ def compile_kernel(
     architecture: int,
     warps: int,
     debug: bool = False,
+    name: str = "kernel",
+    aligned: int = 0,
 ) -> CompiledKernel:
     """Compile for CUDA compute capability `architecture` (90: H100 and H200).
 
-    signature: types of the arguments, block sizes as `constexpr`. debug: keep assertions.
+    signature: types of the arguments, block sizes as `constexpr`. debug: keep assertions. name:
+    what profilers show. aligned: how many arguments, the first ones, are pointers to multiples of
+    16 bytes.
     """
-    function = load_kernel(source, folder)
+    function = load_kernel(source, folder, name)
     constants = {(function.arg_names.index(name),): size for name, size in blocks.items()}
+    attributes = {(place,): [["tt.divisibility", 16]] for place in range(aligned)}
     return triton.compile(
-        ASTSource(fn=function, signature=dict(signature), constexprs=constants),
+        ASTSource(fn=function, signature=dict(signature), constexprs=constants, attrs=attributes),
         target=GPUTarget("cuda", architecture, 32),
         # Integers wrap around by design: only our own assertions are wanted. Products are rounded
         # before they are added to, as eager's are: what is computed again has to be one number.
@@ -61,3 +66,18 @@ def compile_kernel(
             "enable_fp_fusion": False,
         },
     )
+
+
+def launcher(
+    compiled: CompiledKernel, blocks: Sequence[int]
+) -> Callable[[int, int, Sequence[Any]], None]:
+    """Load machine code on the current GPU; the result runs it: as so many programs, on a stream,
+    with arguments to which block sizes are added.
+    """
+    run = compiled.run  # loads it
+    function, metadata = compiled.function, compiled.packed_metadata
+
+    def launch(programs: int, stream: int, arguments: Sequence[Any]) -> None:
+        run(programs, 1, 1, stream, function, metadata, None, None, None, *arguments, *blocks)
+
+    return launch

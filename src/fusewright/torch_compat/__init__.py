@@ -29,6 +29,7 @@ if _doubt := unknown_version(torch.__version__):
 # Behind the look at the version: a torch that is too old is refused in one sentence, and not by the
 # first name that it lacks.
 from fusewright.torch_compat import autograd as autograd
+from fusewright.torch_compat import cuda as cuda
 from fusewright.torch_compat import states as states
 from fusewright.torch_compat.without_dynamo import (
     keeps_dynamo_out as keeps_dynamo_out,

@@ -9,7 +9,7 @@ from keyword import iskeyword
 from typing import Any
 
 from fusewright.ir.index import Index
-from fusewright.ir.kernel import CpuFacts
+from fusewright.ir.kernel import CpuFacts, TritonFacts
 from fusewright.ir.lines import (
     Allocate,
     CallExtern,
@@ -78,12 +78,17 @@ class _PythonEmitter:
         self.operators: dict[str, str] = {}
         self.kernels: list[str] = []
         self.kernel_names: list[str] = []
-        self.facts: dict[str, CpuFacts] = {}
+        self.trailing: dict[str, list[str]] = {}
+        """By kernel, the arguments that all its launches have behind the units of work."""
+
         self.inputs: list[str] = []
         self.input_specifications: list[str] = []
         self.constants: list[str] = []
         self.body: list[str] = []
         self.allocates = False
+        self.devices: dict[str, str] = {}
+        """Variables that hold devices, by name; the CPU's is called so."""
+
         self.owned: set[str] = set()
         """Buffers whose memory starts at storage offset 0, because this module allocated it."""
 
@@ -105,6 +110,7 @@ class _PythonEmitter:
                 if self.allocates
                 else []
             ),
+            *(f"{local} = torch.device({name!r})" for name, local in self.devices.items()),
             *(f"{local} = {path}" for path, local in sorted(self.operators.items())),
             *(
                 f"{constant} = runtime.constant(globals(), {constant!r})"
@@ -166,7 +172,7 @@ class _PythonEmitter:
 
     def allocate(self, line: Allocate) -> None:
         layout = line.buffer.layout
-        device = "cpu" if layout.device == "cpu" else repr(layout.device)
+        device = self._device(layout.device)
         self.owned.add(line.buffer.name)
         self.layouts[line.buffer.name] = (layout.size, layout.stride)
         self.write(
@@ -174,6 +180,12 @@ class _PythonEmitter:
             f"{_sizes(layout.stride)}, dtype=torch.{layout.dtype.torch_name}, device={device})"
         )
         self.allocates = True
+
+    def _device(self, name: str) -> str:
+        """The variable that holds a device: torch reads its name at each use otherwise."""
+        if name == "cpu":
+            return name
+        return self.devices.setdefault(name, name.replace(":", "_"))
 
     def reuse(self, line: Reuse) -> None:
         layout = line.buffer.layout
@@ -192,18 +204,30 @@ class _PythonEmitter:
     def define_kernel(self, line: DefineKernel) -> None:
         kernel = line.kernel
         self.kernel_names.append(_identifier(kernel.name))
-        self.facts[kernel.name] = kernel.facts
+        match kernel.facts:
+            case CpuFacts(grain=grain):
+                kind, own, trailing = "KernelSource", f"sizes={len(kernel.sizes)}", [str(grain)]
+            case TritonFacts(types=types, blocks=blocks, warps=warps, checks_bounds=checks):
+                names = (*(argument.name for argument in kernel.arguments), *kernel.sizes)
+                signature = dict(zip(names, types, strict=True))
+                own = (
+                    f"signature={signature}, blocks={dict(blocks)}, warps={warps}, "
+                    f"checks_bounds={checks}"
+                )
+                kind, trailing = "TritonSource", []
+        self.trailing[kernel.name] = trailing
         self.kernels.append(
-            f'{INDENT}"{kernel.name}": runtime.KernelSource(language={kernel.language!r}, '
-            f'key="{kernel.key}", tensors={len(kernel.arguments)}, sizes={len(kernel.sizes)}, '
+            f'{INDENT}"{kernel.name}": runtime.{kind}(language={kernel.language!r}, '
+            f'key="{kernel.key}", tensors={len(kernel.arguments)}, {own}, '
             f'text=r"""\n{kernel.source}"""),'
         )
 
     def call_kernel(self, line: CallKernel) -> None:
         launch = line.launch
         arguments = [*launch.buffers, *map(str, launch.sizes), str(launch.units)]
+        arguments += self.trailing[launch.kernel]
         self.tell(launch.origins)
-        self.write(f"{launch.kernel}({', '.join(arguments)}, {self.facts[launch.kernel].grain})")
+        self.write(f"{launch.kernel}({', '.join(arguments)})")
 
     def call_extern(self, line: CallExtern) -> None:
         call = self._call(line.operator, line.arguments, line.keywords)

@@ -29,7 +29,7 @@ class BuiltKernel:
         own = {canonical.name: sizes[symbol.name] for canonical, symbol in self.names.sizes}
         arguments = [tensors[name] for name in self.names.buffers]
         units = self.work.units.evaluate(own)
-        self.kernel(*arguments, *own.values(), units, self.work.grain)
+        self.kernel(*arguments, *own.values(), units, self.work.facts.grain)
 
 
 def write_group(

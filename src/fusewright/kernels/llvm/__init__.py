@@ -10,24 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusewright.ir.group import Group
-from fusewright.ir.index import Index, Symbol
+from fusewright.ir.index import Symbol
+from fusewright.ir.kernel import CpuFacts
+from fusewright.kernels.language import Work
 from fusewright.kernels.llvm.emit import write_kernel
 from fusewright.kernels.llvm.plan import make_plan
-from fusewright.records import record
 from fusewright.runtime.llvm_engine import CpuTarget
 
 __all__ = ["Work", "write"]
-
-
-@record
-class Work:
-    """How much there is to do in one launch."""
-
-    units: Index
-    """Units of work, over canonical sizes."""
-
-    grain: int
-    """The fewest units worth a thread of their own."""
 
 
 def write(
@@ -36,4 +26,5 @@ def write(
     """The source of a group under canonical names, whose arguments are `tensors` and then
     `sizes`."""
     plan = make_plan(group, target)
-    return write_kernel(group, tensors, sizes, plan, target), Work(plan.units, plan.grain)
+    work = Work(plan.units, CpuFacts(grain=plan.grain))
+    return write_kernel(group, tensors, sizes, plan, target), work

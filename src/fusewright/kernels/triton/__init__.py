@@ -1,6 +1,33 @@
 """Triton source for fused groups, as one would write it by hand."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewright.ir.group import Group
+from fusewright.ir.index import Symbol
+from fusewright.ir.kernel import KernelArgument, TritonFacts
+from fusewright.kernels.language import Work
 from fusewright.kernels.triton.emit import TritonKernel, write
 from fusewright.kernels.triton.tiling import Tiling, tile
 
-__all__ = ["Tiling", "TritonKernel", "tile", "write"]
+__all__ = ["Tiling", "TritonKernel", "tile", "write", "write_work"]
+
+
+def write_work(group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]) -> tuple[str, Work]:
+    """The source of a group under canonical names, whose arguments are `tensors`, then `sizes` and
+    block sizes; and its work, in programs.
+    """
+    written = {buffer.name for buffer in group.writes}
+    types = {b.name: b.layout.dtype for b in (*group.reads, *group.writes)}
+    arguments = [
+        KernelArgument(name=name, dtype=types[name], is_written=name in written) for name in tensors
+    ]
+    kernel = write(group, arguments, tuple(sizes))
+    facts = TritonFacts(
+        types=tuple(kind for _, kind in kernel.signature if kind != "constexpr"),
+        blocks=kernel.blocks,
+        warps=kernel.warps,
+        checks_bounds=kernel.checks_bounds,
+    )
+    return kernel.source, Work(kernel.programs, facts)

@@ -1,0 +1,272 @@
+"""Small programs of every kind that becomes kernels, with inputs on a device: run on a GPU by
+`test_programs`, and on the CPU under Triton's interpreter by `test_interpreted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+PROGRAMS: dict[str, Program] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A function, and what makes its arguments on a device."""
+
+    function: Callable[..., Any]
+    inputs: Callable[[torch.device], tuple[Any, ...]]
+    long: bool = False
+    """Whether its tensors are too large to be interpreted."""
+
+
+def program(
+    inputs: Callable[[torch.device], tuple[Any, ...]], *, long: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds a function to the programs, under its own name."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        PROGRAMS[function.__name__] = Program(function, inputs, long)
+        return function
+
+    return add
+
+
+def numbers(
+    *sizes: tuple[int, ...], dtype: torch.dtype = torch.float32
+) -> Callable[[torch.device], tuple[torch.Tensor, ...]]:
+    """Normal numbers of these sizes, the same on each device."""
+
+    def make(device: torch.device) -> tuple[torch.Tensor, ...]:
+        generator = torch.Generator().manual_seed(7)
+        return tuple(
+            torch.randn(size, generator=generator, dtype=torch.float64).to(device, dtype)
+            for size in sizes
+        )
+
+    return make
+
+
+def integers(
+    *sizes: tuple[int, ...], low: int = -9, high: int = 10, dtype: torch.dtype = torch.int64
+) -> Callable[[torch.device], tuple[torch.Tensor, ...]]:
+    """Integers of these sizes, the same on each device."""
+
+    def make(device: torch.device) -> tuple[torch.Tensor, ...]:
+        generator = torch.Generator().manual_seed(7)
+        return tuple(
+            torch.randint(low, high, size, generator=generator).to(device, dtype) for size in sizes
+        )
+
+    return make
+
+
+def both(
+    *parts: Callable[[torch.device], tuple[Any, ...]],
+) -> Callable[[torch.device], tuple[Any, ...]]:
+    """Arguments of several kinds, in order."""
+    return lambda device: tuple(value for part in parts for value in part(device))
+
+
+# Elementwise --------------------------------------------------------------------------------------
+
+
+@program(numbers((33, 70), (70,)))
+def broadcast_sum_and_activation(x: Any, bias: Any) -> Any:
+    return functional.gelu(x + bias) * torch.sigmoid(x)
+
+
+@program(numbers((33, 70), dtype=torch.float64))
+def double_precision(x: Any) -> Any:
+    return x.sin().exp().log1p() / (x.abs() + 1).sqrt()
+
+
+@program(numbers((33, 70), (33, 70), dtype=torch.bfloat16))
+def bfloat16_chain(x: Any, y: Any) -> Any:
+    return functional.silu(x) * y + 1
+
+
+@program(numbers((33, 70), (33, 70), dtype=torch.float16))
+def float16_chain(x: Any, y: Any) -> Any:
+    return torch.where(x > y, x * 2, y.tanh())
+
+
+@program(integers((5, 40), (5, 40)))
+def integer_arithmetic(x: Any, y: Any) -> Any:
+    return (x * 3 - y) // 4, x % 5, (x & y) | 2, x < y
+
+
+@program(integers((100,), low=0, high=200, dtype=torch.uint8))
+def bytes_wrap_around(x: Any) -> Any:
+    return x + x, x.to(torch.float32) / 3
+
+
+@program(numbers((4, 300)))
+def several_results(x: Any) -> Any:
+    return x + 1, x.exp(), (x > 0).to(torch.int64)
+
+
+@program(numbers((70, 33), (33, 70)))
+def one_operand_transposed(x: Any, y: Any) -> Any:
+    return x.t() + y
+
+
+@program(numbers((3, 5, 7, 9)))
+def permuted_copy(x: Any) -> Any:
+    return (x.permute(3, 1, 0, 2) * 2).contiguous()
+
+
+@program(lambda device: (torch.arange(900.0, device=device).view(30, 30)[3:20:2, 1:29:3],))
+def strided_input(x: Any) -> Any:
+    return x.cos() + x.sum(0)
+
+
+@program(lambda device: (torch.ones(0, 5, device=device), torch.ones(5, device=device)))
+def nothing_to_do(x: Any, y: Any) -> Any:
+    return x + y, (x * y).sum(0), y * 2
+
+
+@program(lambda device: (torch.arange(12.0, device=device), torch.tensor(2.5)))
+def number_from_the_cpu(x: Any, number: Any) -> Any:
+    return x * number + 1
+
+
+@program(lambda device: (torch.tensor(3.0, device=device), torch.tensor(4.0, device=device)))
+def single_numbers(x: Any, y: Any) -> Any:
+    return torch.atan2(x, y) + x.pow(y)
+
+
+@program(numbers((7, 64)))
+def cat_and_slices(x: Any) -> Any:
+    return torch.cat([x[:, :20].exp(), x[:, 30:40], -x], 1)
+
+
+@program(numbers((2, 3, 8, 8)))
+def padding_and_flips(x: Any) -> Any:
+    padded = functional.pad(x, (1, 2, 3, 0), mode="reflect")
+    return padded.flip(-1) + functional.pad(padded, (0, 0), value=1.0).tril()
+
+
+# Reductions ---------------------------------------------------------------------------------------
+
+
+@program(numbers((40, 100)))
+def row_sums(x: Any) -> Any:
+    return x.sum(1), x.exp().mean(1, keepdim=True) - x.amax(1, keepdim=True)
+
+
+@program(numbers((100, 40)))
+def column_sums(x: Any) -> Any:
+    return x.sum(0), (x * x).amax(0)
+
+
+@program(numbers((3, 5000)))
+def long_rows(x: Any) -> Any:
+    return x.softmax(1), x.sum(1)
+
+
+@program(numbers((1, 40000)))
+def one_long_sum(x: Any) -> Any:
+    return x.sum(), x.max(), (x > 0).any()
+
+
+@program(numbers((2048, 1500)), long=True)
+def large_column_sums(x: Any) -> Any:
+    return x.sum(0), x.exp().sum(0)
+
+
+@program(numbers((16, 50257)), long=True)
+def softmax_over_a_vocabulary(x: Any) -> Any:
+    return x.log_softmax(-1)
+
+
+@program(numbers((6, 10, 96), (96,), (96,)))
+def layer_norm(x: Any, weight: Any, bias: Any) -> Any:
+    return functional.layer_norm(x + 1, (96,), weight, bias) + x
+
+
+@program(numbers((2, 8, 5, 5), (8,), (8,)))
+def group_norm_and_silu(x: Any, weight: Any, bias: Any) -> Any:
+    return functional.silu(functional.group_norm(x, 4, weight, bias))
+
+
+@program(numbers((4, 6, 5, 5), (6,), (6,)))
+def batch_norm_that_trains(x: Any, weight: Any, bias: Any) -> Any:
+    return functional.relu(functional.batch_norm(x, None, None, weight, bias, training=True))
+
+
+@program(numbers((5, 96), (96,), dtype=torch.bfloat16))
+def rms_norm(x: Any, weight: Any) -> Any:
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * weight
+
+
+@program(numbers((4, 9, 30)))
+def positions_of_extremes(x: Any) -> Any:
+    return x.argmax(-1), x.argmin(1), x.max(-1).indices, x.flatten().argmax()
+
+
+@program(numbers((4, 90)))
+def spread(x: Any) -> Any:
+    return x.var(1), x.std(), torch.var_mean(x, 0)
+
+
+@program(integers((4, 90), low=-3, high=4))
+def integer_reductions(x: Any) -> Any:
+    return x.sum(1), x.prod(1), x.amin(0), (x > 0).all(0)
+
+
+@program(numbers((3, 12, 12)))
+def masked_softmax(x: Any) -> Any:
+    mask = torch.ones(12, 12, dtype=torch.bool, device=x.device).tril()
+    return x.masked_fill(~mask, float("-inf")).softmax(-1)
+
+
+# Indices ------------------------------------------------------------------------------------------
+
+
+@program(both(numbers((11, 20)), integers((4, 5), low=0, high=11)))
+def embedding(weight: Any, tokens: Any) -> Any:
+    return functional.embedding(tokens, weight) * 2
+
+
+@program(both(numbers((6, 11)), integers((6, 4), low=0, high=11)))
+def gathered(x: Any, places: Any) -> Any:
+    return x.exp().gather(1, places), x[:, places[0]]
+
+
+@program(both(numbers((10, 6), (4, 6)), integers((4,), low=0, high=10)))
+def added_at_indices(x: Any, values: Any, places: Any) -> Any:
+    return x.index_add(0, places, values), x.index_put((places,), values, accumulate=True)
+
+
+@program(both(numbers((8, 20)), integers((8,), low=0, high=20)))
+def cross_entropy(scores: Any, classes: Any) -> Any:
+    return functional.cross_entropy(scores * 3, classes)
+
+
+# Library calls between kernels --------------------------------------------------------------------
+
+
+@program(numbers((8, 16), (16, 32), (32,), (32, 4)))
+def perceptron(x: Any, first: Any, bias: Any, second: Any) -> Any:
+    return functional.gelu(x @ first + bias) @ second + 1
+
+
+@program(numbers((2, 3, 9, 9), (4, 3, 3, 3), (4,)))
+def convolution(x: Any, weight: Any, bias: Any) -> Any:
+    return functional.max_pool2d(functional.relu(functional.conv2d(x, weight, bias)), 2)
+
+
+@program(numbers((2, 4, 16, 8), (2, 4, 16, 8), (2, 4, 16, 8)))
+def attention(query: Any, key: Any, value: Any) -> Any:
+    return functional.scaled_dot_product_attention(query * 2, key, value, is_causal=True) + 1
+
+
+@program(numbers((5, 30)))
+def sorted_and_scanned(x: Any) -> Any:
+    return (x + 1).sort(-1).values * 2, x.exp().cumsum(-1), x.topk(3).values

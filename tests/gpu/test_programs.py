@@ -1,0 +1,173 @@
+"""Small programs compiled for a GPU give what they give eagerly, and what they give in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import fusewright
+from tests.gpu.programs import PROGRAMS
+from tests.gpu.support import CUDA, agree, needs_gpu, tensors_of
+
+pytestmark = needs_gpu
+
+STRICT = {"strict": True, "verify": True}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program(name: str) -> None:
+    case = PROGRAMS[name]
+    inputs = case.inputs(CUDA)
+    compiled = fusewright.compile(case.function, fullgraph=True, options=STRICT)
+    with torch.no_grad():
+        agree(compiled(*inputs), case.function(*inputs), check_stride=True)
+        agree(compiled(*inputs), case.function(*inputs))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_of_any_size(name: str) -> None:
+    case = PROGRAMS[name]
+    inputs = case.inputs(CUDA)
+    compiled = fusewright.compile(case.function, dynamic=True, options=STRICT)
+    with torch.no_grad():
+        agree(compiled(*inputs), case.function(*inputs))
+
+
+DIFFERENTIABLE = [
+    name
+    for name in PROGRAMS
+    if not name.startswith(("integer", "bytes", "positions", "nothing", "number_from"))
+]
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_the_gradient_of_a_program(name: str) -> None:
+    case = PROGRAMS[name]
+    inputs = case.inputs(CUDA)
+    found = gradients(fusewright.compile(case.function, fullgraph=True, options=STRICT), inputs)
+    agree(found, gradients(case.function, inputs), factor=4)
+
+
+def gradients(function: Any, inputs: tuple[Any, ...]) -> list[torch.Tensor]:
+    """Of the sum of cosines of all results that have a gradient."""
+    leaves = [
+        value.detach().clone().requires_grad_() if value.is_floating_point() else value
+        for value in inputs
+    ]
+    results = [one for one in tensors_of(function(*leaves)) if one.requires_grad]
+    torch.stack([one.double().cos().sum() for one in results]).sum().backward()
+    return [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+
+def test_unaligned_inputs() -> None:
+    """Pointers that are no multiples of 16 bytes take a kernel of their own."""
+    whole = torch.randn(4097, device=CUDA)
+
+    def f(x: Any) -> Any:
+        return x * 2 + 1
+
+    compiled = fusewright.compile(f, options=STRICT)
+    with torch.no_grad():
+        for start in (0, 1, 2, 3, 4):
+            part = whole[start : start + 4000]
+            agree(compiled(part), f(part))
+
+
+def test_writes_to_an_input() -> None:
+    def f(x: Any, y: Any) -> Any:
+        x.mul_(2).add_(y.sum())
+        y[:, 1] = 0
+        return x + 1
+
+    for _ in range(2):
+        given = [torch.randn(6, 7, device=CUDA), torch.randn(5, 5, device=CUDA)]
+        copies = [one.clone() for one in given]
+        with torch.no_grad():
+            agree(fusewright.compile(f, fullgraph=True, options=STRICT)(*given), f(*copies))
+        agree(given, copies)
+
+
+def test_two_devices_in_one_graph() -> None:
+    def f(x: Any, y: Any) -> Any:
+        host = (y + 1).exp()
+        return x.sin() + host.to(x.device), host * 2, (x * 3).cpu() + y
+
+    x, y = torch.randn(30, 20, device=CUDA), torch.randn(30, 20)
+    with torch.no_grad():
+        agree(fusewright.compile(f, fullgraph=True, options=STRICT)(x, y), f(x, y))
+
+
+def test_tensors_made_inside() -> None:
+    def f(x: Any) -> Any:
+        places = torch.arange(x.shape[1], device=x.device)
+        return x + places, torch.zeros_like(x).fill_(2), torch.full((3,), 1.5, device="cuda")
+
+    x = torch.randn(4, 9, device=CUDA)
+    with torch.no_grad():
+        agree(fusewright.compile(f, fullgraph=True, options=STRICT)(x), f(x))
+
+
+def test_dropout_draws_what_eager_draws() -> None:
+    def f(x: Any) -> Any:
+        return torch.nn.functional.dropout(x * 2, 0.3) + torch.rand_like(x)
+
+    x = torch.randn(64, 64, device=CUDA)
+    compiled = fusewright.compile(f, fullgraph=True, options=STRICT)
+    with torch.no_grad():
+        torch.manual_seed(3)
+        wanted = f(x)
+        torch.manual_seed(3)
+        agree(compiled(x), wanted)
+
+
+def test_the_callers_stream() -> None:
+    """Work goes to the current stream: what waits for that alone sees it done."""
+    stream = torch.cuda.Stream()
+    x = torch.randn(1 << 22, device=CUDA)
+
+    def f(x: Any) -> Any:
+        for _ in range(20):
+            x = (x * 1.01).sin()
+        return x.cumsum(0) + 1
+
+    compiled = fusewright.compile(f, fullgraph=True, options=STRICT)
+    with torch.no_grad():
+        wanted = f(x)
+        compiled(x)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)
+            y = x * 1
+            found = compiled(y)
+        stream.synchronize()
+        agree(found, wanted)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one CUDA device")
+def test_another_device_than_the_current_one() -> None:
+    other = torch.device("cuda:1")
+
+    def f(x: Any) -> Any:
+        return x.softmax(-1) + 1
+
+    x = torch.randn(50, 60, device=other)
+    with torch.no_grad():
+        agree(fusewright.compile(f, fullgraph=True, options=STRICT)(x), f(x))
+    assert torch.cuda.current_device() == 0
+
+
+def test_indices_that_need_64_bits() -> None:
+    if torch.cuda.mem_get_info()[0] < 10 << 30:
+        pytest.skip("the GPU has less than 10 GiB free")
+
+    def f(x: Any) -> Any:
+        return x + 1
+
+    x = torch.zeros((1 << 31) + 4096, dtype=torch.int8, device=CUDA)
+    x[-1], x[1 << 31] = 5, 7
+    with torch.no_grad():
+        found = fusewright.compile(f, fullgraph=True, options=STRICT)(x)
+    assert found[-1].item() == 6 and found[1 << 31].item() == 8 and found[12345].item() == 1
+    assert int((found != 1).sum()) == 2

@@ -1,0 +1,38 @@
+"""Whole programs compiled to Triton kernels, which are interpreted: what they give, and their
+gradients, are eager's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import fusewright
+from tests.gpu.programs import PROGRAMS
+from tests.gpu.support import agree
+from tests.kernels.triton.interpreted import NAME
+
+SHORT = [name for name, case in PROGRAMS.items() if not case.long]
+CPU = torch.device("cpu")
+
+
+def compiled(name: str, **keywords: Any) -> Any:
+    function = PROGRAMS[name].function
+    options = {"strict": True, "verify": True}
+    return fusewright.compile(function, backend=NAME, options=options, **keywords)
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_program(name: str) -> None:
+    inputs = PROGRAMS[name].inputs(CPU)
+    with torch.no_grad():
+        agree(compiled(name, fullgraph=True)(*inputs), PROGRAMS[name].function(*inputs))
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_program_of_any_size(name: str) -> None:
+    inputs = PROGRAMS[name].inputs(CPU)
+    with torch.no_grad():
+        agree(compiled(name, dynamic=True)(*inputs), PROGRAMS[name].function(*inputs))
