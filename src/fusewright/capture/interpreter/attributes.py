@@ -118,7 +118,7 @@ def _read_slot(machine: MachineState, raw: Any, instance: Value, cls: type) -> V
         return ClassValue(cls, ConstantSource(cls))
     if isinstance(instance, ObjectValue):
         if name == "__dict__":
-            return InstanceDictValue(instance)
+            return InstanceDictValue.of(machine, instance)
         return instance.slot(machine, name)
     real = instance.real()
     if real is MISSING:  # The class has the descriptor, so the object may well have the attribute.

@@ -13,8 +13,6 @@ import inspect
 import linecache
 import os
 import random
-import sys
-import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final, NoReturn
@@ -36,10 +34,12 @@ from fusewright.capture.interpreter import (
     subprograms,
     tensor_calls,
 )
+from fusewright.capture.interpreter.attribute_dictionaries import AttributeDictionaries
 from fusewright.capture.interpreter.class_lookup import ClassLookup
 from fusewright.capture.interpreter.frame import Frame, Programs
 from fusewright.capture.interpreter.generator_frame import GeneratorFrame
 from fusewright.capture.interpreter.instructions import OPCODES, unknown_opcode
+from fusewright.capture.interpreter.namespaces import Namespaces
 from fusewright.capture.interpreter.wrapping import IDENTITY_TYPES, new_value, wrap_object
 from fusewright.capture.memory import has_memory
 from fusewright.capture.reasons import Reason
@@ -180,8 +180,8 @@ class Machine:
         self._cells: dict[int, CellValue] = {}
         self._alive: list[Any] = []
         self.classes = ClassLookup(self)
-        root = Namespace(root_globals, _module_of(root_globals), is_root=True)
-        self._namespaces = {id(root_globals): root}
+        self._dictionaries = AttributeDictionaries(self)
+        self._namespaces = Namespaces(self, root_globals)
         self.tensors: dict[int, TensorValue] = {}
         """Tensors of the graph by the identity of their fakes."""
         self._constants: list[ConstantValue] = []
@@ -298,6 +298,9 @@ class Machine:
         for sources in groups.values():
             if len(sources) > 1:
                 self.guard(GuardKind.DISTINCT, None, tuple(sources))
+        self._dictionaries.guard_apart(
+            [value for value in self._values.values() if isinstance(value, DictValue)]
+        )
 
     def guard_different(self, left: Value, right: Value) -> None:
         """Guard that two existing objects stay different ones, if they are."""
@@ -319,7 +322,6 @@ class Machine:
         for table in (
             self._values,
             self._cells,
-            self._namespaces,
             self.tensors,
             self.mutated,
             self.guards,
@@ -331,6 +333,8 @@ class Machine:
         self.builder.release()
         self.sizes.release()
         self.classes.release()
+        self._dictionaries.release()
+        self._namespaces.release()
 
     # -- objects and values ----------------------------------------------------------------------
 
@@ -351,6 +355,8 @@ class Machine:
             found = wrap_object(self, object, source)
             self._values[id(object)] = found
             self._alive.append(object)
+            if isinstance(found, DictValue):
+                self._dictionaries.meet(found)
         elif found.source != source and not isinstance(source, ConstantSource):
             if isinstance(object, IDENTITY_TYPES):
                 self.guard(GuardKind.IDENTITY, source, object)
@@ -390,6 +396,12 @@ class Machine:
     def known_value(self, object: Any) -> Value | None:
         return NONE if object is None else self._values.get(id(object))
 
+    def shared_dictionary(self, owner: ObjectValue, dictionary: dict[str, Any]) -> DictValue | None:
+        return self._dictionaries.shared(owner, dictionary)
+
+    def is_dict(self, value: Any) -> bool:
+        return isinstance(value, DictValue)
+
     def new_tuple(self, items: Sequence[Value], cls: type = tuple) -> Value:
         return TupleValue(cls, items)
 
@@ -410,16 +422,10 @@ class Machine:
         return found
 
     def namespace(self, dictionary: dict[str, Any], origin: Source | None = None) -> Namespace:
-        found = self._namespaces.get(id(dictionary))
-        if found is None:
-            module = _module_of(dictionary)
-            if module is None and origin is None:
-                raise self.unsupported(
-                    reasons.INTERNAL_ERROR, error="variables that no guard reads"
-                )
-            found = self._namespaces[id(dictionary)] = Namespace(dictionary, module, origin)
-            self._alive.append(dictionary)
-        return found
+        return self._namespaces.of(dictionary, origin)
+
+    def namespace_of(self, dictionary: dict[str, Any]) -> Namespace | None:
+        return self._namespaces.known(dictionary)
 
     def record_mutation(self, value: Any) -> None:
         existing = isinstance(value, Namespace | ClassNamespace) or value.real() is not MISSING
@@ -648,18 +654,6 @@ class Machine:
             return value.entries(self)
         keys = self.items(self.call(self.attribute(value, "keys"), []))
         return [(key, self.get_item(value, key)) for key in keys]
-
-
-def _module_of(dictionary: dict[str, Any]) -> str | None:
-    """The name in `sys.modules` of the module whose variables stand in a dictionary."""
-    name = dictionary.get("__name__")
-    module = sys.modules.get(name) if isinstance(name, str) else None
-    if isinstance(module, types.ModuleType) and module.__dict__ is dictionary:
-        return name
-    for name, module in list(sys.modules.items()):
-        if isinstance(module, types.ModuleType) and module.__dict__ is dictionary:
-            return name
-    return None
 
 
 def _reads_like_dict(cls: type) -> bool:

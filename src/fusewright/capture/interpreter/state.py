@@ -25,5 +25,8 @@ class MachineState(Interpreter, Protocol):
         module's.
         """
 
+    def namespace_of(self, dictionary: dict[str, Any]) -> Namespace | None:
+        """The variables in a dict, if it is a module's or was met as a function's."""
+
     def add_input(self, value: TensorValue, tensor: Any, source: Source) -> tuple[Any, Any]:
         """Make an existing tensor an input of the graph: its node and its fake."""

@@ -37,7 +37,7 @@ from fusewright.capture.values.functions import (
     PartialValue,
     guard_function,
 )
-from fusewright.capture.values.mappings import DictValue
+from fusewright.capture.values.mappings import DictValue, GlobalsValue
 from fusewright.capture.values.modules import ModuleValue, keeps_module_getattr
 from fusewright.capture.values.numbers import SymbolicValue, is_of_data
 from fusewright.capture.values.objects import ExceptionValue, ObjectValue
@@ -156,6 +156,10 @@ def wrap_deque(machine: MachineState, object: Any, source: Source) -> Value:
 
 
 def wrap_dict(machine: MachineState, object: Any, source: Source) -> Value:
+    namespace = machine.namespace_of(object)
+    if namespace is not None:
+        machine.guard(GuardKind.IDENTITY, source, object)
+        return GlobalsValue(namespace)
     machine.guard(GuardKind.TYPE, source, type(object))
     value = DictValue(type(object), object=object, source=source)
     factory = getattr(object, "default_factory", None)
@@ -241,7 +245,7 @@ def wrap_view(machine: MachineState, view: Any, source: Source) -> Value:
         return wrap_plain(machine, view, source)
     machine.guard(GuardKind.TYPE, source, type(view))
     mapping = machine.wrap(shown_mapping(view), ShownSource(source))
-    assert isinstance(mapping, DictValue), "views are of dicts"
+    assert isinstance(mapping, DictValue | GlobalsValue), "views are of dicts"
     return DictViewValue(mapping, kind, view, source)
 
 

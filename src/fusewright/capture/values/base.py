@@ -245,6 +245,14 @@ class Interpreter(Protocol):
     def known_value(self, object: Any) -> Value | None:
         """The value of an existing object that was met before, or None."""
 
+    def shared_dictionary(self, owner: Any, dictionary: dict[str, Any]) -> Any:
+        """The DictValue of an existing object's `__dict__` where the program holds that dict by
+        another way too, else None. Takes note of the owner, which is told when that happens later.
+        """
+
+    def is_dict(self, value: Any) -> bool:
+        """Whether a value is that of a dict, or of an instance of a subclass of dict."""
+
     def is_held(self, value: Value) -> bool:
         """Whether the program still holds an object that it made, not only by weak references."""
 

@@ -72,6 +72,17 @@ class Namespace:
             return DictItemSource(self.origin, name)
         return GlobalSource(name, self.module)
 
+    def dictionary_source(self) -> Source | None:
+        """Where the dictionary itself is read from."""
+        if self.module is not None:
+            return AttributeSource(ModuleSource(self.module), "__dict__")
+        return self.origin
+
+    def names(self) -> list[str]:
+        """The variables' names, in order. The caller guards them."""
+        names = dict.fromkeys([*self.dictionary, *self.written])
+        return [name for name in names if self.known.get(name) is not MISSING]
+
     def load(self, interpreter: Interpreter, name: str) -> Value | None:
         """The global variable or built-in `name`, or None."""
         found = self.known.get(name)

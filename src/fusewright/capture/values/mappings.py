@@ -27,7 +27,7 @@ from fusewright.capture.sources import (
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, Value
 from fusewright.capture.values.constant import ConstantValue, is_constant, is_none
 from fusewright.capture.values.functions import Namespace
-from fusewright.capture.values.objects import ObjectValue, overrides_items
+from fusewright.capture.values.objects import ObjectValue, instance_dictionary, overrides_items
 
 
 def keys_in_order(mapping: dict[Any, Any]) -> tuple[Any, ...]:
@@ -344,6 +344,16 @@ class InstanceDictValue(Value):
         super().__init__(None)
         self.owner = owner
 
+    @classmethod
+    def of(cls, interpreter: Interpreter, owner: ObjectValue) -> Value:
+        """What `owner.__dict__` gives."""
+        owner.own_dictionary(interpreter)
+        return cls(owner) if owner.shared is None else owner.shared
+
+    def real(self) -> Any:
+        owner = self.owner.object
+        return MISSING if owner is MISSING else instance_dictionary(owner)
+
     def python_type(self) -> type:
         return dict
 
@@ -378,6 +388,8 @@ class InstanceDictValue(Value):
     def keys(self, interpreter: Interpreter) -> list[Value]:
         """The attributes' names, in order."""
         owner = self.owner
+        if owner.shared is not None:
+            return owner.shared.keys(interpreter)
         if owner.object is not MISSING:
             interpreter.guard(
                 GuardKind.ATTRIBUTES,
@@ -390,7 +402,7 @@ class InstanceDictValue(Value):
         """Pairs of name and attribute, in order."""
         found = []
         for key in self.keys(interpreter):
-            value = self.owner.field(interpreter, key.constant())
+            value = self.lookup(interpreter, key)
             assert value is not None, "a listed attribute is present"
             found.append((key, value))
         return found
@@ -406,13 +418,16 @@ class InstanceDictValue(Value):
 
 
 class GlobalsValue(InstanceDictValue):
-    """What `globals()` gives: a live view of a module's variables, read one by one."""
+    """The dict of a module's variables, as `globals()` gives it: a live view."""
 
     __slots__ = ("namespace",)
 
     def __init__(self, namespace: Namespace) -> None:
         super().__init__(ObjectValue(dict))
         self.namespace = namespace
+
+    def real(self) -> Any:
+        return self.namespace.dictionary
 
     def lookup(self, interpreter: Interpreter, key: Value) -> Value | None:
         return self.namespace.variable(interpreter, key.constant())
@@ -427,9 +442,13 @@ class GlobalsValue(InstanceDictValue):
         return found
 
     def keys(self, interpreter: Interpreter) -> list[Value]:
-        raise interpreter.unsupported(
-            reasons.UNSUPPORTED_ATTRIBUTE, name="keys", object="the dict of all global variables"
-        )
+        source = self.namespace.dictionary_source()
+        if source is None:
+            raise interpreter.unsupported(
+                reasons.UNSUPPORTED_ATTRIBUTE, name="keys", object="the dict of global variables"
+            )
+        interpreter.guard(GuardKind.DICT_KEYS, source, tuple(self.namespace.dictionary))
+        return [interpreter.new(name) for name in self.namespace.names()]
 
     def parts(self) -> Sequence[Value]:
         return ()

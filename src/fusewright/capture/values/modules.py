@@ -26,7 +26,7 @@ class ModuleValue(ObjectValue):
     __slots__ = ()
 
     def generic_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        if not self.changed_tables():
+        if self.shared is None and not self.changed_tables():
             found = self._table_entry(interpreter, name)
             if found is not None:
                 return found
@@ -59,7 +59,7 @@ class ModuleValue(ObjectValue):
         dictionary = instance_dictionary(self.object) or {}
         source = self.required_source(interpreter)
         for name in torch_compat.MODULE_HOOK_TABLES:
-            if name in self.known or dictionary.get(name):
+            if name in self.known or self.shared is not None or dictionary.get(name):
                 return True
             interpreter.guard(GuardKind.LENGTH, InstanceSource(source, name), 0)
         for name in torch_compat.GLOBAL_HOOK_TABLES:

@@ -13,7 +13,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
@@ -36,6 +36,9 @@ from fusewright.capture.values.base import (
     raise_no_attribute,
 )
 from fusewright.errors import Unsupported
+
+if TYPE_CHECKING:
+    from fusewright.capture.values.mappings import DictValue
 
 _get_attribute = object.__getattribute__
 _GETTER: Final = "__getattribute__"
@@ -103,7 +106,7 @@ class ObjectValue(Value):
     are objects too.
     """
 
-    __slots__ = ("cls", "known", "object", "written")
+    __slots__ = ("cls", "known", "object", "shared", "written")
 
     def __init__(self, cls: type, object: Any = MISSING, source: Source | None = None) -> None:
         super().__init__(source)
@@ -115,6 +118,10 @@ class ObjectValue(Value):
         self.written: dict[str, None] = {}
         """The attributes that differ from the existing object's, in the order of their first
         write.
+        """
+        self.shared: DictValue | None = None
+        """The `__dict__` of an existing object, where the program holds that dict by another way
+        too: it keeps the attributes then, for both.
         """
 
     def python_type(self) -> type:
@@ -140,14 +147,16 @@ class ObjectValue(Value):
 
     def field(self, interpreter: Interpreter, name: str) -> Value | None:
         """The entry `name` of the instance's dictionary, or None."""
+        if self.shared is not None:
+            return self.shared.lookup(interpreter, interpreter.new(name))
         found = self.known.get(name)
         if found is not None:
             return None if found is MISSING else found
-        if self.object is MISSING:
-            return None
-        dictionary = instance_dictionary(self.object)
+        dictionary = self.own_dictionary(interpreter)
         if dictionary is None:
             return None
+        if self.shared is not None:
+            return self.field(interpreter, name)
         if name not in dictionary:
             if self.source is not None:
                 interpreter.guard(GuardKind.ABSENT, self.source, name)
@@ -156,6 +165,38 @@ class ObjectValue(Value):
             dictionary[name], InstanceSource(self.required_source(interpreter), name)
         )
         return value
+
+    def own_dictionary(self, interpreter: Interpreter) -> dict[str, Any] | None:
+        """The `__dict__` of an existing object that has one. Sets `shared` where it is."""
+        if self.object is MISSING:
+            return None
+        dictionary = instance_dictionary(self.object)
+        if dictionary is not None:
+            self.shared = interpreter.shared_dictionary(self, dictionary)
+        return dictionary
+
+    def share(self, interpreter: Interpreter, dictionary: DictValue) -> None:
+        """Let the value of its `__dict__` keep the attributes from now on, with what the program
+        has written so far.
+        """
+        self.shared = dictionary
+        for name in [name for name in self.written if not self._is_slot(interpreter, name)]:
+            del self.written[name]
+            self._store_shared(interpreter, dictionary, name, self.known.pop(name))
+
+    def _is_slot(self, interpreter: Interpreter, name: str) -> bool:
+        """Whether an attribute is kept beside the instance's dictionary."""
+        raw, _ = interpreter.class_attribute(self.cls, name)
+        return raw is not MISSING and is_data_descriptor(raw)
+
+    def _store_shared(
+        self, interpreter: Interpreter, dictionary: DictValue, name: str, value: Any
+    ) -> None:
+        key = interpreter.new(name)
+        if value is MISSING:
+            dictionary.remove(interpreter, key)
+        else:
+            dictionary.put(interpreter, key, value)
 
     def field_names(self) -> list[str]:
         """The keys of the instance's dictionary, in order. The caller guards them."""
@@ -259,7 +300,7 @@ class ObjectValue(Value):
 
     def _look_behind(self, interpreter: Interpreter, name: str) -> None:
         """Break where an existing object has an attribute that was not found: C code gives it."""
-        if self.object is MISSING or name in self.known:
+        if self.object is MISSING or self.shared is not None or name in self.known:
             return
         getter = next(vars(base)[_GETTER] for base in self.cls.__mro__ if _GETTER in vars(base))
         if getter is object.__getattribute__ or not is_builtin_slot(getter, _GETTER):
@@ -299,10 +340,25 @@ class ObjectValue(Value):
             interpreter.raise_error(AttributeError, text)
 
     def store(self, interpreter: Interpreter, name: str, value: Any) -> None:
-        """Write the instance's dictionary; MISSING deletes."""
+        """Write the instance's dictionary, or a slot; MISSING deletes."""
+        if self.shared is None:
+            self.own_dictionary(interpreter)
+        if name == "__dict__":
+            self._replace_dictionary(interpreter, value)
+        elif self.shared is not None and not self._is_slot(interpreter, name):
+            self._store_shared(interpreter, self.shared, name, value)
+            return
         interpreter.record_mutation(self)
         self.known[name] = value
         self.written.setdefault(name)
+
+    def _replace_dictionary(self, interpreter: Interpreter, dictionary: Any) -> None:
+        """Let a dict keep the attributes of an object that the program made and that has none."""
+        is_fresh = self.object is MISSING and not self.known
+        if not (is_fresh and interpreter.is_dict(dictionary)):
+            reason = reasons.UNSUPPORTED_ATTRIBUTE
+            raise interpreter.unsupported(reason, name="__dict__", object=self.describe())
+        self.shared = dictionary
 
     def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
         if reads_by_thread(self.cls):

@@ -120,7 +120,7 @@ class TensorValue(ObjectValue):
             case "__class__":
                 return interpreter.new(self.cls)
             case "__dict__":
-                return InstanceDictValue(self)
+                return InstanceDictValue.of(interpreter, self)
             case "grad_fn" if self.fake.grad_fn is None:
                 return interpreter.new(None)
         if name in UNREADABLE or name == "grad_fn":

@@ -1,0 +1,90 @@
+"""Dicts that are the `__dict__` of an object and that the program reaches by another way too.
+
+A function may be given an object and its `vars()`, objects that share one `__dict__`, or a dict
+that is its own `__dict__`. What is written through one is read through the other, so the attributes
+are then kept in one place, the value of the dict.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusewright.capture.guards import GuardKind
+from fusewright.capture.interpreter.state import MachineState
+from fusewright.capture.sources import (
+    AttributeSource,
+    ConstantSource,
+    InstanceSource,
+    Source,
+)
+from fusewright.capture.values.mappings import DictValue
+from fusewright.capture.values.objects import ObjectValue
+
+
+class AttributeDictionaries:
+    """Which existing objects have which `__dict__`, of those whose attributes were looked at."""
+
+    def __init__(self, machine: MachineState) -> None:
+        self._machine = machine
+        self._owners: dict[int, list[ObjectValue]] = {}
+        """By the identity of their `__dict__`, which they keep alive."""
+
+    def shared(self, owner: ObjectValue, dictionary: dict[str, Any]) -> DictValue | None:
+        """The value of an object's `__dict__`, if the program has that dict by another way too."""
+        owners = self._owners.setdefault(id(dictionary), [])
+        if not any(each is owner for each in owners):
+            owners.append(owner)
+        known = self._machine.known_value(dictionary)
+        if known is None and len(owners) > 1:
+            source = AttributeSource(owner.required_source(self._machine), "__dict__")
+            known = self._machine.wrap(dictionary, source)
+        if not isinstance(known, DictValue):
+            return None
+        self._guard_shared(owner, known)
+        return known
+
+    def meet(self, dictionary: DictValue) -> None:
+        """Tell the objects whose `__dict__` the program now has by another way."""
+        for owner in self._owners.get(id(dictionary.object), ()):
+            self._guard_shared(owner, dictionary)
+            owner.share(self._machine, dictionary)
+
+    def _guard_shared(self, owner: ObjectValue, dictionary: DictValue) -> None:
+        source = AttributeSource(owner.required_source(self._machine), "__dict__")
+        if source != dictionary.source:
+            self._machine.guard(GuardKind.SAME, source, dictionary.source)
+
+    def guard_apart(self, dictionaries: list[DictValue]) -> None:
+        """Guard that the dicts which the program was given stay other ones than the `__dict__` of
+        the objects that it was given, where it writes to either.
+        """
+        changed = self._machine.mutated
+        given = [each for each in dictionaries if _is_given(each.source)]
+        owners = [
+            owner
+            for (owner, *_) in self._owners.values()
+            if owner.shared is None and _is_given(owner.source)
+        ]
+        if not any(id(each) in changed for each in given):
+            owners = [owner for owner in owners if id(owner) in changed]
+        if owners and given:
+            sources = [
+                AttributeSource(owner.required_source(self._machine), "__dict__")
+                for owner in owners
+            ]
+            self._machine.guard(
+                GuardKind.DISTINCT, None, (*sources, *(each.source for each in given))
+            )
+
+    def release(self) -> None:
+        """Let go of the objects."""
+        self._owners.clear()
+
+
+def _is_given(source: Source | None) -> bool:
+    """Whether something comes from an argument, itself or inside containers: not an attribute."""
+    while source is not None and source.base is not None:
+        if isinstance(source, InstanceSource | AttributeSource):
+            return False
+        source = source.base
+    return source is not None and not isinstance(source, ConstantSource)
