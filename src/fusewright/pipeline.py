@@ -31,7 +31,7 @@ from fusewright.ir.text import print_schedule
 from fusewright.ir.text_lines import print_kernel
 from fusewright.ir.verify import verify_program, verify_schedule
 from fusewright.ir.verify_lines import verify_lines
-from fusewright.kernels import KernelLanguage, KernelSet, define_kernels
+from fusewright.kernels import KernelLanguage, KernelSet, Languages, define_kernels
 from fusewright.logs import log_text, warn
 from fusewright.lower import calling_order, lower
 from fusewright.records import replace
@@ -133,13 +133,14 @@ def compile_aten(
             verify_program(program)
 
     with context.stage("schedule"):  # Bodies are fused into groups, and put in order.
-        schedule = fuse(program, context)
+        languages = Languages(context.options, language)
+        schedule = fuse(program, context, languages.limits_of)
         if check:
             verify_schedule(schedule)
         log_text("loops", lambda: print_schedule(schedule, origins=True))
 
     with context.stage("kernels"):  # Equal groups become one kernel's source.
-        kernels = define_kernels(schedule, context, language)
+        kernels = define_kernels(schedule, context, languages)
         log_text("kernels", lambda: "\n".join(map(print_kernel, kernels.definitions)))
 
     with context.stage("wrapper"):  # Allocations, launches and frees around the kernels.

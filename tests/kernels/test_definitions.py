@@ -16,7 +16,7 @@ from fusewright.ir.kernel import CpuFacts, Kernel, TritonFacts
 from fusewright.ir.lines import CallKernel, DefineKernel, Return
 from fusewright.ir.origin import Origin
 from fusewright.ir.parse import parse_program
-from fusewright.kernels import KernelLanguage, Work, define_kernels
+from fusewright.kernels import KernelLanguage, Languages, Work, define_kernels
 from fusewright.records import replace
 from fusewright.runtime.cpu import KernelSource, load_kernels
 from fusewright.runtime.targets import load_kernels as load_any_kernels
@@ -133,7 +133,7 @@ def test_the_key_of_a_kernel_covers_its_facts() -> None:
         language = KernelLanguage(name="test", write=write, load=lambda sources: ())
         context = CompileContext(options=Options())
         planned = schedule(parse_program(PROGRAM), context)
-        return define_kernels(planned, context, language).definitions[0]
+        return define_kernels(planned, context, Languages(context.options, language)).definitions[0]
 
     assert [written(grain).facts for grain in (1, 64)] == [CpuFacts(grain=g) for g in (1, 64)]
     assert written(1).key != written(64).key

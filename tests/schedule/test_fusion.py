@@ -6,6 +6,7 @@ from fusewright.context import CompileContext
 from fusewright.ir.parse import parse_program
 from fusewright.ir.text import print_schedule
 from fusewright.ir.verify import verify_schedule
+from fusewright.kernels.triton import LIMITS
 from fusewright.schedule import schedule
 from tests.golden import golden
 
@@ -13,6 +14,13 @@ from tests.golden import golden
 def steps_of(text: str) -> str:
     """The schedule's steps, without the program before them."""
     planned = schedule(parse_program(text), CompileContext())
+    verify_schedule(planned)
+    return print_schedule(planned).partition("schedule")[2].lstrip("\n")
+
+
+@golden("cases/gpu.txt")
+def test_fusion_for_a_gpu(text: str) -> str:
+    planned = schedule(parse_program(text), CompileContext(), lambda device: LIMITS)
     verify_schedule(planned)
     return print_schedule(planned).partition("schedule")[2].lstrip("\n")
 

@@ -220,6 +220,43 @@ def native_batch_norm(
     return batch_norm_training(x, weight, bias, running_mean, running_var, momentum, eps)
 
 
+def cudnn_batch_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """As `native_batch_norm`; what cudnn keeps beside the statistics for its backward is empty."""
+    if not training:
+        return NotImplemented
+    found = batch_norm_training(x, weight, bias, running_mean, running_var, momentum, eps)
+    if found is NotImplemented:
+        return NotImplemented
+    return (*found, aten.new_empty.default(x, [0], dtype=torch.uint8))
+
+
+def cudnn_batch_norm_backward(
+    x: Tensor,
+    gradient: Tensor,
+    weight: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    mean: Tensor | None,
+    inverse: Tensor | None,
+    eps: float,
+    reserve: Tensor,
+) -> Any:
+    """`native_batch_norm_backward` of training, where cudnn computed the batch norm."""
+    every = (True, True, True)
+    return native_batch_norm_backward(
+        gradient, x, weight, running_mean, running_var, mean, inverse, True, eps, every
+    )
+
+
 def native_batch_norm_legit(
     x: Tensor,
     weight: Tensor | None,
@@ -536,6 +573,8 @@ GRADIENT_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.native_group_norm_backward.default: native_group_norm_backward,
     aten._fused_rms_norm_backward.default: fused_rms_norm_backward,
     aten.native_batch_norm.default: native_batch_norm,
+    aten.cudnn_batch_norm.default: cudnn_batch_norm,
+    aten.cudnn_batch_norm_backward.default: cudnn_batch_norm_backward,
     aten._native_batch_norm_legit.default: native_batch_norm_legit,
     aten._native_batch_norm_legit.no_stats: native_batch_norm_legit_no_stats,
     aten.native_batch_norm_backward.default: native_batch_norm_backward,

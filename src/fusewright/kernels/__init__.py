@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.ir.canonical import (
     CanonicalNames,
@@ -22,12 +21,20 @@ from fusewright.ir.index import Index
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.verify import verify_renamed_group
 from fusewright.kernels.language import KernelLanguage, Work
-from fusewright.kernels.targets import TARGETS, Target, target_of
+from fusewright.kernels.targets import TARGETS, Languages, Target
 from fusewright.records import record
 from fusewright.runtime.guard_pages import STRUCTURES
 from fusewright.runtime.memory_checks import MemoryChecks
 
-__all__ = ["TARGETS", "KernelLanguage", "KernelSet", "Target", "Work", "define_kernels"]
+__all__ = [
+    "TARGETS",
+    "KernelLanguage",
+    "KernelSet",
+    "Languages",
+    "Target",
+    "Work",
+    "define_kernels",
+]
 
 
 @record(kw_only=True)
@@ -42,20 +49,19 @@ class KernelSet:
 
 
 def define_kernels(
-    schedule: Schedule, context: CompileContext, language: KernelLanguage | None = None
+    schedule: Schedule, context: CompileContext, languages: Languages | None = None
 ) -> KernelSet:
-    """Write each structure of group once, and say how each group launches it. `language`: that of
-    each group's device by default.
+    """Write each structure of group once, and say how each group launches it. `languages`: by
+    default that of each group's device.
     """
-    if language is None:
-        _require_known_devices(schedule)
-    languages = _Languages(context.options, language)
+    languages = languages or Languages(context.options)
+    languages.require(buffer.layout.device for buffer in schedule.program.buffers().values())
     written: dict[str, tuple[Kernel, Index]] = {}
     launches: dict[int, Launch] = {}
     for position, step in enumerate(schedule.steps):
         if not isinstance(step, Group):
             continue
-        own = languages.of(step)
+        own = languages.of(step.device)
         names = canonical_names(step)
         structure = structural_key(step, names, own.target)
         if structure not in written:
@@ -65,34 +71,6 @@ def define_kernels(
         kernel, units = written[structure]
         launches[position] = _launch(kernel, step, names, units)
     return KernelSet(definitions=tuple(kernel for kernel, _ in written.values()), launches=launches)
-
-
-class _Languages:
-    """What each group of a schedule is written in: one language for all, or that of its device."""
-
-    def __init__(self, options: Options, language: KernelLanguage | None) -> None:
-        self.options = options
-        self.language = language
-        self.by_target: dict[str, KernelLanguage] = {}
-
-    def of(self, group: Group) -> KernelLanguage:
-        """The language of a group. UnsupportedOperator: its device has none."""
-        if self.language is not None:
-            return self.language
-        target = target_of(group.device)
-        known = self.by_target.get(target.device_type)
-        if known is None:
-            known = self.by_target[target.device_type] = target.language(self.options)
-        return known
-
-
-def _require_known_devices(schedule: Schedule) -> None:
-    """UnsupportedOperator: a tensor is on a device for which no kernels are written. Tensors on
-    meta have no memory, and no kernel takes them.
-    """
-    buffers = schedule.program.buffers().values()
-    for device in sorted({buffer.layout.device for buffer in buffers} - {"meta"}):
-        target_of(device)
 
 
 def _define(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from fusewright.ir.group import Group
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.kernel import CpuFacts, KernelFacts
+from fusewright.ir.limits import CPU, Limits
 from fusewright.records import record
 from fusewright.runtime.targets import Loader
 
@@ -35,6 +36,9 @@ class KernelLanguage:
 
     load: Loader
     """Makes kernels of sources."""
+
+    limits: Limits = CPU
+    """What scheduling has to know of the devices that it is for."""
 
     target: str = ""
     """What sources are written for, where the language has several targets: kernels of two never

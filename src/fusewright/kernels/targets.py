@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from fusewright.config import Options
 from fusewright.errors import UnsupportedOperator
+from fusewright.ir.limits import CPU, Limits
 from fusewright.kernels import llvm, triton
 from fusewright.kernels.language import KernelLanguage
 from fusewright.records import record
@@ -36,7 +37,9 @@ def _llvm(options: Options) -> KernelLanguage:
 
 def _triton(options: Options) -> KernelLanguage:
     """Triton source, which is compiled for the GPU that it is launched on."""
-    return KernelLanguage(name="triton", write=triton.write_work, load=cuda.load_kernels)
+    return KernelLanguage(
+        name="triton", write=triton.write_work, load=cuda.load_kernels, limits=triton.LIMITS
+    )
 
 
 TARGETS: Final = {
@@ -49,11 +52,37 @@ TARGETS: Final = {
 """By type of device."""
 
 
-def target_of(device: str) -> Target:
-    """The target of a device, such as `cuda:1`. UnsupportedOperator: there is none."""
-    target = TARGETS.get(device.partition(":")[0])
-    if target is None:
-        raise UnsupportedOperator(
-            f"tensors on {device}: no kernels are written for that device yet"
-        )
-    return target
+class Languages:
+    """What kernels are written in: one language for all, or on each device its target's."""
+
+    def __init__(self, options: Options, language: KernelLanguage | None = None) -> None:
+        self.options = options
+        self.language = language
+        self.by_type: dict[str, KernelLanguage] = {}
+
+    def of(self, device: str) -> KernelLanguage:
+        """The language on a device, such as `cuda:1`. UnsupportedOperator: it has none."""
+        if self.language is not None:
+            return self.language
+        kind = device.partition(":")[0]
+        known = self.by_type.get(kind)
+        if known is None:
+            if kind not in TARGETS:
+                raise UnsupportedOperator(
+                    f"tensors on {device}: no kernels are written for that device yet"
+                )
+            known = self.by_type[kind] = TARGETS[kind].language(self.options)
+        return known
+
+    def limits_of(self, device: str) -> Limits:
+        """What scheduling has to know of a device."""
+        if self.language is None and device.partition(":")[0] not in TARGETS:
+            return CPU  # it will be refused, or there is nothing to compute
+        return self.of(device).limits
+
+    def require(self, devices: Iterable[str]) -> None:
+        """UnsupportedOperator: some device has no language. Tensors on meta have no memory, and no
+        kernel takes them.
+        """
+        for device in sorted(set(devices) - {"meta"}):
+            self.of(device)

@@ -152,7 +152,8 @@ def batch_norm_no_training(
     momentum: float,
     epsilon: float,
 ) -> Any:
-    return _with_empty_statistics(call, _batch_norm(call, x, weight, bias, mean, variance, epsilon))
+    result = _batch_norm(call, x, weight, bias, mean, variance, epsilon)
+    return _with_statistics(call, result, mean, variance, epsilon)
 
 
 @rule(
@@ -172,12 +173,27 @@ def batch_norm(
 ) -> Any:
     if training or mean is None or variance is None:
         return NotImplemented
-    return _with_empty_statistics(call, _batch_norm(call, x, weight, bias, mean, variance, epsilon))
+    result = _batch_norm(call, x, weight, bias, mean, variance, epsilon)
+    return _with_statistics(call, result, mean, variance, epsilon)
 
 
-def _with_empty_statistics(call: Call, result: Box) -> Any:
-    """Without training, eager's further results are empty tensors."""
-    others = call.results[1:]
-    if any(product(layout.size) != 0 for layout in others):
-        return NotImplemented
-    return (result, *(constant(call, 0, which) for which in range(1, len(call.results))))
+def _with_statistics(call: Call, result: Box, mean: Box, variance: Box, epsilon: float) -> Any:
+    """The result and, as eager has them without training, further ones: empty tensors, or on a GPU
+    the mean and the reciprocal of the deviation.
+    """
+
+    def inverse(at: Position) -> Scalar:
+        read = call.read(variance, at, call.results[2].dtype.compute)
+        return (read + epsilon).apply("rsqrt")
+
+    further = []
+    for which, layout in enumerate(call.results[1:], 1):
+        if product(layout.size) == 0:
+            further.append(constant(call, 0, which))
+        elif layout.size == mean.size and which == 1:
+            further.append(call.same(mean, which))
+        elif layout.size == mean.size and which == 2:
+            further.append(call.elementwise(inverse, which))
+        else:
+            return NotImplemented
+    return (result, *further)

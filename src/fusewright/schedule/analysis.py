@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fusewright.ir.index import Index, Symbol, loop, product
+from fusewright.ir.limits import Limits, LimitsOf, limits_of_cpu
 from fusewright.ir.program import Buffer, ExternKernel, Layout, Program
 from fusewright.ir.raising import value_may_raise
 from fusewright.ir.value import (
@@ -45,7 +46,8 @@ RANDOM_COST = 32
 class Analysis:
     """Memory of one scheduling: the program's buffers, size hints, and facts about its values."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, limits_of: LimitsOf = limits_of_cpu) -> None:
+        self.limits_of = limits_of
         self.expressions: Expressions = program.expressions
         self.buffers: dict[str, Buffer] = program.buffers()
         self._memory = _memory_owners(program)
@@ -69,6 +71,10 @@ class Analysis:
         self._may_raise: dict[int, bool] = {}
 
     # Buffers --------------------------------------------------------------------------------------
+
+    def limits(self, name: str) -> Limits:
+        """Those of the device that a buffer is on."""
+        return self.limits_of(self.buffers[name].layout.device)
 
     def memory(self, name: str) -> str:
         """The buffer that owns the memory of `name`: itself, or what a library call's result is an

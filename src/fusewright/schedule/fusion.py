@@ -43,9 +43,6 @@ BUFFERS_LIMIT = 40
 ALIGNMENTS_TRIED = 4
 """How many shared accesses are tried as the one to align by."""
 
-PARALLEL_POINTS = 16
-"""A fusion must leave this many points of outer loops, unless the work is small."""
-
 SMALL_WORK = 1 << 15
 """Points of all loops below which parallelism does not matter."""
 
@@ -280,7 +277,7 @@ def _too_serial(left: Nest, right: Nest, alignment: Alignment) -> str | None:
     """Whether too few points of outer loops would be left for the work."""
     analysis = left.analysis
     points = analysis.points(extent(symbol) for symbol in alignment.outer)
-    if points >= PARALLEL_POINTS:
+    if points >= analysis.limits_of(left.device).parallel_points:
         return None
     before = max(analysis.points(map(extent, nest.outer)) for nest in (left, right))
     if before > points and max(_work(left), _work(right)) > SMALL_WORK:

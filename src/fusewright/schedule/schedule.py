@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fusewright.context import CompileContext
 from fusewright.ir.group import Group, Schedule
+from fusewright.ir.limits import LimitsOf, limits_of_cpu
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import ComputedBuffer, CopyBack, ExternKernel, Program
 from fusewright.records import replace
@@ -22,9 +23,11 @@ from fusewright.schedule.split import split_reductions
 from fusewright.schedule.stages import build_group
 
 
-def schedule(program: Program, context: CompileContext) -> Schedule:
+def schedule(
+    program: Program, context: CompileContext, limits_of: LimitsOf = limits_of_cpu
+) -> Schedule:
     """Fuse and order the statements of `program`; its values are made in `program.expressions`."""
-    analysis = Analysis(program)
+    analysis = Analysis(program, limits_of)
 
     program = remove_dead_code(program, analysis)
     kept = output_buffers(program) | unread_buffers(program, analysis)
@@ -73,8 +76,18 @@ def _finished(program: Program, graph: Graph, number: int) -> Group | ExternKern
     return replace(
         group,
         reads=(*group.reads, *(base for base in bases if base not in group.reads)),
-        reuses=(*taken_over, *possible_reuses(group, graph.analysis)),
+        reuses=(*taken_over, *_chosen_reuses(group, graph.analysis)),
     )
+
+
+def _chosen_reuses(group: Group, analysis: Analysis) -> tuple[tuple[str, str], ...]:
+    """The memory that a group may take over: none, where it computes rows again from what they were
+    made of.
+    """
+    pairs = possible_reuses(group, analysis)
+    if not pairs or not any(local.size for local in group.locals):
+        return pairs
+    return pairs if analysis.limits_of(group.device).holds_rows(group) else ()
 
 
 def _origins(program: Program, nest: Nest) -> tuple[Origin, ...]:

@@ -24,19 +24,12 @@ from collections.abc import Callable
 from math import inf
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, contiguous_strides, extent, integer, loop
+from fusewright.ir.index import Index, Symbol, contiguous_strides, extent, loop
+from fusewright.ir.limits import Limits
 from fusewright.ir.program import Buffer, ComputedBuffer, Layout, Program, Reduction, Statement
 from fusewright.ir.value import Number, Value
 from fusewright.records import replace
 from fusewright.schedule.analysis import Analysis
-
-CHUNKS = 32
-"""Chunks where the extent does not suggest another number."""
-
-FEWEST_CHUNKS, MOST_CHUNKS = 16, 64
-
-ENOUGH_POINTS = 16
-"""With this many points of outer loops a reduction is parallel enough."""
 
 LARGE = 1 << 15
 """Smaller reductions are not worth a second kernel."""
@@ -67,26 +60,66 @@ def _split(
     body = statement.body
     points = analysis.points(extent(symbol) for symbol in body.loops)
     reduced = analysis.points(extent(symbol) for symbol in body.reduction_loops)
-    splits = body.kind in _KINDS and 0 < points < ENOUGH_POINTS and points * reduced >= LARGE
-    return _partial_and_total(statement, body, analysis) if splits else None
+    if body.kind not in _KINDS or points == 0 or points * reduced < LARGE:
+        return None
+    limits = analysis.limits(statement.outputs[0].name)
+    lanes = _lanes(body, limits, analysis)
+    tiles = -(-points // lanes)
+    if tiles >= limits.reductions or reduced * lanes < limits.longest_tile:
+        return None
+    wanted = -(-limits.chunks // tiles) if limits.shares_chunks else limits.chunks
+    wanted = min(wanted, reduced * lanes // limits.shortest_chunk)
+    if wanted < 2:
+        return None
+    return _partial_and_total(statement, body, analysis, wanted, chunk_first=lanes > 1)
+
+
+def _lanes(body: Reduction, limits: Limits, analysis: Analysis) -> int:
+    """Neighbouring results that are computed together: where a load is contiguous along them, and
+    none is along what is reduced.
+    """
+    if limits.lanes == 1:
+        return 1
+    indices = [load.index for load in analysis.loads(body.value)]
+
+    def contiguous(loops: tuple[Symbol, ...]) -> list[Symbol]:
+        return [s for s in loops if any(analysis.stride(index, s) == 1 for index in indices)]
+
+    along = contiguous(body.loops)
+    if not along or contiguous(body.reduction_loops):
+        return 1
+    return max(1, min(limits.lanes, analysis.hint(extent(along[0]))))
 
 
 def _partial_and_total(
-    statement: ComputedBuffer, body: Reduction, analysis: Analysis
+    statement: ComputedBuffer,
+    body: Reduction,
+    analysis: Analysis,
+    wanted: int,
+    *,
+    chunk_first: bool,
 ) -> tuple[ComputedBuffer, ComputedBuffer]:
+    """Partial results of about as many chunks as are `wanted`, which are the outermost loop where
+    `chunk_first`, else the innermost; and their combination.
+    """
     (output,) = statement.outputs
     cut = max(body.reduction_loops, key=lambda symbol: analysis.hint(extent(symbol)))
-    chunks = _chunks(extent(cut))
+    chunks = _chunks(extent(cut), min(wanted, analysis.hint(extent(cut))))
     length = (extent(cut) + chunks - 1) // chunks
-    chunk = loop(f"i{len(body.loops)}", chunks)
+    kept = tuple(
+        loop(f"i{place + chunk_first}", extent(symbol)) for place, symbol in enumerate(body.loops)
+    )
+    chunk = loop("i0" if chunk_first else f"i{len(kept)}", chunks)
     rest = loop(cut.name, length)
     place = chunk.index * length + rest.index
     make = analysis.expressions
-    value = make.substitute(body.value, {cut: place})
+    renamed = {old: new.index for old, new in zip(body.loops, kept, strict=True) if old != new}
+    value = make.substitute(body.value, {**renamed, cut: place})
     if length * chunks != extent(cut):
         inside = make.apply("lt", make.index(place), make.index(extent(cut)))
         value = make.masked(inside, value, neutral(body.kind, value.dtype))
-    size = (*output.layout.size, integer(chunks))
+    loops = (chunk, *kept) if chunk_first else (*kept, chunk)
+    size = tuple(map(extent, loops))
     layout = Layout(
         dtype=value.dtype,
         size=size,
@@ -96,30 +129,34 @@ def _partial_and_total(
     partial = Buffer(name=_fresh(f"{output.name}_partial", analysis), layout=layout)
     analysis.buffers[partial.name] = partial
     first = Reduction(
-        loops=(*body.loops, chunk),
+        loops=loops,
         reduction_loops=tuple(rest if s == cut else s for s in body.reduction_loops),
         kind=body.kind,
         value=value,
     )
-    second = _total(body, partial, chunks, analysis)
+    second = _total(body, partial, chunks, analysis, chunk_first=chunk_first)
     return (
         ComputedBuffer(outputs=(partial,), body=first),
         ComputedBuffer(outputs=(output,), body=second),
     )
 
 
-def _total(body: Reduction, partial: Buffer, chunks: int, analysis: Analysis) -> Reduction:
+def _total(
+    body: Reduction, partial: Buffer, chunks: int, analysis: Analysis, *, chunk_first: bool
+) -> Reduction:
     over = loop("r0", chunks)
-    place = partial.layout.index(tuple(s.index for s in (*body.loops, over)))
+    point = (over, *body.loops) if chunk_first else (*body.loops, over)
+    place = partial.layout.index(tuple(symbol.index for symbol in point))
     value: Value = analysis.expressions.load(partial.name, place, partial.layout.dtype)
     return Reduction(loops=body.loops, reduction_loops=(over,), kind=body.kind, value=value)
 
 
-def _chunks(extent: Index) -> int:
-    """A number of chunks near `CHUNKS` that divides the extent; `CHUNKS` where none does."""
-    numbers = range(FEWEST_CHUNKS, MOST_CHUNKS + 1)
-    fitting = [n for n in numbers if extent % n == 0]
-    return min(fitting, key=lambda n: (abs(n - CHUNKS), n)) if fitting else CHUNKS
+def _chunks(extent: Index, wanted: int) -> int:
+    """A number of chunks that divides the extent, at least half of what is wanted and at most
+    twice; where none does, as many as are wanted.
+    """
+    fitting = [n for n in range(max(2, wanted // 2), 2 * wanted + 1) if extent % n == 0]
+    return min(fitting, key=lambda n: (abs(n - wanted), n)) if fitting else wanted
 
 
 def _fresh(name: str, analysis: Analysis) -> str:

@@ -50,9 +50,6 @@ RECOMPUTED_COST = 4
 RECOMPUTED_LOADS = 2
 """A value that loads more than this is kept in a row."""
 
-ROW_BYTES = 1 << 17
-"""A longer row is no local: it stays a buffer in memory."""
-
 ALL_ROWS_BYTES = 1 << 19
 """Nor is one with which the rows of a group would be longer than this: they lie on a thread's
 stack."""
@@ -110,6 +107,7 @@ class _Placement:
     def __init__(self, nest: Nest, leaves_memory: Callable[[str], bool]) -> None:
         self.nest = nest
         self.analysis = nest.analysis
+        self.device = nest.device
         self.leaves_memory = leaves_memory
         self.by_buffer: dict[str, Placed] = {}
         self.bytes_of_rows = 0
@@ -169,7 +167,7 @@ class _Placement:
         size = integer(load.dtype.bytes)
         for symbol in inner:
             size = size * extent(symbol)
-        if size.upper is None or size.upper > ROW_BYTES:
+        if size.upper is None or size.upper > self.analysis.limits_of(self.device).row_bytes:
             return False
         if self.bytes_of_rows + size.upper > ALL_ROWS_BYTES:
             return False

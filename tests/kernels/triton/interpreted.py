@@ -13,7 +13,7 @@ from tests.kernels.triton import interpreter  # isort: skip - it has to come bef
 import fusewright
 from fusewright.backends.torch_dynamo import kernel_backend
 from fusewright.kernels import KernelLanguage
-from fusewright.kernels.triton import write_work
+from fusewright.kernels.triton import LIMITS, write_work
 from fusewright.runtime.cuda import TritonSource
 from fusewright.runtime.folders import generated_folder
 
@@ -39,5 +39,5 @@ def launch(kernel: Any, blocks: tuple[int, ...], *arguments: Any) -> None:
         kernel[(programs,)](*given, *blocks)
 
 
-language = KernelLanguage(name=NAME, write=write_work, load=load)
+language = KernelLanguage(name=NAME, write=write_work, load=load, limits=LIMITS)
 fusewright.register_backend(kernel_backend(language), name=NAME)

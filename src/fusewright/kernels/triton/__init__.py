@@ -7,11 +7,33 @@ from collections.abc import Sequence
 from fusewright.ir.group import Group
 from fusewright.ir.index import Symbol
 from fusewright.ir.kernel import KernelArgument, TritonFacts
+from fusewright.ir.limits import Limits
 from fusewright.kernels.language import Work
 from fusewright.kernels.triton.emit import TritonKernel, write
 from fusewright.kernels.triton.tiling import Tiling, tile
 
-__all__ = ["Tiling", "TritonKernel", "tile", "write", "write_work"]
+__all__ = ["LIMITS", "Tiling", "TritonKernel", "tile", "write", "write_work"]
+
+
+def holds_rows(group: Group) -> bool:
+    """Whether the group's kernel has its rows in registers from stage to stage."""
+    return tile(group).persistent
+
+
+LIMITS = Limits(
+    parallel_points=256,
+    reductions=512,
+    longest_tile=1 << 15,
+    lanes=64,
+    chunks=512,
+    shares_chunks=True,
+    shortest_chunk=2048,
+    row_bytes=1 << 20,
+    holds_rows=holds_rows,
+)
+"""Of a GPU with some 130 multiprocessors: a program is a tile, and several run on each at a time.
+Rows that are not held are computed again, so that they may be long.
+"""
 
 
 def write_work(group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]) -> tuple[str, Work]:

@@ -1,0 +1,59 @@
+"""What scheduling has to know of the devices that kernels run on: how much work they do at a time,
+and what a kernel can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fusewright.ir.group import Group
+from fusewright.records import record
+
+
+def _holds(group: Group) -> bool:
+    return True
+
+
+@record(kw_only=True)
+class Limits:
+    """The numbers of one kind of device. By default those of a CPU with some tens of cores."""
+
+    parallel_points: int = 16
+    """A fusion must leave this many points of outer loops, unless the work is small."""
+
+    reductions: int = 16
+    """With this many rows or tiles of rows a reduction is parallel enough."""
+
+    longest_tile: int = 0
+    """Elements that are reduced one after the other where a second kernel would cost as much."""
+
+    lanes: int = 1
+    """Neighbouring results that are computed together where memory is contiguous along them."""
+
+    chunks: int = 32
+    """Parts that a large reduction is cut into, about."""
+
+    shares_chunks: bool = False
+    """Whether these are the parts of all its results together."""
+
+    shortest_chunk: int = 1
+    """Elements that a part has at least."""
+
+    row_bytes: int = 1 << 17
+    """A longer row is no local: it stays a buffer in memory."""
+
+    holds_rows: Callable[[Group], bool] = _holds
+    """Whether a group's kernel holds its rows from stage to stage. One that does not computes them
+    again, so that what they are made of may not be overwritten.
+    """
+
+
+CPU = Limits()
+
+LimitsOf = Callable[[str], Limits]
+"""The limits of a device, by its name."""
+
+
+def limits_of_cpu(device: str) -> Limits:
+    """A CPU's, whatever the device."""
+    return CPU
