@@ -1,16 +1,18 @@
 """Every operator of torch's own sample database, compiled to machine code and compared with eager.
 
     python -m tests.end_to_end.operators [--samples N] [--dtype float32] [--dynamic] [--from NAME]
-        [NAME ...]
+        [--triton | --device cuda] [NAME ...]
 
 prints one row an operator that fails, and the totals. With `--dynamic` every size is symbolic, and
 the code made is run for the sizes of the sample. A run that was stopped goes on with `--from`,
-at the last operator it named.
+at the last operator it named. With `--triton` and
+`TRITON_INTERPRET=1` in the environment kernels are Triton's, which its interpreter runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.errors import Unsupported
 from fusewright.ir.sizes import size_symbol
+from fusewright.kernels import KernelLanguage
 from fusewright.pipeline import compile_graph
 from fusewright.symbolic.facts import ShapeFacts
 from tests.lower.operator_samples import compare, database, examples, name_of
@@ -50,17 +53,25 @@ class Outcome:
         return "refused" if self.refused else "nothing to do"
 
 
-def try_operator(info: Any, dtype: torch.dtype, count: int, dynamic: bool = False) -> Outcome:
+def try_operator(
+    info: Any,
+    dtype: torch.dtype,
+    count: int,
+    dynamic: bool = False,
+    language: KernelLanguage | None = None,
+    device: str = "cpu",
+) -> Outcome:
     """Compile each sample as a graph of its own, and run it."""
     outcome = Outcome()
-    for args, kwargs, wanted in examples(info, dtype, count):
+    for args, kwargs, wanted in examples(info, dtype, count, device):
         module, tensors = graph_of(info.op, args, kwargs)
         given, facts = tensors, ShapeFacts()
         if dynamic and all(tensor.layout is torch.strided for tensor in tensors):
             inputs = SymbolicInputs.of(tensors)
             given, facts = inputs.fakes, inputs.facts
         try:
-            compiled = compile_graph(module, given, CompileContext(Options(verify=True)))
+            context = CompileContext(Options(verify=True))
+            compiled = compile_graph(module, given, context, language)
         except Unsupported as error:
             outcome.refused.append(str(error))
             continue
@@ -79,6 +90,16 @@ def try_operator(info: Any, dtype: torch.dtype, count: int, dynamic: bool = Fals
     return outcome
 
 
+def interpreted_triton() -> KernelLanguage:
+    """Triton's language under its interpreter, which is chosen when triton is first imported: by
+    the database of operators, before anything here is run.
+    """
+    assert os.environ.get("TRITON_INTERPRET") == "1", "set TRITON_INTERPRET=1"
+    from tests.kernels.triton import interpreted
+
+    return interpreted.language
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
@@ -86,7 +107,10 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--dynamic", action="store_true")
     parser.add_argument("--from", dest="first", default="")
+    parser.add_argument("--triton", action="store_true")
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
+    language = interpreted_triton() if options.triton else None
     dtype = getattr(torch, options.dtype)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -96,10 +120,12 @@ def main() -> None:
     for info in database():
         waiting = waiting and name_of(info) != options.first
         wanted = not options.names or info.name in options.names
-        if waiting or not wanted or dtype not in info.dtypes:
+        if waiting or not wanted or dtype not in info.supported_dtypes(options.device):
             continue
         with torch.no_grad():
-            outcome = try_operator(info, dtype, options.samples, options.dynamic)
+            outcome = try_operator(
+                info, dtype, options.samples, options.dynamic, language, options.device
+            )
         symbols += outcome.symbols
         fixed += outcome.fixed
         statuses[outcome.status] += 1

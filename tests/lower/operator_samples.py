@@ -70,13 +70,13 @@ def name_of(info: Any) -> str:
 
 
 def samples(
-    info: Any, dtype: torch.dtype, count: int
+    info: Any, dtype: torch.dtype, count: int, device: str = "cpu"
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """The first `count` samples: arguments and keywords. Those with dropout are left out: the
     database seeds eager's call alone.
     """
     torch.manual_seed(0)
-    repeatable = (s for s in info.sample_inputs("cpu", dtype) if not s.kwargs.get("dropout_p"))
+    repeatable = (s for s in info.sample_inputs(device, dtype) if not s.kwargs.get("dropout_p"))
     for number, sample in enumerate(repeatable):
         if number == count:
             return
@@ -84,10 +84,10 @@ def samples(
 
 
 def examples(
-    info: Any, dtype: torch.dtype, count: int
+    info: Any, dtype: torch.dtype, count: int, device: str = "cpu"
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], Any]]:
     """Those of the first `count` samples that give tensors and numbers, with what eager gives."""
-    for args, kwargs in samples(info, dtype, count):
+    for args, kwargs in samples(info, dtype, count, device):
         try:
             wanted = info.op(*args, **kwargs)
         except Exception:  # The database holds a few samples that eager itself refuses.
