@@ -1,0 +1,282 @@
+"""Models on a GPU: eager, torch.compile and fusewright side by side.
+
+    python -m benchmarks.gpu [--mode infer|train|both] [--models NAME …] [--columns NAME …]
+
+Inference is in bfloat16; a training step is forward, loss and backward under autocast to bfloat16.
+By column: the median time by the GPU's own events, the columns taking turns; the time until a call
+returns, its work not done yet; the first call, with empty caches on disk; memory that a call needs
+beside parameters and inputs; kernels that it launches; the relative error against float64 of the
+results, or of all gradients together. A row is printed when it is known, and all at the end. The
+exit status is 1 if a compiler failed, or strayed from float64 more than twice as far as eager.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import math
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.compilers import EAGER, OURS, PEER
+from benchmarks.gpu_models import MODELS, build
+from benchmarks.models import tensors_of
+
+COLUMNS = (EAGER, PEER, OURS)
+ROUNDS = 12
+ROUND_SECONDS = 0.05
+"""How long a column's turn takes, about."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """One column of a model's row."""
+
+    column: str
+    call: float = math.nan
+    """Milliseconds of a call, by events."""
+
+    host: float = math.nan
+    """Milliseconds until a call returns."""
+
+    first: float = math.nan
+    """Seconds of the first call."""
+
+    memory: float = math.nan
+    """MiB that a call needs at most."""
+
+    launches: int = 0
+    error: float = math.nan
+    failure: str = ""
+
+    def text(self, eager: float) -> str:
+        """The figures in columns; `eager`: eager's time."""
+        if self.failure:
+            return f"{self.column:14} failed: {self.failure}"
+        return (
+            f"{self.column:14} {self.call:9.3f} {eager / self.call:7.2f} {self.host:9.3f} "
+            f"{self.first:8.2f} {self.memory:8.0f} {self.launches:8} {self.error:10.2e}"
+        )
+
+
+HEAD = (
+    f"{'model':12} {'':14} {'ms':>9} {'speed':>7} {'host ms':>9} {'first s':>8} {'MiB':>8} "
+    f"{'kernels':>8} {'error':>10}"
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what the command line says; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--mode", choices=["infer", "train", "both"], default="infer")
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS))
+    options = parser.parse_args(arguments)
+    if not torch.cuda.is_available():
+        print("no CUDA device")
+        return 1
+    rows: list[str] = []
+    bad = 0
+    for mode in ("infer", "train") if options.mode == "both" else (options.mode,):
+        rows += [f"-- {mode}, {torch.cuda.get_device_name()}, torch {torch.__version__}", HEAD]
+        print("\n".join(rows[-2:]), flush=True)
+        for name in options.models:
+            columns = measure(name, mode, options.columns)
+            shown = list(row_of(name, columns))
+            print("\n".join(shown), flush=True)
+            rows += shown
+            bad += is_bad(columns)
+    print("\n" + "\n".join(rows))
+    return int(bad > 0)
+
+
+def row_of(name: str, columns: list[Measured]) -> Iterator[str]:
+    """One line a column."""
+    eager = next((one.call for one in columns if one.column == EAGER), math.nan)
+    for number, column in enumerate(columns):
+        yield f"{'' if number else name:12} {column.text(eager)}"
+
+
+def is_bad(columns: list[Measured]) -> bool:
+    """Whether our column failed, or is wrong."""
+    eager = next((one.error for one in columns if one.column == EAGER), math.nan)
+    ours = [one for one in columns if one.column == OURS]
+    return any(one.failure or not one.error <= max(2 * eager, 1e-3) for one in ours)
+
+
+def measure(name: str, mode: str, wanted: Sequence[str]) -> list[Measured]:
+    """All columns of one model."""
+    try:
+        module, inputs = build(name, mode)
+        exact = exact_results(module, inputs, mode)
+    except Exception as error:
+        return [Measured(column, failure=said(error)) for column in wanted]
+    columns, calls = [], {}
+    for column in wanted:
+        measured = Measured(column)
+        columns.append(measured)
+        try:
+            calls[column] = one_call(compiled(column, module), module, inputs, mode)
+            look_at(measured, calls[column], exact)
+        except Exception as error:
+            measured.failure = said(error)
+            calls.pop(column, None)
+    times = in_turns(calls)
+    for measured in columns:
+        if measured.column in times:
+            measured.call = times[measured.column]
+            measured.host = host_time(calls[measured.column])
+    del module, calls, exact
+    torch.compiler.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+    return columns
+
+
+def said(error: Exception) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {str(error)[:600]}".replace("\n", " ")
+
+
+def compiled(column: str, module: nn.Module) -> Callable[..., Any]:
+    """What a column calls."""
+    if column == PEER:
+        return torch.compile(module, fullgraph=True)
+    if column == OURS:
+        import fusewright
+
+        return fusewright.compile(module, fullgraph=True, options={"strict": True})
+    return module
+
+
+def one_call(
+    call: Callable[..., Any], module: nn.Module, inputs: dict[str, Any], mode: str
+) -> Callable[[], list[torch.Tensor]]:
+    """A call without gradients, or a training step, which gives the gradients."""
+    return partial(step if mode == "train" else forward, call, module, inputs)
+
+
+def forward(
+    call: Callable[..., Any], module: nn.Module, inputs: dict[str, Any]
+) -> list[torch.Tensor]:
+    with torch.no_grad():
+        return tensors_of(call(**inputs))
+
+
+def step(
+    call: Callable[..., Any], module: nn.Module, inputs: dict[str, Any], *, exactly: bool = False
+) -> list[torch.Tensor]:
+    module.zero_grad(set_to_none=True)
+    with nullcontext() if exactly else torch.autocast("cuda", torch.bfloat16):
+        loss = call(**inputs)
+    loss.backward()
+    return [p.grad for p in module.parameters() if p.grad is not None]
+
+
+def exact_results(module: nn.Module, inputs: dict[str, Any], mode: str) -> list[torch.Tensor]:
+    """What float64 gives, on the host."""
+    wide = copy.deepcopy(module).double()
+    given = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
+    is_training = mode == "train"
+    found = step(wide, wide, given, exactly=True) if is_training else forward(wide, wide, given)
+    return [one.cpu() for one in found if one.is_floating_point()]
+
+
+def look_at(measured: Measured, call: Callable[[], Any], exact: list[torch.Tensor]) -> None:
+    """The first call, then memory, launches and errors of another one."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    measured.first = time.perf_counter() - start
+    call()
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    found = call()
+    torch.cuda.synchronize()
+    measured.memory = (torch.cuda.max_memory_allocated() - before) / 2**20
+    measured.error = relative_error([one for one in found if one.is_floating_point()], exact)
+    del found
+    measured.launches = launches(call)
+
+
+def relative_error(found: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
+    """‖found − exact‖ / ‖exact‖ over all tensors together."""
+    if [one.shape for one in found] != [one.shape for one in exact]:
+        return math.inf
+    apart = sum(
+        float((one.cpu().double() - other).square().sum())
+        for one, other in zip(found, exact, strict=True)
+    )
+    size = sum(float(one.square().sum()) for one in exact)
+    return math.inf if math.isnan(apart) else math.sqrt(apart / size)
+
+
+def launches(call: Callable[[], Any]) -> int:
+    """Kernels, copies and fills of one call, as the profiler sees them."""
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        call()
+        torch.cuda.synchronize()
+    return sum(event.device_type == torch.autograd.DeviceType.CUDA for event in profile.events())
+
+
+def in_turns(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Median milliseconds a call, by events, of columns that take turns."""
+    counts = {}
+    for column, call in calls.items():
+        for _ in range(3):
+            call()
+        seconds = timed(call, 3) / 1000
+        counts[column] = max(1, min(50, int(ROUND_SECONDS / max(seconds, 1e-6))))
+    samples: dict[str, list[float]] = {column: [] for column in calls}
+    for _ in range(ROUNDS):
+        for column, call in calls.items():
+            samples[column].append(timed(call, counts[column]))
+    return {column: statistics.median(times) for column, times in samples.items()}
+
+
+def timed(call: Callable[[], Any], count: int) -> float:
+    """Milliseconds a call by events, the mean of `count` calls in a row."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(count):
+        call()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / count
+
+
+def host_time(call: Callable[[], Any]) -> float:
+    """Median milliseconds until a call returns, when the GPU has nothing to do before it."""
+    times = []
+    for _ in range(15):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        times.append(1000 * (time.perf_counter() - start))
+    torch.cuda.synchronize()
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        for variable in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "FUSEWRIGHT_CACHE_DIR"):
+            os.environ[variable] = os.path.join(folder, variable.lower())
+        sys.exit(main())
