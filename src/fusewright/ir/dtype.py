@@ -22,7 +22,10 @@ class DType(Enum):
     BOOL = ("bool", 8, "bool", "bool")
     C64 = ("c64", 64, "complex", "complex64")
     C128 = ("c128", 128, "complex", "complex128")
-    """Complex types exist as layouts of extern results only; bodies hold real numbers."""
+    U64 = ("u64", 64, "opaque", "uint64")
+    """Complex types and u64, the state of attention's random numbers on a GPU, exist as layouts of
+    library calls only; bodies hold other numbers.
+    """
 
     def __init__(self, text: str, bits: int, kind: str, torch_name: str) -> None:
         self.text = text
@@ -46,6 +49,11 @@ class DType(Enum):
     def is_integer(self) -> bool:
         """True for signed and unsigned integers, not for bool."""
         return self.kind in ("signed", "unsigned")
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether bodies hold values of this type."""
+        return self.kind not in ("complex", "opaque")
 
     @property
     def compute(self) -> DType:

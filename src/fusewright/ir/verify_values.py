@@ -148,7 +148,7 @@ def check_values(roots: tuple[Value, ...], scope: ValueScope) -> tuple[Value, st
     scope.conditions = access_conditions(roots)
     for value in postorder(roots):
         reason = _CHECKS[type(value)](value, scope)
-        if reason is None and value.dtype.kind == "complex":
+        if reason is None and not value.dtype.is_computed:
             reason = f"{value.dtype} is no type of a body's values"
         if reason is not None:
             return value, reason

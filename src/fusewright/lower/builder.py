@@ -233,7 +233,7 @@ class Builder:
         has_gaps = (
             stride is not None and 0 not in stride and memory_strides(box.size, stride) != stride
         )
-        if box.dtype.kind == "complex" or has_gaps:
+        if not box.dtype.is_computed or has_gaps:
             return self._eager_copy(box, stride)
         storage = Storage(
             size=box.size,

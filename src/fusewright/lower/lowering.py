@@ -382,8 +382,10 @@ def _origin(name: str, node: fx.Node) -> Origin:
 
 
 def _is_foreign(*items: Box | Layout) -> bool:
-    """Whether no kernel computes with one of these: complex numbers, and tensors without memory."""
-    return any(item.dtype.kind == "complex" or item.device == "meta" for item in items)
+    """Whether no kernel computes with one of these: types that it does not hold, and tensors
+    without memory.
+    """
+    return any(not item.dtype.is_computed or item.device == "meta" for item in items)
 
 
 def _any_foreign(arguments: Iterable[Any]) -> bool:
