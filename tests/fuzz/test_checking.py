@@ -12,6 +12,7 @@ from fusewright.fuzz import loops
 from fusewright.fuzz.campaign import generate
 from fusewright.fuzz.checking import check, signature
 from fusewright.fuzz.comparison import CLASSES, Finding
+from fusewright.fuzz.observation import Observer
 from fusewright.fuzz.program import ENDING, Program
 from fusewright.runtime.guard_pages import MemoryFault
 
@@ -180,3 +181,19 @@ def test_signatures_name_the_operator() -> None:
     ]
     assert told == ["wrong_value: result sin", "wrong_value: result cumsum"]
     assert set(CLASSES) >= {kind for _, _, kind in FAULTS.values()}
+
+
+def test_gradients_may_be_parts_of_one_tensor() -> None:
+    """Autograd gives the gradients of `stack` as parts of one; that they overlap would be found."""
+
+    def outcome(gradients: tuple[torch.Tensor, torch.Tensor]) -> list[Any]:
+        observer = Observer()
+        for number, gradient in enumerate(gradients):
+            observer.add_gradient(f"gradient {number}", gradient)
+        return [(fact.memory, fact.offset) for fact in observer.facts.values()]  # type: ignore[union-attr]
+
+    whole = torch.ones(4)
+    apart = outcome((torch.ones(2), torch.ones(2)))
+    assert outcome((whole[:2], whole[2:])) == apart
+    assert outcome((whole[:2], whole[1:3])) != apart
+    assert outcome((whole[:2], whole[:2])) != apart

@@ -101,7 +101,7 @@ def _call(
         observer.add(f"argument {number}", argument)
     observer.add("result", result)
     for number, leaf in enumerate(leaves):
-        observer.add(f"gradient {number}", leaf.grad)
+        observer.add_gradient(f"gradient {number}", leaf.grad)
     for name in namespace["STATE"]:
         observer.add(name, namespace[name])
     for number, argument in enumerate(arguments):

@@ -78,6 +78,8 @@ class Observer:
         self.facts: Facts = {}
         self._objects: dict[int, int] = {}
         self._memories: dict[int, tuple[int, int]] = {}
+        self._gradients: list[tuple[int, int]] = []
+        """Where in memory gradients begin and end."""
         self._kept: list[Any] = []
 
     def add(self, path: str, value: Any, depth: int = 0) -> None:
@@ -95,6 +97,23 @@ class Observer:
             self.facts[path] = Plain(type(value).__name__, "deep")
         else:
             self._add_object(path, value, depth)
+
+    def add_gradient(self, path: str, gradient: torch.Tensor | None) -> None:
+        """Note a gradient. Two of them share memory where they overlap: whether autograd made them
+        as parts of one tensor is nothing that a program can rely on.
+        """
+        if gradient is None or gradient.layout != torch.strided or not gradient.numel():
+            self.add(path, gradient)
+            return
+        begin = gradient.data_ptr()
+        spans = zip(gradient.shape, gradient.stride(), strict=True)
+        end = begin + gradient.itemsize * (1 + sum((count - 1) * step for count, step in spans))
+        overlapping = (first for first, last in self._gradients if begin < last and first < end)
+        address = gradient.untyped_storage().data_ptr()
+        if address not in self._memories:
+            address = -next(overlapping, begin)  # not to be taken for a whole storage
+        self._gradients.append((begin, end))
+        self._add_tensor(path, gradient, address)
 
     def add_memory(self, path: str, tensor: torch.Tensor) -> None:
         """Note all the memory that a tensor lies in, with the parts that it does not show."""
@@ -115,12 +134,13 @@ class Observer:
             self._kept.append(value)
         return self._objects[key], is_new
 
-    def _add_tensor(self, path: str, tensor: torch.Tensor) -> None:
+    def _add_tensor(self, path: str, tensor: torch.Tensor, address: int | None = None) -> None:
+        """Note a tensor, and the memory at an address: where its storage begins, unless given."""
         identity, _ = self._number(tensor)
         memory, offset = None, 0
         strided = tensor.layout == torch.strided
         if strided and tensor.numel():
-            address = tensor.untyped_storage().data_ptr()
+            address = tensor.untyped_storage().data_ptr() if address is None else address
             self._kept.append(tensor)
             first = self._memories.setdefault(address, (len(self._memories), tensor.data_ptr()))
             memory, offset = first[0], tensor.data_ptr() - first[1]
