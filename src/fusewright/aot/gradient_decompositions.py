@@ -498,8 +498,12 @@ def _column(x: Tensor) -> Tensor:
 def embedding_dense_backward(
     gradient: Tensor, indices: Tensor, count: int, padding_index: int, scale_by_frequency: bool
 ) -> Any:
-    """Each row added to zeros at its index, but for those of the padding."""
+    """Each row added to zeros at its index, but for those of the padding. On a GPU eager adds in
+    order, and half types in float32.
+    """
     if scale_by_frequency or not _is_computed(gradient) or indices.numel() == 0:
+        return NotImplemented
+    if gradient.device.type != "cpu":
         return NotImplemented
     if padding_index >= 0:
         is_padding = _column(aten.eq.Scalar(indices, padding_index))

@@ -459,10 +459,11 @@ def index_put(
     call: Call, x: Box, indices: Sequence[Box | None], values: Box, accumulate: bool = False
 ) -> Any:
     """`values` added, in order, to the elements picked by integer tensors. Eager overwrites them
-    where that is asked for, in parallel.
+    where that is asked for, in parallel; and on a GPU, where kernels would add in any order, and
+    not to all types, it sorts.
     """
     picks = Picks.of(x, indices)
-    if picks is None or not accumulate or x.dtype is DType.BOOL:
+    if picks is None or not accumulate or x.dtype is DType.BOOL or x.device != "cpu":
         return NotImplemented
     builder = call.builder
     base = builder.realise(x)
