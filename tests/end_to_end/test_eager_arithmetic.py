@@ -78,6 +78,37 @@ def test_linspace_rounds_once(dtype: torch.dtype, start: float, end: float) -> N
         assert equal(fusewright.compile(program)(), program())
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("steps", [17, 50, 3001])
+def test_linspace_of_half_types_rounds_at_every_step(dtype: torch.dtype, steps: int) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.linspace(-3.3, 9.7, steps, dtype=dtype) + x
+
+    x = torch.zeros((), dtype=dtype)
+    assert equal(fusewright.compile(function)(x), function(x))
+
+
+@pytest.mark.parametrize("scale", [1e-42, 1e-30, 1e-22, 1.0, 1e19, 1e30])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_deviations_of_numbers_far_from_one(scale: float, dtype: torch.dtype) -> None:
+    """The squares of such numbers are out of range."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (x.std(), x.std(0), x.std(1), *torch.std_mean(x, 1), x.var(1))
+
+    x = (torch.arange(21.0, dtype=torch.float64).reshape(3, 7).sin() * scale).to(dtype)
+    for one, other in zip(fusewright.compile(function)(x), function(x), strict=True):
+        torch.testing.assert_close(one, other, rtol=8e-3 if dtype.itemsize == 2 else 1e-6, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 3), (2, 4, 0)], ids=str)
+def test_the_gradient_of_a_norm_of_nothing(shape: tuple[int, ...]) -> None:
+    x = torch.empty(shape, requires_grad=True)
+    compiled = fusewright.compile(lambda x: F.layer_norm(x, shape[1:]), options={"strict": True})
+    compiled(x).sum().backward()
+    assert x.grad is not None and x.grad.shape == shape
+
+
 @pytest.mark.parametrize("eps", [None, 0.0, 0.1, 0.5, 0.6, 1.0])
 def test_bounds_of_logit_may_cross(eps: float | None) -> None:
     x = torch.tensor([0.0, 0.2, 0.45, 0.5, 0.55, 0.9, 1.0, math.nan])

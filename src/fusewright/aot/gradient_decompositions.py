@@ -74,8 +74,9 @@ def _centred_gradient(
     g: Tensor, normal: Tensor, inverse: Tensor, dims: Sequence[int], count: int
 ) -> Tensor:
     """The gradient of x where normal = (x - mean) * inverse, taken over `dims`."""
-    mean = aten.mul.Tensor(_sum(g, dims), 1 / count)
-    slope = aten.mul.Tensor(_sum(aten.mul.Tensor(g, normal), dims), 1 / count)
+    share = 1 / count if type(count) is not int or count else math.inf
+    mean = aten.mul.Tensor(_sum(g, dims), share)
+    slope = aten.mul.Tensor(_sum(aten.mul.Tensor(g, normal), dims), share)
     rest = aten.sub.Tensor(aten.sub.Tensor(g, mean), aten.mul.Tensor(normal, slope))
     return aten.mul.Tensor(rest, inverse)
 

@@ -96,8 +96,8 @@ def round_float(value: float, dtype: DType) -> float:
 
 @rule("aten.linspace.default")
 def linspace(call: Call, start: Any, end: Any, steps: Any, **options: Any) -> Any:
-    """Counted from the nearer end, as eager does, so that both ends are exact: `step * i + end`,
-    rounded once, with the step in the result's type.
+    """Counted from the nearer end, as eager does, so that both ends are exact: `step * i + end`
+    with the step in the result's type, rounded once; on the CPU, of half types, at every step.
     """
     dtype = call.result.dtype
     if not (dtype.is_float and isinstance(steps, int) and steps > 1):
@@ -107,9 +107,16 @@ def linspace(call: Call, start: Any, end: Any, steps: Any, **options: Any) -> An
     first, last, intervals = (round_float(number, dtype) for number in (start, end, steps - 1))
     step = round_float(round_float(last - first, dtype) / intervals, dtype)
 
+    is_half = dtype.compute is not dtype and call.result.device == "cpu"
+
+    def rounded(number: Scalar) -> Scalar:
+        return number.cast(dtype).cast(dtype.compute)
+
     def from_end(end: float, step: float, distance: Index) -> Scalar:
-        number = call.number(step, dtype.compute)
-        return number.apply("fma", call.index(distance, dtype.compute), number.like(end))
+        number, places = call.number(step, dtype.compute), call.index(distance, dtype.compute)
+        if is_half:
+            return rounded(number * rounded(places)) + end
+        return number.apply("fma", places, number.like(end))
 
     def element(at: Position) -> Scalar:
         near = from_end(first, step, at[0])

@@ -212,8 +212,9 @@ def _variance(
 ) -> tuple[Box, Box]:
     gathered = dimensions(dim, x.rank)
     call.settle(x)
-    dtype = x.dtype.compute
-    mean, squares = corrected_deviations(call, x.size, gathered, lambda at: call.read(x, at))
+    # The squares of numbers far from 1 are out of range where their root is not.
+    dtype = DType.F64 if x.device == "cpu" else x.dtype.compute
+    mean, squares = corrected_deviations(call, x.size, gathered, lambda at: call.read(x, at, dtype))
     divisor = _degrees_of_freedom(call, count(x, gathered), correction, dtype)
     root = ".std" in call.operator
 
