@@ -16,6 +16,7 @@ SOURCES = (
     "tensor_access",
     "tensor_allocation",
     "cpu_kernel",
+    "gpu_kernel",
     "guarded_call",
     "guard_sizes",
     "guard_steps",

@@ -38,6 +38,20 @@ class CpuKernel:
     def __call__(self, *arguments: Any) -> None: ...
     def run_guarded(self, arguments: int, begin: int, end: int, /) -> int | None: ...
 
+class GpuKernel:
+    name: str
+    tensor_count: int
+    def __init__(
+        self,
+        name: str,
+        tensor_count: int,
+        kinds: str,
+        driver: tuple[int, int, int],
+        get_stream: Callable[[int], int],
+        prepare: Callable[[int, bool], tuple[int, int, int, int, int]],
+    ) -> None: ...
+    def __call__(self, *arguments: Any) -> None: ...
+
 class GuardProgram:
     local_names: tuple[str, ...]
     test_count: int

@@ -6,6 +6,7 @@
 #include "compiled_call.h"
 #include "continuation.h"
 #include "cpu_kernel.h"
+#include "gpu_kernel.h"
 #include "frame_hook.h"
 #include "guard_program.h"
 #include "tensor_access.h"
@@ -69,7 +70,7 @@ static PyMethodDef functions[] = {
 static int execute(PyObject *module)
 {
     static PyTypeObject *const types[] = {
-        &CpuKernel_Type, &GuardProgram_Type,  &Entry_Type,
+        &CpuKernel_Type, &GpuKernel_Type,     &GuardProgram_Type, &Entry_Type,
         &Disabled_Type,  &FrameCompiler_Type, &Continuation_Type, &CompiledCall_Type,
     };
     for (size_t i = 0; i < Py_ARRAY_LENGTH(types); i++) {

@@ -3,39 +3,40 @@
 A kernel has a variant for each GPU, and for pointers that are all multiples of 16 bytes: loads and
 stores are wider there. Those for the current GPU and aligned pointers are compiled when a module is
 loaded, several at a time; others when a launch first needs one. Triton (0.3 s) is imported with the
-first kernel, and keeps machine code on disk.
+first kernel, and keeps machine code on disk. Launches go through the driver (`GpuKernel`), not
+through Triton's launcher, which needs a C compiler, and four times as long.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
 from importlib import import_module
-from operator import or_
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from fusewright import torch_compat
 from fusewright.errors import FusewrightError
+from fusewright.native import _extension
 from fusewright.records import record
+from fusewright.runtime import cuda_driver
 from fusewright.runtime.folders import generated_folder
-from fusewright.torch_compat import cuda
-
-ALIGNMENT = 16
-"""Bytes that pointers are multiples of in the variant for aligned ones."""
 
 WORKERS = 8
 """Most kernels that are compiled at a time."""
 
-MOST_PROGRAMS = (1 << 31) - 1
-"""Most programs that one launch may have."""
+WARP = 32
+"""Threads that run together."""
 
-Launcher = Callable[[int, int, Sequence[Any]], None]
-"""Runs machine code as so many programs, on a stream, with arguments."""
+LETTERS = {"i32": "i", "i64": "l", "fp64": "d"}
+"""Types of numbers, as `GpuKernel` is told of them."""
+
+SCRATCH = ("global_scratch_size", "profile_scratch_size")
+"""Memory of its own that a kernel may ask for."""
 
 
 class GpuKernelFailed(FusewrightError):
@@ -67,46 +68,43 @@ class TritonSource:
 
 
 class CudaKernel:
-    """A Triton kernel that is called with its tensors, its sizes, and how many programs to run, on
-    the current stream of the GPU that the tensors are on.
-    """
+    """A Triton kernel on every GPU that it is launched on, compiled for each when it first is."""
 
     def __init__(self, name: str, source: TritonSource) -> None:
         self.name = name
         self.source = source
-        self._tensors = source.tensors
-        self._launchers: dict[tuple[int, bool], Launcher] = {}
         self._compiled: dict[tuple[int, bool], Any] = {}
         self._compiling = threading.Lock()
 
-    def __call__(self, *arguments: Any) -> None:
-        programs = arguments[-1]
-        if programs == 0:
-            return
-        count = self._tensors
-        pointers = [tensor.data_ptr() for tensor in arguments[:count]]
-        aligned = not reduce(or_, pointers) % ALIGNMENT
-        device = arguments[0].get_device()
-        if device == cuda.device():
-            self._launch(device, aligned, programs, (*pointers, *arguments[count:-1]))
-            return
-        with torch.cuda.device(device):
-            self._launch(device, aligned, programs, (*pointers, *arguments[count:-1]))
+    def launcher(self) -> Callable[..., None]:
+        """What is called with tensors, sizes and a number of programs."""
+        kinds = list(self.source.signature.values())[self.source.tensors :]
+        return _extension.GpuKernel(
+            self.name,
+            self.source.tensors,
+            "".join(LETTERS[kind] for kind in kinds),
+            cuda_driver.launch_functions(),
+            torch_compat.cuda.stream,
+            self.prepare,
+        )
 
-    def _launch(self, device: int, aligned: bool, programs: int, arguments: Sequence[Any]) -> None:
-        """Run on `device`, which is the current one."""
-        launch = self._launchers.get((device, aligned))
-        if launch is None:
-            compiled = self.compiled(device, aligned)
-            blocks = tuple(self.source.blocks.values())
-            launch = self._launchers[device, aligned] = _compiler().launcher(compiled, blocks)
-        if programs > MOST_PROGRAMS:
-            raise GpuKernelFailed(f"{self.name} would need {programs} programs in one launch")
-        launch(programs, cuda.stream(device), arguments)
+    def prepare(self, device: int, aligned: bool) -> tuple[int, int, int, int, int]:
+        """Load the machine code for a GPU: its context and function, threads of a program, bytes of
+        shared memory, and how many parameters stand behind ours.
+        """
+        compiled = self.compiled(device, aligned)
+        metadata = compiled.metadata
+        own = len(self.source.signature)
+        hidden = parameter_count(compiled.asm["ptx"]) - own
+        if any(getattr(metadata, name, 0) for name in SCRATCH) or hidden < 0:
+            raise GpuKernelFailed(f"{self.name} needs memory that launches do not give it")
+        function = cuda_driver.load(device, compiled.asm["cubin"], self.name, metadata.shared)
+        threads = WARP * metadata.num_warps
+        return cuda_driver.context(device), function, threads, metadata.shared, hidden
 
     def compiled(self, device: int, aligned: bool) -> Any:
-        """Machine code for a GPU, which is compiled where it is not there yet. GpuKernelFailed:
-        Triton refuses the kernel.
+        """What Triton compiles for a GPU, where it is not there yet. GpuKernelFailed: Triton
+        refuses the kernel.
         """
         with self._compiling:
             known = self._compiled.get((device, aligned))
@@ -134,16 +132,22 @@ class CudaKernel:
             raise GpuKernelFailed(f"{self.name} for sm_{major}{minor}: {what}") from error
 
 
+def parameter_count(assembly: str) -> int:
+    """How many parameters a kernel takes, by its PTX: those that Triton adds stand last."""
+    _, _, entry = assembly.partition(".entry")
+    return entry.partition(")")[0].count(".param")
+
+
 def _compiler() -> ModuleType:
     """What compiles with Triton; importing it takes as long as importing Triton."""
     return import_module("fusewright.runtime.triton_compiler")
 
 
-_LOADED: dict[tuple[str, str], CudaKernel] = {}
+_LOADED: dict[tuple[str, str], Callable[..., None]] = {}
 _LOADING = threading.Lock()
 
 
-def load_kernels(sources: Mapping[str, TritonSource]) -> tuple[CudaKernel, ...]:
+def load_kernels(sources: Mapping[str, TritonSource]) -> tuple[Callable[..., None], ...]:
     """The kernels in order, made once a process for equal source, and compiled for the current
     GPU.
     """
@@ -153,7 +157,8 @@ def load_kernels(sources: Mapping[str, TritonSource]) -> tuple[CudaKernel, ...]:
         missing = [name for name, source in sources.items() if (name, source.key) not in _LOADED]
         made = {name: CudaKernel(name, sources[name]) for name in missing}
         _compile_together(list(made.values()))
-        _LOADED.update({(name, sources[name].key): kernel for name, kernel in made.items()})
+        for name, kernel in made.items():
+            _LOADED[name, sources[name].key] = kernel.launcher()
         return tuple(_LOADED[name, source.key] for name, source in sources.items())
 
 
@@ -163,7 +168,7 @@ def _compile_together(kernels: list[CudaKernel]) -> None:
     """
     if not kernels:
         return
-    device = cuda.device()
+    device = torch_compat.cuda.device()
     workers = max(1, min(WORKERS, len(kernels), os.cpu_count() or 1))
     with ThreadPoolExecutor(workers, thread_name_prefix="fusewright-triton") as pool:
         for future in [pool.submit(kernel.compiled, device, True) for kernel in kernels]:

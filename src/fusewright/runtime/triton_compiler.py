@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,18 +66,3 @@ def compile_kernel(
             "enable_fp_fusion": False,
         },
     )
-
-
-def launcher(
-    compiled: CompiledKernel, blocks: Sequence[int]
-) -> Callable[[int, int, Sequence[Any]], None]:
-    """Load machine code on the current GPU; the result runs it: as so many programs, on a stream,
-    with arguments to which block sizes are added.
-    """
-    run = compiled.run  # loads it
-    function, metadata = compiled.function, compiled.packed_metadata
-
-    def launch(programs: int, stream: int, arguments: Sequence[Any]) -> None:
-        run(programs, 1, 1, stream, function, metadata, None, None, None, *arguments, *blocks)
-
-    return launch

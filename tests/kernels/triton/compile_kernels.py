@@ -11,12 +11,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from fusewright.context import CompileContext
 from fusewright.ir.canonical import canonical_group, canonical_names
 from fusewright.ir.group import Group
 from fusewright.ir.parse import parse_program
 from fusewright.kernels.triton import TritonKernel, write
+from fusewright.runtime.cuda import SCRATCH, parameter_count
 from fusewright.runtime.triton_compiler import compile_kernel
 from fusewright.schedule import schedule
 from tests.golden import read_cases
@@ -49,6 +51,16 @@ def work(everything: bool) -> Iterator[tuple[str, TritonKernel]]:
                     yield name, kernel
 
 
+def why_not_launched(kernel: TritonKernel, compiled: Any) -> str | None:
+    """Why `runtime.cuda` could not launch a kernel, or None."""
+    own = sum(kind != "constexpr" for _, kind in kernel.signature)
+    hidden = parameter_count(compiled.asm["ptx"]) - own
+    if not 0 <= hidden <= 8:
+        return f"{hidden} parameters beside its own {own}"
+    wanted = [name for name in SCRATCH if getattr(compiled.metadata, name, 0)]
+    return f"it asks for {', '.join(wanted)}" if wanted else None
+
+
 def main(everything: bool) -> int:
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -69,6 +81,10 @@ def main(everything: bool) -> int:
                 print(f"{name}: {type(error).__name__}: {error}\n{kernel.source}")
                 continue
             took = time.perf_counter() - start
+            reason = why_not_launched(kernel, compiled)
+            if reason is not None:
+                failures += 1
+                print(f"{name}: {reason}")
             print(f"{name}: {len(compiled.asm['cubin'])} bytes, {took:.2f} s")
     return 1 if failures else 0
 

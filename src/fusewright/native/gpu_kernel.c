@@ -1,0 +1,339 @@
+/* GpuKernel: a callable for one kernel on GPUs. A call reads the tensors' data pointers, chooses the
+   machine code for the tensors' GPU and for how the pointers are aligned, and hands it to the
+   driver. */
+#include "gpu_kernel.h"
+
+#include <stddef.h>
+#include <string.h>
+#include <structmember.h>
+
+#include "tensor_access.h"
+
+/* Functions of the CUDA driver; each returns 0 or an error's number. */
+typedef int (*LaunchFunction)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                              unsigned block_x, unsigned block_y, unsigned block_z,
+                              unsigned shared_bytes, void *stream, void **parameters, void **extra);
+typedef int (*GetContextFunction)(void **context);
+typedef int (*SetContextFunction)(void *context);
+
+/* Machine code for one GPU, with pointers of one alignment. */
+typedef struct {
+    int32_t device;
+    bool aligned;
+    void *context;
+    void *function;
+    unsigned threads;
+    unsigned shared_bytes;
+    Py_ssize_t hidden; /* pointers behind the kernel's own parameters, which are null */
+} Variant;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    LaunchFunction launch;
+    GetContextFunction get_context;
+    SetContextFunction set_context;
+    PyObject *get_stream; /* from a device's number to the current stream's handle */
+    PyObject *prepare;    /* from (device, aligned) to a variant, as a tuple of ints */
+    PyObject *name;
+    PyObject *kinds; /* of the numbers: one letter each */
+    Py_ssize_t tensor_count;
+    Py_ssize_t variant_count;
+    Variant *variants;
+} GpuKernel;
+
+/* Loads and stores are wider where all pointers are multiples of this. */
+#define ALIGNMENT 16
+
+#define MAXIMUM_ARGUMENTS 128
+#define MAXIMUM_HIDDEN 8
+
+/* The pointer of each tensor, one slot each, and all of them or-ed together. */
+static int fill_pointers(GpuKernel *self, PyObject *const *args, uint64_t *slots, uint64_t *all)
+{
+    for (Py_ssize_t i = 0; i < self->tensor_count; i++) {
+        void *pointer;
+        if (!tensor_access_is_tensor(args[i])) {
+            PyErr_Format(PyExc_TypeError, "%U: argument %zd must be a tensor, not %s", self->name,
+                         i, Py_TYPE(args[i])->tp_name);
+            return -1;
+        }
+        if (torch_library.get_data_pointer(tensor_access_handle(args[i]), &pointer) != 0) {
+            PyErr_Format(PyExc_RuntimeError, "%U: tensor argument %zd has no data in memory",
+                         self->name, i);
+            return -1;
+        }
+        slots[i] = (uint64_t)(uintptr_t)pointer;
+        *all |= slots[i];
+    }
+    return 0;
+}
+
+/* Each number, one slot each: an integer, of which the driver may read the lower half, or a
+   double. */
+static int fill_numbers(GpuKernel *self, PyObject *const *args, uint64_t *slots)
+{
+    const char *kinds = PyUnicode_AsUTF8(self->kinds);
+    if (kinds == NULL) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; kinds[i] != '\0'; i++) {
+        if (kinds[i] == 'd') {
+            double real = PyFloat_AsDouble(args[i]);
+            memcpy(&slots[i], &real, sizeof real);
+        } else {
+            slots[i] = (uint64_t)PyLong_AsLongLong(args[i]);
+        }
+        if (PyErr_Occurred()) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Ask for the machine code, and keep it. NULL with an exception. */
+static Variant *prepare_variant(GpuKernel *self, int32_t device, bool aligned)
+{
+    PyObject *made =
+        PyObject_CallFunction(self->prepare, "iO", (int)device, aligned ? Py_True : Py_False);
+    if (made == NULL) {
+        return NULL;
+    }
+    if (!PyTuple_Check(made)) {
+        PyErr_Format(PyExc_TypeError, "%U: what prepares it gave no tuple", self->name);
+        Py_DECREF(made);
+        return NULL;
+    }
+    unsigned long long context, function;
+    Variant new = {device, aligned, NULL, NULL, 0, 0, 0};
+    int parsed = PyArg_ParseTuple(made, "KKIIn:GpuKernel.prepare", &context, &function,
+                                  &new.threads, &new.shared_bytes, &new.hidden);
+    Py_DECREF(made);
+    if (!parsed) {
+        return NULL;
+    }
+    if (new.hidden < 0 || new.hidden > MAXIMUM_HIDDEN) {
+        PyErr_Format(PyExc_ValueError, "%U has %zd hidden parameters", self->name, new.hidden);
+        return NULL;
+    }
+    new.context = (void *)(uintptr_t)context;
+    new.function = (void *)(uintptr_t)function;
+    size_t size = (size_t)(self->variant_count + 1) * sizeof(Variant);
+    Variant *variants = PyMem_Realloc(self->variants, size);
+    if (variants == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    self->variants = variants;
+    variants[self->variant_count] = new;
+    return &variants[self->variant_count++];
+}
+
+static Variant *find_variant(GpuKernel *self, int32_t device, bool aligned)
+{
+    for (Py_ssize_t i = 0; i < self->variant_count; i++) {
+        if (self->variants[i].device == device && self->variants[i].aligned == aligned) {
+            return &self->variants[i];
+        }
+    }
+    return prepare_variant(self, device, aligned);
+}
+
+/* The handle of the GPU's current stream, which is null for the default one. -1 with an
+   exception. */
+static int find_stream(GpuKernel *self, int32_t device, void **stream)
+{
+    PyObject *number = PyLong_FromLong(device);
+    if (number == NULL) {
+        return -1;
+    }
+    PyObject *handle = PyObject_CallOneArg(self->get_stream, number);
+    Py_DECREF(number);
+    if (handle == NULL) {
+        return -1;
+    }
+    *stream = PyLong_AsVoidPtr(handle);
+    Py_DECREF(handle);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Launch with the variant's context as this thread's current one. The driver's error, or 0. */
+static int launch_variant(GpuKernel *self, const Variant *variant, unsigned programs, void *stream,
+                          void **parameters)
+{
+    void *before = NULL;
+    int error = self->get_context(&before);
+    bool elsewhere = error == 0 && before != variant->context;
+    if (elsewhere) {
+        error = self->set_context(variant->context);
+    }
+    if (error == 0) {
+        error = self->launch(variant->function, programs, 1, 1, variant->threads, 1, 1,
+                             variant->shared_bytes, stream, parameters, NULL);
+    }
+    if (elsewhere) {
+        self->set_context(before);
+    }
+    return error;
+}
+
+static PyObject *launch_kernel(GpuKernel *self, PyObject *const *args, Py_ssize_t count,
+                               long long programs)
+{
+    uint64_t slots[MAXIMUM_ARGUMENTS + 1], all = 0;
+    void *parameters[MAXIMUM_ARGUMENTS + MAXIMUM_HIDDEN];
+    int32_t device = -1;
+    void *stream = NULL;
+    if (fill_pointers(self, args, slots, &all) < 0 ||
+        fill_numbers(self, args + self->tensor_count, slots + self->tensor_count) < 0) {
+        return NULL;
+    }
+    if (torch_library.get_device_index(tensor_access_handle(args[0]), &device) != 0) {
+        return PyErr_Format(PyExc_RuntimeError, "%U: a tensor without a device", self->name);
+    }
+    const Variant *found = find_variant(self, device, all % ALIGNMENT == 0);
+    if (found == NULL) {
+        return NULL;
+    }
+    const Variant variant = *found; /* other threads may add some, and move them, from here on */
+    if (find_stream(self, device, &stream) < 0) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        parameters[i] = &slots[i];
+    }
+    slots[count] = 0;
+    for (Py_ssize_t i = 0; i < variant.hidden; i++) {
+        parameters[count + i] = &slots[count];
+    }
+    int error = launch_variant(self, &variant, (unsigned)programs, stream, parameters);
+    if (error != 0) {
+        return PyErr_Format(PyExc_RuntimeError, "CUDA error %d at the launch of %U", error,
+                            self->name);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *call_kernel(PyObject *object, PyObject *const *args, size_t flagged_count,
+                             PyObject *names)
+{
+    GpuKernel *self = (GpuKernel *)object;
+    Py_ssize_t given = PyVectorcall_NARGS(flagged_count);
+    Py_ssize_t count = self->tensor_count + PyUnicode_GET_LENGTH(self->kinds);
+    if (given != count + 1 || (names != NULL && PyTuple_GET_SIZE(names) > 0)) {
+        return PyErr_Format(PyExc_TypeError,
+                            "%U takes %zd positional arguments (%zd tensors, %zd sizes, programs); "
+                            "%zd given",
+                            self->name, count + 1, self->tensor_count,
+                            PyUnicode_GET_LENGTH(self->kinds), given);
+    }
+    long long programs = PyLong_AsLongLong(args[count]);
+    if (programs == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (programs < 0 || programs > INT32_MAX) {
+        return PyErr_Format(PyExc_ValueError, "%U would need %lld programs in one launch",
+                            self->name, programs);
+    }
+    if (programs == 0) {
+        Py_RETURN_NONE;
+    }
+    return launch_kernel(self, args, count, programs);
+}
+
+static PyObject *GpuKernel_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"name", "tensor_count", "kinds", "driver", "get_stream", "prepare",
+                            NULL};
+    PyObject *name, *kinds, *get_stream, *prepare;
+    Py_ssize_t tensor_count;
+    unsigned long long launch, get_context, set_context;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "UnU(KKK)OO:GpuKernel", names, &name,
+                                     &tensor_count, &kinds, &launch, &get_context, &set_context,
+                                     &get_stream, &prepare)) {
+        return NULL;
+    }
+    if (tensor_count < 1 || tensor_count + PyUnicode_GET_LENGTH(kinds) > MAXIMUM_ARGUMENTS) {
+        PyErr_Format(PyExc_ValueError, "GpuKernel takes 1 to %d arguments, the first a tensor",
+                     MAXIMUM_ARGUMENTS);
+        return NULL;
+    }
+    GpuKernel *self = (GpuKernel *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->vectorcall = call_kernel;
+    self->launch = (LaunchFunction)(uintptr_t)launch;
+    self->get_context = (GetContextFunction)(uintptr_t)get_context;
+    self->set_context = (SetContextFunction)(uintptr_t)set_context;
+    self->get_stream = Py_NewRef(get_stream);
+    self->prepare = Py_NewRef(prepare);
+    self->name = Py_NewRef(name);
+    self->kinds = Py_NewRef(kinds);
+    self->tensor_count = tensor_count;
+    return (PyObject *)self;
+}
+
+static int GpuKernel_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    GpuKernel *self = (GpuKernel *)object;
+    Py_VISIT(self->get_stream);
+    Py_VISIT(self->prepare);
+    return 0;
+}
+
+static int GpuKernel_clear(PyObject *object)
+{
+    GpuKernel *self = (GpuKernel *)object;
+    Py_CLEAR(self->get_stream);
+    Py_CLEAR(self->prepare);
+    return 0;
+}
+
+static void GpuKernel_dealloc(PyObject *object)
+{
+    GpuKernel *self = (GpuKernel *)object;
+    PyObject_GC_UnTrack(object);
+    GpuKernel_clear(object);
+    Py_XDECREF(self->name);
+    Py_XDECREF(self->kinds);
+    PyMem_Free(self->variants);
+    Py_TYPE(object)->tp_free(object);
+}
+
+static PyMemberDef GpuKernel_members[] = {
+    {"name", T_OBJECT, offsetof(GpuKernel, name), READONLY, "the kernel's name"},
+    {"tensor_count", T_PYSSIZET, offsetof(GpuKernel, tensor_count), READONLY,
+     "how many tensors a call takes"},
+    {NULL},
+};
+
+PyDoc_STRVAR(
+    GpuKernel_doc,
+    "GpuKernel(name, tensor_count, kinds, driver, get_stream, prepare)\n--\n\n"
+    "A kernel on GPUs as a callable.\n\n"
+    "`kernel(tensor, ..., number, ..., programs)` runs it as so many programs on the current\n"
+    "stream of the first tensor's GPU, with the tensors' data pointers (storage offsets\n"
+    "included) and the numbers. `kinds`: a letter for each number: i or l for an integer of 32\n"
+    "or 64 bits, d for a double. `driver`: the addresses of cuLaunchKernel, cuCtxGetCurrent and\n"
+    "cuCtxSetCurrent. `get_stream(device)`: the handle of a GPU's current stream.\n"
+    "`prepare(device, aligned)`: machine code for a GPU, for pointers that are all multiples of\n"
+    "16 bytes or not: (context, function, threads of a program, bytes of shared memory, hidden\n"
+    "pointers behind the parameters, which are null); asked once for each.\n"
+    "Returns None. TypeError: wrong count or kind of argument; ValueError: too many programs;\n"
+    "RuntimeError: a tensor has no memory, or the driver refused.");
+
+PyTypeObject GpuKernel_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "fusewright.native.GpuKernel",
+    .tp_basicsize = sizeof(GpuKernel),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = GpuKernel_doc,
+    .tp_new = GpuKernel_new,
+    .tp_dealloc = GpuKernel_dealloc,
+    .tp_traverse = GpuKernel_traverse,
+    .tp_clear = GpuKernel_clear,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(GpuKernel, vectorcall),
+    .tp_members = GpuKernel_members,
+};

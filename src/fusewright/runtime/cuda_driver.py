@@ -1,0 +1,88 @@
+"""Machine code for GPUs, loaded through the CUDA driver: it needs no compiler where it runs, and no
+library of the toolkit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from fusewright.errors import FusewrightError
+
+PLAIN_SHARED_BYTES: Final = 48 << 10
+"""Shared memory that a kernel may have without asking for it."""
+
+MOST_SHARED_BYTES: Final = 8
+"""The driver's number of the attribute by which a kernel asks for more."""
+
+
+class DriverRefused(FusewrightError):
+    """The CUDA driver is not there, or did not do what it was asked; says what, and why."""
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The driver's library. DriverRefused: there is none."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise DriverRefused(f"the CUDA driver cannot be loaded: {error}") from error
+
+
+@functools.cache
+def launch_functions() -> tuple[int, int, int]:
+    """The addresses of what launches kernels, and of what reads and sets a thread's context."""
+    names = ("cuLaunchKernel", "cuCtxGetCurrent", "cuCtxSetCurrent")
+    found = [ctypes.cast(getattr(library(), name), ctypes.c_void_p).value for name in names]
+    launch, get_context, set_context = (address or 0 for address in found)
+    return launch, get_context, set_context
+
+
+def check(error: int, what: str) -> None:
+    """DriverRefused, unless the driver returned 0."""
+    if error == 0:
+        return
+    text = ctypes.c_char_p()
+    library().cuGetErrorString(error, ctypes.byref(text))
+    reason = text.value.decode() if text.value else "an unknown error"
+    raise DriverRefused(f"{what}: {reason} (CUDA error {error})")
+
+
+@functools.cache
+def context(device: int) -> int:
+    """The context of a GPU that torch uses, too. It lives as long as the process."""
+    number, found = ctypes.c_int(), ctypes.c_void_p()
+    check(library().cuInit(0), "starting CUDA")
+    check(library().cuDeviceGet(ctypes.byref(number), device), f"finding GPU {device}")
+    retain = library().cuDevicePrimaryCtxRetain
+    check(retain(ctypes.byref(found), number), f"the context of GPU {device}")
+    return found.value or 0
+
+
+@contextmanager
+def current(wanted: int) -> Iterator[None]:
+    """A context as this thread's current one."""
+    before = ctypes.c_void_p()
+    check(library().cuCtxGetCurrent(ctypes.byref(before)), "reading the context")
+    check(library().cuCtxSetCurrent(ctypes.c_void_p(wanted)), "setting the context")
+    try:
+        yield
+    finally:
+        library().cuCtxSetCurrent(before)
+
+
+def load(device: int, code: bytes, name: str, shared_bytes: int) -> int:
+    """The function `name` of machine code, on a GPU. It stays loaded as long as the process."""
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    with current(context(device)):
+        check(library().cuModuleLoadData(ctypes.byref(module), code), f"loading {name}")
+        find = library().cuModuleGetFunction
+        check(find(ctypes.byref(function), module, name.encode()), f"finding {name}")
+        if shared_bytes > PLAIN_SHARED_BYTES:
+            ask = library().cuFuncSetAttribute
+            error = ask(function, MOST_SHARED_BYTES, shared_bytes)
+            check(error, f"{shared_bytes} bytes of shared memory for {name}")
+    return function.value or 0

@@ -1,0 +1,118 @@
+"""Launches on a GPU, handed to a driver that only tells what it was asked."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fusewright.native._extension import GpuKernel
+from tests.native.driver import Driver
+
+CONTEXT, FUNCTION, STREAM = 0x11, 0x22, 0x33
+
+
+def kernel(
+    driver: Driver,
+    kinds: str = "",
+    tensors: int = 2,
+    prepare: Callable[[int, bool], Any] | None = None,
+) -> GpuKernel:
+    def usual(device: int, aligned: bool) -> Any:
+        return CONTEXT, FUNCTION + aligned, 128, 4096, 2
+
+    return GpuKernel(
+        "add", tensors, kinds, driver.functions, lambda device: STREAM, prepare or usual
+    )
+
+
+def test_what_the_driver_is_asked() -> None:
+    driver = Driver(parameters=7)
+    x, y = torch.ones(64), torch.ones(64)
+    kernel(driver, "ild")(x, y, -5, 1 << 40, 2.5, 3)
+    (launched,) = driver.launched
+    assert (launched.function, launched.grid, launched.block) == (
+        FUNCTION + 1,
+        (3, 1, 1),
+        (128, 1, 1),
+    )
+    assert (launched.shared_bytes, launched.stream) == (4096, STREAM)
+    real = struct.unpack("q", struct.pack("d", 2.5))[0]
+    assert launched.slots == [x.data_ptr(), y.data_ptr(), -5, 1 << 40, real, 0, 0]
+    assert driver.contexts == []
+
+
+def test_machine_code_is_asked_for_once_for_each_alignment() -> None:
+    driver, asked = Driver(parameters=2), []
+
+    def prepare(device: int, aligned: bool) -> Any:
+        asked.append((device, aligned))
+        return CONTEXT, FUNCTION + aligned, 32, 0, 0
+
+    add = kernel(driver, prepare=prepare)
+    x, y = torch.ones(65), torch.ones(64)
+    for first in (x[1:], x[:64], x[1:], x[4:]):
+        add(first, y, 1)
+    assert [one.function - FUNCTION for one in driver.launched] == [0, 1, 0, 1]
+    assert asked == [(-1, False), (-1, True)]
+
+
+def test_another_context_is_the_current_one_during_the_launch_alone() -> None:
+    driver = Driver(parameters=2, context=0x99)
+    kernel(driver)(torch.ones(4), torch.ones(4), 1)
+    assert driver.launched[0].context == CONTEXT
+    assert driver.contexts == [CONTEXT, 0x99]
+
+
+def test_nothing_is_launched_for_no_programs() -> None:
+    driver = Driver(parameters=2)
+    kernel(driver)(torch.ones(0), torch.ones(0), 0)
+    assert driver.launched == []
+
+
+def test_what_is_refused() -> None:
+    driver = Driver(parameters=2)
+    add, x = kernel(driver), torch.ones(4)
+    with pytest.raises(ValueError, match="add would need 2147483648 programs"):
+        add(x, x, 1 << 31)
+    with pytest.raises(TypeError, match=r"add takes 3 positional arguments \(2 tensors, 0 sizes"):
+        add(x, 1)
+    with pytest.raises(TypeError, match="argument 1 must be a tensor, not int"):
+        add(x, 1, 1)
+    with pytest.raises(TypeError):
+        kernel(driver, "i")(x, x, "1", 1)
+    with pytest.raises(TypeError):
+        kernel(driver, "d")(x, x, "1", 1)
+    with pytest.raises(ValueError, match="GpuKernel takes 1 to 128 arguments"):
+        kernel(driver, tensors=0)
+    driver.error = 700
+    with pytest.raises(RuntimeError, match="CUDA error 700 at the launch of add"):
+        add(x, x, 1)
+
+
+def test_an_error_of_what_prepares_it_goes_on() -> None:
+    def prepare(device: int, aligned: bool) -> Any:
+        raise LookupError("no machine code")
+
+    with pytest.raises(LookupError, match="no machine code"):
+        kernel(Driver(parameters=2), prepare=prepare)(torch.ones(4), torch.ones(4), 1)
+    with pytest.raises(TypeError):
+        kernel(Driver(parameters=2), prepare=lambda *_: "four")(torch.ones(4), torch.ones(4), 1)
+    many = kernel(Driver(parameters=2), prepare=lambda *_: (1, 2, 3, 4, 99))
+    with pytest.raises(ValueError, match="add has 99 hidden parameters"):
+        many(torch.ones(4), torch.ones(4), 1)
+
+
+def test_nothing_is_kept_of_a_call() -> None:
+    driver = Driver(parameters=2)
+    add, x = kernel(driver, "l"), torch.ones(4)
+    number = 1 << 50
+    add(x, x, number, 1)
+    before = [sys.getrefcount(one) for one in (x, number, add)]
+    for _ in range(100):
+        add(x, x, number, 1)
+    assert [sys.getrefcount(one) for one in (x, number, add)] == before
