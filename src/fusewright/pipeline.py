@@ -64,7 +64,7 @@ def compile_graph(
     with context.stage("aot"):  # Torch calls become functional ATen operators.
         graph = trace_inference(graph_module, example_inputs, context)
 
-    compiled = compile_aten(graph, context, language)
+    compiled = compile_aten(graph, context, language, is_whole=True)
     run = compiled.run
     if compiled.record.extern_calls and is_autocast_on():
         run = in_recorded_types(run)
@@ -119,16 +119,20 @@ def _compile_training(
 
 
 def compile_aten(
-    graph: AtenGraph, context: CompileContext, language: KernelLanguage | None = None
+    graph: AtenGraph,
+    context: CompileContext,
+    language: KernelLanguage | None = None,
+    *,
+    is_whole: bool = False,
 ) -> CompiledGraph:
     """Compile a functional ATen graph; the result takes a list of its inputs, and gives its
-    outputs.
+    outputs. `is_whole`: it is no half of a training step.
     """
     check = context.options.verify
     log_text("aten", lambda: str(graph.graph))
 
     with context.stage("lower"):  # Operators become loop bodies, or library calls.
-        program = lower(graph, context)
+        program = lower(graph, context, layouts_are_free=is_whole)
         if check:
             verify_program(program)
 

@@ -262,6 +262,17 @@ def convolution(x: Any, weight: Any, bias: Any) -> Any:
     return functional.max_pool2d(functional.relu(functional.conv2d(x, weight, bias)), 2)
 
 
+@program(
+    numbers((2, 3, 17, 17), (8, 3, 3, 3), (8,), (8, 8, 3, 3), (8, 8, 1, 1), dtype=torch.bfloat16)
+)
+def residual_convolutions_of_half_type(
+    x: Any, first: Any, bias: Any, second: Any, third: Any
+) -> Any:
+    x = functional.max_pool2d(functional.relu(functional.conv2d(x / 4, first, bias)), 3, 2, 1)
+    y = functional.relu(functional.conv2d(x, second / 8, padding=1))
+    return functional.conv2d(y, third / 4) + x, y.mean((2, 3))
+
+
 @program(numbers((2, 4, 16, 8), (2, 4, 16, 8), (2, 4, 16, 8)))
 def attention(query: Any, key: Any, value: Any) -> Any:
     return functional.scaled_dot_product_attention(query * 2, key, value, is_causal=True) + 1

@@ -73,6 +73,9 @@ class Storage:
     rounded yet.
     """
 
+    is_fixed: bool = False
+    """Whether it has to lie so: a copy that somebody asked for."""
+
     buffer: Buffer | None = None
     """May be larger than this storage, which then is `layout` in it."""
 

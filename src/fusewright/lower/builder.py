@@ -73,6 +73,12 @@ class Builder:
     computed: set[str] = field(default_factory=set)
     """Names of the buffers that loops write."""
 
+    layouts_are_free: bool = False
+    """Whether only the results have to lie in memory as eager's do."""
+
+    free_layouts: dict[str, Layout] = field(default_factory=dict)
+    """Layouts by buffer, other than eager's, that what is computed from them takes over."""
+
     lazy: list[Storage] = field(default_factory=list)
     """Storages that were made lazily, in order; some are realised by now."""
 
@@ -187,18 +193,33 @@ class Builder:
         storage = box.storage
         if storage.buffer is None:
             assert storage.value is not None
+            source = self._layout_to_take_over(storage)
             layout = Layout(
                 dtype=storage.dtype,
                 size=storage.size,
-                stride=memory_strides(storage.size, storage.stride),
+                stride=memory_strides(storage.size, (source or storage).stride),
                 device=storage.device,
             )
             value = self.expressions.cast(storage.value, storage.dtype)
             body = Pointwise(loops=self.loops(storage.size), value=value)
             storage.buffer = self.compute(layout, body, storage.origins)
+            if source is not None:
+                self.free_layouts[storage.buffer.name] = layout
             storage.layout = layout
             storage.value = None
         return storage.buffer
+
+    def _layout_to_take_over(self, storage: Storage) -> Layout | None:
+        """The first layout other than eager's of what a lazy storage reads at its own position."""
+        if not self.free_layouts or storage.is_fixed or storage.value is None:
+            return None
+        position = self.position(storage.size)
+        for value in postorder((storage.value,)):
+            if isinstance(value, Load) and value.buffer in self.free_layouts:
+                layout = self.free_layouts[value.buffer]
+                if layout.size == storage.size and layout.index(position) == value.index:
+                    return layout
+        return None
 
     def layout(self, box: Box) -> Layout | None:
         """How a realised box lies in its buffer; None when no sizes and strides express it."""
@@ -240,6 +261,7 @@ class Builder:
             dtype=box.dtype,
             device=box.device,
             stride=contiguous_strides(box.size) if stride is None else stride,
+            is_fixed=True,
             value=self.value(box, self.position(box.size)),
             origins=box.storage.origins,
         )

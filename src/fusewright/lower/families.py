@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fusewright.lower import (  # noqa: F401
+    convolution,
     copies,
     factories,
     indexing,

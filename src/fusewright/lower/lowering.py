@@ -60,25 +60,33 @@ class AtenGraph(Protocol):
         """The inputs whose new values are the first outputs, and may take their memory."""
 
 
-def lower(aten_graph: AtenGraph, context: CompileContext) -> Program:
+def lower(
+    aten_graph: AtenGraph, context: CompileContext, *, layouts_are_free: bool = False
+) -> Program:
     """The program that computes `aten_graph`.
+
+    `layouts_are_free`: no result is kept for a backward, so that all but results may lie in memory
+    as is best.
 
     Outputs have the sizes and strides of their fake values, and never share memory with an input or
     a constant.
 
     Raises: Unsupported, with the user's source line, for values that no buffer can hold.
     """
-    return _Lowering(aten_graph, context).run()
+    return _Lowering(aten_graph, context, layouts_are_free).run()
 
 
 class _Lowering:
     """One walk over one graph."""
 
-    def __init__(self, aten_graph: AtenGraph, context: CompileContext) -> None:
+    def __init__(
+        self, aten_graph: AtenGraph, context: CompileContext, layouts_are_free: bool
+    ) -> None:
         self.graph = aten_graph.graph
         self.replaced_inputs = aten_graph.replaced_inputs
         self.context = context
-        self.builder = Builder(context)
+        free = layouts_are_free and may_lie_anyhow(aten_graph.graph)
+        self.builder = Builder(context, layouts_are_free=free)
         self.values: dict[fx.Node, Any] = {}
         self.inputs: list[Buffer] = []
         self.constants: list[Buffer] = []
@@ -311,6 +319,15 @@ class _Lowering:
             stride=self.builder.sizes.indices(value.stride()),
             device=str(value.device),
         )
+
+
+def may_lie_anyhow(graph: fx.Graph) -> bool:
+    """Whether no node looks at the memory behind its arguments: operators of ATen go by elements,
+    but for those that show memory.
+    """
+    calls = [node.target for node in graph.nodes if node.op == "call_function"]
+    names = [str(target) for target in calls if target is not operator.getitem]
+    return all(name.startswith("aten.") and "as_strided" not in name for name in names)
 
 
 def picks_by(arguments: Iterable[Any]) -> bool:

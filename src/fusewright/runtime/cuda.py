@@ -4,7 +4,7 @@ A kernel has a variant for each GPU, and for pointers that are all multiples of 
 stores are wider there. Those for the current GPU and aligned pointers are compiled when a module is
 loaded, several at a time; others when a launch first needs one. Triton (0.3 s) is imported with the
 first kernel, and keeps machine code on disk. Launches go through the driver (`GpuKernel`), not
-through Triton's launcher, which needs a C compiler, and four times as long.
+through Triton's launcher, which is Python, and of which C code is compiled for each signature.
 """
 
 from __future__ import annotations

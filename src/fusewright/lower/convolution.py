@@ -1,0 +1,116 @@
+"""Convolutions on a GPU: the library's call, its operands laid out as its fast kernels want them,
+the bias added by ours.
+
+    convolution(x, w, b)    ->    convolution(x laid out with channels last, w likewise) + b
+
+The library's kernels for half types have channels last, and would copy operands and result at each
+call. Where nothing but the graph's results has to lie as eager's, what is read from such a result,
+element by element, lies likewise (`Builder.free_layouts`), so that chains of convolutions copy
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Index, integer
+from fusewright.ir.program import ExternKernel, Layout
+from fusewright.lower.boxes import Box
+from fusewright.lower.builder import Builder, Call
+from fusewright.lower.extern import operand
+from fusewright.lower.rules import rule
+from fusewright.records import replace
+
+HALF = (DType.F16, DType.BF16)
+
+
+def is_on_gpu(layout: Layout) -> bool:
+    """Whether the rule here is meant for results like this one."""
+    return layout.device.startswith("cuda")
+
+
+@rule("aten.convolution.default")
+def convolution(
+    call: Call,
+    x: Box,
+    weight: Box,
+    bias: Box | None,
+    stride: Sequence[Any],
+    padding: Sequence[Any],
+    dilation: Sequence[Any],
+    transposed: bool,
+    output_padding: Sequence[Any],
+    groups: int,
+) -> Any:
+    result = call.result
+    if not is_on_gpu(result):
+        return NotImplemented
+    builder = call.builder
+    is_image = result.dtype in HALF and len(result.size) == 4
+    moves = builder.layouts_are_free and is_image and groups == 1 and not transposed
+    if bias is None and not moves:
+        return NotImplemented
+    if moves:
+        x, weight = with_channels_last(builder, x), with_channels_last(builder, weight)
+        result = replace(result, stride=channels_last(result.size))
+    given = (x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
+    (box,) = library_call(call, given, (result,), moves=moves)
+    if bias is None:
+        return box
+    return call.elementwise(lambda at: call.read(box, at) + call.read(bias, (at[1],)))
+
+
+@rule("aten.max_pool2d_with_indices.default")
+def max_pool(call: Call, x: Box, *arguments: Any) -> Any:
+    """Of what lies with channels last: so does the result."""
+    builder = call.builder
+    if not builder.free_layouts or x.position is not None:
+        return NotImplemented
+    if builder.realise(x).name not in builder.free_layouts:
+        return NotImplemented
+    layouts = [replace(layout, stride=channels_last(layout.size)) for layout in call.results]
+    return library_call(call, (x, *arguments), layouts, moves=True)
+
+
+def library_call(
+    call: Call, arguments: Sequence[Any], layouts: Sequence[Layout], *, moves: bool
+) -> tuple[Box, ...]:
+    """The operator's own call, with results laid out so; `moves`: not as eager's."""
+    builder = call.builder
+    made = tuple(builder.buffer(layout) for layout in layouts)
+    builder.context.note("extern", call.operator, "")
+    builder.statements.append(
+        ExternKernel(
+            outputs=made,
+            operator=call.operator,
+            arguments=tuple(operand(builder, argument) for argument in arguments),
+            results=tuple(range(len(made))) if len(made) > 1 else (),
+        )
+    )
+    builder.origins[made[0].name] = call.all_origins
+    if moves:
+        builder.free_layouts |= dict(zip((one.name for one in made), layouts, strict=True))
+    return tuple(map(builder.input, made))
+
+
+def channels_last(size: tuple[Index, ...]) -> tuple[Index, ...]:
+    """Strides of images whose channels lie together."""
+    _, channels, height, width = size
+    return (height * width * channels, integer(1), width * channels, channels)
+
+
+def with_channels_last(builder: Builder, box: Box) -> Box:
+    """`box` in that layout: computed so where it is not in memory yet, else itself or a copy."""
+    stride = channels_last(box.size)
+    storage = box.storage
+    if storage.is_lazy and box.position is None and not storage.is_fixed:
+        storage.stride, storage.is_fixed = stride, True
+    builder.realise(box)
+    layout = builder.layout(box)
+    lies_so = layout is not None and all(
+        extent == 1 or own == wanted
+        for extent, own, wanted in zip(box.size, layout.stride, stride, strict=True)
+    )
+    return box if lies_so else builder.copy(box, stride)
