@@ -95,6 +95,21 @@ def test_sizes_that_shrink_together_no_longer_are_no_refusal() -> None:
     assert run(torch.topk, x, 50)[0].shape == (100, 50)
 
 
+def test_kernels_that_trust_lengths_are_not_tried_on_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager's gradient of this loss reads as far as the lengths say, whatever the tensors' sizes:
+    tried on smaller ones, it could end the process.
+    """
+    tried: list[Any] = []
+    monkeypatch.setattr(refusals._Trial, "error", lambda trial: tried.append(trial.op))
+    losses, logarithms = torch.ones(16), torch.ones(50, 16, 20)
+    targets = torch.ones(16, 30, dtype=torch.int64)
+    alpha = torch.ones(16, 50, 61)
+    lengths = ([50] * 16, [30] * 16)
+    backward = torch.ops.aten._ctc_loss_backward.default
+    result = run(backward, losses, logarithms, targets, *lengths, losses, alpha, 0)
+    assert result.shape == logarithms.shape and not tried
+
+
 def test_asking_draws_no_random_numbers() -> None:
     state = torch.get_rng_state()
     run(torch.bernoulli, HALF)

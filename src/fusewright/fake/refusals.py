@@ -5,8 +5,9 @@ themselves, on zeros, once for each operator with such arguments.
                                                             cast to the desired output type Bool
 
 Zeros may be refused for their values; ones then mostly are not. Where a call is large it is tried
-with smaller tensors. Those may be refused for their sizes: there, and where neither zeros nor ones
-are good, a call counts as refused if it is taken with other types.
+with smaller tensors, unless it lists integers that may be lengths in larger ones: not every kernel
+checks these. Smaller tensors may be refused for their sizes: there, and where neither zeros nor
+ones are good, a call counts as refused if it is taken with other types.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def refusal(
         return None
     outputs = [value for value in flat((results,)) if isinstance(value, Tensor)]
     is_small = all(_count(tensor) <= SMALL for tensor in (*tensors, *outputs))
-    if not (is_small or tensors):
+    if not is_small and (not tensors or _lists_lengths((*args, *kwargs.values()))):
         return None
     key = (op, is_small, _key(args, is_small), _key(kwargs, is_small))
     if key in _TAKEN:
@@ -96,6 +97,18 @@ def refusal(
 
 def _count(tensor: Tensor) -> int:
     return math.prod(map(_plain, tensor.shape))
+
+
+def _lists_lengths(values: Sequence[Any]) -> bool:
+    """Whether there is a list of integers among the arguments of a call, one of which no size of
+    the tensors that stand for large ones reaches.
+    """
+    lists = (value for value in values if isinstance(value, (list, tuple)))
+    return any(
+        isinstance(_plain(item), int) and _plain(item) > LARGEST_SIZE
+        for items in lists
+        for item in items
+    )
 
 
 def _key(value: Any, is_small: bool) -> Any:
