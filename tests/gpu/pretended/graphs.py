@@ -1,0 +1,220 @@
+"""Graphs as they are on a GPU, compiled without one: traced on fakes of CUDA tensors, lowered,
+scheduled, written and compiled to machine code for an H100.
+
+    LD_PRELOAD=device.so python -m tests.gpu.pretended.graphs [--train] [--autocast] [--half]
+        [NAME …]
+
+A name is one of the benchmark's models; without one, all of `tests.gpu.programs` are compiled.
+Prints a line a graph, and what fails; ends with 1 if something did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.node import map_aggregate
+
+import fusewright
+from benchmarks import models
+from benchmarks.gpu_models import WithLoss
+from fusewright.aot import (
+    AtenGraph,
+    min_cut_rematerialization_partition,
+    needs_gradients,
+    trace_inference,
+    trace_training,
+)
+from fusewright.config import Options
+from fusewright.context import CompileContext
+from fusewright.fake import FakeMode
+from fusewright.ir.kernel import Kernel, TritonFacts
+from fusewright.ir.program import ExternKernel
+from fusewright.ir.verify import verify_program, verify_schedule
+from fusewright.ir.verify_lines import verify_lines
+from fusewright.kernels import Languages, define_kernels
+from fusewright.lower import lower
+from fusewright.runtime.cuda import SCRATCH, parameter_count
+from fusewright.runtime.triton_compiler import compile_kernel
+from fusewright.schedule import schedule
+from fusewright.schedule.in_place import written_in_place
+from fusewright.schedule.lifetimes import last_uses
+from fusewright.wrapper import emit_python, generate_lines, plan_memory
+from tests.gpu.programs import PROGRAMS
+
+GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
+ARCHITECTURE = 90
+
+
+class Compiled(BaseException):
+    """Ends a call whose graph was compiled: there is nothing to run it on."""
+
+
+class Collector:
+    """A backend that compiles graphs as on a GPU, and keeps their kernels."""
+
+    def __init__(self, name: str, autocast: bool) -> None:
+        self.name = name
+        self.autocast = autocast
+        self.kernels: dict[str, Kernel] = {}
+
+    def __call__(self, module: fx.GraphModule, examples: list[Any], **_: Any) -> Any:
+        mode = FakeMode()
+        fakes = [moved(example, mode) for example in examples]
+        to_gpu(module)
+        context = CompileContext(options=Options(verify=True))
+        with torch.autocast("cuda", torch.bfloat16) if self.autocast else nullcontext():
+            if needs_gradients(module, fakes):
+                partition = min_cut_rematerialization_partition(
+                    trace_training(module, fakes, context), 1.0
+                )
+                self.compile(partition.forward, context, "forward")
+                self.compile(partition.backward, context, "backward")
+            else:
+                self.compile(trace_inference(module, fakes, context), context, "")
+        raise Compiled
+
+    def compile(self, graph: AtenGraph, context: CompileContext, half: str) -> None:
+        program = lower(graph, context, layouts_are_free=not half)
+        verify_program(program)
+        languages = Languages(context.options)
+        planned = schedule(program, context, languages.limits_of)
+        verify_schedule(planned)
+        kernels = define_kernels(planned, context, languages)
+        lines = generate_lines(
+            planned,
+            last_uses(planned),
+            written_in_place(planned),
+            kernels.definitions,
+            kernels.launches,
+        )
+        lines = plan_memory(lines)
+        verify_lines(lines)
+        compile(emit_python(program.name, lines), self.name, "exec")
+        calls = Counter(step.operator for step in planned.steps if isinstance(step, ExternKernel))
+        print(f"{self.name} {half}: {len(kernels.launches)} launches, {dict(calls)}", flush=True)
+        self.kernels |= {kernel.key: kernel for kernel in kernels.definitions}
+
+
+def moved(example: Any, mode: FakeMode) -> Any:
+    """A fake of the example on the GPU; single numbers stay on the CPU."""
+    if not isinstance(example, torch.Tensor):
+        return example
+    meta = torch.empty_strided(example.shape, example.stride(), dtype=example.dtype, device="meta")
+    fake = mode.wrap(meta, CPU if example.dim() == 0 else GPU)
+    return fake.requires_grad_(example.requires_grad)
+
+
+def to_gpu(module: fx.GraphModule) -> None:
+    """Let what the graph makes on the CPU be made on the GPU."""
+
+    def changed(value: Any) -> Any:
+        return GPU if isinstance(value, torch.device) and value.type == "cpu" else value
+
+    for node in module.graph.nodes:
+        node.args, node.kwargs = (
+            map_aggregate(node.args, changed),
+            map_aggregate(node.kwargs, changed),
+        )
+    module.recompile()
+
+
+def machine_code(kernel: Kernel, folder: Path) -> str | None:
+    """Compile a kernel; why it cannot be launched, or None."""
+    facts = kernel.facts
+    if not isinstance(facts, TritonFacts):
+        return None
+    names = (*(argument.name for argument in kernel.arguments), *kernel.sizes)
+    signature = dict(zip(names, facts.types, strict=True))
+    blocks = dict(facts.blocks)
+    try:
+        compiled = compile_kernel(
+            kernel.source,
+            signature | dict.fromkeys(blocks, "constexpr"),
+            blocks,
+            folder,
+            architecture=ARCHITECTURE,
+            warps=facts.warps,
+            debug=facts.checks_bounds,
+            name=kernel.name,
+            aligned=len(kernel.arguments),
+        )
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    if parameter_count(compiled.asm["ptx"]) < len(names):
+        return "parameters are missing in the assembly"
+    asked = [name for name in SCRATCH if getattr(compiled.metadata, name, 0)]
+    return f"asks for {asked}" if asked else None
+
+
+def calls(options: argparse.Namespace) -> list[tuple[str, Callable[..., Any], Any, Any]]:
+    """What to compile: name, function, arguments and keywords."""
+    if not options.names:
+        return [
+            (name, case.function, leaves(case.inputs(CPU), options.train), {})
+            for name, case in PROGRAMS.items()
+        ]
+    found = []
+    for name in options.names:
+        module, inputs = models.build(name)
+        if options.half:
+            module = module.to(torch.bfloat16)
+            inputs = {
+                key: value.to(torch.bfloat16) if value.is_floating_point() else value
+                for key, value in inputs.items()
+            }
+        found.append((name, WithLoss(module).train() if options.train else module, (), inputs))
+    return found
+
+
+def leaves(inputs: tuple[Any, ...], train: bool) -> tuple[Any, ...]:
+    """The inputs, those that may have a gradient with one."""
+    return tuple(
+        value.clone().requires_grad_() if train and value.is_floating_point() else value
+        for value in inputs
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    for flag in ("--train", "--autocast", "--half"):
+        parser.add_argument(flag, action="store_true")
+    options = parser.parse_args()
+    torch.cuda._lazy_init = lambda: None  # type: ignore[assignment]
+    torch.cuda.amp.common.amp_definitely_not_available = lambda: False
+    torch.cuda.is_bf16_supported = lambda *_, **__: True  # type: ignore[assignment]
+    failures = 0
+    kernels: dict[str, Kernel] = {}
+    for name, function, arguments, keywords in calls(options):
+        collector = Collector(name, options.autocast)
+        try:
+            with torch.set_grad_enabled(options.train):
+                fusewright.compile(function, backend=collector)(*arguments, **keywords)
+        except Compiled:
+            pass
+        except Exception:
+            failures += 1
+            print(f"{name} FAILS\n{traceback.format_exc(limit=-8)}", flush=True)
+        kernels |= collector.kernels
+    with tempfile.TemporaryDirectory() as folder:
+        for kernel in kernels.values():
+            reason = machine_code(kernel, Path(folder))
+            if reason is not None:
+                failures += 1
+                print(f"{kernel.name} FAILS: {reason}\n{kernel.source}")
+    print(f"{len(kernels)} kernels, {failures} failures")
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Graphs of CUDA tensors become machine code where there is no GPU: torch is told that there is
+one, and traces on fakes. Other models, types and kinds of attention: `tests.gpu.pretended.graphs`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+SOURCE = Path(__file__).parent / "pretended" / "device.cpp"
+TORCH = Path(torch.__file__).parent
+FLASH = "1"
+"""Torch's number of it; 2 is the memory-efficient kind, 3 cudnn's."""
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(torch.version.cuda is not None, reason="this torch is built for GPUs"),
+    pytest.mark.skipif(shutil.which("g++") is None, reason="compiles a pretended device with g++"),
+]
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that pretends."""
+    library = tmp_path_factory.mktemp("pretended") / "device.so"
+    lib = TORCH / "lib"
+    subprocess.run(
+        [
+            *("g++", "-O0", "-shared", "-fPIC", "-std=c++20", f"-I{TORCH / 'include'}"),
+            *(str(SOURCE), "-o", str(library), f"-L{lib}", f"-Wl,-rpath,{lib}"),
+            *("-Wl,--no-as-needed", "-lc10", "-ltorch_cpu"),
+        ],
+        check=True,
+    )
+    return library
+
+
+def compile_graphs(device: Path, folder: Path, *arguments: str, attention: str = "0") -> str:
+    """What `graphs` prints; it has to end well."""
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": str(device),
+        "PRETENDED_ATTENTION": attention,
+        "TRITON_INTERPRET": "0",
+        "TRITON_CACHE_DIR": str(folder),
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gpu.pretended.graphs", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    assert done.stdout.rstrip().endswith(" kernels, 0 failures")
+    return done.stdout
+
+
+def test_small_programs(device: Path, tmp_path: Path) -> None:
+    compile_graphs(device, tmp_path, "--train")
+
+
+def test_attention(device: Path, tmp_path: Path) -> None:
+    """Flash attention and its gradient are calls of the library."""
+    printed = compile_graphs(device, tmp_path, "--half", "--train", "ViTModel", attention=FLASH)
+    for end in ("attention.default", "attention_backward.default"):
+        assert f"aten._scaled_dot_product_flash_{end}" in printed
+
+
+def test_convolutions_and_batch_norms(device: Path, tmp_path: Path) -> None:
+    """cudnn's batch norm is taken apart."""
+    printed = compile_graphs(device, tmp_path, "--train", "--autocast", "ResNetModel")
+    assert "aten.convolution.default" in printed
+    assert "batch_norm" not in printed
