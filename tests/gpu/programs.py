@@ -281,3 +281,11 @@ def attention(query: Any, key: Any, value: Any) -> Any:
 @program(numbers((5, 30)))
 def sorted_and_scanned(x: Any) -> Any:
     return (x + 1).sort(-1).values * 2, x.exp().cumsum(-1), x.topk(3).values
+
+
+DIFFERENTIABLE = [
+    name
+    for name in PROGRAMS
+    if not name.startswith(("integer", "bytes", "positions", "nothing", "number_from"))
+]
+"""Programs with results that have a gradient."""

@@ -50,3 +50,14 @@ def agree(found: Any, wanted: Any, *, factor: float = 1, check_stride: bool = Fa
             check_stride=check_stride,
             msg=lambda text, position=position: f"result {position}: {text}",
         )
+
+
+def gradients(function: Any, inputs: tuple[Any, ...]) -> list[torch.Tensor]:
+    """Of the sum of cosines of all results that have a gradient."""
+    leaves = [
+        value.detach().clone().requires_grad_() if value.is_floating_point() else value
+        for value in inputs
+    ]
+    results = [one for one in tensors_of(function(*leaves)) if one.requires_grad]
+    torch.stack([one.double().cos().sum() for one in results]).sum().backward()
+    return [leaf.grad for leaf in leaves if leaf.grad is not None]

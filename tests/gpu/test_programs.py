@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import fusewright
-from tests.gpu.programs import PROGRAMS
-from tests.gpu.support import CUDA, agree, needs_gpu, tensors_of
+from tests.gpu.programs import DIFFERENTIABLE, PROGRAMS
+from tests.gpu.support import CUDA, agree, gradients, needs_gpu
 
 pytestmark = needs_gpu
 
@@ -35,30 +35,12 @@ def test_a_program_of_any_size(name: str) -> None:
         agree(compiled(*inputs), case.function(*inputs))
 
 
-DIFFERENTIABLE = [
-    name
-    for name in PROGRAMS
-    if not name.startswith(("integer", "bytes", "positions", "nothing", "number_from"))
-]
-
-
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_the_gradient_of_a_program(name: str) -> None:
     case = PROGRAMS[name]
     inputs = case.inputs(CUDA)
     found = gradients(fusewright.compile(case.function, fullgraph=True, options=STRICT), inputs)
     agree(found, gradients(case.function, inputs), factor=4)
-
-
-def gradients(function: Any, inputs: tuple[Any, ...]) -> list[torch.Tensor]:
-    """Of the sum of cosines of all results that have a gradient."""
-    leaves = [
-        value.detach().clone().requires_grad_() if value.is_floating_point() else value
-        for value in inputs
-    ]
-    results = [one for one in tensors_of(function(*leaves)) if one.requires_grad]
-    torch.stack([one.double().cos().sum() for one in results]).sum().backward()
-    return [leaf.grad for leaf in leaves if leaf.grad is not None]
 
 
 def test_unaligned_inputs() -> None:

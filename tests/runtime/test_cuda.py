@@ -37,7 +37,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
         if seen.refuses is not None:
             raise seen.refuses
         seen.compiled.append((source, signature, options))
-        metadata = SimpleNamespace(num_warps=4, shared=99, global_scratch_size=seen.scratch)
+        metadata = SimpleNamespace(
+            name="entry", num_warps=4, shared=99, global_scratch_size=seen.scratch
+        )
         return SimpleNamespace(metadata=metadata, asm={"ptx": PTX, "cubin": b"code"})
 
     def load(*arguments: Any) -> int:
@@ -78,7 +80,7 @@ def test_a_launch(machine: SimpleNamespace) -> None:
     last = machine.driver.launched[1]
     assert (last.function, last.grid, last.block) == (0x22, (2, 1, 1), (128, 1, 1))
     assert (last.shared_bytes, last.stream) == (99, 0x33)
-    assert machine.loaded == [(-1, b"code", "triton_add", 99)]
+    assert machine.loaded == [(-1, b"code", "entry", 99)]
     ((source, signature, options),) = machine.compiled
     assert source == "source"
     assert signature == {"in0": "*fp32", "out0": "*fp32", "s0": "i32", "XBLOCK": "constexpr"}

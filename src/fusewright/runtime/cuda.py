@@ -98,7 +98,7 @@ class CudaKernel:
         hidden = parameter_count(compiled.asm["ptx"]) - own
         if any(getattr(metadata, name, 0) for name in SCRATCH) or hidden < 0:
             raise GpuKernelFailed(f"{self.name} needs memory that launches do not give it")
-        function = cuda_driver.load(device, compiled.asm["cubin"], self.name, metadata.shared)
+        function = cuda_driver.load(device, compiled.asm["cubin"], metadata.name, metadata.shared)
         threads = WARP * metadata.num_warps
         return cuda_driver.context(device), function, threads, metadata.shared, hidden
 

@@ -55,6 +55,23 @@ for _name, _function in TORCH.items():
     setattr(libdevice, _name, _lend(_name, _function))
 
 
+def _keep_truth_values(splat: Callable[..., Any]) -> Callable[..., Any]:
+    """A block of one truth value holds truth values; the interpreter's has the type of what was
+    compared.
+    """
+
+    def call(*arguments: Any) -> Any:
+        made = splat(*arguments)
+        if any(getattr(one, "data", made.data).dtype == np.bool_ for one in arguments):
+            made.data = made.data.astype(np.bool_)
+        return made
+
+    return call
+
+
+interpreter_builder.create_splat = _keep_truth_values(interpreter_builder.create_splat)
+
+
 def run_program(
     text: str,
     inputs: Sequence[torch.Tensor],

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import fusewright
-from tests.gpu.programs import PROGRAMS
-from tests.gpu.support import agree
+from tests.gpu.programs import DIFFERENTIABLE, PROGRAMS
+from tests.gpu.support import agree, gradients
 from tests.kernels.triton.interpreted import NAME
 
 SHORT = [name for name, case in PROGRAMS.items() if not case.long]
@@ -29,6 +29,13 @@ def test_a_program(name: str) -> None:
     inputs = PROGRAMS[name].inputs(CPU)
     with torch.no_grad():
         agree(compiled(name, fullgraph=True)(*inputs), PROGRAMS[name].function(*inputs))
+
+
+@pytest.mark.parametrize("name", [name for name in SHORT if name in DIFFERENTIABLE][::3])
+def test_the_gradient_of_a_program(name: str) -> None:
+    inputs = PROGRAMS[name].inputs(CPU)
+    found = gradients(compiled(name, fullgraph=True), inputs)
+    agree(found, gradients(PROGRAMS[name].function, inputs), factor=4)
 
 
 @pytest.mark.parametrize("name", SHORT)
