@@ -163,8 +163,7 @@ class Writer:
             case Apply():
                 return self.apply(value)
             case Cast(argument=argument, dtype=dtype):
-                operand = self.operand(argument)
-                return f"{operand} != 0" if dtype is DType.BOOL else f"{operand}.to({TYPES[dtype]})"
+                return self.cast(argument, dtype)
             case Masked(mask=mask, value=inner, otherwise=otherwise):
                 return (
                     f"tl.where({self.operand(mask)}, {self.typed(inner)}, {self.typed(otherwise)})"
@@ -173,6 +172,15 @@ class Writer:
                 return self.random(value)
             case _:
                 raise AssertionError(f"{type(value).__name__} needs no expression")
+
+    def cast(self, argument: Value, dtype: DType) -> str:
+        """A value in another type; in a half type by way of f32, as eager has it."""
+        operand = self.operand(argument)
+        if dtype is DType.BOOL:
+            return f"{operand} != 0"
+        if dtype is not dtype.compute and argument.dtype not in (dtype, dtype.compute):
+            operand = f"{operand}.to({TYPES[dtype.compute]})"
+        return f"{operand}.to({TYPES[dtype]})"
 
     def operand(self, value: Value) -> str:
         return self.names[id(value)]
