@@ -17,22 +17,12 @@ import torch
 from torch import fx
 
 from fusewright.aot.functionalize import memory_owner, shown_memory
+from fusewright.operators import facts
 from fusewright.symbolic.nodes import index_of
 from fusewright.symbolic.relations import equal
 from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
-
-UNFILLED = frozenset(
-    {
-        aten.empty.memory_format,
-        aten.empty_like.default,
-        aten.empty_strided.default,
-        aten.empty_permuted.default,
-        aten.new_empty.default,
-        aten.new_empty_strided.default,
-    }
-)
 
 
 def merge_common_subexpressions(graph: fx.Graph) -> int:
@@ -81,7 +71,7 @@ def _layout(node: fx.Node) -> Hashable:
 def _is_repeatable(target: Any) -> bool:
     if not isinstance(target, OpOverload):
         return True
-    return torch.Tag.nondeterministic_seeded not in target.tags and target not in UNFILLED
+    return torch.Tag.nondeterministic_seeded not in target.tags and not facts(target).is_unfilled
 
 
 def _key(value: Any) -> Hashable:

@@ -18,12 +18,10 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
+from fusewright.operators import facts
 from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
-
-FOLDED = frozenset({aten._to_copy.default, aten.clone.default})
-"""Operators beside the pointwise ones that keep a filled tensor filled."""
 
 
 def fold_constants(graph: fx.Graph) -> int:
@@ -77,7 +75,7 @@ def _computed(node: fx.Node, numbers: dict[fx.Node, torch.Tensor]) -> torch.Tens
     if torch_compat.is_view_operator(target):
         number = numbers[inputs[0]]
         return number if number.dtype == value.dtype and target is not aten.view.dtype else None
-    if torch.Tag.pointwise not in target.tags and target not in FOLDED:
+    if torch.Tag.pointwise not in target.tags and not facts(target).keeps_filled:
         return None
     arguments = fx.node.map_arg((node.args, dict(node.kwargs)), numbers.__getitem__)
     keywords = {name: one for name, one in arguments[1].items() if name != "device"}

@@ -22,7 +22,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -30,6 +30,7 @@ from torch import fx
 from fusewright import torch_compat
 from fusewright.aot.tracer import Fakes
 from fusewright.errors import Unsupported
+from fusewright.operators import OperatorKind, facts, operator_named
 from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
@@ -154,7 +155,7 @@ class Functionalizer:
             value = self._put_at_places(chain, value)
         else:
             for view, parent in itertools.pairwise(chain):
-                value = self._emit(*INVERSES[view.target](view, self.current(parent), value))
+                value = self._emit(*undo(view, self.current(parent), value))
         if root in self._restrided:
             value = self._laid_out(value, root.meta["val"])
         self._versions[root] = self._versions.get(root, 0) + 1
@@ -186,8 +187,8 @@ class Functionalizer:
             )
         views = []
         for view, parent in itertools.pairwise(chain):
-            if view.target in VIEWS_IN_PLACE:
-                value = self._emit(*INVERSES[view.target](view, parent, value))
+            if facts(view.target).keeps_places:
+                value = self._emit(*undo(view, parent, value))
             else:
                 views.append(view)
         options = {"dtype": torch.int64, "device": like.device}
@@ -279,52 +280,46 @@ def replay(view: fx.Node, source: fx.Node) -> Call:
     """The view `view`, of `source`. Strides may differ from the first time, so `view` becomes
     `reshape`.
     """
-    if view.target in RESHAPES:
+    if facts(view.target).kind is OperatorKind.RESHAPE:
         return aten._unsafe_view.default, (source, view.args[1]), {}
     return view.target, (source, *view.args[1:]), dict(view.kwargs)
 
 
-def _reshape_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
-    return aten._unsafe_view.default, (value, sizes_of(parent)), {}
+def undo(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
+    """The whole that `view` is a part of, computed from the whole before, `parent`, and the new
+    value of the part.
+    """
+    row = facts(view.target)
+    if row.put_back_by:
+        scatter = operator_named(row.put_back_by)
+        return scatter, (parent, value, *view.args[1:]), dict(view.kwargs)
+    inverse = operator_named(row.undone_by)
+    arguments = BACKWARDS.get(inverse)
+    back = view.args[1:] if arguments is None else arguments(view, parent)
+    return inverse, (value, *back), {}
 
 
-def _scatter(op: Any) -> Callable[[fx.Node, fx.Node, fx.Node], Call]:
-    def inverse(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
-        return op, (parent, value, *view.args[1:]), dict(view.kwargs)
-
-    return inverse
-
-
-def _transpose_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
-    return view.target, (value, *view.args[1:]), {}
-
-
-def _permute_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
+def _order_back(view: fx.Node, parent: fx.Node) -> tuple[Any, ...]:
     dims = [dim % len(view.args[1]) for dim in view.args[1]]  # type: ignore[arg-type, operator, union-attr]
-    return aten.permute.default, (value, [dims.index(dim) for dim in range(len(dims))]), {}
+    return ([dims.index(dim) for dim in range(len(dims))],)
 
 
-def _apply_again(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
-    return view.target, (value,), {}
-
-
-def _view_as_real_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
-    return aten.view_as_complex.default, (value,), {}
-
-
-def _view_as_complex_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
-    return aten.view_as_real.default, (value,), {}
-
-
-def _other_type_back(view: fx.Node, parent: fx.Node, value: fx.Node) -> Call:
-    return aten.view.dtype, (value, parent.meta["val"].dtype), {}
+BACKWARDS: Final[dict[Any, Callable[[fx.Node, fx.Node], tuple[Any, ...]]]] = {
+    aten._unsafe_view.default: lambda view, parent: (sizes_of(parent),),
+    aten.permute.default: _order_back,
+    aten.view.dtype: lambda view, parent: (parent.meta["val"].dtype,),
+}
+"""By operator that undoes a view: its arguments behind the value, given the view and the whole,
+where they are not those of the view.
+"""
 
 
 def _is_invertible(view: fx.Node) -> bool:
     """Whether the whole can be computed from the part that `view` is: it shows each element once,
     by an operator that has an inverse.
     """
-    return view.target in INVERSES and not may_repeat_elements(view.meta["val"])
+    row = facts(view.target)
+    return bool(row.undone_by or row.put_back_by) and not may_repeat_elements(view.meta["val"])
 
 
 def may_repeat_elements(tensor: torch.Tensor) -> bool:
@@ -343,38 +338,3 @@ def may_repeat_elements(tensor: torch.Tensor) -> bool:
             return False
         reach += (size - 1) * step
     return False
-
-
-NO_VIEWS = frozenset({aten.detach.default, aten.alias.default})
-"""View operators that show all there is as it is."""
-
-VIEWS_IN_PLACE = NO_VIEWS | {aten.view.dtype, aten._conj.default, aten._neg_view.default}
-"""View operators whose elements are where those of the whole are, unless they differ in size."""
-
-RESHAPES = frozenset({aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default})
-
-INVERSES: dict[Any, Callable[[fx.Node, fx.Node, fx.Node], Call]] = {
-    **dict.fromkeys(NO_VIEWS, _apply_again),
-    aten.view.default: _reshape_back,
-    aten._unsafe_view.default: _reshape_back,
-    aten._reshape_alias.default: _reshape_back,
-    aten.squeeze.default: _reshape_back,
-    aten.squeeze.dim: _reshape_back,
-    aten.squeeze.dims: _reshape_back,
-    aten.unsqueeze.default: _reshape_back,
-    aten.t.default: _transpose_back,
-    aten.transpose.int: _transpose_back,
-    aten.permute.default: _permute_back,
-    aten.view_as_real.default: _view_as_real_back,
-    aten.view_as_complex.default: _view_as_complex_back,
-    aten.view.dtype: _other_type_back,
-    aten._conj.default: _apply_again,
-    aten._neg_view.default: _apply_again,
-    aten.slice.Tensor: _scatter(aten.slice_scatter.default),
-    aten.select.int: _scatter(aten.select_scatter.default),
-    aten.diagonal.default: _scatter(aten.diagonal_scatter.default),
-    aten.as_strided.default: _scatter(aten.as_strided_scatter.default),
-}
-"""By view operator: how the whole is computed from the whole before and the new value of the part:
-(view, whole, part).
-"""

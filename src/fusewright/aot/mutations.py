@@ -16,6 +16,7 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.fake_rules.arguments import by_name
+from fusewright.operators import facts, operator_named
 from fusewright.records import record
 from fusewright.torch_compat import OpOverload
 
@@ -37,10 +38,6 @@ RENAMED: dict[Any, Any] = {
     aten.__irshift__.Tensor: aten.__rshift__.Tensor,
     aten._batch_norm_with_update.default: aten._batch_norm_with_update_functional.default,
     aten.native_batch_norm.out: None,
-    aten.resize_.default: None,
-    aten.resize_as_.default: None,
-    aten.set_.source_Tensor: None,
-    aten.set_.source_Storage_storage_offset: None,
 }
 """Functional forms that the names do not tell; None: there is none."""
 
@@ -85,6 +82,8 @@ def functional_form(op: OpOverload) -> FunctionalForm | None:
     packet_name = op.overloadpacket.__name__
     in_place = packet_name.endswith("_") and written == ("self",)
     wanted = names if in_place else tuple(name for name in names if name not in written)
+    if facts(op).takes_memory:
+        return None
     if op in RENAMED:
         found = RENAMED[op]
     else:
@@ -127,20 +126,6 @@ def _overload_taking(
     return max(candidates, key=lambda candidate: candidate[0])[1]
 
 
-_REBINDING: dict[Any, Any] = {
-    aten.t_.default: aten.t.default,
-    aten.transpose_.default: aten.transpose.int,
-    aten.squeeze_.default: aten.squeeze.default,
-    aten.squeeze_.dim: aten.squeeze.dim,
-    aten.squeeze_.dims: aten.squeeze.dims,
-    aten.unsqueeze_.default: aten.unsqueeze.default,
-    aten.as_strided_.default: aten.as_strided.default,
-    aten.swapdims_.default: aten.transpose.int,
-    aten.swapaxes_.default: aten.transpose.int,
-    aten.detach_.default: aten.detach.default,
-}
-
-
 def bernoulli(target: torch.Tensor, p: float = 0.5, generator: Any = None) -> torch.Tensor:
     """What `bernoulli_` writes to `target`: its draws in the order of memory. `bernoulli` draws in
     the order of elements; other random operators keep the layout that they are given.
@@ -156,4 +141,5 @@ def rebinding_view(op: OpOverload) -> OpOverload | None:
     """The view that an operator such as `transpose_` turns its argument into; None for other
     operators.
     """
-    return _REBINDING.get(op)
+    view = facts(op).turns_into
+    return operator_named(view) if view else None

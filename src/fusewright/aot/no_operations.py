@@ -12,7 +12,6 @@ their own. `x + 0` stays: it turns -0.0 into 0.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,35 +19,22 @@ from torch import fx
 
 from fusewright.aot.functionalize import view_source
 from fusewright.fake_rules.geometry import same_sizes
+from fusewright.operators import Neutral, facts
 
 aten = torch.ops.aten
 
 
-def _always(node: fx.Node) -> bool:
-    return True
-
-
-def _by_one(node: fx.Node) -> bool:
-    return len(node.args) == 2 and node.args[1] in (1, 1.0) and not node.kwargs
-
-
-def _of_nothing(node: fx.Node) -> bool:
-    return not any(node.args[1])  # type: ignore[arg-type]
-
-
-RULES: dict[Any, Callable[[fx.Node], bool]] = {
-    aten.clone.default: _always,
-    aten._to_copy.default: _always,
-    aten.view.default: _always,
-    aten._unsafe_view.default: _always,
-    aten.expand.default: _always,
-    aten.permute.default: _always,
-    aten.mul.Tensor: _by_one,
-    aten.div.Tensor: _by_one,
-    aten.pow.Tensor_Scalar: _by_one,
-    aten.constant_pad_nd.default: _of_nothing,
-}
-"""By operator: whether a call that gives the geometry of its first argument changes nothing."""
+def _is_neutral(node: fx.Node) -> bool:
+    """Whether a call that gives the geometry of its first argument changes nothing."""
+    match facts(node.target).neutral:
+        case Neutral.ANY:
+            return True
+        case Neutral.ONE:
+            return len(node.args) == 2 and node.args[1] in (1, 1.0) and not node.kwargs
+        case Neutral.ZEROS:
+            return not any(node.args[1])  # type: ignore[arg-type]
+        case _:
+            return False
 
 
 def remove_no_operations(graph: fx.Graph) -> int:
@@ -60,8 +46,7 @@ def remove_no_operations(graph: fx.Graph) -> int:
     for node in list(graph.nodes):
         if node.op != "call_function" or node in kept:
             continue
-        rule = RULES.get(node.target)
-        if rule is None or not rule(node) or not is_alike(node.args[0], node):
+        if not _is_neutral(node) or not is_alike(node.args[0], node):
             continue
         node.replace_all_uses_with(node.args[0])
         graph.erase_node(node)

@@ -37,9 +37,8 @@ from fusewright.aot.partition import (
     split,
 )
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
+from fusewright.operators import OperatorKind, facts, is_pointwise
 from fusewright.torch_compat import OpOverload
-
-aten = torch.ops.aten
 
 
 class Cost(IntEnum):
@@ -59,51 +58,6 @@ class Cost(IntEnum):
 
     FORBIDDEN = 4
     """It would not give the same again."""
-
-
-POINTWISE = frozenset(
-    {
-        aten._native_batch_norm_legit_no_training.default,
-        aten._to_copy.default,
-        aten.cat.default,
-        aten.clone.default,
-        aten.expand.default,
-        aten.full.default,
-        aten.full_like.default,
-        aten.ones_like.default,
-        aten.zeros_like.default,
-        aten.arange.start_step,
-        aten.constant_pad_nd.default,
-        aten.slice_scatter.default,
-        aten.select_scatter.default,
-        aten.diagonal_scatter.default,
-        aten._unsafe_view.default,
-        aten.flip.default,
-        aten.tril.default,
-        aten.triu.default,
-        aten.masked_fill.Scalar,
-        aten.masked_fill.Tensor,
-    }
-)
-"""Computed element by element, though torch does not tag them so."""
-
-LIBRARY_CALLS = frozenset(
-    {
-        aten.mm.default,
-        aten.addmm.default,
-        aten.bmm.default,
-        aten.baddbmm.default,
-        aten.addmv.default,
-        aten.convolution.default,
-        aten._scaled_dot_product_flash_attention_for_cpu.default,
-        aten._scaled_dot_product_flash_attention.default,
-        aten._scaled_dot_product_efficient_attention.default,
-        aten._scaled_dot_product_cudnn_attention.default,
-        aten.sort.default,
-        aten.sort.stable,
-        aten.topk.default,
-    }
-)
 
 
 def _draws(graph: fx.Graph) -> bool:
@@ -215,7 +169,7 @@ class _Chooser:
             return Cost.FORBIDDEN
         if torch_compat.is_view_operator(target) or "checkpoint" in node.meta:
             return Cost.FREE
-        if target in LIBRARY_CALLS:
+        if facts(target).kind is OperatorKind.LIBRARY:
             return Cost.LIBRARY
         if not is_pointwise(target):
             return Cost.REDUCTION
@@ -318,30 +272,10 @@ def _saved_by_eager(joint: JointGraph) -> set[fx.Node]:
     return found
 
 
-def is_pointwise(target: OpOverload) -> bool:
-    """Whether an operator computes each element of its result on its own, from a few others."""
-    return torch.Tag.pointwise in target.tags or target in POINTWISE
-
-
 def is_fused(node: fx.Node) -> bool:
     """Whether a kernel that computes `node` may compute what it reads on the way."""
     target: Any = node.target
     if not isinstance(target, OpOverload):
         return True
-    return is_pointwise(target) or torch_compat.is_view_operator(target) or target in REDUCTIONS
-
-
-REDUCTIONS = frozenset(
-    {
-        aten.sum.default,
-        aten.sum.dim_IntList,
-        aten.mean.default,
-        aten.mean.dim,
-        aten.amax.default,
-        aten.amin.default,
-        aten.var_mean.correction,
-        aten._softmax_backward_data.default,
-        aten._log_softmax_backward_data.default,
-    }
-)
-"""Reductions that generated kernels do, reading values that other kernels would have written."""
+    is_reduction = facts(target).kind is OperatorKind.REDUCTION
+    return is_reduction or is_pointwise(target) or torch_compat.is_view_operator(target)

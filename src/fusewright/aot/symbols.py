@@ -16,53 +16,29 @@ import torch
 from torch import fx
 
 from fusewright import random_state
+from fusewright.control_flow import mapped
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.sizes import is_real
+from fusewright.operators import facts
 from fusewright.symbolic.graph_nodes import NumberNodes
 from fusewright.symbolic.nodes import free_symbols, index_of, symbolic_float, symbolic_int
 from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
 
-TAKES_REALS = frozenset(
-    getattr(getattr(aten, name), overload)
-    for names, overloads in (
-        ("add sub mul div eq ne lt le gt ge remainder fmod", "Tensor Scalar"),
-        ("rsub pow copysign fill masked_fill lerp", "Scalar"),
-        ("remainder", "Scalar_Tensor"),
-        ("pow", "Tensor_Scalar"),
-        ("where", "Scalar ScalarSelf ScalarOther"),
-        ("clamp clamp_min clamp_max addcmul addcdiv addmm baddbmm addmv addbmm addr", "default"),
-        ("leaky_relu hardtanh elu celu softplus threshold hardshrink softshrink", "default"),
-        ("hardshrink_backward softshrink_backward", "default"),
-        ("full full_like new_full scalar_tensor constant_pad_nd index_add", "default"),
-        ("scatter", "value value_reduce"),
-        ("index_fill", "int_Scalar"),
-    )
-    for name in names.split()
-    for overload in overloads.split()
-)
-
 
 def takes_reals(op: OpOverload) -> bool:
     """Whether an operator takes a real number as it is when it runs: in its kernel, or as an
     argument of a library call.
     """
-    return op in TAKES_REALS or op.namespace == random_state.NAMESPACE
+    return facts(op).takes_reals or op.namespace == random_state.NAMESPACE
 
 
 def with_known_reals(value: Any) -> Any:
     """Arguments of an operator with the real numbers that vary as they are now, which is assumed to
     stay so.
     """
-    match value:
-        case torch.SymFloat():
-            return float(value)
-        case tuple() | list():
-            return type(value)([with_known_reals(one) for one in value])
-        case dict():
-            return {name: with_known_reals(one) for name, one in value.items()}
-    return value
+    return mapped(float, value, torch.SymFloat)
 
 
 def symbols_as_numbers(value: Any) -> list[Any]:

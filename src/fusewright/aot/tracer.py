@@ -42,6 +42,7 @@ from fusewright.fake_rules import UNKNOWN_RULES
 from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.geometry import same_sizes
 from fusewright.ir.index import Index, Symbol
+from fusewright.operators import OperatorKind, facts
 from fusewright.symbolic.nodes import SYMBOLIC, symbolic_int
 from fusewright.symbolic.relations import Kind, Relation
 from fusewright.torch_compat import OpOverload, TorchDispatchMode
@@ -53,15 +54,10 @@ Decomposition = Callable[..., Any]
 to leave this call as it is.
 """
 
-NO_OPERATION = frozenset({aten.detach.default, aten.alias.default})
-"""Operators whose result is their argument, as far as inference goes."""
-
 WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.embedding_bag: embedding_bag,
 }
 """By function of a captured graph: what is traced in its place if the graph has gradients."""
-
-PLAIN_GEOMETRY = frozenset({aten.size.default, aten.stride.default})
 
 RECORDED_WHOLE: dict[Any, Callable[[Recorder, Any, Sequence[Any]], Any]] = {}
 """By target of a captured call, or its class: what records it, given the target and the arguments,
@@ -70,9 +66,6 @@ in place of running it.
 
 DATA_DEPENDENT = frozenset({aten._local_scalar_dense.default, *UNKNOWN_RULES})
 """Operators whose results may have sizes, or be numbers, that depend on data."""
-
-LIFTED = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default})
-
 
 Fakes = FakeMode
 """What runs operators on fakes."""
@@ -143,7 +136,8 @@ class Recorder(TorchDispatchMode):
         """Run `op` on fakes, note it in the graph, give the fake results."""
         if not isinstance(op, OpOverload):
             raise UnsupportedOperator(f"{op} cannot be traced yet")
-        if op.namespace == "prim" or op in PLAIN_GEOMETRY:  # asks for a field of a fake
+        kind = facts(op).kind
+        if op.namespace == "prim" or kind is OperatorKind.GEOMETRY:  # asks for a field of a fake
             return self.fakes.dispatch(op, args, kwargs)
         if self.follows_autograd and op in BACKWARD_FORMS:
             with self:
@@ -153,9 +147,9 @@ class Recorder(TorchDispatchMode):
         result = self._decomposed(op, args, kwargs)
         if result is not NotImplemented:
             return result
-        if op in NO_OPERATION:
+        if kind is OperatorKind.ITSELF:
             return self._record_no_operation(op, args)
-        if op in LIFTED:
+        if kind is OperatorKind.LITERAL:
             return self._record_constant(self.fakes.dispatch(op, args, kwargs), args[0])
         if torch_compat.written_arguments(op):
             return self._record_write(op, args, kwargs)

@@ -36,6 +36,7 @@ from fusewright.fake_rules.factories import FILLS
 from fusewright.fake_rules.geometry import contiguous
 from fusewright.fake_rules.requirements import REQUIREMENTS, picks_from_something, within_storage
 from fusewright.fake_rules.trial import geometry_of, result_for_zeros
+from fusewright.operators import OperatorKind, facts, operators_with
 from fusewright.symbolic.nodes import SYMBOLIC, index_of
 from fusewright.torch_compat import OpOverload
 
@@ -102,7 +103,7 @@ def _refusing_repeated(op: OpOverload, handler: Handler) -> Handler:
     """`handler`, made to raise as eager does where an argument written to has elements that are one
     in memory, as after `expand`.
     """
-    if not torch_compat.written_arguments(op) or op in WRITES_REPEATED or op in SPECIAL:
+    if not torch_compat.written_arguments(op) or facts(op).writes_repeated or op in SPECIAL:
         return handler
 
     def run(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -418,25 +419,6 @@ def device_of(
     return args[0].device  # type: ignore[no-any-return]
 
 
-WRITES_REPEATED = frozenset(
-    {
-        aten.fill_.Scalar,
-        aten.zero_.default,
-        aten.masked_fill_.Scalar,
-        aten.masked_fill_.Tensor,
-        aten.index_fill_.int_Scalar,
-        aten.index_fill_.int_Tensor,
-        aten.index_put_.default,
-        aten.tril_.default,
-        aten.triu_.default,
-        aten.fill_diagonal_.default,
-        aten.threshold_.default,
-        aten._foreach_zero_.default,
-        aten.sum.IntList_out,
-    }
-)
-"""Operators that eager lets write to a tensor whose elements are one in memory."""
-
 SPECIAL: dict[Any, Handler] = {
     aten.lift_fresh.default: lift_fresh,
     aten.lift.default: lift_fresh,
@@ -448,33 +430,10 @@ SPECIAL: dict[Any, Handler] = {
     aten._ctc_loss.default: by_trial,
     aten.linalg_lstsq.default: by_trial,
     aten.rrelu_with_noise.default: rrelu,
-    aten.size.default: plain_sizes,
-    aten.stride.default: plain_sizes,
+    **dict.fromkeys(operators_with(lambda row: row.kind is OperatorKind.GEOMETRY), plain_sizes),
     torch.ops.prim.device.default: device_of,
-    **dict.fromkeys(
-        (
-            aten.t_.default,
-            aten.transpose_.default,
-            aten.squeeze_.default,
-            aten.squeeze_.dim,
-            aten.squeeze_.dims,
-            aten.unsqueeze_.default,
-            aten.as_strided_.default,
-            aten.swapdims_.default,
-            aten.swapaxes_.default,
-            aten.detach_.default,
-        ),
-        change_geometry,
-    ),
-    **dict.fromkeys(
-        (
-            aten.resize_.default,
-            aten.resize_as_.default,
-            aten.set_.source_Tensor,
-            aten.set_.source_Storage_storage_offset,
-        ),
-        refuse,
-    ),
+    **dict.fromkeys(operators_with(lambda row: row.turns_into), change_geometry),
+    **dict.fromkeys(operators_with(lambda row: row.takes_memory), refuse),
     **dict.fromkeys(
         (
             aten.quantize_per_tensor.default,

@@ -23,6 +23,7 @@ from fusewright import torch_compat
 from fusewright.fake.tensor import FakeTensor
 from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.geometry import extent
+from fusewright.operators import facts
 from fusewright.records import record
 from fusewright.symbolic.nodes import SYMBOLIC
 from fusewright.torch_compat import OpOverload
@@ -43,18 +44,6 @@ VARYING_NUMBER: Final = 0.5
 
 USUAL: Final = frozenset({torch.float32, torch.float64, torch.int64, torch.bool})
 """Types for which the rules of geometry know what is refused; for others eager is asked."""
-
-REFUSES_VALUES: Final = frozenset(
-    {
-        torch_compat.overload_by_name("aten", "cholesky", "default"),  # until 2.13
-        aten._index_put_impl_.default,
-        aten._unsafe_index_put.default,
-        aten.index_put.default,
-        aten.index_put_.default,
-        aten.segment_reduce.default,
-    }
-)
-"""Operators that may take neither zeros nor ones: as masks, these choose nothing, or all."""
 
 _TAKEN: Final[set[Any]] = set()
 """Operators with arguments, as `_key` has them, that eager was seen to take."""
@@ -88,7 +77,7 @@ def refusal(
         return None
     trial = _Trial(op, args, kwargs, None if is_small else LARGEST_SIZE)
     error = trial.error()
-    is_certain = is_small and op not in REFUSES_VALUES
+    is_certain = is_small and not facts(op).refuses_values
     if error is not None and (is_certain or _is_for_types(trial)):
         return error
     _TAKEN.add(key)
@@ -165,7 +154,7 @@ def _is_for_types(trial: _Trial) -> bool:
     """Whether the call of `trial` is taken with other types: where values matter, of those that are
     no indices.
     """
-    tried = (WITH_INDICES,) if trial.op in REFUSES_VALUES else SUBSTITUTIONS
+    tried = (WITH_INDICES,) if facts(trial.op).refuses_values else SUBSTITUTIONS
     return any(trial.error(types) is None for types in tried)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from fusewright.ir.group import Accumulate, Action, Reduce, Stage, Store
+from fusewright.ir.group import Accumulate, Reduce, Stage, Store, action_roots
 from fusewright.ir.index import Compound, Index, Symbol, extent, integer
 from fusewright.ir.value import (
     Apply,
@@ -35,18 +35,9 @@ EXPENSIVE = {
 # ----------------------------------------------------------------------------------------------
 
 
-def roots(action: Action) -> tuple[Value, ...]:
-    """The values that an action evaluates."""
-    match action:
-        case Store(value=value) | Reduce(value=value):
-            return (value,)
-        case Accumulate(value=value, indirect=indirect):
-            return (*indirect, value)
-
-
 def stage_values(stage: Stage) -> Iterator[Value]:
     """Every value of a stage once, each after what it is made from."""
-    return postorder(tuple(root for action in stage.actions for root in roots(action)))
+    return postorder(action_roots(*stage.actions))
 
 
 def extent_hint(symbol: Symbol) -> int:

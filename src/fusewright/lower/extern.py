@@ -25,7 +25,7 @@ from fusewright.ir.program import (
 )
 from fusewright.lower.boxes import Box
 from fusewright.lower.builder import Builder, Call
-from fusewright.lower.rules import words
+from fusewright.operators import facts
 from fusewright.symbolic.real import Real
 from fusewright.torch_compat import (
     OpOverload,
@@ -42,19 +42,6 @@ _ENUMERATED = {
     torch.layout: "layout",
     torch.memory_format: "memory_format",
 }
-
-WRITES_ITS_OUT = frozenset(
-    f"aten.{name}.default"
-    for name in words(
-        """
-        mm addmm bmm baddbmm addmv cat cumsum cumprod gather avg_pool2d avg_pool3d
-        upsample_nearest2d upsample_bilinear2d upsample_bicubic2d
-        """
-    )
-)
-"""Operators whose out-variant computes right into its result. The others are called as they are:
-many out-variants compute elsewhere and copy, which gains nothing.
-"""
 
 
 def call_extern(
@@ -161,7 +148,7 @@ def operand(builder: Builder, argument: Any) -> Operand:
 @functools.cache
 def out_variant(target: OpOverload) -> str:
     """The qualified name of the out-variant to use in place of `target`, or empty."""
-    if str(target) not in WRITES_ITS_OUT:
+    if not facts(target).writes_its_out:
         return ""
     namespace, name = target.name().split(".")[0].split("::")
     candidate = overload_by_name(namespace, name, "out")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fusewright.lower import (  # noqa: F401
     convolution,
     copies,
@@ -14,6 +16,12 @@ from fusewright.lower import (  # noqa: F401
     softmax,
     views,
 )
-from fusewright.lower.rules import RULES, VIEWS
+from fusewright.lower.rules import RULES
+from fusewright.operators import facts
 
 __all__ = ["RULES", "VIEWS"]
+
+VIEWS: Final = frozenset(name for name in RULES if facts(name).is_view)
+"""Operators whose result shares memory with their argument; reading such a result reads the
+argument.
+"""

@@ -31,14 +31,11 @@ from fusewright.lower.extern import call_extern, operand
 from fusewright.lower.factories import constant
 from fusewright.lower.families import RULES, VIEWS
 from fusewright.lower.promotion import from_torch
+from fusewright.operators import facts
 from fusewright.records import replace
 
 COPY_BACK = "aten.copy_.default"
 """The one operator that may write to a graph input: its mutation, made visible."""
-
-OVERWRITING = frozenset({"aten.index_put.default"})
-"""Operators whose loops take over the memory of their first argument."""
-
 
 Readers = tuple[int, bool]
 """How many operators read a tensor, and whether one of them needs it in memory."""
@@ -205,7 +202,7 @@ class _Lowering:
         name = str(node.target)
         if name == COPY_BACK:
             return self.copy_back(*arguments[:2])
-        if name in OVERWRITING and not self.is_only_reader(node):
+        if facts(name).overwrites and not self.is_only_reader(node):
             arguments = (self.builder.copy(arguments[0]), *arguments[1:])
         call = Call(
             builder=self.builder,

@@ -15,26 +15,19 @@ NotImplemented, which means that these arguments are left to the eager operator.
 
 RULES: dict[str, Rule] = {}
 
-VIEWS: set[str] = set()
-"""Operators whose result shares memory with their argument; reading such a result reads the
-argument.
-"""
-
 
 def words(text: str) -> tuple[str, ...]:
     """The names in `text`, which may run over several lines."""
     return tuple(text.split())
 
 
-def rule(*operators: str, view: bool = False) -> Callable[[Rule], Rule]:
+def rule(*operators: str) -> Callable[[Rule], Rule]:
     """Register the decorated function for `operators` (`aten.gelu.default`)."""
 
     def register(function: Rule) -> Rule:
         for operator in operators:
             assert operator not in RULES, f"two rules for {operator}"
             RULES[operator] = function
-            if view:
-                VIEWS.add(operator)
         return function
 
     return register

@@ -32,7 +32,6 @@ def dimensions(values: Sequence[int] | int | None, rank: int) -> tuple[int, ...]
     "aten.view.default",
     "aten._unsafe_view.default",
     "aten._reshape_alias.default",
-    view=True,
 )
 def reshape(call: Call, x: Box, *_: Any) -> Box:
     return reshaped(call, x, call.result.size)
@@ -54,7 +53,7 @@ def alias(call: Call, x: Box) -> Box:
     return x
 
 
-@rule("aten.permute.default", view=True)
+@rule("aten.permute.default")
 def permute(call: Call, x: Box, order: Sequence[int]) -> Box:
     sources = [dimension(d, x.rank) for d in order]
     size = tuple(x.size[d] for d in sources)
@@ -62,7 +61,7 @@ def permute(call: Call, x: Box, order: Sequence[int]) -> Box:
     return call.builder.view(x, size, tuple(at[sources.index(d)] for d in range(x.rank)))
 
 
-@rule("aten.transpose.int", view=True)
+@rule("aten.transpose.int")
 def transpose(call: Call, x: Box, first: int, second: int) -> Box:
     if x.rank == 0:
         return x
@@ -72,12 +71,12 @@ def transpose(call: Call, x: Box, first: int, second: int) -> Box:
     return permute(call, x, order)
 
 
-@rule("aten.t.default", view=True)
+@rule("aten.t.default")
 def transposed(call: Call, x: Box) -> Box:
     return permute(call, x, list(reversed(range(x.rank))))
 
 
-@rule("aten.expand.default", view=True)
+@rule("aten.expand.default")
 def expand(call: Call, x: Box, size: Sequence[IndexLike], *, implicit: bool = False) -> Box:
     return broadcast(call, x, call.result.size)
 
@@ -94,7 +93,7 @@ def broadcast(call: Call, x: Box, size: tuple[Index, ...]) -> Box:
     return call.builder.view(x, size, position)
 
 
-@rule("aten.unsqueeze.default", view=True)
+@rule("aten.unsqueeze.default")
 def unsqueeze(call: Call, x: Box, dim: int) -> Box:
     place = dim % (x.rank + 1)
     size = (*x.size[:place], integer(1), *x.size[place:])
@@ -102,7 +101,7 @@ def unsqueeze(call: Call, x: Box, dim: int) -> Box:
     return call.builder.view(x, size, (*at[:place], *at[place + 1 :]))
 
 
-@rule("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", view=True)
+@rule("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
 def squeeze(call: Call, x: Box, dim: int | Sequence[int] | None = None) -> Box:
     named = dimensions(dim, x.rank) if dim != [] else ()
     return drop(call, x, [d for d in named if x.size[d] == 1])
@@ -118,7 +117,7 @@ def drop(call: Call, x: Box, unit: Sequence[int]) -> Box:
     return call.builder.view(x, size, position)
 
 
-@rule("aten.select.int", view=True)
+@rule("aten.select.int")
 def select(call: Call, x: Box, dim: int, index: IndexLike) -> Box:
     place = dimension(dim, x.rank)
     chosen = from_end(index, x.size[place])
@@ -137,7 +136,7 @@ def from_end(index: IndexLike, extent: Index) -> Index | None:
     return index + extent if index.upper is not None and index.upper < 0 else None
 
 
-@rule("aten.slice.Tensor", view=True)
+@rule("aten.slice.Tensor")
 def slice_(
     call: Call,
     x: Box,
@@ -172,7 +171,6 @@ def strided(call: Call, x: Box, place: int, first: Index, step: Index, count: In
 @rule(
     "aten.unsafe_split.Tensor",
     "aten.unsafe_split_with_sizes.default",
-    view=True,
 )
 def split(call: Call, x: Box, sizes: Any, dim: int = 0) -> tuple[Box, ...]:
     place = dimension(dim, x.rank)
@@ -189,7 +187,7 @@ def unbind(call: Call, x: Box, dim: int = 0) -> tuple[Box, ...]:
     return tuple(select(call, x, dim, position) for position in range(len(call.results)))
 
 
-@rule("aten.diagonal.default", view=True)
+@rule("aten.diagonal.default")
 def diagonal(call: Call, x: Box, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Box:
     row, column = dimension(dim1, x.rank), dimension(dim2, x.rank)
     size = call.result.size
@@ -201,7 +199,7 @@ def diagonal(call: Call, x: Box, offset: int = 0, dim1: int = 0, dim2: int = 1) 
     return call.builder.view(x, size, position)
 
 
-@rule("aten.unfold.default", view=True)
+@rule("aten.unfold.default")
 def unfold(call: Call, x: Box, dim: int, window: int, step: int) -> Box:
     """Windows of `window` elements, each `step` after the one before; the window is the last
     dimension.
@@ -216,7 +214,7 @@ def unfold(call: Call, x: Box, dim: int, window: int, step: int) -> Box:
     return call.builder.view(x, size, tuple(position))
 
 
-@rule("aten.as_strided.default", view=True)
+@rule("aten.as_strided.default")
 def as_strided(
     call: Call,
     x: Box,

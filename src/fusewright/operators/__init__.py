@@ -1,0 +1,57 @@
+"""What the compiler knows of ATen operators beyond what torch declares of them, in one table.
+
+    facts(torch.ops.aten.mm.default).kind       OperatorKind.LIBRARY
+
+Stages keep rules, one function an operator, in tables of their own; what is merely true of an
+operator stands here once. docs/adding-an-operator.md says which tables a new operator needs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+
+from fusewright.operators.table import TABLE, UNLISTED, Facts, Neutral, OperatorKind
+from fusewright.torch_compat import OpOverload, overload_by_name
+
+__all__ = [
+    "TABLE",
+    "Facts",
+    "Neutral",
+    "OperatorKind",
+    "facts",
+    "is_pointwise",
+    "operator_named",
+    "operators_with",
+]
+
+
+def facts(op: object) -> Facts:
+    """The row of an operator, or of what `aten.mm.default` names; an empty one for all others."""
+    return _facts(op) if isinstance(op, (OpOverload, str)) else UNLISTED
+
+
+@functools.cache
+def _facts(op: OpOverload | str) -> Facts:
+    return TABLE.get(str(op).removeprefix("aten."), UNLISTED)
+
+
+def is_pointwise(op: OpOverload) -> bool:
+    """Whether an operator computes each element of its result on its own, from a few others."""
+    row = facts(op)
+    is_listed = row.kind is OperatorKind.POINTWISE or row.is_view
+    return is_listed or torch.Tag.pointwise in op.tags
+
+
+def operator_named(name: str) -> OpOverload | None:
+    """The operator with a name of the table; None where this torch has none."""
+    packet, _, overload = name.partition(".")
+    return overload_by_name("aten", packet, overload)
+
+
+def operators_with(condition: Callable[[Facts], object]) -> tuple[OpOverload, ...]:
+    """The operators of this torch whose rows meet a condition."""
+    found = (operator_named(name) for name, row in TABLE.items() if condition(row))
+    return tuple(op for op in found if op is not None)

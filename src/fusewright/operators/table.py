@@ -1,0 +1,225 @@
+"""The table of operators: a row for each of which torch's declaration does not tell all.
+
+A name stands without its namespace, and without `default`. Names of one row share all its facts.
+Columns are the fields of `Facts`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Any, Final
+
+from fusewright.records import record
+
+
+class OperatorKind(Enum):
+    """How an operator computes its result."""
+
+    POINTWISE = auto()
+    """Element by element, though not every version of torch tags it so."""
+
+    REDUCTION = auto()
+    """By a reduction in a generated kernel, which may compute what is reduced on the way."""
+
+    LIBRARY = auto()
+    """By a matrix product, a convolution, attention or sorting, which cost more than memory."""
+
+    VIEW = auto()
+    """It shows its argument's memory, or compiled code does."""
+
+    RESHAPE = auto()
+    """A view in the sizes that are its second argument."""
+
+    ITSELF = auto()
+    """It gives its argument."""
+
+    LITERAL = auto()
+    """It makes a tensor of the program out of a literal."""
+
+    GEOMETRY = auto()
+    """It tells sizes or strides."""
+
+    OTHER = auto()
+    """As torch declares and tags it."""
+
+
+class Neutral(Enum):
+    """Which second arguments make a call give its first, if that has the geometry of the result."""
+
+    ANY = auto()
+    ONE = auto()
+    ZEROS = auto()
+
+
+@record(kw_only=True)
+class Facts:
+    """One row."""
+
+    kind: OperatorKind = OperatorKind.OTHER
+    undone_by: str = ""
+    """For a view of the whole: the operator that gives the whole for the view's new value."""
+
+    put_back_by: str = ""
+    """For a view of a part: the operator that gives the whole with a new value of the part."""
+
+    keeps_places: bool = False
+    """For a view: its elements are where those of the whole are, unless they differ in size."""
+
+    turns_into: str = ""
+    """The view whose geometry its argument takes on: `transpose.int` for `transpose_`."""
+
+    takes_reals: bool = False
+    """It takes a real number as it is when it runs: in its kernel, or in a library call."""
+
+    writes_its_out: bool = False
+    """Its out-variant computes right into the result; many compute elsewhere and copy."""
+
+    overwrites: bool = False
+    """Its loops take over the memory of the first argument."""
+
+    keeps_filled: bool = False
+    """It gives a filled tensor for a filled one, as pointwise operators do."""
+
+    neutral: Neutral | None = None
+    """With which second arguments a call changes nothing."""
+
+    takes_memory: bool = False
+    """It gives its argument other memory, which cannot be traced."""
+
+    writes_repeated: bool = False
+    """Eager lets it write to a tensor whose elements are one in memory."""
+
+    refuses_values: bool = False
+    """It may take neither zeros nor ones: as masks, these choose nothing, or all."""
+
+    is_unfilled: bool = False
+    """It gives memory that holds anything."""
+
+    @property
+    def is_view(self) -> bool:
+        """Whether generated code reads the argument's memory in place of the result's."""
+        return self.kind in (OperatorKind.VIEW, OperatorKind.RESHAPE)
+
+
+UNLISTED: Final = Facts()
+"""What is known of an operator without a row."""
+
+
+def _table(*rows: tuple[str, Facts]) -> dict[str, Facts]:
+    table: dict[str, Facts] = {}
+    for names, facts in rows:
+        for short in names.split():
+            name = short if "." in short else f"{short}.default"
+            assert table.setdefault(name, facts) is facts, f"two rows for {name}"
+    return table
+
+
+def _row(names: str, kind: OperatorKind = OperatorKind.OTHER, **columns: Any) -> tuple[str, Facts]:
+    return names, Facts(kind=kind, **columns)
+
+
+POINTWISE, REDUCTION = OperatorKind.POINTWISE, OperatorKind.REDUCTION
+LIBRARY, VIEW = OperatorKind.LIBRARY, OperatorKind.VIEW
+
+TABLE: Final = _table(
+    # Element by element; those without a kind are tagged so by torch.
+    _row(
+        """
+        _native_batch_norm_legit_no_training ones_like zeros_like slice_scatter select_scatter
+        diagonal_scatter arange.start_step flip tril triu masked_fill.Tensor
+        """,
+        POINTWISE,
+    ),
+    _row("cat", POINTWISE, writes_its_out=True),
+    _row("clone _to_copy", POINTWISE, neutral=Neutral.ANY, keeps_filled=True),
+    _row("full full_like masked_fill.Scalar", POINTWISE, takes_reals=True),
+    _row("constant_pad_nd", POINTWISE, takes_reals=True, neutral=Neutral.ZEROS),
+    _row("mul.Tensor div.Tensor pow.Tensor_Scalar", takes_reals=True, neutral=Neutral.ONE),
+    _row(
+        """
+        add.Tensor sub.Tensor eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor
+        remainder.Tensor fmod.Tensor add.Scalar sub.Scalar mul.Scalar div.Scalar eq.Scalar ne.Scalar
+        lt.Scalar le.Scalar gt.Scalar ge.Scalar remainder.Scalar fmod.Scalar rsub.Scalar pow.Scalar
+        copysign.Scalar fill.Scalar lerp.Scalar remainder.Scalar_Tensor where.Scalar
+        where.ScalarSelf where.ScalarOther clamp clamp_min clamp_max addcmul addcdiv leaky_relu
+        hardtanh elu celu softplus threshold hardshrink softshrink hardshrink_backward
+        softshrink_backward addbmm addr index_add scatter.value scatter.value_reduce
+        index_fill.int_Scalar new_full scalar_tensor
+        """,
+        takes_reals=True,
+    ),
+    # Reductions and library calls.
+    _row("sum sum.dim_IntList mean mean.dim amax amin var_mean.correction", REDUCTION),
+    _row("_softmax_backward_data _log_softmax_backward_data", REDUCTION),
+    _row("mm bmm", LIBRARY, writes_its_out=True),
+    _row("addmm baddbmm addmv", LIBRARY, writes_its_out=True, takes_reals=True),
+    _row(
+        """
+        convolution sort sort.stable topk _scaled_dot_product_flash_attention_for_cpu
+        _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention
+        _scaled_dot_product_cudnn_attention
+        """,
+        LIBRARY,
+    ),
+    _row(
+        """
+        cumsum cumprod gather avg_pool2d avg_pool3d upsample_nearest2d upsample_bilinear2d
+        upsample_bicubic2d
+        """,
+        writes_its_out=True,
+    ),
+    # Views.
+    _row("view _unsafe_view", OperatorKind.RESHAPE, undone_by="_unsafe_view", neutral=Neutral.ANY),
+    _row("_reshape_alias", OperatorKind.RESHAPE, undone_by="_unsafe_view"),
+    _row("squeeze squeeze.dim squeeze.dims unsqueeze", VIEW, undone_by="_unsafe_view"),
+    _row("expand", VIEW, neutral=Neutral.ANY),
+    _row("permute", VIEW, undone_by="permute", neutral=Neutral.ANY),
+    _row("t", VIEW, undone_by="t"),
+    _row("transpose.int", VIEW, undone_by="transpose.int"),
+    _row("select.int", VIEW, put_back_by="select_scatter"),
+    _row("slice.Tensor", VIEW, put_back_by="slice_scatter"),
+    _row("diagonal", VIEW, put_back_by="diagonal_scatter"),
+    _row("as_strided", VIEW, put_back_by="as_strided_scatter"),
+    _row("unfold unsafe_split.Tensor unsafe_split_with_sizes", VIEW),
+    _row("view_as_real", VIEW, undone_by="view_as_complex"),
+    _row("view_as_complex", VIEW, undone_by="view_as_real"),
+    _row("view.dtype", VIEW, undone_by="view.dtype", keeps_places=True),
+    _row("_conj", VIEW, undone_by="_conj", keeps_places=True),
+    _row("_neg_view", VIEW, undone_by="_neg_view", keeps_places=True),
+    _row("alias", OperatorKind.ITSELF, undone_by="alias", keeps_places=True),
+    _row("detach", OperatorKind.ITSELF, undone_by="detach", keeps_places=True),
+    # Operators that change their argument's geometry or memory.
+    _row("t_", turns_into="t"),
+    _row("transpose_ swapdims_ swapaxes_", turns_into="transpose.int"),
+    _row("squeeze_", turns_into="squeeze"),
+    _row("squeeze_.dim", turns_into="squeeze.dim"),
+    _row("squeeze_.dims", turns_into="squeeze.dims"),
+    _row("unsqueeze_", turns_into="unsqueeze"),
+    _row("as_strided_", turns_into="as_strided"),
+    _row("detach_", turns_into="detach"),
+    _row(
+        "resize_ resize_as_ set_.source_Tensor set_.source_Storage_storage_offset",
+        takes_memory=True,
+    ),
+    # Operators that write.
+    _row("index_put", overwrites=True, refuses_values=True),
+    _row("index_put_", writes_repeated=True, refuses_values=True),
+    _row("_index_put_impl_ _unsafe_index_put segment_reduce cholesky", refuses_values=True),
+    _row(
+        """
+        fill_.Scalar zero_ masked_fill_.Scalar masked_fill_.Tensor index_fill_.int_Scalar
+        index_fill_.int_Tensor tril_ triu_ fill_diagonal_ threshold_ _foreach_zero_ sum.IntList_out
+        """,
+        writes_repeated=True,
+    ),
+    # Factories, and questions.
+    _row(
+        """
+        empty.memory_format empty_like empty_strided empty_permuted new_empty new_empty_strided
+        """,
+        is_unfilled=True,
+    ),
+    _row("lift_fresh lift_fresh_copy lift", OperatorKind.LITERAL),
+    _row("size stride", OperatorKind.GEOMETRY),
+)
+"""Facts by operator, such as `mm.default`. Names that a version of torch lacks have no effect."""
