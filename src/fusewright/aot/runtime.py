@@ -30,6 +30,9 @@ from fusewright.errors import note_partial_write
 if TYPE_CHECKING:
     from fusewright.aot.graph import AtenGraph
 
+COPIED_TOGETHER = 4
+"""So many tensors on a GPU, or more, are copied by one call."""
+
 Compiled = Callable[[list[Any]], Sequence[Any]]
 """One list of inputs in, cleared; a flat tuple of the graph's outputs out."""
 
@@ -128,6 +131,9 @@ def _write(
     count = 0
     try:
         with torch.no_grad():
+            for targets, together in _on_one_gpu(inputs, copies, history):
+                count += 1
+                torch_compat.cuda.foreach_copy_(targets, together)
             for index, value in copies:
                 if index in history:
                     with torch.enable_grad():
@@ -142,6 +148,29 @@ def _write(
     if in_place:
         tensors = [target for target in in_place if not target.is_inference()]
         torch.autograd.graph.increment_version(tensors)
+
+
+def _is_on_gpu(tensor: torch.Tensor) -> bool:
+    return tensor.is_cuda
+
+
+def _on_one_gpu(
+    inputs: Mapping[int, torch.Tensor],
+    copies: list[tuple[int, torch.Tensor]],
+    history: frozenset[int],
+) -> list[tuple[list[torch.Tensor], list[torch.Tensor]]]:
+    """Targets and values that one launch copies, taken out of `copies`: those of one type on a GPU,
+    such as the running statistics of all batch norms.
+    """
+    groups: dict[tuple[torch.device, torch.dtype], list[tuple[int, torch.Tensor]]] = {}
+    for index, value in copies:
+        target = inputs[index]
+        if _is_on_gpu(target) and index not in history and 0 not in target.stride():
+            groups.setdefault((target.device, target.dtype), []).append((index, value))
+    large = [group for group in groups.values() if len(group) >= COPIED_TOGETHER]
+    taken = {index for group in large for index, _ in group}
+    copies[:] = [pair for pair in copies if pair[0] not in taken]
+    return [([inputs[index] for index, _ in group], [one for _, one in group]) for group in large]
 
 
 def _copy(target: torch.Tensor, value: torch.Tensor) -> None:
