@@ -157,7 +157,7 @@ def code_of_program(text: str, language: KernelLanguage) -> str:
 def without_places(text: str) -> str:
     """`text` without the folders of files, numbers of lines, and addresses of objects."""
     text = re.sub(r"(?<![\w/])(?:/[\w.+-]+)+/([\w.+-]+\.py)(?::\d+)?", r"\1", text)
-    return re.sub(r"\b0x[0-9a-f]{8,16}\b", "0x…", text)
+    return re.sub(r"(?<= at )0x[0-9a-f]+", "0x…", text)
 
 
 # -- the programs ---------------------------------------------------------------------------------

@@ -90,5 +90,6 @@ def test_texts_hold_nothing_of_the_machine() -> None:
     place = "  # aten.exp.default at /home/someone/lib-3/model.py:12  y = x / 2 / z.exp()"
     assert without_places(place) == "  # aten.exp.default at model.py  y = x / 2 / z.exp()"
     assert without_places("<A at 0x7fa62e87bb80>") == "<A at 0x…>"
+    assert without_places("float 0x4010000000000000") == "float 0x4010000000000000"
     text = replay.text_of(CORPORA["models"]()["perceptron.training"], "cpu")
     assert str(ROOT) not in text and " at models.py " in text
