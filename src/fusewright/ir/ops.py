@@ -1,5 +1,5 @@
-"""The operations of bodies, declared once: arity, type rule and meaning; printer, verifier and
-emitters read this table.
+"""The operations of bodies, declared once: arity, type rule, cost and meaning; printer, verifier,
+schedulers and emitters read this table.
 
 Arithmetic happens in the type of the arguments, which must agree; `cast` is the only way from one
 type to another. Lowering has already promoted types and moved f16 and bf16 to f32, so no operation
@@ -41,48 +41,65 @@ class Operation:
     """The argument kinds that it takes: any of f (float), i (signed and unsigned), b (bool)."""
 
     meaning: str
+    cost: int = 1
+    """Of one element, in additions; about the throughput of vectors on a CPU, where a division of
+    integers has no vectors.
+    """
+
     may_raise: bool = False
     """Whether integers of some values raise: a divisor of 0."""
 
 
-def _rows(result: Result, arity: int, kinds: str, **meanings: str) -> list[Operation]:
-    return [Operation(n.rstrip("_"), arity, result, kinds, m) for n, m in meanings.items()]
+def _rows(
+    result: Result, arity: int, kinds: str, cost: int = 1, **meanings: str
+) -> list[Operation]:
+    return [Operation(name, arity, result, kinds, text, cost) for name, text in meanings.items()]
 
 
-_UNARY_FLOAT = _rows(
-    Result.SAME, 1, "f",
-    sqrt="square root", rsqrt="1 / sqrt(x)", reciprocal="1 / x",
-    exp="e**x", exp2="2**x", expm1="e**x - 1, exact near 0",
-    log="natural logarithm", log2="base 2", log10="base 10", log1p="log(1 + x), exact near 0",
-    sin="sine", cos="cosine", tan="tangent", asin="arc sine", acos="arc cosine", atan="arc tangent",
-    sinh="hyperbolic sine", cosh="hyperbolic cosine", tanh="hyperbolic tangent",
-    asinh="inverse of sinh", acosh="inverse of cosh", atanh="inverse of tanh",
-    sigmoid="1 / (1 + exp(-x))", erf="error function", erfc="1 - erf(x), exact for large x",
-    lgamma="log(abs(gamma(x)))",
-    floor="round down", ceil="round up", trunc="round towards zero",
-    round="round to nearest, ties to even",
-)  # fmt: skip
-_UNARY = _rows(
-    Result.SAME, 1, "fi",
-    neg="-x; integers wrap", abs="absolute value", sign="-1, 0 or 1; 0 for NaN",
-)  # fmt: skip
+_UNARY = [
+    *_rows(
+        Result.SAME, 1, "f", 2,
+        floor="round down", ceil="round up", trunc="round towards zero",
+        round="round to nearest, ties to even",
+    ),
+    *_rows(Result.SAME, 1, "f", 4, sqrt="square root", rsqrt="1 / sqrt(x)", reciprocal="1 / x"),
+    *_rows(
+        Result.SAME, 1, "f", 10,
+        exp="e**x", exp2="2**x", expm1="e**x - 1, exact near 0",
+        log="natural logarithm", log2="base 2", log10="base 10", log1p="log(1 + x), exact near 0",
+        tanh="hyperbolic tangent", erf="error function",
+    ),
+    *_rows(
+        Result.SAME, 1, "f", 20,
+        sin="sine", cos="cosine", tan="tangent",
+        asin="arc sine", acos="arc cosine", atan="arc tangent",
+        sinh="hyperbolic sine", cosh="hyperbolic cosine",
+        asinh="inverse of sinh", acosh="inverse of cosh", atanh="inverse of tanh",
+        sigmoid="1 / (1 + exp(-x))", erfc="1 - erf(x), exact for large x",
+        lgamma="log(abs(gamma(x)))",
+    ),
+    *_rows(Result.SAME, 1, "fi", neg="-x; integers wrap", abs="absolute value"),
+    *_rows(Result.SAME, 1, "fi", 2, sign="-1, 0 or 1; 0 for NaN"),
+]  # fmt: skip
 _BINARY = [
     *_rows(Result.SAME, 2, "fi", add="x + y", sub="x - y", mul="x * y"),
     *_rows(
         Result.SAME, 2, "fib",
         maximum="the greater; NaN if either is", minimum="the smaller; NaN if either is",
     ),
-    *_rows(Result.SAME, 2, "fi", pow="x ** y"),
+    *_rows(Result.SAME, 2, "f", copysign="magnitude of x, sign of y"),
+    *_rows(Result.SAME, 2, "f", 4, div="x / y"),
     *_rows(
-        Result.SAME, 2, "f",
-        div="x / y", atan2="angle of (y=first, x=second)", hypot="sqrt(x*x + y*y) without overflow",
-        copysign="magnitude of x, sign of y", nextafter="next number from x towards y",
+        Result.SAME, 2, "f", 10,
+        hypot="sqrt(x*x + y*y) without overflow", nextafter="next number from x towards y",
     ),
+    *_rows(Result.SAME, 2, "f", 20, atan2="angle of (y=first, x=second)"),
+    *_rows(Result.SAME, 2, "fi", 20, pow="x ** y"),
 ]  # fmt: skip
 _DIVISIONS = [
     replace(row, may_raise=True)
     for row in _rows(
-        Result.SAME, 2, "fi",
+        Result.SAME, 2, "fi", 20,
         floor_div="x / y rounded down", trunc_div="x / y rounded towards zero",
         remainder="x - y * floor(x / y), the sign of y (Python's %)",
         fmod="x - y * trunc(x / y), the sign of x (C's fmod)",
@@ -107,9 +124,12 @@ _OTHER = [
 ]
 
 OPERATIONS: dict[str, Operation] = {
-    row.name: row for row in (*_UNARY_FLOAT, *_UNARY, *_BINARY, *_DIVISIONS, *_LOGIC, *_OTHER)
+    row.name: row for row in (*_UNARY, *_BINARY, *_DIVISIONS, *_LOGIC, *_OTHER)
 }
 """By name. `cast` is not here: it is a `Cast` value, which carries its type."""
+
+RANDOM_COST = 40
+"""What a random number costs, in additions."""
 
 REDUCTION_KINDS: dict[str, str] = {
     "sum": "sum; 0 for nothing",

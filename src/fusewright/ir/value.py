@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, IndexLike, Symbol, as_index, known_less
-from fusewright.ir.ops import OPERATIONS, Result
+from fusewright.ir.ops import OPERATIONS, RANDOM_COST, Result
 from fusewright.records import record
 
 Number = bool | int | float
@@ -368,6 +368,19 @@ def postorder(roots: tuple[Value, ...]) -> Iterator[Value]:
             seen.add(id(value))
             stack.append((value, True))
             stack.extend((c, False) for c in reversed(children(value)) if id(c) not in seen)
+
+
+def node_cost(value: Value) -> int:
+    """What computing `value` takes, in additions, from what it is made from; loads left out."""
+    match value:
+        case Apply(operation=operation):
+            return OPERATIONS[operation].cost
+        case Cast() | Masked():
+            return 1
+        case Random():
+            return RANDOM_COST
+        case _:
+            return 0
 
 
 def place_of(value: Value) -> Index:

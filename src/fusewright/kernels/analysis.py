@@ -8,28 +8,19 @@ from math import prod
 from fusewright.ir.group import Accumulate, Reduce, Stage, Store, action_roots
 from fusewright.ir.index import Compound, Index, Symbol, extent, integer
 from fusewright.ir.value import (
-    Apply,
-    Constant,
     IndexValue,
+    Indirect,
     Load,
     Random,
     Value,
     children,
+    node_cost,
     postorder,
 )
 from fusewright.records import record
 
 ASSUMED_EXTENT = 64
 """Stands for a symbolic extent where only profit depends on it."""
-
-EXPENSIVE = {
-    **dict.fromkeys(("sqrt", "rsqrt", "div", "reciprocal"), 4),
-    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "erf", "tanh"), 10),
-    **dict.fromkeys(("sigmoid", "sin", "cos", "tan", "pow", "atan2", "fmod"), 20),
-    **dict.fromkeys(("remainder", "floor_div", "trunc_div", "lgamma", "erfc", "asin"), 20),
-}
-"""Cost of an operation in additions, where it is not about one."""
-
 
 # Values
 # ----------------------------------------------------------------------------------------------
@@ -169,15 +160,7 @@ def _loaded_along(loaded: tuple[Value, ...], dependences: Dependences) -> frozen
 
 def _cost(value: Value) -> int:
     """Cost of one value, in additions, what it is made from left out."""
-    match value:
-        case Apply(operation=operation):
-            return EXPENSIVE.get(operation, 1)
-        case Random():
-            return 40
-        case Constant() | IndexValue():
-            return 0
-        case _:
-            return 1
+    return 1 if isinstance(value, Load | Indirect) else node_cost(value)
 
 
 def points(stage: Stage) -> int:

@@ -34,11 +34,11 @@ from collections.abc import Iterable, Sequence
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, product
+from fusewright.ir.ops import OPERATIONS
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer, Layout
 from fusewright.ir.raising import value_may_raise
 from fusewright.ir.value import Apply, Constant, Indirect, Load, Random, Value, children, postorder
-from fusewright.lower.rules import words
 from fusewright.records import field, record
 
 Position = tuple[Index, ...]
@@ -46,16 +46,8 @@ Position = tuple[Index, ...]
 
 LOAD_LIMIT = 16
 
-_LIGHT = frozenset(
-    words(
-        """
-        add sub mul neg abs sign maximum minimum eq ne lt le gt ge isnan isinf signbit where fma
-        bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right floor ceil trunc round
-        copysign
-        """
-    )
-)
-"""Operations of a few cycles; all others count as transcendental."""
+LIGHT_COST = 2
+"""An operation that costs more than this counts as transcendental."""
 
 
 @record(frozen=False, eq=False, kw_only=True)
@@ -167,7 +159,7 @@ class CostTable:
                 loads |= {id(node)}
             case Apply(operation=operation):
                 operations += 1
-                transcendental += operation not in _LIGHT
+                transcendental += OPERATIONS[operation].cost > LIGHT_COST
             case Random():
                 transcendental += 1
             case _:

@@ -11,36 +11,18 @@ from fusewright.ir.limits import Limits, LimitsOf, limits_of_cpu
 from fusewright.ir.program import Buffer, ExternKernel, Layout, Program
 from fusewright.ir.raising import value_may_raise
 from fusewright.ir.value import (
-    Apply,
-    Cast,
     Expressions,
     IndexValue,
     Load,
-    Masked,
     Random,
     Value,
+    node_cost,
     postorder,
 )
 from fusewright.schedule.effects import Effects
 
 UNKNOWN_SIZE = 1024
 """Stands for a size that no fact gives a hint for."""
-
-COSTS: dict[str, int] = {
-    **dict.fromkeys(("div", "sqrt", "rsqrt", "reciprocal", "remainder", "fmod", "floor_div"), 4),
-    **dict.fromkeys(("trunc_div", "floor", "ceil", "trunc", "round", "sign", "hypot"), 2),
-    **dict.fromkeys(
-        (
-            *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan"),
-            *("asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-            *("sigmoid", "erf", "erfc", "lgamma", "pow", "nextafter"),
-        ),
-        16,
-    ),
-}
-"""Relative cost of one operation; what is not listed costs 1."""
-
-RANDOM_COST = 32
 
 
 class Analysis:
@@ -183,7 +165,7 @@ class Analysis:
         """How much work one evaluation of `value` is, loads left out."""
         known = self._costs.get(id(value))
         if known is None:
-            known = self._costs[id(value)] = sum(map(_node_cost, self.nodes(value)))
+            known = self._costs[id(value)] = sum(map(node_cost, self.nodes(value)))
         return known
 
     def may_raise(self, value: Value) -> bool:
@@ -202,15 +184,3 @@ def _memory_owners(program: Program) -> dict[str, str]:
             for result, argument in statement.aliases:
                 owners[result] = owners.get(argument, argument)
     return owners
-
-
-def _node_cost(node: Value) -> int:
-    match node:
-        case Apply(operation=operation):
-            return COSTS.get(operation, 1)
-        case Cast() | Masked():
-            return 1
-        case Random():
-            return RANDOM_COST
-        case _:
-            return 0
