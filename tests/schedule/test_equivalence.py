@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from fusewright.context import CompileContext
-from fusewright.ir.group import Schedule
+from fusewright.ir.group import Group, Schedule
+from fusewright.ir.limits import Limits
 from fusewright.ir.program import CopyBack, Program
-from fusewright.schedule import schedule
+from fusewright.ir.verify import verify_schedule
+from fusewright.schedule import schedule, split
 from tests.schedule.evaluate import Evaluator
 from tests.schedule.programs import inputs_of, programs
 
@@ -43,3 +47,39 @@ def test_random_programs(program: Program) -> None:
 @relaxed
 def test_random_programs_with_symbolic_sizes(program: Program) -> None:
     assert_equivalent(program, schedule(program, CompileContext()))
+
+
+EAGER_TO_SPLIT = Limits(
+    parallel_points=4,
+    reductions=12,
+    longest_tile=3,
+    lanes=4,
+    chunks=9,
+    shares_chunks=True,
+    shortest_chunk=2,
+    holds_rows=lambda group: False,
+)
+"""A GPU's limits, as small as the programs here."""
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_random_programs_for_a_gpu(symbolic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reductions are cut, by rows and by columns; and no memory is taken over with rows."""
+    monkeypatch.setattr(split, "LARGE", 1)
+    cut = Counter[str]()
+
+    @given(programs(symbolic=symbolic))
+    @relaxed
+    def check(program: Program) -> None:
+        planned = schedule(program, CompileContext(), lambda device: EAGER_TO_SPLIT)
+        verify_schedule(planned)
+        for buffer in planned.program.buffers().values():
+            if "_partial" in buffer.name:
+                cut["all"] += 1
+        for step in planned.steps:
+            if isinstance(step, Group) and any(local.size for local in step.locals):
+                assert step.reuses == step.taken_over
+        assert_equivalent(program, planned)
+
+    check()
+    assert cut["all"] > 20
