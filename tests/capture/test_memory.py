@@ -197,6 +197,7 @@ WRITES: dict[str, tuple[Callable[[torch.Tensor], Any], bool]] = {
     "in place by position": (lambda x: functional.relu(x, True), True),
     "not in place": (lambda x: functional.relu(x, False), False),
     "inverted": (lambda x: ~(x > 0), False),
+    "attribute": (lambda x: x.T * 2, False),
     "private method": (lambda x: x.__add__(1), False),
     "training": (
         lambda x: functional.batch_norm(x, torch.zeros(3), torch.ones(3), training=True),

@@ -172,10 +172,12 @@ def _is_special_write(name: str) -> bool:
     )
 
 
-_PURE_OPERATORS: Final = frozenset(filter(callable, vars(operator).values())) - {
+_PURE_FUNCTIONS: Final = frozenset({getattr, *filter(callable, vars(operator).values())}) - {
     function for name, function in vars(operator).items() if _is_special_write(name)
 }
-"""`operator.add` is one, by this name and as `__add__`; `operator.iadd` is none."""
+"""`operator.add` is one, by this name and as `__add__`; `operator.iadd` is none. Attributes that
+graphs read are tensors, such as `x.T`.
+"""
 
 OWN_FUNCTIONS: Final = "fusewright."
 """Where functions stand that capture puts in a graph to run graphs inside of it: they write to
@@ -275,7 +277,7 @@ def _name_writes(name: str) -> bool:
 def _function_may_write(function: Callable[..., Any], node: fx.Node) -> bool:
     if isinstance(function, torch_compat.OpOverload):
         return bool(torch_compat.written_arguments(function))
-    if function in _PURE_OPERATORS:
+    if function in _PURE_FUNCTIONS:
         return False
     module = getattr(function, "__module__", None) or ""
     if module.startswith(OWN_FUNCTIONS):
