@@ -156,30 +156,38 @@ def compile_aten(
         text = emit_python(program.name, lines)
         log_text("wrapper", lambda: text)
 
+    subprograms: list[Record] = []
+    calls = _subprograms(graph, context, language, subprograms)
+
     with context.stage("load"):  # Machine code, and the module that calls it.
-        constants = {**graph.constants, **_subprograms(graph, context, language)}
-        module = load_module(text, constants)
+        module = load_module(text, {**graph.constants, **calls})
 
     call = calling_order(graph.placeholders, program).around(module.call)
-    record = _record(schedule, kernels, lines, context)
+    record = _record(schedule, kernels, lines, subprograms, context)
     return CompiledGraph(run=call, path=module.path, record=record)
 
 
 def _subprograms(
-    graph: AtenGraph, context: CompileContext, language: KernelLanguage | None
+    graph: AtenGraph,
+    context: CompileContext,
+    language: KernelLanguage | None,
+    records: list[Record],
 ) -> dict[str, Callable[..., Any]]:
     """By node: what runs a condition or loop, its functions compiled as programs of their own; or
-    the formula of a gradient.
+    the formula of a gradient. `records` gets those of the programs.
     """
-    found: dict[str, Callable[..., Any]] = {}
+    calls: dict[str, Callable[..., Any]] = {}
     for node in graph.graph.nodes:
         if isinstance(node.target, (ControlFlowCall, FormulaCall, LoopCall)):
             runs = []
-            for inner in node.target.graphs:
-                compiled = compile_aten(inner, CompileContext(options=context.options), language)
-                runs.append(with_results(inner, compiled.run))
-            found[node.name] = node.target.running(runs)
-    return found
+            with context.stage("subprograms"):
+                for inner in node.target.graphs:
+                    own = CompileContext(options=context.options)
+                    compiled = compile_aten(inner, own, language)
+                    records += (compiled.record, *compiled.record.subprograms)
+                    runs.append(with_results(inner, compiled.run))
+            calls[node.name] = node.target.running(runs)
+    return calls
 
 
 def stage_failure(
@@ -208,7 +216,11 @@ def warn_of_eager(failure: BackendCompilerFailed, what: str) -> None:
 
 
 def _record(
-    schedule: Schedule, kernels: KernelSet, lines: tuple[Line, ...], context: CompileContext
+    schedule: Schedule,
+    kernels: KernelSet,
+    lines: tuple[Line, ...],
+    subprograms: Sequence[Record],
+    context: CompileContext,
 ) -> Record:
     """What the stages made, without the tensors."""
     hints = {fact.symbol.name: fact.hint for fact in schedule.program.sizes}
@@ -231,4 +243,5 @@ def _record(
         peak_bytes=peak_bytes(lines, hints),
         timings=dict(context.timings),
         notes=tuple(context.notes),
+        subprograms=tuple(subprograms),
     )

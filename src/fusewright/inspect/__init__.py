@@ -1,1 +1,1 @@
-"""Looking into what was compiled: `explain`, and later reports, diagrams and the bisector."""
+"""Looking into what was compiled: `explain`."""

@@ -7,7 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fusewright.capture.guard_set import Check, GuardSet
 from fusewright.capture.guards import GuardKind
@@ -23,6 +23,9 @@ from fusewright.events import (
     Recompiled,
 )
 from fusewright.records import field, record
+
+if TYPE_CHECKING:  # Importing it takes the whole IR along.
+    from fusewright.runtime.compiled import Record
 
 _Event = TypeVar("_Event", bound=Event)
 
@@ -52,6 +55,20 @@ class GuardReport:
 
 
 @record(kw_only=True)
+class ProgramReport:
+    """What a program calls when it runs once: one side of a condition, or one step of a loop."""
+
+    launches: int
+    """Launches of generated kernels."""
+
+    library_calls: int
+    """Calls of eager operators that were left between the kernels."""
+
+    def __str__(self) -> str:
+        return _calls(self.launches, self.library_calls)
+
+
+@record(kw_only=True)
 class BackwardReport:
     """The backward half of a graph, compiled when it is first run."""
 
@@ -68,6 +85,9 @@ class BackwardReport:
     """Launches of generated kernels; None where it was not run yet."""
 
     library_calls: int | None
+    subprograms: tuple[ProgramReport, ...]
+    """As a graph's."""
+
     stage_seconds: Mapping[str, float]
 
     @property
@@ -115,6 +135,11 @@ class GraphReport:
 
     library_calls: int | None
     """Calls of eager operators that were left between the kernels."""
+
+    subprograms: tuple[ProgramReport, ...]
+    """The functions of its conditions and loops, which are compiled as programs of their own; their
+    calls are not among those of the graph.
+    """
 
     runs_eagerly: bool
     """Whether the backend could not compile it."""
@@ -221,7 +246,9 @@ class Explanation:
         rows = _columns([_graph_row(number, graph) for number, graph in enumerate(self.graphs, 1)])
         lines = []
         for row, graph in zip(rows, self.graphs, strict=True):
-            lines += [row] if graph.backward is None else [row, f"  {graph.backward}"]
+            lines += [row, *_subprogram_lines(graph.subprograms)]
+            if graph.backward is not None:
+                lines += [f"  {graph.backward}", *_subprogram_lines(graph.backward.subprograms)]
         return lines
 
     def _guard_lines(self) -> list[str]:
@@ -299,6 +326,7 @@ def _graph_report(compilation: Compilation) -> GraphReport:
         peak_bytes=compilation.peak_bytes,
         launches=None if record is None else len(record.launches),
         library_calls=None if record is None else len(record.extern_calls),
+        subprograms=_subprogram_reports(record),
         runs_eagerly=getattr(compilation.compiled, "failure", None) is not None,
         backward=_backward_report(compilation),
     )
@@ -316,7 +344,17 @@ def _backward_report(compilation: Compilation) -> BackwardReport | None:
         memory_budget=training.memory_budget,
         launches=None if record is None else len(record.launches),
         library_calls=None if record is None else len(record.extern_calls),
+        subprograms=_subprogram_reports(record),
         stage_seconds={name: spent for name, spent in timings.items() if "." not in name},
+    )
+
+
+def _subprogram_reports(record: Record | None) -> tuple[ProgramReport, ...]:
+    """Of the conditions and loops of a compiled graph; none where the backend does not tell."""
+    programs = () if record is None else record.subprograms
+    return tuple(
+        ProgramReport(launches=len(program.launches), library_calls=len(program.extern_calls))
+        for program in programs
     )
 
 
@@ -364,6 +402,13 @@ def _graph_row(number: int, graph: GraphReport) -> tuple[str, ...]:
     if graph.runs_eagerly:
         text += "   (runs eagerly)"
     return (f"graph {number}", graph.function, _place(graph.place), text)
+
+
+def _subprogram_lines(programs: Sequence[ProgramReport]) -> list[str]:
+    return [
+        f"  program {number} of a condition or loop: {program}"
+        for number, program in enumerate(programs, 1)
+    ]
 
 
 def _break_lines(number: int, found: GraphBreak, times: int) -> list[str]:

@@ -1,9 +1,9 @@
 """Wrapper lines: what surrounds the kernels, as a list of small frozen records that hold no target
 code.
 
-A memory pass (`wrapper.memory`) rewrites allocate and free lines; emitters turn the list into a
-Python module, a native call plan, C++ or FX. Names are those of buffers; sizes are index
-expressions over the program's size symbols.
+A memory pass (`wrapper.memory`) rewrites allocate and free lines; an emitter turns the list into a
+Python module. Names are those of buffers; sizes are index expressions over the program's size
+symbols.
 """
 
 from __future__ import annotations

@@ -42,6 +42,8 @@ class Record:
     """Seconds a stage."""
 
     notes: tuple[Note, ...]
+    subprograms: tuple[Record, ...] = ()
+    """Of conditions and loops, whose functions are programs of their own, and of those in these."""
 
     @property
     def bytes_moved(self) -> int:

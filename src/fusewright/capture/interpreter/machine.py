@@ -156,9 +156,11 @@ class Machine:
         self.shapes: list[SymbolicShape | None] = []
         """Of each input, its shape where that is symbolic."""
         self.mutated: dict[int, Any] = {}
-        self.draws: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-        self.seeded: random.Random | None = None
         """Existing objects that the program changed, in order of first change."""
+        self.draws: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        """Calls in compiled code that leave random generators where tracing left its own."""
+        self.seeded: random.Random | None = None
+        """What stands for Python's own generator, once the program has seeded that."""
         self.frames: list[Frame] = []
         self.steps_left = self.longest
         """How many more instructions may be executed."""
