@@ -117,3 +117,13 @@ def test_training_lays_out_what_is_kept_as_eager_does() -> None:
     model(x).square().sum().backward()
     wanted = [parameter.grad for parameter in model.parameters()]
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_images_of_any_size(copies: list[Any]) -> None:
+    model = network()
+    compiled = fusewright.compile(model, fullgraph=True, dynamic=True, options=OPTIONS)
+    with torch.no_grad():
+        for size in ((2, 3, 33, 33), (3, 3, 41, 37)):
+            x = torch.randn(*size)
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+    assert copies == []
