@@ -25,7 +25,9 @@ class Limits:
     """With this many rows or tiles of rows a reduction is parallel enough."""
 
     longest_tile: int = 0
-    """Elements that are reduced one after the other where a second kernel would cost as much."""
+    """Elements that are worked through one after the other where a second kernel would cost as
+    much.
+    """
 
     lanes: int = 1
     """Neighbouring results that are computed together where memory is contiguous along them."""

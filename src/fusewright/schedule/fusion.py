@@ -277,10 +277,12 @@ def _too_serial(left: Nest, right: Nest, alignment: Alignment) -> str | None:
     """Whether too few points of outer loops would be left for the work."""
     analysis = left.analysis
     points = analysis.points(extent(symbol) for symbol in alignment.outer)
-    if points >= analysis.limits_of(left.device).parallel_points:
+    limits = analysis.limits_of(left.device)
+    if points >= limits.parallel_points:
         return None
+    small = max(SMALL_WORK, points * limits.longest_tile)
     before = max(analysis.points(map(extent, nest.outer)) for nest in (left, right))
-    if before > points and max(_work(left), _work(right)) > SMALL_WORK:
+    if before > points and max(_work(left), _work(right)) > small:
         return f"only {points} independent points would be left"
     return None
 
