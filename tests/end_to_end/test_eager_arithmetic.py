@@ -78,6 +78,31 @@ def test_linspace_rounds_once(dtype: torch.dtype, start: float, end: float) -> N
         assert equal(fusewright.compile(program)(), program())
 
 
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        (lambda x: x.sum(), (400_000,)),
+        (lambda x: (x * 2).sum((0, 1)), (3, 40_000, 8)),
+        (lambda x: (x + x.transpose(1, 2)).sum(), (2, 512, 512)),
+        (lambda x: (x.permute(0, 2, 3, 1) * 1.5).sum(), (2, 64, 56, 56)),
+        (lambda x: (x[:, ::2] * 2).sum(), (2, 200_001)),
+        (lambda x: (x * x.relu()).sum((0, 1, 2)), (2, 56, 56, 64)),
+    ],
+)
+def test_long_sums_are_as_close_as_eager(
+    function: Callable[..., torch.Tensor], shape: tuple[int, ...]
+) -> None:
+    """However the loops are nested, no accumulator takes in many elements one after another."""
+    compiled = fusewright.compile(function, options={"strict": True})
+    mine = theirs = 0.0
+    for seed in range(8):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        exact = function(x.double())
+        mine += float((compiled(x) - exact).abs().mean())
+        theirs += float((function(x) - exact).abs().mean())
+    assert mine < 3.5 * theirs
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("steps", [17, 50, 3001])
 def test_linspace_of_half_types_rounds_at_every_step(dtype: torch.dtype, steps: int) -> None:

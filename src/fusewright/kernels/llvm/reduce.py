@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Action, Reduce, Stage
@@ -146,13 +146,6 @@ def _is_long(loops: Loops, stage: Stage) -> bool:
     return turns is None or turns > SHORT
 
 
-def _run_length(loops: Loops, stage: Stage) -> int:
-    """Turns after which a sum is added to the total: about the square root of all, which balances
-    the two."""
-    turns = _turns(loops, stage)
-    return 128 if turns is None else max(16, 1 << round(math.log2(turns) / 2))
-
-
 def _pass(
     loops: Loops, stage: Stage, all_running: list[Running], body: Callable[[], None]
 ) -> list[State]:
@@ -172,8 +165,9 @@ def _in_runs(
     all_running: list[Running],
     body: Callable[[], None],
 ) -> None:
-    """Cut the longest reach of one accumulator: by turns of the outermost loop, or by runs of the
-    only one."""
+    """Cut the longest reach of one accumulator: one of the loops goes in runs, after each of which
+    sums are added to the total.
+    """
     scope = loops.scope
     lane, wide = loops.inner[id(stage)].lane, loops.inner[id(stage)].wide
     for running in all_running:
@@ -190,25 +184,58 @@ def _in_runs(
                 state = _folded(loops, running, running.total.lanes)
                 running.total.take_in(scope.b, state, None)
 
-    plain = [symbol for symbol in stage.inner if symbol is not lane]
-    if plain and (lane is not None or len(plain) > 1):
-        _loop(loops, plain[0], lambda: flushed(lambda: loops.nest(plain[1:], lane, wide, body)))
-        return
-    (only,) = stage.inner
-    length = _run_length(loops, stage) * wide
-    runs = loop("run", (extent(only) + (length - 1)) // length)
+    symbols = [symbol for symbol in stage.inner if symbol is not lane]
+    if lane is not None:
+        symbols.append(lane)
+    step = wide if lane is not None else 1
+    level, length = _cut(symbols, _turns(loops, stage), step)
+    cut, inside = symbols[level], symbols[level + 1 :]
 
-    def one_run() -> None:
-        start = scope.symbols[runs] * length
-        whole = indexing.scalar(scope, extent(only))
-        stop = scope.b.intrinsic("smin", start + length, whole)
-        if lane is not None:
+    def one_run(start: Register, stop: Register) -> None:
+        if cut is lane:
             loops.lane_loop(lane, start, stop, wide, body)
             return
-        with scope.loop((only,), start, stop, 1, runs=True):
-            body()
+        plain = inside if lane is None else inside[:-1]
+        with scope.loop((cut,), start, stop, 1, runs=True):
+            loops.nest(plain, lane, wide, body)
 
-    _loop(loops, runs, lambda: flushed(one_run))
+    if cut is lane:
+        length *= wide
+    runs = loop("run", (extent(cut) + (length - 1)) // length)
+
+    def run() -> None:
+        start = scope.symbols[runs] * length
+        stop = scope.b.intrinsic("smin", start + length, indexing.scalar(scope, extent(cut)))
+        flushed(lambda: one_run(start, stop))
+
+    _loops(loops, [*symbols[:level], runs], run)
+
+
+def _cut(symbols: Sequence[Symbol], turns: int | None, step: int) -> tuple[int, int]:
+    """Which of the loops to cut into runs, by its number, and the turns of a run, so that neither
+    the runs nor their total take in much more than the square root of all, which balances the two.
+    The last loop goes by steps of `step`.
+    """
+    if turns is None:
+        return (0, 1) if len(symbols) > 1 else (0, 128)
+    wanted = math.isqrt(turns)
+    outside = 1
+    for level, symbol in enumerate(symbols):
+        is_last = level == len(symbols) - 1
+        count = max(1, int(extent(symbol)) // (step if is_last else 1))
+        if is_last or outside * count >= wanted:
+            length = count // max(1, wanted // outside)
+            return level, max(16 if is_last else 1, length)
+        outside *= count
+    raise AssertionError("a stage that reduces has a loop")
+
+
+def _loops(loops: Loops, symbols: Sequence[Symbol], body: Callable[[], None]) -> None:
+    """Plain loops over the whole extents of `symbols`, the first outermost."""
+    if symbols:
+        _loop(loops, symbols[0], lambda: _loops(loops, symbols[1:], body))
+    else:
+        body()
 
 
 def _loop(loops: Loops, symbol: Symbol, body: Callable[[], None]) -> None:
