@@ -350,3 +350,22 @@ class ShownSource(_DerivedSource):
 
     kind = "shown"
     form = "{0.origin}.mapping"
+
+
+def module_name(source: Source) -> str:
+    """The dotted name of a module from its source: what `named_modules` calls it."""
+    names = []
+    step: Source | None = source
+    while step is not None:
+        if isinstance(step, DictItemSource):
+            names.append(str(step.key))
+        step = step.base
+    return ".".join(reversed(names))
+
+
+def identifier(source: Source, index: int) -> str:
+    """A name for a placeholder, from what the user would write."""
+    text = "".join(c if c.isalnum() else "_" for c in source.expression())
+    while "__" in text:
+        text = text.replace("__", "_")
+    return text.strip("_") or f"input_{index}"

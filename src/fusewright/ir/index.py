@@ -17,26 +17,10 @@ from typing import Any, Final
 
 from fusewright.ir import intervals
 from fusewright.ir.intervals import Bound, Interval
+from fusewright.ir.terms import ONE, Printed, operand_text, printed, shared, text_of, without
 
 
-class _Hashed:
-    """Structural equality and order by the printed text, which is made once."""
-
-    __slots__ = ("_hash", "text")
-    text: str
-    _hash: int
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-class Symbol(_Hashed):
+class Symbol(Printed):
     """A named integer: a size (`s0`), a loop variable (`i0`, `r0`) or an index that was loaded
     (`k0`). Or a real number (`f0`), which stands for itself alone; see `real_symbol`.
 
@@ -74,7 +58,7 @@ class Symbol(_Hashed):
             and self.extent == other.extent
         )
 
-    __hash__ = _Hashed.__hash__
+    __hash__ = Printed.__hash__
 
     def bounds(self) -> Interval:
         return self.lower, self.upper
@@ -85,7 +69,7 @@ class Symbol(_Hashed):
         return Index(((1, (self,)),), 0)
 
 
-class Compound(_Hashed):
+class Compound(Printed):
     """`left // right`, `left % right`, `min(left, right)` or `max(left, right)`, irreducible."""
 
     __slots__ = ("left", "operator", "right")
@@ -97,7 +81,7 @@ class Compound(_Hashed):
         if operator in ("min", "max"):
             self.text = f"{operator}({left}, {right})"
         else:
-            self.text = f"({_operand(left)} {operator} {_operand(right)})"
+            self.text = f"({operand_text(left)} {operator} {operand_text(right)})"
         self._hash = hash((operator, left, right))
 
     def __eq__(self, other: object) -> bool:
@@ -111,7 +95,7 @@ class Compound(_Hashed):
             and self.right == other.right
         )
 
-    __hash__ = _Hashed.__hash__
+    __hash__ = Printed.__hash__
 
     def bounds(self) -> Interval:
         return intervals.OF_COMPOUNDS[self.operator](self.left.bounds(), self.right.bounds())
@@ -126,7 +110,7 @@ Term = tuple[int, tuple[Atom, ...]]
 """A non-zero coefficient and a non-empty product of atoms, sorted by text."""
 
 
-class Index(_Hashed):
+class Index(Printed):
     """A canonical sum: `terms` sorted by their atoms' text, plus `constant`."""
 
     __slots__ = ("_bounds", "_free", "_printed", "constant", "terms")
@@ -146,7 +130,7 @@ class Index(_Hashed):
     def text(self) -> str:  # type: ignore[override]
         """How it prints; made when first asked for, because most expressions never are."""
         if self._printed is None:
-            self._printed = _print(self.terms, self.constant)
+            self._printed = printed(self.terms, self.constant)
         return self._printed
 
     def __eq__(self, other: object) -> bool:
@@ -161,7 +145,7 @@ class Index(_Hashed):
             and self.terms == other.terms
         )
 
-    __hash__ = _Hashed.__hash__
+    __hash__ = Printed.__hash__
 
     # Arithmetic ----------------------------------------------------------------------------------
 
@@ -184,7 +168,7 @@ class Index(_Hashed):
                 _scaled(self, other.constant) if not other.terms else _scaled(other, self.constant)
             )
         terms = [
-            (a * b, tuple(sorted((*left, *right), key=_text)))
+            (a * b, tuple(sorted((*left, *right), key=text_of)))
             for a, left in self._all_terms()
             for b, right in other._all_terms()
         ]
@@ -449,10 +433,6 @@ def maximum(left: IndexLike, right: IndexLike) -> Index:
 # Construction -------------------------------------------------------------------------------------
 
 
-def _text(atom: Atom) -> str:
-    return atom.text
-
-
 def _ordered(left: Index, right: Index) -> tuple[Index, Index]:
     return (left, right) if left.text <= right.text else (right, left)
 
@@ -533,31 +513,6 @@ def _is_exact(quotient: Compound, coefficient: int) -> bool:
     )
 
 
-def _print(terms: tuple[Term, ...], constant: int) -> str:
-    """Larger coefficients first, as a person writes an address."""
-    pieces: list[str] = []
-    for coefficient, atoms in sorted(terms, key=lambda term: -abs(term[0])):
-        body = "*".join(atom.text for atom in atoms)
-        size = abs(coefficient)
-        piece = body if size == 1 else f"{size}*{body}"
-        sign = "-" if coefficient < 0 else "+"
-        pieces.append(f" {sign} {piece}" if pieces else (f"-{piece}" if coefficient < 0 else piece))
-    if constant or not pieces:
-        sign = "-" if constant < 0 else "+"
-        pieces.append(f" {sign} {abs(constant)}" if pieces else str(constant))
-    return "".join(pieces)
-
-
-def _operand(index: Index) -> str:
-    alone = not index.terms or (
-        len(index.terms) == 1
-        and not index.constant
-        and index.terms[0][0] == 1
-        and len(index.terms[0][1]) == 1
-    )
-    return index.text if alone and not index.text.startswith("-") else f"({index.text})"
-
-
 def _substitute_atom(atom: Atom, replacements: Mapping[Symbol, Index]) -> Index:
     if isinstance(atom, Symbol):
         return replacements.get(atom, atom.index)
@@ -606,7 +561,7 @@ def _split(left: Index, right: Index) -> tuple[Index, Index]:
     quotient: list[Term] = []
     rest: list[Term] = []
     for coefficient, factors in left.terms:
-        remaining = _remove(factors, atoms)
+        remaining = without(factors, atoms)
         if remaining is None or coefficient % divisor:
             rest.append((coefficient, factors))
         else:
@@ -626,7 +581,7 @@ def _split_polynomial(left: Index, right: Index) -> tuple[Index, Index]:
     coefficient, atoms = right.terms[0]
     quotient = integer(0)
     for factor, factors in left.terms:
-        remaining = _remove(factors, atoms)
+        remaining = without(factors, atoms)
         if remaining is not None and factor % coefficient == 0:
             candidate = (
                 Index(((factor // coefficient, remaining),), 0)
@@ -637,16 +592,6 @@ def _split_polynomial(left: Index, right: Index) -> tuple[Index, Index]:
             if len(trial._all_terms()) < len((left - right * quotient)._all_terms()):
                 quotient = quotient + candidate
     return quotient, left - right * quotient
-
-
-def _remove(factors: tuple[Atom, ...], atoms: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
-    """`factors` without `atoms`, or None when they do not all occur."""
-    remaining = list(factors)
-    for atom in atoms:
-        if atom not in remaining:
-            return None
-        remaining.remove(atom)
-    return tuple(remaining)
 
 
 def _single_compound(index: Index, operator: str) -> Compound | None:
@@ -695,25 +640,11 @@ def _simpler_remainder(left: Index, right: Index) -> Index | None:
     return None if grouped is None else remainder(grouped[0], right) + grouped[1]
 
 
-ONE: Term = (1, ())
-
-
-def _shared(left: Term, right: Term) -> Term:
-    """The greatest product known to divide both terms and to be positive."""
-    remaining = list(right[1])
-    atoms = []
-    for atom in left[1]:
-        if atom in remaining and (atom.bounds()[0] or 0) > 0:
-            remaining.remove(atom)
-            atoms.append(atom)
-    return gcd(left[0], right[0]), tuple(atoms)
-
-
 def _common_factor(left: Index, right: Index) -> Term:
     """The greatest product that divides `right` and every term of `left`; its constant may be left
     over, if it is below that product.
     """
-    factor = reduce(_shared, left.terms, right._all_terms()[0])
+    factor = reduce(shared, left.terms, right._all_terms()[0])
     if factor[1] and not _within(integer(left.constant), _product_of(*factor)):
         return factor[0], ()
     return factor
@@ -723,7 +654,7 @@ def _over(index: Index, factor: Term) -> tuple[Index, int]:
     """`index` as a multiple of a factor of all its terms, and the constant that is left over."""
     divisor, atoms = factor
     whole, rest = (0, index.constant) if atoms else divmod(index.constant, divisor)
-    terms = [(c // divisor, _remove(factors, atoms) or ()) for c, factors in index.terms]
+    terms = [(c // divisor, without(factors, atoms) or ()) for c, factors in index.terms]
     constant = whole + sum(c for c, factors in terms if not factors)
     return _sum(tuple(term for term in terms if term[1]), constant), rest
 
@@ -733,13 +664,13 @@ def _grouped(left: Index, right: Index) -> tuple[Index, Index] | None:
     and so never carries: for `(768*i + r) // 1536` with `0 <= r < 768` these are `768*i` and `r`.
     """
     divisor = right._all_terms()[0]
-    steps = {_shared(term, divisor) for term in left.terms} - {ONE}
+    steps = {shared(term, divisor) for term in left.terms} - {ONE}
     for step in sorted(steps, key=lambda step: (len(step[1]), step[0]), reverse=True):
         coefficient, atoms = step
         large: list[Term] = []
         small: list[Term] = []
         for term in left.terms:
-            fits = term[0] % coefficient == 0 and _remove(term[1], atoms) is not None
+            fits = term[0] % coefficient == 0 and without(term[1], atoms) is not None
             (large if fits else small).append(term)
         over = left.constant if atoms else left.constant % coefficient
         rest = _sum(tuple(small), over)

@@ -51,6 +51,8 @@ from fusewright.capture.sources import (
     InstanceSource,
     NumberSource,
     Source,
+    identifier,
+    module_name,
 )
 from fusewright.capture.tensor_pattern import TensorPattern
 from fusewright.capture.values.base import MISSING, NotConstant, TracedError, Value
@@ -560,7 +562,7 @@ class Machine:
         """The path of the module whose method runs: its source, from the root module on."""
         first = next(iter(variables.values()), None)
         if isinstance(first, ModuleValue) and isinstance(first.source, Source):
-            return _module_name(first.source)
+            return module_name(first.source)
         return self.frames[-1].module_path if self.frames else ""
 
     @contextmanager
@@ -581,7 +583,7 @@ class Machine:
         shape = self.sizes.tensor(tensor, source)
         expected = tensor if shape is None else TensorPattern.of(tensor, shape.open)
         self.guard(GuardKind.TENSOR, source, expected)
-        node, fake = self.builder.add_input(_identifier(source, len(self.inputs)), tensor, shape)
+        node, fake = self.builder.add_input(identifier(source, len(self.inputs)), tensor, shape)
         self.shapes.append(shape)
         node.meta["source"] = source
         self.inputs.append(value)
@@ -677,17 +679,6 @@ def _guard_key(expected: Any) -> Any:
     return id(expected)
 
 
-def _module_name(source: Source) -> str:
-    """The dotted name of a module from its source: what `named_modules` calls it."""
-    names = []
-    step: Source | None = source
-    while step is not None:
-        if isinstance(step, DictItemSource):
-            names.append(str(step.key))
-        step = step.base
-    return ".".join(reversed(names))
-
-
 def _is_number_of_module(tensor: torch.Tensor, source: Source) -> bool:
     """Whether a tensor is a module's buffer of one integer, in memory: most often a setting."""
     match source:
@@ -695,11 +686,3 @@ def _is_number_of_module(tensor: torch.Tensor, source: Source) -> bool:
             whole = not (tensor.is_floating_point() or tensor.is_complex())
             return whole and tensor.dim() == 0 and tensor.device.type == "cpu"
     return False
-
-
-def _identifier(source: Source, index: int) -> str:
-    """A name for a placeholder, from what the user would write."""
-    text = "".join(c if c.isalnum() else "_" for c in source.expression())
-    while "__" in text:
-        text = text.replace("__", "_")
-    return text.strip("_") or f"input_{index}"
