@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import lcm
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 from fusewright.errors import DataDependent, Location
 from fusewright.ir.index import Compound, Index, Symbol, integer
@@ -31,6 +31,9 @@ from fusewright.symbolic.relations import (
     rewrite,
 )
 
+if TYPE_CHECKING:
+    import torch
+
 
 @record
 class Assumption:
@@ -38,6 +41,14 @@ class Assumption:
 
     relation: Relation | RealRelation
     location: Location | None
+
+
+class Required(DataDependent):
+    """An operator works only where a condition holds, and that depends on data."""
+
+    def __init__(self, condition: torch.SymBool) -> None:
+        self.condition = condition
+        super().__init__(f"it requires that {condition}, which depends on data")
 
 
 class ShapeFacts:

@@ -17,8 +17,15 @@ import torch
 
 from fusewright.errors import DataDependent
 from fusewright.ir import index as ir
-from fusewright.ir.index import Compound, Index, IndexLike, Symbol, integer
-from fusewright.symbolic.facts import ShapeFacts
+from fusewright.ir.index import Index, IndexLike, Symbol, integer
+from fusewright.symbolic.facts import Required, ShapeFacts
+from fusewright.symbolic.integers import (
+    is_too_large,
+    nonzero,
+    rough,
+    sides,
+    with_positive_divisor,
+)
 from fusewright.symbolic.real import Operand, Real, free_in_real
 from fusewright.symbolic.relations import (
     All,
@@ -27,6 +34,7 @@ from fusewright.symbolic.relations import (
     RealRelation,
     Relation,
     at_least,
+    at_most,
     below,
     equal,
     free_in,
@@ -41,14 +49,6 @@ EXACT_FACTOR: Final = 2**20
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 """Classes of symbolic numbers."""
-
-
-class Required(DataDependent):
-    """An operator works only where a condition holds, and that depends on data."""
-
-    def __init__(self, condition: torch.SymBool) -> None:
-        self.condition = condition
-        super().__init__(f"it requires that {condition}, which depends on data")
 
 
 class Node:
@@ -172,7 +172,7 @@ class IntegerNode(Node):
 
     def _keep_small(self, index: Index) -> None:
         """Assume that an expression stays as it is which no guard could compute."""
-        if _is_too_large(index):
+        if is_too_large(index):
             for symbol in index.free():
                 self.facts.number(symbol.index)
 
@@ -208,7 +208,7 @@ class IntegerNode(Node):
         return self if self.facts.decide(at_least(self.index, 0)) else self.neg()
 
     def int_floordiv(self, other: IntegerNode) -> IntegerNode:
-        left, right = _with_positive_divisor(self, other)
+        left, right = with_positive_divisor(self.facts, self.index, other.index)
         return self._make(left // right)
 
     floordiv = int_floordiv
@@ -216,7 +216,7 @@ class IntegerNode(Node):
     def mod(self, other: IntegerNode) -> IntegerNode:
         if self.facts.decide(at_least(other.index, 1)):
             return self._make(self.index % other.index)
-        divisor = -_nonzero(self.facts, other.index, "integer modulo by zero")
+        divisor = -nonzero(self.facts, other.index, "integer modulo by zero")
         return self._make(-((-self.index) % divisor))
 
     def pow(self, other: IntegerNode) -> IntegerNode:
@@ -226,7 +226,7 @@ class IntegerNode(Node):
     pow_by_natural = pow
 
     def int_truediv(self, other: IntegerNode) -> RealNode:
-        divisor = _nonzero(self.facts, other.index, "division by zero")
+        divisor = nonzero(self.facts, other.index, "division by zero")
         return RealNode(self.facts, Real("truediv", (self.index, divisor)))
 
     truediv = int_truediv
@@ -275,16 +275,16 @@ class IntegerNode(Node):
         return self._compare(not_equal(self.index, other.index))
 
     def lt(self, other: IntegerNode) -> ConditionNode:
-        return self._compare(below(*_sides(self.index, other.index)))
+        return self._compare(below(*sides(self.index, other.index)))
 
     def gt(self, other: IntegerNode) -> ConditionNode:
-        return self._compare(below(*_sides(other.index, self.index)))
+        return self._compare(below(*sides(other.index, self.index)))
 
     def le(self, other: IntegerNode) -> ConditionNode:
-        return self._compare(at_least(*_sides(other.index, self.index)))
+        return self._compare(at_least(*sides(other.index, self.index)))
 
     def ge(self, other: IntegerNode) -> ConditionNode:
-        return self._compare(at_least(*_sides(self.index, other.index)))
+        return self._compare(at_least(*sides(self.index, other.index)))
 
     # Torch asks one size of a tensor about the layout of all.
 
@@ -316,7 +316,7 @@ class IntegerNode(Node):
     def is_non_overlapping_and_dense(
         self, sizes: Sequence[IntegerNode], strides: Sequence[IntegerNode]
     ) -> ConditionNode:
-        order = sorted(range(len(sizes)), key=lambda dim: _rough(self.facts, strides[dim].index))
+        order = sorted(range(len(sizes)), key=lambda dim: rough(self.facts, strides[dim].index))
         return self._dense(sizes, strides, order)
 
     def _dense(
@@ -617,7 +617,7 @@ class RealNode(Node):
         return other.lt(self)
 
     def le(self, other: RealNode) -> ConditionNode:
-        return self._compare(_at_most, other, "<=")
+        return self._compare(at_most, other, "<=")
 
     def ge(self, other: RealNode) -> ConditionNode:
         return other.le(self)
@@ -662,34 +662,6 @@ def indicator(condition: torch.SymBool) -> torch.SymInt | int:
     return symbolic_int(node.facts, node.condition.indicator())
 
 
-def _is_too_large(index: Index) -> bool:
-    """Whether a number in an expression is beyond what guards compute with, in 64 bits."""
-    if abs(index.constant) >= _LARGEST:
-        return True
-    for coefficient, atoms in index.terms:
-        if abs(coefficient) >= _LARGEST:
-            return True
-        for atom in atoms:
-            if isinstance(atom, Compound) and (
-                _is_too_large(atom.left) or _is_too_large(atom.right)
-            ):
-                return True
-    return False
-
-
-_LARGEST: Final = 2**63
-
-
-def _sides(left: Index, right: Index) -> tuple[Index, Index]:
-    """The sides of `left < right` or `left >= right`. Two equal ones where the answer is known
-    without a guard: `left` is what torch's slices say for "to the end", which no size is above. An
-    integer of the program may be: Python's have no end.
-    """
-    is_largest = left.is_constant and left.constant == _LARGEST - 1
-    is_size = right.lower is not None and right.lower >= 0
-    return (left, left) if is_largest and is_size else (left, right)
-
-
 def index_of(number: int | torch.SymInt) -> Index:
     """The expression of a size. TypeError: a symbolic number of another front end's."""
     if isinstance(number, int):
@@ -721,28 +693,3 @@ def known_numbers(numbers: Iterable[Number]) -> tuple[Number, ...]:
         number if isinstance(number, int) else symbolic_int(number.node.facts, number.node.index)
         for number in numbers
     )
-
-
-def _at_most(left: Index, right: Index) -> Condition:
-    return at_least(right, left)
-
-
-def _nonzero(facts: ShapeFacts, index: Index, message: builtins.str) -> Index:
-    if facts.decide(equal(index, 0)):
-        raise ZeroDivisionError(message)
-    return index
-
-
-def _with_positive_divisor(left: IntegerNode, right: IntegerNode) -> tuple[Index, Index]:
-    """The same quotient with a positive divisor."""
-    facts = left.facts
-    if facts.decide(at_least(right.index, 1)):
-        return left.index, right.index
-    divisor = _nonzero(facts, right.index, "integer division or modulo by zero")
-    return -left.index, -divisor
-
-
-def _rough(facts: ShapeFacts, index: Index) -> int:
-    """A number to sort strides by."""
-    hint = facts.hint(index)
-    return index.lower or 0 if hint is None else hint

@@ -198,6 +198,11 @@ def at_least(left: IndexLike, right: IndexLike) -> Relation:
     return _not_negative(as_index(left) - right)
 
 
+def at_most(left: IndexLike, right: IndexLike) -> Condition:
+    """`left <= right`."""
+    return at_least(right, left)
+
+
 def below(left: IndexLike, right: IndexLike) -> Relation:
     """`left < right`."""
     return _not_negative(as_index(right) - left - 1)

@@ -38,7 +38,8 @@ from fusewright.errors import FusewrightError, Unsupported
 from fusewright.fake import holds_integers
 from fusewright.fake.tensor import is_known
 from fusewright.fake_rules.arguments import flat
-from fusewright.symbolic.nodes import SYMBOLIC, Required
+from fusewright.symbolic.facts import Required
+from fusewright.symbolic.nodes import SYMBOLIC
 
 if TYPE_CHECKING:
     from fusewright.capture.interpreter.machine import Machine
