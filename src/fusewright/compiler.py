@@ -27,7 +27,11 @@ from fusewright.capture.directives import (
 from fusewright.capture.finalizers import holds_last_references
 from fusewright.capture.guard_set import GuardSet, build_guards
 from fusewright.capture.guards import Guard
-from fusewright.capture.left_alone import computes_with_tensors, is_left_alone
+from fusewright.capture.left_alone import (
+    computes_with_tensors,
+    is_left_alone,
+    is_written_by_fx,
+)
 from fusewright.capture.resume import ResumeTable
 from fusewright.capture.sizes import SizeHistory
 from fusewright.capture.sources import LocalSource
@@ -60,6 +64,15 @@ NEVER_IDLE: Final = -(2**60)
 """The count of such versions where one has computed something."""
 
 
+CALLS_OF_GENERATED_CODE: Final = 3
+"""After how many calls code that torch.fx has generated is captured, where it is called around a
+graph break: a program may generate it anew each time, as `torch.func.linearize` does.
+"""
+
+MOST_TRIALS: Final = 1000
+"""How many pieces of such code are remembered."""
+
+
 class Compiler:
     """Compiles the frames of one compiled function or module, and keeps what it made."""
 
@@ -87,6 +100,10 @@ class Compiler:
         )
         self._histories: dict[types.CodeType, SizeHistory] = {}
         self._idle: Counter[types.CodeType] = Counter()
+        self._trials: Counter[str] = Counter()
+        """Calls of code of torch.fx that was not captured yet, by the name of its file, which is
+        its own; pieces of code that say the same are equal.
+        """
         """How many versions of code, all of them, compute nothing."""
         self._most_idle = max(1, min(IDLE_VERSIONS, options.recompile_limit - 1))
         self._not_compiled: set[types.CodeType] = set()
@@ -102,6 +119,7 @@ class Compiler:
         self.resumes = ResumeTable()
         self._histories.clear()
         self._idle.clear()
+        self._trials.clear()
         self.compilations.clear()
         self._report.reset()
 
@@ -177,7 +195,14 @@ class Compiler:
 
     def _is_worth_capturing(self, frame: Frame) -> bool:
         """Whether a frame that runs natively, around a graph break, may hold a graph."""
-        return computes_with_tensors(frame) and not torch_compat.is_transforming()
+        if not computes_with_tensors(frame) or torch_compat.is_transforming():
+            return False
+        if not is_written_by_fx(frame.code):
+            return True
+        if len(self._trials) > MOST_TRIALS:
+            self._trials.clear()
+        self._trials[frame.code.co_filename] += 1
+        return self._trials[frame.code.co_filename] > CALLS_OF_GENERATED_CODE
 
     def _is_ours(self, code: types.CodeType) -> bool:
         """Whether code is what the user compiles, or goes on in it after a graph break."""

@@ -189,3 +189,36 @@ def test_compiled_functions_inside_of_transforms_run_as_they_are() -> None:
     strict = fusewright.compile(cube, backend="eager", fullgraph=True)
     with pytest.raises(Unsupported, match="compile the function that applies the transform"):
         grad(strict)(V)
+
+
+def test_code_that_fx_generates_in_each_call_is_not_compiled_each_time() -> None:
+    def function(x: torch.Tensor, t: torch.Tensor) -> Any:
+        out, linear = torch.func.linearize(lambda x: x.exp().sum(-1), x)
+        return out, linear(t), linear(2 * t)
+
+    compiled = fusewright.compile(function)
+    x, t = torch.randn(4, 3), torch.randn(4, 3)
+    for _ in range(6):
+        for mine, theirs in zip(compiled(x, t), function(x, t), strict=True):
+            torch.testing.assert_close(mine, theirs)
+    assert not any("eval_with_key" in str(event) for event in compiled.compiler.events)
+
+
+def test_a_module_of_fx_behind_a_break_is_compiled() -> None:
+    generated = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()))
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        fusewright.graph_break()
+        return hidden(y)
+
+    @fusewright.disable(recursive=False)
+    def hidden(y: torch.Tensor) -> torch.Tensor:
+        return generated(y)
+
+    compiled = fusewright.compile(function)
+    x = torch.randn(2, 3)
+    for _ in range(8):
+        torch.testing.assert_close(compiled(x), function(x))
+    events = [str(event) for event in compiled.compiler.events]
+    assert any("compiled" in event and "eval_with_key" in event for event in events)

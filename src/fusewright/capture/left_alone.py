@@ -64,6 +64,11 @@ def is_left_alone(code: types.CodeType) -> bool:
     return name.startswith("<frozen ")
 
 
+def is_written_by_fx(code: types.CodeType) -> bool:
+    """Whether torch.fx has generated code, as it does for each new graph module."""
+    return code.co_filename.startswith("<eval_with_key>")
+
+
 def computes_with_tensors(frame: Frame) -> bool:
     """Whether a call is likely to: it is given tensors or modules, or its code names torch or one
     of them. Not within a recurrent layer, or one of a packed sequence.
