@@ -52,12 +52,19 @@ def agree(found: Any, wanted: Any, *, factor: float = 1, check_stride: bool = Fa
         )
 
 
+def _scaled(result: torch.Tensor) -> torch.Tensor:
+    largest = result.detach().abs().max() if result.numel() else torch.ones(())
+    return result.double() / max(1.0, float(largest))
+
+
 def gradients(function: Any, inputs: tuple[Any, ...]) -> list[torch.Tensor]:
-    """Of the sum of cosines of all results that have a gradient."""
+    """Of the sum of cosines of all results that have a gradient, each scaled to 1 at most: the
+    cosine of a large number makes much of its rounding.
+    """
     leaves = [
         value.detach().clone().requires_grad_() if value.is_floating_point() else value
         for value in inputs
     ]
     results = [one for one in tensors_of(function(*leaves)) if one.requires_grad]
-    torch.stack([one.double().cos().sum() for one in results]).sum().backward()
+    torch.stack([_scaled(one).cos().sum() for one in results]).sum().backward()
     return [leaf.grad for leaf in leaves if leaf.grad is not None]
