@@ -20,6 +20,7 @@ import numpy
 import torch
 from torch import nn
 
+from fusewright.fake_rules.geometry import extent
 from fusewright.records import record
 
 DEEPEST: Final = 12
@@ -106,8 +107,7 @@ class Observer:
             self.add(path, gradient)
             return
         begin = gradient.data_ptr()
-        spans = zip(gradient.shape, gradient.stride(), strict=True)
-        end = begin + gradient.itemsize * (1 + sum((count - 1) * step for count, step in spans))
+        end = begin + gradient.itemsize * extent(gradient.shape, gradient.stride())
         overlapping = (first for first, last in self._gradients if begin < last and first < end)
         address = gradient.untyped_storage().data_ptr()
         if address not in self._memories:

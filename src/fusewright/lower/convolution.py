@@ -17,7 +17,7 @@ from typing import Any
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, integer
 from fusewright.ir.program import ExternKernel, Layout
-from fusewright.lower.boxes import Box
+from fusewright.lower.boxes import Box, same_strides
 from fusewright.lower.builder import Builder, Call
 from fusewright.lower.extern import operand
 from fusewright.lower.rules import rule
@@ -109,8 +109,5 @@ def with_channels_last(builder: Builder, box: Box) -> Box:
         storage.stride, storage.is_fixed = stride, True
     builder.realise(box)
     layout = builder.layout(box)
-    lies_so = layout is not None and all(
-        extent == 1 or own == wanted
-        for extent, own, wanted in zip(box.size, layout.stride, stride, strict=True)
-    )
+    lies_so = layout is not None and same_strides(box.size, layout.stride, stride)
     return box if lies_so else builder.copy(box, stride)

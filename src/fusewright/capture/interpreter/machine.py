@@ -403,9 +403,6 @@ class Machine:
     def shared_dictionary(self, owner: ObjectValue, dictionary: dict[str, Any]) -> DictValue | None:
         return self._dictionaries.shared(owner, dictionary)
 
-    def is_dict(self, value: Any) -> bool:
-        return isinstance(value, DictValue)
-
     def new_tuple(self, items: Sequence[Value], cls: type = tuple) -> Value:
         return TupleValue(cls, items)
 

@@ -250,9 +250,6 @@ class Interpreter(Protocol):
         another way too, else None. Takes note of the owner, which is told when that happens later.
         """
 
-    def is_dict(self, value: Any) -> bool:
-        """Whether a value is that of a dict, or of an instance of a subclass of dict."""
-
     def is_held(self, value: Value) -> bool:
         """Whether the program still holds an object that it made, not only by weak references."""
 

@@ -355,7 +355,8 @@ class ObjectValue(Value):
     def _replace_dictionary(self, interpreter: Interpreter, dictionary: Any) -> None:
         """Let a dict keep the attributes of an object that the program made and that has none."""
         is_fresh = self.object is MISSING and not self.known
-        if not (is_fresh and interpreter.is_dict(dictionary)):
+        is_dict = isinstance(dictionary, ObjectValue) and issubclass(dictionary.cls, dict)
+        if not (is_fresh and is_dict):
             reason = reasons.UNSUPPORTED_ATTRIBUTE
             raise interpreter.unsupported(reason, name="__dict__", object=self.describe())
         self.shared = dictionary
