@@ -31,8 +31,8 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     usual = generated.with_layout
 
-    def watched(tensor: Any, size: Any, stride: Any) -> Any:
-        laid = usual(tensor, size, stride)
+    def watched(tensor: Any, size: Any, stride: Any, dtype: Any) -> Any:
+        laid = usual(tensor, size, stride, dtype)
         if laid is not tensor:
             found.append((tensor.stride(), stride))
         return laid

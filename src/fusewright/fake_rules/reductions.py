@@ -186,6 +186,27 @@ def native_batch_norm(
     return found[0], statistics, statistics
 
 
+def batch_norm_with_update(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Geometry, ...] | None:
+    """_batch_norm_with_update_functional on the CPU: (output, mean, reciprocal standard deviation,
+    an empty reserve, running mean, running variance). All statistics have the type of the given
+    ones, where torch's meta kernel says that of x for the former and float32 for the latter.
+    """
+    found = batch_norm(x, weight, bias, mean, variance, momentum, eps)
+    if found is None or x.dim() < 2:
+        return None
+    statistics = contiguous(mean.dtype, (x.shape[1],))
+    reserve = contiguous(torch.uint8, (0,))
+    return found[0], statistics, statistics, reserve, statistics, statistics
+
+
 def group_norm(
     x: Tensor,
     weight: Tensor | None,
@@ -222,5 +243,6 @@ RULES: dict[Any, Rule] = {
     **named(layer_norm, "native_layer_norm"),
     **named(batch_norm, "_native_batch_norm_legit_no_training"),
     **named(native_batch_norm, "native_batch_norm"),
+    **named(batch_norm_with_update, "_batch_norm_with_update_functional"),
     **named(group_norm, "native_group_norm"),
 }

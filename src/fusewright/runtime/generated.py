@@ -69,20 +69,21 @@ def reinterpret(
 
 
 def with_layout(
-    tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]
+    tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
 ) -> torch.Tensor:
     """`tensor`, the result of a library call, laid out as was compiled for: itself, or a copy where
     the operator chose other strides. Dimensions of one element may have any stride.
 
-    Raises: RuntimeError, where the operator returned another size.
+    Raises: RuntimeError, where the operator returned another size or type, which kernels would read
+    beyond its end or as other numbers.
     """
     found = tensor.stride()
-    if found == stride and tensor.shape == size:
+    if found == stride and tensor.shape == size and tensor.dtype is dtype:
         return tensor
-    if tuple(tensor.shape) != size:
+    if tuple(tensor.shape) != size or tensor.dtype != dtype:
         raise RuntimeError(
-            f"a library call returned size {tuple(tensor.shape)} where size {size} was compiled "
-            "for; please report this"
+            f"a library call returned {tensor.dtype} of size {tuple(tensor.shape)} where {dtype} "
+            f"of size {size} was compiled for; please report this"
         )
     if 0 in size or all(n == 1 or a == b for n, a, b in zip(size, found, stride, strict=True)):
         return tensor

@@ -168,7 +168,8 @@ class _PythonEmitter:
         layout = line.buffer.layout
         size, stride = _sizes(layout.size), _sizes(layout.stride)
         name = line.buffer.name
-        self.write(f"{name} = runtime.with_layout({name}, {size}, {stride})")
+        dtype = f"torch.{layout.dtype.torch_name}"
+        self.write(f"{name} = runtime.with_layout({name}, {size}, {stride}, {dtype})")
 
     def allocate(self, line: Allocate) -> None:
         layout = line.buffer.layout
