@@ -391,7 +391,8 @@ def test_windows_of_what_varies(name: str, backend: str) -> None:
     for rows, columns in ((3, 8), (4, 13), (9, 21), (5, 10)):
         x = torch.randn(rows, 4, columns)
         found, expected = compiled(x), WINDOWS[name](x)
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+        # Eager's own places between elements are float32: 9e-6 from those of float64.
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     assert len(compilations(compiled)) == 1
 
 

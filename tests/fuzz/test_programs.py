@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from fusewright.fuzz.campaign import generate
 from fusewright.fuzz.checking import check
+from fusewright.fuzz.tensors import _hangs_on_order
 
 # Of loop programs there are some in test_loops.py.
 SEEDS = {"tensors": range(300, 360), "python": range(340, 352), "modules": range(300, 308)}
@@ -33,3 +35,11 @@ def test_programs_are_eager(kind: str, seeds: range) -> None:
         grave = [str(finding) for finding in verdict.findings if finding.kind in GRAVE]
         assert not grave, f"fusewright fuzz --kind {kind} --seed {seed} --count 1"
     assert "right" in outcomes
+
+
+def test_writes_whose_result_hangs_on_the_order_of_elements_are_left_out() -> None:
+    x = torch.zeros(4, 4)
+    assert _hangs_on_order([x, x.diagonal()])
+    assert _hangs_on_order([x.unfold(0, 2, 1)])
+    assert not _hangs_on_order([x, x, torch.zeros(4)])
+    assert not _hangs_on_order([x[:2].t()])

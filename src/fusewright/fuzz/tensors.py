@@ -194,7 +194,7 @@ class _Writer:
     def _take(self, template: str, text: str) -> bool:
         """Whether a statement becomes part of the program."""
         is_write = template in WRITES
-        if is_write and any(_overlaps(self.namespace[name]) for name in _variables(text)):
+        if is_write and _hangs_on_order([self.namespace[name] for name in _variables(text)]):
             return False
         name = f"v{len(self.body)}"
         try:
@@ -236,12 +236,21 @@ def _variables(text: str) -> set[str]:
     return set(re.findall(r"\b[xv]\d+\b", text))
 
 
-def _overlaps(tensor: torch.Tensor) -> bool:
-    """Whether elements share memory though no stride is 0, as those of `unfold` may. What a write
-    to them comes to hangs on the order in which eager goes through them.
+def _hangs_on_order(operands: Sequence[torch.Tensor]) -> bool:
+    """Whether what a write among these tensors comes to hangs on the order in which eager goes
+    through their elements: some of one share memory, or two are different views of the same.
     """
-    if tensor.layout != torch.strided or not tensor.numel():
-        return False
+    views: dict[int, Any] = {}
+    in_memory = [one for one in operands if one.layout == torch.strided and one.numel()]
+    for tensor in in_memory:
+        view = (tensor.storage_offset(), tensor.shape, tensor.stride())
+        if views.setdefault(tensor.untyped_storage().data_ptr(), view) != view:
+            return True
+    return any(map(_overlaps, in_memory))
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether elements share memory though no stride is 0, as those of `unfold` may."""
     reach = 0
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1:
