@@ -100,11 +100,11 @@ class Compiler:
         )
         self._histories: dict[types.CodeType, SizeHistory] = {}
         self._idle: Counter[types.CodeType] = Counter()
+        """How many versions of code, all of them, compute nothing."""
         self._trials: Counter[str] = Counter()
         """Calls of code of torch.fx that was not captured yet, by the name of its file, which is
         its own; pieces of code that say the same are equal.
         """
-        """How many versions of code, all of them, compute nothing."""
         self._most_idle = max(1, min(IDLE_VERSIONS, options.recompile_limit - 1))
         self._not_compiled: set[types.CodeType] = set()
         """Code that torch's `disable(recursive=False)` was given."""

@@ -65,7 +65,9 @@ class Program:
             self.asked += 1
             if frame.code is not call.__code__:
                 return False  # This call holds nothing to compile; another one may.
-            entry = extension.Entry(replacement, None, continues=True, tried=tried)
+            kind = (("type", type(frame.locals["result"])),)
+            guards = extension.GuardProgram(("result",), ((0, ("local", "result"), kind),))
+            entry = extension.Entry(replacement, guards, continues=True, tried=tried)
             self.entries.append(entry)
             return entry
 
@@ -115,6 +117,23 @@ def test_a_trial_is_made_again() -> None:
     assert program.entries[0].outcome[0] is False
 
 
+def test_guards_are_not_checked_for_an_entry_that_no_call_reaches() -> None:
+    program = Program(FAST, SLOW)
+    program.call(1, 7.0)  # compiled, and never tried
+    program.call(80, 7)
+    assert program.entries[1].outcome[0] is True
+    assert share_compiled(program, 7.0) == 1, "each call's guards are checked"
+    program.written.seconds = 0
+    program.call(1200, 7)
+    assert share_compiled(program, 7.0) < 0.5, "most calls run as written unchecked"
+
+
+def share_compiled(program: Program, result: Any) -> float:
+    before = program.compiled.calls
+    program.call(10, result)
+    return (program.compiled.calls - before) / 10
+
+
 def test_entries_that_are_not_tried_always_run() -> None:
     program = Program(FAST, SLOW, tried=False)
     program.call(80)
@@ -143,9 +162,10 @@ def helper(result: Any) -> Any:
 
 def test_a_trial_does_not_wait_for_functions_that_hold_nothing() -> None:
     program = Program(FAST, SLOW, replacement=replacement_that_calls_others)
-    program.call(60)
+    program.call(24)
     assert program.asked > 8, "the compiler was asked about the helper again and again"
-    assert program.entries[0].outcome is not None
+    program.call(3)  # of which two at most run compiled, whatever time they take
+    assert program.written.calls > 0
 
 
 def test_long_calls_are_not_tried_on() -> None:
@@ -161,6 +181,23 @@ def test_a_pause_between_two_calls_is_not_timed() -> None:
     time.sleep(0.06)
     program.call(80, "text")
     assert program.entries[0].outcome[0] is True
+
+
+def test_pauses_of_earlier_trials_do_not_end_a_later_one() -> None:
+    program = Program(SLOW, FAST)
+    for interval in 24, 100, 200, 400, 800, 1600:
+        call_up_to_one_as_written(program, interval + 3)
+        time.sleep(0.06)
+        program.call(30, "text")  # to the end of the trial
+        program.written.calls = 0
+
+
+def call_up_to_one_as_written(program: Program, most: int) -> None:
+    for _ in range(most):
+        program.call(1, "text")
+        if program.written.calls > 0:
+            return
+    raise AssertionError(f"{most} calls were compiled")
 
 
 def test_a_call_within_a_call() -> None:

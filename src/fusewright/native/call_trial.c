@@ -1,8 +1,9 @@
 /* A call of few small operators may pay more for guards, hook and the graph's wrapper than fusing
    saves, and nothing that is known while compiling tells by how much. So once nothing more is
    compiled, some calls run as they are written, in no regular order, and both ways are compared by
-   their lower quartiles: whatever else the machine does only adds. A call whose results have a history is timed from its start to that of the next, so
-   that backward counts: whatever else the program does between two calls counts in both ways. */
+   their lower quartiles: whatever else the machine does only adds. A call whose results have a
+   history is timed from its start to that of the next, so that backward counts: whatever else the
+   program does between two calls counts in both ways. */
 #include "call_trial.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #define MOST_RESTARTS 64     /* after so many compiles, compiling is counted in */
 #define CLEAR_ROUNDS 4       /* calls in each way after which a clear case is not tried further */
 #define LONGEST_CALL 50000000 /* nanoseconds; longer calls are not tried as they are written */
-#define MOST_PAUSES 4        /* rounds longer than that which are left out; one more ends the trial */
+#define MOST_PAUSES 4        /* rounds of a trial longer than that, left out; one more ends it */
 #define GAIN 0.97            /* of the compiled time, below which calls run as written */
 #define SHARE_OF_PAIRS 0.65  /* of all pairs of samples in which that has to be faster */
 
@@ -79,6 +80,7 @@ static void wait_again(CallTrial *trial)
 {
     trial->waits = trial->interval;
     trial->interval = Py_MIN(2 * trial->interval, LONGEST_INTERVAL);
+    trial->pauses = 0;
     trial->started = 0;
     trial->counts[COMPILED] = trial->counts[WRITTEN] = 0;
 }

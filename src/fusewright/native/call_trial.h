@@ -16,7 +16,7 @@ typedef struct {
     uint32_t waits;    /* calls until the next trial; 0: one is going on */
     uint32_t interval; /* calls between that and the one after */
     uint32_t restarts; /* how often compiling put the trial off */
-    uint32_t pauses;   /* how many rounds were too long to be timed */
+    uint32_t pauses;   /* how many rounds of this trial were too long to be timed */
     uint32_t random;
     bool whole_rounds; /* a call is timed up to the next one, so that its backward counts */
     Way running;       /* how the call that is being timed runs */

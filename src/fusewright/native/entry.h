@@ -15,6 +15,7 @@ typedef struct {
     PyObject *on_return;    /* called when the function has returned; NULL: nothing is */
     char continues;         /* whether frames called by the function are looked up, too */
     bool served;            /* whether it was found for a call, not only made for one */
+    int passed_over;        /* checked calls since its own last one that ran as written */
     Py_ssize_t owner_count; /* owners that it has served: see owners.h */
     CallTrial *trial;       /* whether calls run as they are written instead; NULL: never */
     int *guarded_locals;    /* for each local that the guards name, its index in the frame */

@@ -126,7 +126,10 @@ static void free_records(FrameCompiler *compiler)
 static bool serves(Entry *entry, const PendingCall *call)
 {
     bool holds = entry_holds(entry, call);
-    entry->served |= holds;
+    if (holds) {
+        entry->served = true;
+        entry->passed_over = 0;
+    }
     return holds;
 }
 
@@ -371,6 +374,7 @@ bool frame_compiler_declines(CodeRecord *record)
    are checked: another kind of call, which may be faster compiled, is noticed somewhat later. */
 #define FIRST_UNCHECKED 31
 #define MOST_UNCHECKED 255
+#define MOST_PASSED_OVER 1000 /* calls as written, none of them its own, until an entry is idle */
 
 bool frame_compiler_is_unchecked(CodeRecord *record)
 {
@@ -381,18 +385,30 @@ bool frame_compiler_is_unchecked(CodeRecord *record)
     return true;
 }
 
+/* Whether calls that the entry serves run compiled, or may come to, and there are such calls. Told
+   of one that it did not serve. */
+static bool is_waited_for(Entry *entry)
+{
+    if (entry->trial != NULL && call_trial_is_lost(entry->trial)) {
+        return false;
+    }
+    entry->passed_over = Py_MIN(entry->passed_over + 1, MOST_PASSED_OVER);
+    return entry->passed_over < MOST_PASSED_OVER;
+}
+
 void frame_compiler_ran_written(FrameCompiler *compiler, PyCodeObject *code)
 {
     CodeRecord *record = frame_compiler_find(compiler, code);
     if (record == NULL) {
         return;
     }
+    bool waits = false;
     for (Py_ssize_t i = 0; i < record->entry_count; i++) {
-        const CallTrial *trial = record->entries[i]->trial;
-        if (trial == NULL || !call_trial_is_lost(trial)) {
-            record->unchecked_next = 0;
-            return;
-        }
+        waits |= is_waited_for(record->entries[i]);
+    }
+    if (waits) {
+        record->unchecked_next = 0;
+        return;
     }
     record->unchecked = Py_MAX(record->unchecked_next, FIRST_UNCHECKED);
     record->unchecked_next = Py_MIN(2 * record->unchecked + 1, MOST_UNCHECKED);
