@@ -433,3 +433,17 @@ def test_checks_of_such_a_size_are_in_the_graph(program: Any, backend: str) -> N
         torch.testing.assert_close(others, rest)
     if program in (some, few):
         assert len(compilations(compiled)) == 1
+
+
+def test_checks_of_sizes_in_the_midst_of_a_call_break_the_graph() -> None:
+    """torch.combinations stacks what it selects by masks: a check of those sizes, which nothing of
+    the graph holds, asked for another check each time, without end.
+    """
+
+    def pairs(x: Tensor) -> Tensor:
+        return torch.combinations(x - x.mean())
+
+    compiled = fusewright.compile(pairs, dynamic=True)
+    for length in (4, 7):
+        x = torch.randn(length)
+        torch.testing.assert_close(compiled(x), pairs(x))

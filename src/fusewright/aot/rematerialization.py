@@ -122,6 +122,7 @@ class _Chooser:
         self.positions = {node: index for index, node in enumerate(ordered)}
         self.read = self._read_by_backward()
         self.needed = self._needed()
+        self.sought = self._sought()
         self.costs = {node: self._cost(node) for node in self.needed}
         self.written = joint.written_inputs
         self.saved_by_eager = _saved_by_eager(joint)
@@ -144,6 +145,23 @@ class _Chooser:
         )
         return {node for node in read if node in self.positions}
 
+    def _sought(self) -> set[fx.Node]:
+        """The forward half's floats from which backward computes operands whose equal elements it
+        looks for, as gradients of extremes do. What is computed again in another kernel may be
+        rounded otherwise, and equal none.
+        """
+        seeking = [node for node in self.halves.backward if facts(node.target).seeks_equals]
+        stack = [operand for node in seeking for operand in node.all_input_nodes]
+        found: set[fx.Node] = set()
+        while stack:
+            node = saved_in_place_of(stack.pop())
+            value = node.meta.get("val")
+            if node in self.halves.early:
+                stack.extend(node.all_input_nodes)
+            elif isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
+                found.add(node)
+        return found
+
     def _needed(self) -> list[fx.Node]:
         """What those are computed from, and they themselves, in order; constants left out."""
         found: set[fx.Node] = set()
@@ -161,7 +179,7 @@ class _Chooser:
         if node in self.halves.early:
             return Cost.FREE  # backward is where it would be computed anyway
         target = node.target
-        if "checkpoint" in node.meta and self._leaves_its_region(node):
+        if node in self.sought or ("checkpoint" in node.meta and self._leaves_its_region(node)):
             return Cost.FORBIDDEN
         if not isinstance(target, OpOverload):
             return self._cost_of_call(node)

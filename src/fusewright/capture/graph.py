@@ -129,13 +129,18 @@ class GraphBuilder:
     def _last_symbol(self) -> fx.Node | None:
         return next(reversed(self.symbols.values()), None)
 
-    def _add_symbol(self, symbol: Symbol) -> fx.Node:
-        """The placeholder of a symbolic size. Its symbol may have got narrower bounds meanwhile."""
+    def _add_symbol(self, symbol: Symbol) -> fx.Node | None:
+        """The placeholder of a symbolic size. Its symbol may have got narrower bounds meanwhile.
+        None: it depends on data that no node of the graph holds, since it is a size in the midst of
+        one call.
+        """
         known = self.symbols.get(symbol.name)
         if known is not None:
             return known
         if symbol.name in self._unknown:
             return self.graph.call_function(torch.ops.aten.sym_size.int, self._unknown[symbol.name])
+        if self.facts.is_of_data(symbol):
+            return None
         node = self._placeholder(symbol.name, self._last_symbol())
         facts = self.facts
         node.meta["val"] = (
@@ -292,8 +297,9 @@ class SubgraphBuilder(GraphBuilder):
         with torch_compat.outside_transforms():
             return self._parent.add_input(name, tensor, shape)
 
-    def _add_symbol(self, symbol: Symbol) -> fx.Node:
-        return self.own(self._parent._add_symbol(symbol))
+    def _add_symbol(self, symbol: Symbol) -> fx.Node | None:
+        node = self._parent._add_symbol(symbol)
+        return None if node is None else self.own(node)
 
     def running_on_fakes(self) -> AbstractContextManager[Any]:
         """The function is traced while the call runs that it is given to."""

@@ -161,6 +161,9 @@ class Expressions:
             return argument
         if isinstance(argument, Constant):
             return self.constant(argument.value, dtype)
+        widens = dtype.is_float and dtype.compute == argument.dtype
+        if widens and isinstance(argument, Cast) and argument.argument.dtype == dtype:
+            return argument.argument  # widened, and rounded back
         key = ("cast", id(argument), dtype)
         return self._intern(key, lambda: Cast(argument=argument, dtype=dtype))
 

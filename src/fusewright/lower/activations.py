@@ -116,8 +116,6 @@ FORMULAS: dict[str, Callable[..., Scalar]] = {
     "aten.mish.default": mish,
     "aten.hardswish.default": hardswish,
     "aten.hardsigmoid.default": hardsigmoid,
-    "aten.threshold.default": threshold,
-    "aten.hardshrink.default": hardshrink,
     "aten.softshrink.default": softshrink,
     "aten._prelu_kernel.default": prelu,
     "aten.sigmoid_backward.default": sigmoid_backward,

@@ -471,6 +471,14 @@ class Call:
         """
         return self.raw(box, at).cast(box.dtype.compute if dtype is None else dtype)
 
+    def stored(self, box: Box, at: Position, dtype: DType | None = None) -> Scalar:
+        """As `read`, of the element that eager has in memory: one of a half type is rounded first.
+        What jumps at a value asks for this, or a tensor that is computed twice, say for forward and
+        for backward, may lie on both sides of it.
+        """
+        rounded = self.raw(box, at).cast(box.dtype)
+        return rounded.cast(box.dtype.compute if dtype is None else dtype)
+
     def number(self, value: Number, dtype: DType) -> Scalar:
         return Scalar(self.builder.expressions.constant(value, dtype), self.builder.expressions)
 

@@ -27,11 +27,16 @@ class Operands(Enum):
     RESULT = auto()
     """The type eager's result has (half types as f32)."""
 
+    STORED = auto()
+    """As RESULT, of elements rounded as eager has them in memory: formulas that jump."""
+
     PROMOTED = auto()
-    """The operands' own common type, whatever the result is: comparisons."""
+    """The operands' own common type, whatever the result is, of elements rounded as eager has them
+    in memory: comparisons.
+    """
 
     LOGICAL = auto()
-    """bool: whether each is not zero."""
+    """bool: whether each, rounded as eager has it in memory, is not zero."""
 
 
 Formula = Callable[..., Scalar]
@@ -211,16 +216,9 @@ _RESULT: dict[str, Formula] = {
         for name, formula in {"add": add, "sub": sub, "mul": mul, "div": div, "rsub": rsub}.items()
         for overload in ("Tensor", "Scalar")
     },
-    **{
-        f"aten.{name}.default": rounded_only_if_float(name)
-        for name in ("floor", "ceil", "trunc", "round")
-    },
     "aten.copysign.Tensor": operation("copysign"),
     "aten.copysign.Scalar": operation("copysign"),
     "aten.abs.default": absolute,
-    "aten.sign.default": sign,
-    "aten.sgn.default": sign,
-    "aten.frac.default": fraction,
     "aten.fmax.default": ignoring_nan("maximum"),
     "aten.fmin.default": ignoring_nan("minimum"),
     "aten.clamp.default": clamp,
@@ -240,6 +238,18 @@ _RESULT: dict[str, Formula] = {
     "aten.pow.Tensor_Tensor": operation("pow"),
     "aten.pow.Scalar": operation("pow"),
     **activations.FORMULAS,
+}
+
+_STORED: dict[str, Formula] = {
+    **{
+        f"aten.{name}.default": rounded_only_if_float(name)
+        for name in ("floor", "ceil", "trunc", "round")
+    },
+    "aten.sign.default": sign,
+    "aten.sgn.default": sign,
+    "aten.frac.default": fraction,
+    "aten.threshold.default": activations.threshold,
+    "aten.hardshrink.default": activations.hardshrink,
 }
 
 _PROMOTED: dict[str, Formula] = {
@@ -283,12 +293,13 @@ def pointwise(
     """
     result = call.result
     dtype = _operand_type(result.dtype, operands, (*arguments, *keywords.values()))
+    stored = operands is not Operands.RESULT
     for argument in (*arguments, *keywords.values()):
         if isinstance(argument, Box):
             call.settle_broadcast(argument, result.size)
 
     def element(at: Position) -> Scalar:
-        converted = [operand(call, argument, at, dtype) for argument in arguments]
+        converted = [operand(call, argument, at, dtype, stored=stored) for argument in arguments]
         named = {
             name: operand(call, value, at, dtype, keyword=True) for name, value in keywords.items()
         }
@@ -297,11 +308,21 @@ def pointwise(
     return call.elementwise(element)
 
 
-def operand(call: Call, argument: Any, at: Position, dtype: DType, keyword: bool = False) -> Any:
-    """A box's element, or a number, in type `dtype`. Keywords (`alpha`) stay Python numbers."""
+def operand(
+    call: Call,
+    argument: Any,
+    at: Position,
+    dtype: DType,
+    *,
+    keyword: bool = False,
+    stored: bool = False,
+) -> Any:
+    """A box's element, or a number, in type `dtype`. Keywords (`alpha`) stay Python numbers;
+    `stored`: the element is rounded as eager has it in memory.
+    """
     match argument:
         case Box():
-            return call.read(argument, at, dtype)
+            return (call.stored if stored else call.read)(argument, at, dtype)
         case Index():
             return call.index(argument, dtype)
         case Real():
@@ -313,7 +334,7 @@ def operand(call: Call, argument: Any, at: Position, dtype: DType, keyword: bool
 
 def _operand_type(result: DType, operands: Operands, arguments: tuple[Any, ...]) -> DType:
     match operands:
-        case Operands.RESULT:
+        case Operands.RESULT | Operands.STORED:
             return result.compute
         case Operands.LOGICAL:
             return DType.BOOL
@@ -339,6 +360,7 @@ def _rule_of(name: str, formula: Formula, operands: Operands) -> Rule:
 
 for _table, _operands in (
     (_RESULT, Operands.RESULT),
+    (_STORED, Operands.STORED),
     (_PROMOTED, Operands.PROMOTED),
     (_LOGICAL, Operands.LOGICAL),
 ):
@@ -403,7 +425,7 @@ def rounded_division(call: Call, left: Any, right: Any, *, rounding_mode: str | 
         return pointwise(call, div, Operands.RESULT, left, right)
     if rounding_mode == "trunc" and _is_rounded_first(call, right):
         return pointwise(
-            call, partial(_trunc_of_rounded, call.result.dtype), Operands.RESULT, left, right
+            call, partial(_trunc_of_rounded, call.result.dtype), Operands.STORED, left, right
         )
     name = {"floor": "floor_div", "trunc": "trunc_div"}[rounding_mode]
     return _integer_safe(call, name, left, right)
@@ -445,7 +467,7 @@ def _integer_safe(call: Call, name: str, left: Any, right: Any) -> Any:
         divisor = right.lower if isinstance(right, Index) else right
         if isinstance(right, Box) or not isinstance(divisor, int) or divisor <= 0:
             return NotImplemented
-    return pointwise(call, operation(name), Operands.RESULT, left, right)
+    return pointwise(call, operation(name), Operands.STORED, left, right)
 
 
 @rule(
@@ -483,7 +505,8 @@ def to_copy(call: Call, x: Box, **options: Any) -> Any:
     dtype = call.result.dtype
     if dtype is x.dtype:
         return clone(call, x)
-    return call.elementwise(lambda at: call.read(x, at).cast(dtype))
+    read = call.read if dtype.is_float else call.stored
+    return call.elementwise(lambda at: read(x, at).cast(dtype))
 
 
 @rule("aten.clone.default")

@@ -133,7 +133,7 @@ def extreme_position(call: Call, x: Box, dim: int | None = None, keepdim: bool =
 
 
 def _position(call: Call, kind: str, x: Box, gathered: tuple[int, ...], keepdim: bool) -> Box:
-    kept = call.reduce(kind, x.size, gathered, lambda at: call.read(x, at))
+    kept = call.reduce(kind, x.size, gathered, lambda at: call.stored(x, at))
     return finish(call, kept, gathered, keepdim, DType.I64)
 
 
@@ -141,7 +141,7 @@ def _position(call: Call, kind: str, x: Box, gathered: tuple[int, ...], keepdim:
 def any_or_all(call: Call, x: Box, dim: Dimensions = None, keepdim: bool = False) -> Any:
     kind = call.operator.split(".")[1]
     gathered = () if dim == [] else dimensions(dim, x.rank)
-    kept = call.reduce(kind, x.size, gathered, lambda at: call.read(x, at, DType.BOOL))
+    kept = call.reduce(kind, x.size, gathered, lambda at: call.stored(x, at, DType.BOOL))
     return finish(call, kept, gathered, keepdim, call.result.dtype)
 
 

@@ -95,6 +95,9 @@ class Facts:
     is_unfilled: bool = False
     """It gives memory that holds anything."""
 
+    seeks_equals: bool = False
+    """It tells which elements of two tensors are equal: one rounding more, and none are."""
+
     @property
     def is_view(self) -> bool:
         """Whether generated code reads the argument's memory in place of the result's."""
@@ -137,7 +140,7 @@ TABLE: Final = _table(
     _row("mul.Tensor div.Tensor pow.Tensor_Scalar", takes_reals=True, neutral=Neutral.ONE),
     _row(
         """
-        add.Tensor sub.Tensor eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor
+        add.Tensor sub.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor
         remainder.Tensor fmod.Tensor add.Scalar sub.Scalar mul.Scalar div.Scalar eq.Scalar ne.Scalar
         lt.Scalar le.Scalar gt.Scalar ge.Scalar remainder.Scalar fmod.Scalar rsub.Scalar pow.Scalar
         copysign.Scalar fill.Scalar lerp.Scalar remainder.Scalar_Tensor where.Scalar
@@ -148,6 +151,7 @@ TABLE: Final = _table(
         """,
         takes_reals=True,
     ),
+    _row("eq.Tensor ne.Tensor", takes_reals=True, seeks_equals=True),
     # Reductions and library calls.
     _row("sum sum.dim_IntList mean mean.dim amax amin var_mean.correction", REDUCTION),
     _row("_softmax_backward_data _log_softmax_backward_data", REDUCTION),

@@ -1,0 +1,69 @@
+"""Half types are rounded once a kernel, but not where a formula jumps: what compares, cuts off or
+counts sees the numbers that eager has in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fusewright
+
+HALF = (torch.float16, torch.bfloat16)
+
+JUMPS: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "equal": lambda x, y: x * y == (x * y).clone(),
+    "compared with eager's product": lambda x, y: (x * y >= y, x * y < x),
+    "rounded": lambda x, y: (torch.floor(x * y), torch.ceil(x * y), torch.round(x * y)),
+    "whole part": lambda x, y: ((x * y).to(torch.int32), torch.trunc(x * y), torch.frac(x * y)),
+    "first of equals": lambda x, y: ((x * y).argmax(), (x * y).argmin(), (x * y).max(0).indices),
+    "sign": lambda x, y: ((x * 1e-7).sign(), (x * 1e-7).bool(), x * 1e-7 != 0),
+    "infinite": lambda x, y: (torch.isinf(x * 6e4), torch.isposinf(x * 6e4)),
+    "limits": lambda x, y: (
+        torch.nn.functional.hardshrink(x * y, 1.0),
+        torch.nn.functional.threshold(x * y, 2.0, 0.0),
+    ),
+    "truth": lambda x, y: ((x * 3e-9).any(1), (x * 1e-7).all(1)),
+    "remainder": lambda x, y: (torch.remainder(x * y, 1.0), torch.fmod(x * y, 0.5)),
+}
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("name", JUMPS)
+def test_jumps_are_where_eager_has_them(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, y = (torch.randn(64, 33).to(dtype) for _ in range(2))
+    program = JUMPS[name]
+    compiled = fusewright.compile(program, fullgraph=True, options={"strict": True})
+    torch.testing.assert_close(compiled(x, y), program(x, y), rtol=0, atol=0, equal_nan=True)
+
+
+EXTREMES: dict[str, Callable[[Tensor], Tensor]] = {
+    "amin": lambda x: (x.cos() * x).amin(),
+    "amin of one": lambda x: torch.xlogy(x, x)[:, :1].amin(-1),
+    "amax of rows": lambda x: (x.sin() * x).amax(1),
+    "max": lambda x: (x.exp() * x).max(),
+    "min of columns": lambda x: (x.exp() * x).min(0).values,
+    "maximum": lambda x: torch.maximum(x.sin() * x, x.cos() * x),
+    "infinity norm": lambda x: torch.linalg.vector_norm(x.sin() * x, torch.inf),
+}
+
+
+@pytest.mark.parametrize("dtype", [*HALF, torch.float32])
+@pytest.mark.parametrize("name", EXTREMES)
+def test_gradients_of_extremes_find_them_again(name: str, dtype: torch.dtype) -> None:
+    """Backward looks for the elements that equal the result."""
+    torch.manual_seed(0)
+    compiled = fusewright.compile(EXTREMES[name], fullgraph=True, options={"strict": True})
+    for rows, columns in ((1, 1), (8, 5), (33, 17)):
+        x = torch.rand(rows, columns).to(dtype).requires_grad_()
+        gradients = []
+        for program in (EXTREMES[name], compiled):
+            (gradient,) = torch.autograd.grad(program(x).sum(), x)
+            gradients.append(gradient)
+        expected, found = gradients
+        torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
