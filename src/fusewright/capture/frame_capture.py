@@ -251,6 +251,7 @@ def capture_call(
             except TracedError as raised:
                 raised.forget_frames()
                 text = raised.value.describe()
+                machine.guard_distinct()
                 raise NotCaptured(machine.guard_list(), None, text) from None
             except SaidShape:
                 raise

@@ -39,6 +39,7 @@ from fusewright.capture.interpreter.class_lookup import ClassLookup
 from fusewright.capture.interpreter.frame import Frame, Programs
 from fusewright.capture.interpreter.generator_frame import GeneratorFrame
 from fusewright.capture.interpreter.instructions import OPCODES, unknown_opcode
+from fusewright.capture.interpreter.keys import Keys
 from fusewright.capture.interpreter.namespaces import Namespaces
 from fusewright.capture.interpreter.wrapping import IDENTITY_TYPES, new_value, wrap_object
 from fusewright.capture.memory import has_memory
@@ -185,6 +186,7 @@ class Machine:
         self._alive: list[Any] = []
         self.classes = ClassLookup(self)
         self._dictionaries = AttributeDictionaries(self)
+        self._keys = Keys(self)
         self._namespaces = Namespaces(self, root_globals)
         self.tensors: dict[int, TensorValue] = {}
         """Tensors of the graph by the identity of their fakes."""
@@ -277,8 +279,8 @@ class Machine:
             self.guards[key] = Guard(kind, source, expected, self.location())
 
     def guard_distinct(self) -> None:
-        """Guard that objects which are different now stay so, where it matters: tensors, and what
-        the program changes.
+        """Guard that objects which are different now stay so, where it matters: tensors, what the
+        program changes, and keys.
         """
         for constant in self._constants:
             if constant.is_unread:
@@ -302,6 +304,7 @@ class Machine:
         for sources in groups.values():
             if len(sources) > 1:
                 self.guard(GuardKind.DISTINCT, None, tuple(sources))
+        self._keys.guard()
         self._dictionaries.guard_apart(
             [value for value in self._values.values() if isinstance(value, DictValue)]
         )
@@ -313,6 +316,10 @@ class Machine:
             return
         if not any(isinstance(source, ConstantSource) for source in sources):
             self.guard(GuardKind.DISTINCT, None, sources)
+        elif left.python_type() is right.python_type():
+            for each in (left, right):
+                if not isinstance(each.source, ConstantSource):
+                    self.guard(GuardKind.IDENTITY, each.source, each.real())
 
     def release(self) -> None:
         """Let go of the objects met, so that none lives on in a reference cycle: of the machine's
@@ -338,6 +345,7 @@ class Machine:
         self.sizes.release()
         self.classes.release()
         self._dictionaries.release()
+        self._keys.release()
         self._namespaces.release()
 
     # -- objects and values ----------------------------------------------------------------------
@@ -441,6 +449,7 @@ class Machine:
     def hash_key(self, value: Value) -> Hashable:
         if isinstance(value, TupleValue):
             self.read_all([value])
+        self.note_key(value)
         try:
             key = value.key()
             hash(key)
@@ -449,6 +458,12 @@ class Machine:
         except NotImplementedError:
             return self._stand_in_key(value)
         return key
+
+    def note_key(self, value: Value, is_known: bool = False) -> None:
+        self._keys.note(value, is_known)
+
+    def pin_key(self, value: Value) -> None:
+        self._keys.pin(value)
 
     def _stand_in_key(self, value: Value) -> Hashable:
         """A stand-in for a key whose class says itself what equals it and what its hash is."""

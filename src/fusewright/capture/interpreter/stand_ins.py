@@ -141,6 +141,7 @@ def _truth(self: StandIn) -> bool:
 
 
 def _hash(self: StandIn) -> int:
+    self.interpreter.note_key(self.value)
     try:
         return hash(self.value.key())
     except NotImplementedError:

@@ -301,6 +301,14 @@ class Interpreter(Protocol):
         has no hash.
         """
 
+    def note_key(self, value: Value, is_known: bool = False) -> None:
+        """Say that a value stands in a dict or set, where which object it is matters. `is_known`:
+        in a set that exists, which is guarded by its members.
+        """
+
+    def pin_key(self, value: Value) -> None:
+        """Guard which object a key is, what it holds included."""
+
     def attribute_after(self, cls: type, after: type, name: str) -> tuple[Any, Source | None]:
         """What the first class behind `after` in the method resolution order of `cls` holds for a
         name, unbound (or MISSING), and where; guarded.

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, cast
 
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import (
@@ -348,7 +348,10 @@ class MethodValue(Value):
         return types.MethodType
 
     def key(self) -> Hashable:
-        return (self.function.key(), self.instance.key())
+        function, instance = self.function.real(), self.instance.real()
+        if function is MISSING or instance is MISSING:
+            return (self.function.key(), self.instance.key())
+        return cast(Hashable, self._make()(function, instance))
 
     def describe(self) -> str:
         return f"the method {self.function.describe()} of {self.instance.describe()}"
@@ -379,8 +382,10 @@ class MethodValue(Value):
         return (self.function, self.instance)
 
     def rebuild(self, code: Rebuilder) -> None:
-        make = make_method_in_c if isinstance(self.function, BuiltinValue) else types.MethodType
-        code.call(make, self.function, self.instance)
+        code.call(self._make(), self.function, self.instance)
+
+    def _make(self) -> Callable[[Any, Any], Any]:
+        return make_method_in_c if isinstance(self.function, BuiltinValue) else types.MethodType
 
 
 def make_method_in_c(function: Any, instance: Any) -> Any:

@@ -118,12 +118,13 @@ class DictValue(ObjectValue):
         if not (self.object is MISSING or is_constant_key) and has_own_hash(key.python_type()):
             raise interpreter.unsupported(reasons.OWN_HASH, key=key.describe())
         hashed = interpreter.hash_key(key)
-        if self.object is MISSING or key.source is None or is_constant_key:
+        if self.object is MISSING or is_constant_key:
             return hashed
         if isinstance(hashed, torch.Tensor):
-            self._guard_tensor(interpreter, key.source, hashed)
-        elif key.real() is hashed:
-            interpreter.guard(GuardKind.IDENTITY, key.source, hashed)
+            if key.source is not None:
+                self._guard_tensor(interpreter, key.source, hashed)
+            return hashed
+        interpreter.pin_key(key)
         return hashed
 
     def _guard_tensor(self, interpreter: Interpreter, source: Source, tensor: torch.Tensor) -> None:

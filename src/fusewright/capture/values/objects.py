@@ -35,6 +35,7 @@ from fusewright.capture.values.base import (
     name_in_messages,
     raise_no_attribute,
 )
+from fusewright.capture.values.constant import ConstantValue
 from fusewright.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -486,7 +487,9 @@ class IdentityValue(Value):
 
     def key(self) -> Hashable:
         real = self.target.real()
-        return ("id", id(self.target if real is MISSING else real))
+        if real is MISSING or isinstance(self.target, ConstantValue):
+            return ("id", id(self.target if real is MISSING else real))
+        return id(real)
 
     def describe(self) -> str:
         return f"the id of {self.target.describe()}"

@@ -29,6 +29,8 @@ class SetValue(ObjectValue):
         interpreter.guard(GuardKind.SET_EQUALS, source, frozenset(object))
         value = cls(type(object), object=object, source=source)
         value.members = {member: interpreter.new(member) for member in object}
+        for member in value.members.values():
+            interpreter.note_key(member, is_known=True)
         return value
 
     @classmethod
