@@ -26,7 +26,7 @@ from fusewright.capture.handlers.registry import DECLINED, HANDLERS, PURE, handl
 from fusewright.capture.interpreter.stand_ins import raise_real
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value, known_arguments
 from fusewright.capture.values.classes import ClassValue
-from fusewright.capture.values.constant import ConstantValue, boolean
+from fusewright.capture.values.constant import ConstantValue, boolean, is_none
 from fusewright.capture.values.functions import (
     BuiltinValue,
     FunctionValue,
@@ -152,10 +152,34 @@ def index(interpreter: Interpreter, value: Value) -> Any:
 
 
 @handles(weakref.ref)
-def make_reference(interpreter: Interpreter, referent: Value, *callback: Value) -> Any:
-    if callback:
+def make_reference(
+    interpreter: Interpreter, referent: Value, callback: Value | None = None
+) -> Value:
+    """A callback is called when the referent is gone, which is not followed for one made here."""
+    if callback is None or is_none(callback):
+        return ReferenceValue(referent)
+    if referent.source is None:
         raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="weakref.ref")
-    return ReferenceValue(referent)
+    return ReferenceValue(referent, callback)
+
+
+def _compares_references(is_equal: bool) -> Callable[..., Any]:
+    def compare(interpreter: Interpreter, left: Value, right: Value) -> Any:
+        if not (isinstance(left, ReferenceValue) and isinstance(right, ReferenceValue)):
+            return DECLINED
+        try:
+            are_same = left.key() == right.key()
+        except NotImplementedError:
+            return DECLINED
+        interpreter.note_key(left)
+        interpreter.note_key(right)
+        return boolean(are_same == is_equal)
+
+    return compare
+
+
+handles(weakref.ref.__eq__)(_compares_references(is_equal=True))
+handles(weakref.ref.__ne__)(_compares_references(is_equal=False))
 
 
 # -- functools, dataclasses -----------------------------------------------------------------------

@@ -36,6 +36,8 @@ class Keys:
         if isinstance(key, ConstantValue):
             self._has_integers |= type(key.value) is int
             return
+        if isinstance(key, ReferenceValue) and key.referent is None:
+            self._known_classes.add(type(key.object()))
         for each in _identities(key):
             self._objects.setdefault(id(each), each)
             if is_known:

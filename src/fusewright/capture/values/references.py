@@ -18,14 +18,21 @@ class ReferenceValue(Value):
     An existing one is guarded by identity, since it never comes to refer to another object.
     """
 
-    __slots__ = ("object", "referent")
+    __slots__ = ("callback", "object", "referent")
 
     def __init__(
-        self, referent: Value | None, *, object: Any = MISSING, source: Source | None = None
+        self,
+        referent: Value | None,
+        callback: Value | None = None,
+        *,
+        object: Any = MISSING,
+        source: Source | None = None,
     ) -> None:
         super().__init__(source)
         self.referent = referent
         """What a new reference refers to; None for an existing one."""
+        self.callback = callback
+        """What a new reference calls when its referent is gone."""
         self.object = object
 
     def python_type(self) -> type:
@@ -35,14 +42,11 @@ class ReferenceValue(Value):
         return self.object
 
     def key(self) -> Hashable:
-        """References to a class are equal when the class is the same."""
-        referent = MISSING if self.referent is None else self.referent.real()
-        real = self.object if self.referent is None else referent
-        if isinstance(referent, type):
-            return weakref.ref(referent)
-        if isinstance(real, weakref.ref) and isinstance(real(), type):
-            return real
-        raise NotImplementedError
+        """References to what equals itself alone are equal where that is the same object."""
+        referent = self.object() if self.referent is None else self.referent.real()
+        if referent is MISSING or not _equals_itself_alone(referent):
+            raise NotImplementedError
+        return weakref.ref(referent) if self.referent is not None else self.object
 
     def describe(self) -> str:
         return "a weak reference"
@@ -64,8 +68,15 @@ class ReferenceValue(Value):
         return found
 
     def parts(self) -> Sequence[Value]:
-        return () if self.referent is None else (self.referent,)
+        return [part for part in (self.referent, self.callback) if part is not None]
 
     def rebuild(self, code: Rebuilder) -> None:
         assert self.referent is not None, "an existing reference has a source"
-        code.call(weakref.ref, self.referent)
+        code.call(weakref.ref, *self.parts())
+
+
+def _equals_itself_alone(referent: Any) -> bool:
+    cls = type(referent)
+    if issubclass(cls, type):
+        return cls.__hash__ is type.__hash__ and cls.__eq__ is type.__eq__
+    return cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__
