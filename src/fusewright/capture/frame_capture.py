@@ -234,7 +234,9 @@ def capture_call(
     """
     error = resumes.foreseen.take(function.__code__) if resumes else None
     plan = _Plan() if error is None else _Plan(error.calls[0].executed, error, error.calls[0])
-    allowed = {"may_check": True, "may_make_leaves": True, "may_copy_items": True}
+    allowed = dict.fromkeys(
+        ("may_check", "may_make_leaves", "may_copy_items", "may_have_hooks"), True
+    )
     while True:
         with _tracing() as modes, ExitStack() as attempt:
             machine = Machine(function.__globals__, history)
@@ -443,6 +445,8 @@ def _run(
         raise _NotAllowed("may_copy_items")
     if _has_history_of_its_own(machine, outputs):
         raise _NotAllowed("may_make_leaves")  # To autograd, results come from the graph's inputs.
+    if _has_hooks(machine, outputs):
+        raise _NotAllowed("may_have_hooks")  # The engine may be asked for its gradient.
     machine.guard_distinct()
     _guard_memory(machine, graph_module.graph)
     return Capture(
@@ -469,6 +473,12 @@ def _has_history_of_its_own(
     fakes = [output.fake for output in outputs if inside and isinstance(output, TensorValue)]
     beginnings = ({id(leaf) for leaf in leaves([fake])} for fake in fakes)
     return any(found and found <= inside for found in beginnings)
+
+
+def _has_hooks(machine: Machine, outputs: Sequence[TensorValue | SymbolicValue]) -> bool:
+    """Whether the gradient of a result has a hook of the graph's own."""
+    hooked = {id(fake) for fake in machine.builder.hooked}
+    return any(isinstance(each, TensorValue) and id(each.fake) in hooked for each in outputs)
 
 
 def _guard_memory(machine: Machine, graph: fx.Graph) -> None:

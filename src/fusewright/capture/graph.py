@@ -103,6 +103,12 @@ class GraphBuilder:
         self.leaves: list[FakeTensor] = []
         """Those that do."""
 
+        self.may_have_hooks = True
+        """Whether gradients of tensors of the graph may have hooks: `register_hook()`."""
+
+        self.hooked: list[torch.Tensor] = []
+        """The tensors that do."""
+
         self.checkpoint: int | None = None
         """The checkpointed region that calls are added to: a number of its own; None outside."""
 
@@ -114,7 +120,8 @@ class GraphBuilder:
     @property
     def is_restricted(self) -> bool:
         """Whether one of these is not allowed, so that the program breaks where it might not."""
-        return not (self.may_check and self.may_copy_items and self.may_make_leaves)
+        allowed = self.may_check, self.may_copy_items, self.may_make_leaves, self.may_have_hooks
+        return not all(allowed)
 
     def add_input(
         self, name: str, tensor: torch.Tensor, shape: SymbolicShape | None = None
@@ -278,7 +285,7 @@ class SubgraphBuilder(GraphBuilder):
     def __init__(self, parent: GraphBuilder) -> None:
         super().__init__(parent.facts)
         self.mode = parent.mode
-        self.may_check = self.may_make_leaves = self.may_copy_items = False
+        self.may_check = self.may_copy_items = self.may_make_leaves = self.may_have_hooks = False
         self.lifted: dict[fx.Node, fx.Node] = {}
         """By node of the graph around: the input for it."""
 
