@@ -98,6 +98,8 @@ CHECKED = [
     "lerp",
     "copysign",
     "hypot",
+    "angle",
+    "logaddexp2",
     "xlogy",
     "isin",
     "__rpow__",
@@ -212,7 +214,7 @@ def test_geometry_on_samples(name: str, dtype: torch.dtype) -> None:
             assert found == expected, (sample.summary(), found, expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.complex64], ids=str)
 @pytest.mark.parametrize("name", CHECKED)
 def test_geometry_where_laid_out_anew(name: str, dtype: torch.dtype) -> None:
     reason = {**KNOWN_TO_DIFFER, **DIFFERS_WHERE_LAID_OUT_ANEW}.get(name)

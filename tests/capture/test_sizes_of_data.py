@@ -447,3 +447,16 @@ def test_checks_of_sizes_in_the_midst_of_a_call_break_the_graph() -> None:
     for length in (4, 7):
         x = torch.randn(length)
         torch.testing.assert_close(compiled(x), pairs(x))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_size_that_is_one_where_there_is_data_is_none_where_there_is_not(count: int) -> None:
+    """The diagonal of a column: as if it were 1, a kernel read an element of no memory."""
+
+    def entropies(mask: Tensor) -> Tensor:
+        corner = torch.diag(torch.nonzero(mask)).float()
+        return torch.where(corner > 0, corner.log(), 0.5) + 1
+
+    compiled = fusewright.compile(entropies, dynamic=True)
+    mask = torch.arange(5) < count
+    torch.testing.assert_close(compiled(mask), entropies(mask))

@@ -119,3 +119,28 @@ def test_identity_and_writes(name: str, mode: str) -> None:
             continue
         ours = fusewright.compile(each, options={"strict": True})
         torch.testing.assert_close(outcome(ours, mode), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: (x.sort().values, x.sort().values),
+        lambda x: (x.max(0).values, x.max(0).values, x.max(0).indices),
+        lambda x: (x.sort().indices, x.msort(), x.sort().indices),
+        lambda x: (torch.var_mean(x, 0)[1], torch.var_mean(x, 0)[1]),
+    ],
+)
+def test_results_of_two_equal_calls_stay_two(program: Program, grad: bool) -> None:
+    """The calls of several results are one, where no result of theirs is returned twice."""
+    compiled = fusewright.compile(program, fullgraph=True, options={"strict": True})
+    x = torch.randn(5, requires_grad=grad)
+    results = compiled(x)
+    torch.testing.assert_close(results, program(x))
+    assert len({result.data_ptr() for result in results}) == len(results)
+    gradients = []
+    for given in (results, program(x)) if grad else ():
+        given = [result for result in given if result.requires_grad]
+        if given:
+            gradients.append(torch.autograd.grad(sum(one.sum() for one in given), x)[0])
+    assert not gradients or torch.equal(*gradients)

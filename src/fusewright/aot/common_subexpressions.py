@@ -10,6 +10,8 @@ to one another, nor are factories of memory that is not filled.
 
 from __future__ import annotations
 
+import operator
+from collections import defaultdict
 from collections.abc import Hashable
 from typing import Any
 
@@ -32,6 +34,7 @@ def merge_common_subexpressions(graph: fx.Graph) -> int:
     known: dict[Hashable, fx.Node] = {}
     results = graph.output_node().all_input_nodes
     returned = {*results, *map(memory_owner, results), *map(shown_memory, results)}
+    items = _returned_items(returned)
     merged = 0
     for node in list(graph.nodes):
         if node.op != "call_function" or not _is_repeatable(node.target):
@@ -41,6 +44,9 @@ def merge_common_subexpressions(graph: fx.Graph) -> int:
         # Two results of a program have memory of their own, so what holds them stays two nodes.
         if earlier is node or (node in returned and earlier in returned):
             continue
+        if items[node] & items[earlier]:
+            continue
+        items[earlier] |= items[node]
         if node in returned:
             returned.add(earlier)
         identify(earlier.meta.get("val"), node.meta.get("val"))
@@ -48,6 +54,16 @@ def merge_common_subexpressions(graph: fx.Graph) -> int:
         graph.erase_node(node)
         merged += 1
     return merged
+
+
+def _returned_items(returned: set[fx.Node]) -> defaultdict[fx.Node, set[int]]:
+    """By call of several results: which of them the program returns."""
+    items: defaultdict[fx.Node, set[int]] = defaultdict(set)
+    for node in returned:
+        if node.target is operator.getitem:
+            call, place = node.args
+            items[call].add(place)
+    return items
 
 
 def identify(kept: Any, gone: Any) -> None:

@@ -56,6 +56,11 @@ def inverted(x: Tensor) -> Geometry | None:
     return elementwise(x.dtype, (x,)) if whole else None
 
 
+def angle(x: Tensor) -> Geometry | None:
+    """angle: of complex numbers row-major, whatever their layout is."""
+    return contiguous(x.dtype.to_real(), x.shape) if x.dtype.is_complex else unary_to_float(x)
+
+
 def unary_to_bool(x: Tensor) -> Geometry | None:
     """isnan, logical_not …"""
     return elementwise(torch.bool, (x,))
@@ -255,6 +260,7 @@ RULES: dict[Any, Rule] = {
     ),
     **named(gelu, "gelu"),
     **named(unary_same, "neg abs relu floor ceil trunc round sign"),
+    **named(angle, "angle"),
     **named(inverted, "bitwise_not"),
     **named(unary_to_bool, "logical_not isnan isinf"),
     **named(bounded, "clamp clamp_min clamp_max"),
@@ -275,7 +281,7 @@ RULES: dict[Any, Rule] = {
         binary_to_float,
         "div.Tensor div.Scalar atan2 xlogy.Tensor special_xlog1py copysign.Tensor",
     ),
-    **named(binary_float_only, "logaddexp"),
+    **named(binary_float_only, "logaddexp logaddexp2"),
     **named(rounded_division, "div.Tensor_mode div.Scalar_mode"),
     **named(
         comparison,

@@ -102,7 +102,11 @@ vectors another one than the last elements of a row, and its reductions in an or
 SIGNS: Final = frozenset(str.split("signbit copysign"))
 """Operators that show the sign of a NaN, which means nothing."""
 
-UNLIKE_AT_NAN: Final = frozenset(str.split("elu_backward hardtanh_backward"))
+UNLIKE_AT_NAN: Final = frozenset(
+    str.split(
+        "elu_backward hardtanh_backward hardswish_backward hardshrink_backward softshrink_backward"
+    )
+)
 """Operators whose results at NaN differ in eager between vectors and the last elements."""
 
 UNITS: Final = 4

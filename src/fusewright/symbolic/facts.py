@@ -213,8 +213,12 @@ class ShapeFacts:
         answer = self._as_seen(condition)
         if answer is None and self.of_layout:
             answer = self.prove(rewrite(condition, self._with_large_unknown))
-            if answer is None and _is_equation(condition):
-                answer = condition.kind is Kind.NOT_ZERO  # by chance alone would they be equal
+            if _is_equation(condition):
+                differ = condition.kind is Kind.NOT_ZERO
+                # By chance alone would they be equal; and a size that is a number if large, as
+                # min(1, u0) is 1, is another one if not.
+                if answer is None or (answer is not differ and condition.difference.constant):
+                    answer = differ
             if answer is not None:
                 return answer
         if answer is None:
