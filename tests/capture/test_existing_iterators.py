@@ -49,6 +49,11 @@ LOOPS: dict[str, Callable[[], Any]] = {
     "items": lambda: TABLE.items(),
     "set": lambda: {1, 2, 3, 4, 5},
     "reversed_list": lambda: reversed([1, X, 3, 4, 5]),
+    "reversed_tuple": lambda: reversed((1, X, 3, "a", 5)),
+    "reversed_text": lambda: reversed("abcde"),
+    "deque": lambda: collections.deque([1, X, "a", 4, 5], maxlen=7),
+    "reversed_deque": lambda: reversed(collections.deque([1, X, "a", 4, 5])),
+    "numbered_deque": lambda: enumerate(collections.deque([1, X, "a", 4, 5])),
     "enumerate": lambda: enumerate([1, X, "a", 4, 5], 7),
     "zip": lambda: zip(range(9), TABLE.items(), [X] * 5),
     "strict_zip": lambda: zip("abcde", TABLE, strict=True),
@@ -127,10 +132,23 @@ class Own:
         return iter([self.times, "own"])
 
 
+class OwnSequence:
+    """A sequence that is written in Python, and counts how often it is read."""
+
+    times = 0
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> int:
+        self.times += 1
+        return index * 100 + self.times
+
+
 ITERATORS: dict[str, Callable[[], Any]] = {
     **{name: lambda make=make: iter(make()) for name, make in LOOPS.items()},
     "empty": lambda: iter([]),
-    "deque": lambda: iter(collections.deque([1, X])),
+    "reversed_own": lambda: reversed(OwnSequence()),
     "slice_to_the_end": lambda: itertools.islice(iter([1, X, 3, 4]), 1, None),
     "chained_iterators": lambda: itertools.chain(iter([1, X]), map(str, [1, 2]), [3]),
     "chained_generators": lambda: itertools.chain(i for i in ([1], [2, 3])),
@@ -259,6 +277,91 @@ def test_an_iterator_that_a_chain_goes_through_is_moved_on_once(steps: int) -> N
                 next(chain)
             found.append((each(X, chain, inner), list(chain), list(inner)))
         assert_same(*found)
+
+
+def changes_then_takes_of_a_deque(x: Any, iterator: Any, items: Any) -> Any:
+    """A deque that is changed before an item is taken."""
+    items.append(x)
+    return x + 1, next(iterator)
+
+
+def takes_then_changes_a_deque(x: Any, iterator: Any, items: Any) -> Any:
+    """A deque that is changed behind the last item that is taken of it."""
+    found = next(iterator), next(iterator)
+    items.rotate(1)
+    items.append(x + 1)
+    return x + 1, found
+
+
+def takes_and_changes_a_deque(x: Any, iterator: Any, items: Any) -> Any:
+    """A deque that is changed between two items that are taken of it, and items that are set."""
+    found = [next(iterator)]
+    items[1] = x
+    found.append(next(iterator))
+    items.popleft()
+    found.append(next(iterator))
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("direction", [iter, reversed])
+@pytest.mark.parametrize(
+    "function",
+    [changes_then_takes_of_a_deque, takes_then_changes_a_deque, takes_and_changes_a_deque],
+    ids=lambda each: each.__name__,
+)
+def test_a_deque_is_not_to_change(function: Callable[..., Any], direction: Any) -> None:
+    compiled = api.compile(function, backend="eager")
+    for _ in range(2):
+        found: list[Any] = []
+        for each in (compiled, function):
+            items = collections.deque([1, 2, 3, 4])
+            try:
+                result = each(X, direction(items), items)
+            except RuntimeError as error:
+                result = str(error)
+            found.append((result, items))
+        assert_same(*found)
+
+
+def grows(x: Any, items: Any) -> Any:
+    """A loop over a deque that gets longer."""
+    for item in items:
+        x = x + item
+        if len(items) < 8:
+            items.append(7)
+    return x
+
+
+def turns(x: Any, items: Any) -> Any:
+    """A deque that is turned and stays as long as it is."""
+    iterator = reversed(items)
+    first = next(iterator)
+    items.rotate(1)
+    return x + first + next(iterator)
+
+
+def sets_items(x: Any, items: Any) -> Any:
+    """A deque whose items alone are changed."""
+    for item in items:
+        items[3] = 9
+        x = x + item
+    return x
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("function", [grows, turns, sets_items], ids=lambda each: each.__name__)
+def test_a_loop_over_a_deque_that_changes(function: Callable[..., Any]) -> None:
+    compiled = api.compile(function, backend="eager")
+    found: list[Any] = []
+    for each in (compiled, function):
+        items = collections.deque([1, 2, 3, 4])
+        try:
+            result = each(X, items)
+        except RuntimeError as error:
+            result = str(error)
+        found.append((result, items))
+    assert_same(*found)
 
 
 def already_enumerated(x: Any, numbered: Any, iterator: Any) -> Any:

@@ -28,7 +28,7 @@ from fusewright.capture.values.iterators import (
     reverse_iterator_at,
     zip_strictly,
 )
-from fusewright.capture.values.sequences import ListValue, SequenceValue
+from fusewright.capture.values.sequences import DequeValue, ListValue, SequenceValue
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.views import VIEW_TYPES, DictViewValue
 from fusewright.errors import Unsupported
@@ -177,7 +177,21 @@ def reverse_list(interpreter: Interpreter, value: ListValue) -> Value:
     return IteratorValue.backwards(value, value.size - 1)
 
 
-def _reversed_sequence(interpreter: Interpreter, value: Value) -> Value:
+@handles(collections.deque.__reversed__)
+def reverse_deque(interpreter: Interpreter, value: Value) -> Any:
+    return IteratorValue.over_reversed_deque(value) if isinstance(value, DequeValue) else DECLINED
+
+
+@handles(reverse_iterator_at)
+def reverse_at(interpreter: Interpreter, value: Value, position: Value) -> Value:
+    """An iterator backwards over a tuple, text or deque, behind some items."""
+    done = position.constant()
+    if isinstance(value, DequeValue):
+        return IteratorValue.over_reversed_deque(value, done)
+    return _reversed_sequence(interpreter, value, done)
+
+
+def _reversed_sequence(interpreter: Interpreter, value: Value, position: int = 0) -> Value:
     """An iterator backwards over what has a length and items at indices."""
     kind: type = reversed
     if isinstance(value, ConstantValue):
@@ -189,7 +203,7 @@ def _reversed_sequence(interpreter: Interpreter, value: Value) -> Value:
             return None
         return interpreter.get_item(value, ConstantValue(size - 1 - position))
 
-    return IteratorValue.of_container(value, item, kind, reverse_iterator_at)
+    return IteratorValue.of_container(value, item, kind, reverse_iterator_at, position)
 
 
 # -- the built-in containers ----------------------------------------------------------------------

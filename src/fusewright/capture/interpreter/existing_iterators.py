@@ -26,9 +26,10 @@ from fusewright.capture.values.iterators import (
     ExistingIteratorValue,
     IteratorValue,
     chain_again,
+    reverse_iterator_at,
 )
 from fusewright.capture.values.mappings import DictValue
-from fusewright.capture.values.sequences import SequenceValue
+from fusewright.capture.values.sequences import DequeValue, SequenceValue
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.views import VIEW_TYPES
 
@@ -46,11 +47,24 @@ _OVER_COPIES: Final = (
 """Iterators that tell what is left as a new list."""
 
 _BACKWARDS: Final[type] = type(reversed([]))
+_OVER_DEQUES: Final[tuple[type, type]] = (
+    type(iter(collections.deque())),
+    type(reversed(collections.deque())),
+)
+_REVERSED_BY_INDEX: Final = frozenset({tuple, str, bytes})
+"""Containers, written in C, that are iterated backwards by their length and their items."""
+
 _DRAWING: Final = (zip, map, filter)
 """Iterators that are nothing but what they draw from, and perhaps a function."""
 
 _OVER_CONTAINERS: Final = frozenset(
-    {*(type(iter(each)) for each in _SEQUENCES), *_OVER_COPIES, _BACKWARDS}
+    {
+        *(type(iter(each)) for each in _SEQUENCES),
+        *_OVER_COPIES,
+        *_OVER_DEQUES,
+        _BACKWARDS,
+        reversed,
+    }
 )
 
 _OF_ITERTOOLS: Final = (itertools.chain, itertools.islice, itertools.repeat, itertools.count)
@@ -105,7 +119,10 @@ def _take_apart(
         keywords = {"strict": states[0]} if states else {}
         found: IteratorValue = HANDLERS[function](machine, *values, **keywords)
         return found
-    return _at_position(machine, iterator, values[0], [each.constant() for each in states])
+    if isinstance(values[0], DequeValue) and values[0].times_changed:
+        return None  # The next item is an error, which Python raises.
+    state = [each.constant() for each in (*values[1:], *states)]
+    return _at_position(machine, iterator, values[0], state)
 
 
 def _rechained(
@@ -160,6 +177,8 @@ def _items_left(iterator: Iterator[Any], outer: bool = False) -> tuple[int, ...]
     """
     if type(iterator) not in TYPES or (outer and isinstance(iterator, map | filter)):
         return None
+    if isinstance(iterator, reversed) and type(_parts(iterator)[1][0]) not in _REVERSED_BY_INDEX:
+        return None
     try:
         if type(iterator) in _OVER_CONTAINERS and not isinstance(iterator, _OVER_COPIES):
             return (operator.length_hint(iterator),)
@@ -209,17 +228,24 @@ def _at_position(
     that of a range is None: the range is what is left.
     """
     position = (state[0] or 0) if state else 0
+    if isinstance(iterator, reversed) and state:
+        position = machine.length(container) - 1 - position
+    if isinstance(iterator, reversed | _OVER_DEQUES[1]):
+        found: IteratorValue = HANDLERS[reverse_iterator_at](
+            machine, container, machine.new(position)
+        )
+        return found
     if isinstance(container, SequenceValue):
         if state and isinstance(iterator, _BACKWARDS):
             return IteratorValue.backwards(container, position)
         over = IteratorValue.over_sequence(container, position)
         copies = isinstance(iterator, _OVER_COPIES)
         return _unless_changed(machine, over, (DictValue, SetValue)) if copies else over
-    found = machine.iterate(container)
-    assert isinstance(found, IteratorValue), "over a constant"
+    over_constant = machine.iterate(container)
+    assert isinstance(over_constant, IteratorValue)
     for _ in range(position):
-        found.advance(machine)
-    return found
+        over_constant.advance(machine)
+    return over_constant
 
 
 def _unless_changed(

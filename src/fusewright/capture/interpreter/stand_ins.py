@@ -274,6 +274,8 @@ class Mirror:
         self.interpreter = interpreter
         self._containers: list[tuple[Any, Value, list[Any]]] = []
         """Real container, its value, and its items before the call."""
+        self._deques: list[tuple[DequeValue, Iterator[Any]]] = []
+        """Deques, and an iterator over each one's real container, begun before the call."""
         self._constants: list[ConstantValue] = []
 
     def argument(self, value: Value) -> Any:
@@ -293,6 +295,7 @@ class Mirror:
         real_class = cls if cls in CONTAINERS else _subclass(self.interpreter, value, base)
         if isinstance(value, DequeValue):
             real = real_class(content, value.maximum)
+            self._deques.append((value, collections.deque.__iter__(real)))
         elif isinstance(value, DictValue) and base is collections.defaultdict:
             factory = value.default_factory
             real = real_class(None if factory is None else self.argument(factory), content)
@@ -327,6 +330,11 @@ class Mirror:
 
     def write_back(self) -> None:
         """Give the containers that the function changed their new content."""
+        for deque, iterator in self._deques:
+            try:
+                next(iterator, None)
+            except RuntimeError:
+                deque.times_changed += 1
         for real, value, before in self._containers:
             if not isinstance(value, ListValue | SetValue | DequeValue):
                 continue

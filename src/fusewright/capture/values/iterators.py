@@ -4,6 +4,7 @@ generators.
 
 from __future__ import annotations
 
+import collections
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +21,16 @@ from fusewright.capture.values.base import (
 )
 from fusewright.capture.values.constant import ConstantValue, is_none
 from fusewright.capture.values.objects import ExceptionValue
-from fusewright.capture.values.sequences import SequenceValue, sequence_base
+from fusewright.capture.values.sequences import DequeValue, SequenceValue, sequence_base
 
 LIST_ITERATOR: Final[type] = type(iter([]))
 SEQUENCE_ITERATOR: Final[type] = type(iter(type("_", (), {"__getitem__": None})()))
 """Of objects that have items at indices and no `__iter__`."""
 
 GENERATOR: Final[Any] = type(_ for _ in ())
+
+_Item = Callable[[Interpreter, int], Value | None]
+"""Gives the item at a position, or None behind the last."""
 
 
 Remaking = tuple[Callable[..., Any], Sequence[Value]]
@@ -70,7 +74,7 @@ class IteratorValue(Value):
     def of_container(
         cls,
         container: Value,
-        item: Callable[[Interpreter, int], Value | None],
+        item: _Item,
         kind: type,
         restore: Callable[[Any, int], Any],
         position: int = 0,
@@ -89,13 +93,26 @@ class IteratorValue(Value):
 
     @classmethod
     def over_sequence(cls, sequence: SequenceValue, position: int = 0) -> IteratorValue:
-        """An iterator over a list, tuple or deque, which may grow meanwhile."""
+        """An iterator over a list, which may grow meanwhile, a tuple or a deque."""
 
         def item(interpreter: Interpreter, position: int) -> Value | None:
             return sequence.item(interpreter, position) if position < sequence.size else None
 
         kind = type(iter(sequence_base(sequence.cls)()))
-        return cls.of_container(sequence, item, kind, iterator_at, position)
+        read = _while_unchanged(sequence, item) if isinstance(sequence, DequeValue) else item
+        return cls.of_container(sequence, read, kind, iterator_at, position)
+
+    @classmethod
+    def over_reversed_deque(cls, deque: DequeValue, position: int = 0) -> IteratorValue:
+        """An iterator backwards over a deque, behind `position` items."""
+
+        def item(interpreter: Interpreter, position: int) -> Value | None:
+            last = deque.size - 1 - position
+            return deque.item(interpreter, last) if last >= 0 else None
+
+        kind: type = type(reversed(collections.deque()))
+        read = _while_unchanged(deque, item)
+        return cls.of_container(deque, read, kind, reverse_iterator_at, position)
 
     @classmethod
     def backwards(cls, sequence: SequenceValue, index: int) -> IteratorValue:
@@ -196,6 +213,18 @@ class ExistingIteratorValue(IteratorValue):
             raise NotConstant(self)
         self.outer = outer
         return IteratorValue(super().advance, self.cls)
+
+
+def _while_unchanged(deque: DequeValue, item: _Item) -> _Item:
+    """`item`, until the deque is changed, which its iterators do not survive."""
+    times_changed = deque.times_changed
+
+    def checked(interpreter: Interpreter, position: int) -> Value | None:
+        if deque.times_changed != times_changed:
+            interpreter.raise_error(RuntimeError, "deque mutated during iteration")
+        return item(interpreter, position)
+
+    return checked
 
 
 # -- called by generated code: iterators at a position --------------------------------------------

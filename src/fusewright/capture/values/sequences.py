@@ -147,7 +147,7 @@ class ListValue(SequenceValue):
 class DequeValue(ListValue):
     """A deque, or an instance of a subclass of deque."""
 
-    __slots__ = ("maximum",)
+    __slots__ = ("maximum", "times_changed")
 
     def __init__(
         self, cls: type, items: Sequence[Value] = (), *, maximum: int | None = None, **origin: Any
@@ -155,6 +155,8 @@ class DequeValue(ListValue):
         super().__init__(cls, items, **origin)
         self.maximum = maximum
         """The most items that it holds; None for any number."""
+        self.times_changed = 0
+        """How often it was changed in a way that its iterators do not survive."""
 
     def key(self) -> Hashable:
         raise TypeError(f"unhashable type: '{self.cls.__module__}.{self.cls.__qualname__}'")
