@@ -52,6 +52,20 @@ def of_a_subclass(x):
     return x * MINE.value, MINE.kind, MINE.begun
 
 
+def dictionaries(x):
+    STATE.other = 2
+    found = dict(STATE.__dict__), vars(MINE).get("begun"), getattr(STATE, "missing", 7)
+    del STATE.other
+    return x * found[0]["other"], found, hasattr(MINE, "missing")
+
+
+def made_here(x):
+    made = threading.local()
+    made.stack = [x]
+    made.stack.append(made.stack[-1] + 1)
+    return made.stack.pop()
+
+
 class Slotted:
     __slots__ = ("entry",)
 
@@ -107,7 +121,7 @@ def functions_that_transforms_give(x):
 
 
 PROGRAMS = [
-    set_by_a_call, set_here, of_a_subclass, entry_of_slots, names_of_classes,
+    set_by_a_call, set_here, of_a_subclass, dictionaries, made_here, entry_of_slots, names_of_classes,
     numbers_of_known_tensors, functions_that_transforms_give,
 ]  # fmt: skip
 
@@ -125,3 +139,54 @@ def test_as_eager(program: Callable[..., Any], dynamic: bool | None) -> None:
 def test_numbers_of_known_tensors_are_of_their_type() -> None:
     compiled = fusewright.compile(lambda x: (x, int(torch.ones_like(x).sum()) % 5))
     assert type(compiled(X)[1]) is int
+
+
+def each_thread_its_own(x):
+    depth = getattr(STATE, "depth", 0)
+    STATE.depth = depth + 1
+    STATE.scales.append(depth)
+    return x * sum(STATE.scales) + MINE.begun
+
+
+def test_each_thread_has_its_own() -> None:
+    """One graph, whose guards read what the calling thread has."""
+    compiled = fusewright.compile(each_thread_its_own, backend="eager", fullgraph=True)
+    ready = [threading.Event(), threading.Event()]
+    found: list[Any] = [None, None]
+
+    def run(number: int) -> None:
+        for function in (compiled, each_thread_its_own):
+            STATE.depth, STATE.scales = number * 10, [number]
+            MINE.begun = number
+            results = []
+            for _ in range(4):
+                ready[number].wait()
+                ready[number].clear()
+                results.append(function(X))
+                ready[1 - number].set()
+            found[number] = (*(found[number] or ()), (results, STATE.depth, list(STATE.scales)))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    ready[0].set()
+    for thread in threads:
+        thread.join()
+    for compiled_results, eager_results in found:
+        assert_same(compiled_results, eager_results)
+
+
+def test_what_a_thread_lacks() -> None:
+    compiled = fusewright.compile(
+        lambda x: x * getattr(STATE, "factor", 2), backend="eager", fullgraph=True
+    )
+    STATE.factor = 5
+    found = [compiled(X)]
+    thread = threading.Thread(target=lambda: found.append(compiled(X)))
+    thread.start()
+    thread.join()
+    found.append(compiled(X))
+    del STATE.factor
+    found.append(compiled(X))
+    for result, factor in zip(found, (5, 2, 5, 2), strict=True):
+        assert_same(result, X * factor)

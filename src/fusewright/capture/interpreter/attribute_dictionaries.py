@@ -2,7 +2,7 @@
 
 A function may be given an object and its `vars()`, objects that share one `__dict__`, or a dict
 that is its own `__dict__`. What is written through one is read through the other, so the attributes
-are then kept in one place, the value of the dict.
+are then kept in one place, the value of the dict. Those of a `threading.local` are always kept so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fusewright.capture.sources import (
     Source,
 )
 from fusewright.capture.values.mappings import DictValue
-from fusewright.capture.values.objects import ObjectValue
+from fusewright.capture.values.objects import ObjectValue, reads_by_thread
 
 
 class AttributeDictionaries:
@@ -35,7 +35,7 @@ class AttributeDictionaries:
         if not any(each is owner for each in owners):
             owners.append(owner)
         known = self._machine.known_value(dictionary)
-        if known is None and len(owners) > 1:
+        if known is None and (len(owners) > 1 or reads_by_thread(owner.cls)):
             source = AttributeSource(owner.required_source(self._machine), "__dict__")
             known = self._machine.wrap(dictionary, source)
         if not isinstance(known, DictValue):

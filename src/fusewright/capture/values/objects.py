@@ -70,8 +70,8 @@ def overrides_items(cls: type[Any], base: type[Any]) -> bool:
 
 
 def reads_by_thread(cls: type) -> bool:
-    """Whether a class keeps the attributes of its instances apart by thread, where nobody sees
-    them: `threading.local`.
+    """Whether instances of a class have one `__dict__` for each thread, which only their own
+    `__getattribute__` gives: `threading.local`.
     """
     return issubclass(cls, threading.local)
 
@@ -85,9 +85,12 @@ def _raised(function: Callable[[], object]) -> Exception | None:
 
 
 def instance_dictionary(object: Any) -> dict[str, Any] | None:
-    """The object's `__dict__`, read past any `__getattribute__`; None when it has none."""
+    """The object's `__dict__`, read past any `__getattribute__` of the program's; None when it has
+    none.
+    """
+    get = threading.local.__getattribute__ if reads_by_thread(type(object)) else _get_attribute
     try:
-        return _get_attribute(object, "__dict__")
+        return get(object, "__dict__")
     except AttributeError:
         return None
 
@@ -250,8 +253,6 @@ class ObjectValue(Value):
         return value
 
     def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        if reads_by_thread(self.cls):
-            raise self._unknown_attribute(interpreter, name)
         getter, source = interpreter.class_attribute(self.cls, "__getattribute__")
         if is_builtin_slot(getter, "__getattribute__"):
             return self.attribute_or_fallback(interpreter, name)
@@ -289,6 +290,8 @@ class ObjectValue(Value):
         TracedError.
         """
         raw, source = interpreter.class_attribute(self.cls, name)
+        if name == "__dict__" and reads_by_thread(self.cls):
+            return self._dictionary_of_thread(interpreter)
         if raw is not MISSING and is_data_descriptor(raw):
             return interpreter.bind(raw, source, self, self.cls)
         value = self.field(interpreter, name)
@@ -298,6 +301,12 @@ class ObjectValue(Value):
             return interpreter.bind(raw, source, self, self.cls)
         self._look_behind(interpreter, name)
         raise_no_attribute(interpreter, self.cls, name)
+
+    def _dictionary_of_thread(self, interpreter: Interpreter) -> Value:
+        self.own_dictionary(interpreter)
+        if self.shared is None:
+            raise self._unknown_attribute(interpreter, "__dict__")
+        return self.shared
 
     def _look_behind(self, interpreter: Interpreter, name: str) -> None:
         """Break where an existing object has an attribute that was not found: C code gives it."""
@@ -317,8 +326,6 @@ class ObjectValue(Value):
         return interpreter.unsupported(reason, name=name, object=self.describe())
 
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
-        if reads_by_thread(self.cls):
-            raise self._unknown_attribute(interpreter, name)
         setter, source = interpreter.class_attribute(self.cls, "__setattr__")
         if is_builtin_slot(setter, "__setattr__"):
             self.generic_set(interpreter, name, value)
@@ -331,7 +338,8 @@ class ObjectValue(Value):
         raw, _ = interpreter.class_attribute(self.cls, name)
         if self._called_accessor(interpreter, name, "__set__", [value]):
             return
-        if is_data_descriptor(raw) or self.cls.__dictoffset__ != 0:
+        has_dictionary = self.cls.__dictoffset__ != 0 or reads_by_thread(self.cls)
+        if is_data_descriptor(raw) or has_dictionary:
             self.store(interpreter, name, value)
         elif raw is MISSING:
             raise_no_attribute(interpreter, self.cls, name)
@@ -363,8 +371,6 @@ class ObjectValue(Value):
         self.shared = dictionary
 
     def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
-        if reads_by_thread(self.cls):
-            raise self._unknown_attribute(interpreter, name)
         remover, source = interpreter.class_attribute(self.cls, "__delattr__")
         if is_builtin_slot(remover, "__delattr__"):
             self.generic_delete(interpreter, name)
