@@ -32,9 +32,10 @@ from fusewright.aot import (
 )
 from fusewright.config import Options
 from fusewright.context import CompileContext
+from fusewright.ir.forms import print_lines
 from fusewright.ir.parse import parse_program
 from fusewright.ir.text import print_schedule
-from fusewright.ir.text_lines import print_kernel, print_lines
+from fusewright.ir.text_kernels import print_kernel
 from fusewright.kernels import KernelLanguage, Languages, define_kernels, llvm, triton
 from fusewright.logs import logger_of
 from fusewright.pipeline import compile_aten

@@ -26,9 +26,9 @@ from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import BackendCompilerFailed, Location
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.lines import Line
-from fusewright.ir.program import ExternKernel
+from fusewright.ir.program import CallSubprogram, ComputeNumber, CopyBack, LibraryCall
 from fusewright.ir.text import print_schedule
-from fusewright.ir.text_lines import print_kernel
+from fusewright.ir.text_kernels import print_kernel
 from fusewright.ir.verify import verify_program, verify_schedule
 from fusewright.ir.verify_lines import verify_lines
 from fusewright.kernels import KernelLanguage, KernelSet, Languages, define_kernels
@@ -232,16 +232,27 @@ def _record(
             launches.append(
                 KernelCall(kernel=name, bytes_read=traffic.read, bytes_written=traffic.written)
             )
-    externs = (step.operator for step in schedule.steps if isinstance(step, ExternKernel))
+    calls = (step for step in schedule.steps if not isinstance(step, Group | CopyBack))
     return Record(
         program=schedule.program,
         schedule=schedule,
         kernels=kernels.definitions,
         lines=lines,
         launches=tuple(launches),
-        extern_calls=tuple(externs),
+        extern_calls=tuple(map(_call_name, calls)),
         peak_bytes=peak_bytes(lines, hints),
         timings=dict(context.timings),
         notes=tuple(context.notes),
         subprograms=tuple(subprograms),
     )
+
+
+def _call_name(call: LibraryCall) -> str:
+    """What reports name a library call."""
+    match call:
+        case CallSubprogram(name=name):
+            return f"subprogram.{name}"
+        case ComputeNumber(function=function):
+            return f"number.{function}"
+        case _:
+            return call.operator

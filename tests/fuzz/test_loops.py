@@ -14,7 +14,8 @@ from fusewright.ir.canonical import CanonicalNames, canonical_names
 from fusewright.ir.group import Group
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.parse import parse_program
-from fusewright.ir.text import Names, print_program
+from fusewright.ir.text import print_program
+from fusewright.ir.text_parts import Names
 from fusewright.ir.verify import verify_renamed_group
 from fusewright.kernels.llvm.scope import Scope
 from fusewright.records import replace

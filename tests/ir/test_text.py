@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fusewright.ir.canonical import canonical_group, canonical_names, structural_text
+from fusewright.ir.forms import print_lines
 from fusewright.ir.parse import parse_group, parse_program, parse_schedule
-from fusewright.ir.parse_lines import parse_lines
+from fusewright.ir.parse_forms import parse_lines
 from fusewright.ir.text import print_group, print_program, print_schedule, work_rows
-from fusewright.ir.text_lines import print_lines
 from tests.golden import golden
 
 

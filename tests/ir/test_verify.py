@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusewright.ir.parse import parse_group, parse_program, parse_schedule
-from fusewright.ir.parse_lines import parse_lines
+from fusewright.ir.parse_forms import parse_lines
 from fusewright.ir.verify import verify_group, verify_program, verify_schedule
 from fusewright.ir.verify_lines import verify_lines
 from fusewright.ir.verify_values import Accesses

@@ -13,7 +13,7 @@ from fusewright.aot import trace_inference, with_results
 from fusewright.aot.graph import AtenGraph
 from fusewright.config import Options
 from fusewright.context import CompileContext
-from fusewright.ir.program import ComputedBuffer, ExternKernel, Program
+from fusewright.ir.program import CallOperator, ComputedBuffer, Program
 from fusewright.ir.reference import evaluate
 from fusewright.ir.verify import verify_program
 from fusewright.lower import lower
@@ -78,7 +78,7 @@ class Lowered:
 
     @property
     def externs(self) -> list[str]:
-        return [s.operator for s in self.program.statements if isinstance(s, ExternKernel)]
+        return [s.operator for s in self.program.statements if isinstance(s, CallOperator)]
 
     @property
     def computed(self) -> int:

@@ -12,8 +12,8 @@ from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.ir.program import (
     BufferReference,
+    CallOperator,
     ComputedBuffer,
-    ExternKernel,
     Reduction,
     Scatter,
     ViewReference,
@@ -338,14 +338,14 @@ def test_matrix_product_writes_into_planned_memory() -> None:
         lambda x, w, b: F.linear(x, w, b), *map(torch.randn, [(2, 3, 4), (5, 4), (5,)]), externs=1
     )
     (call,) = result.program.statements
-    assert isinstance(call, ExternKernel)
+    assert isinstance(call, CallOperator)
     assert call.out_operator == "aten.addmm.out"
 
 
 def test_results_that_nobody_reads_have_no_buffer() -> None:
     result = check(lambda x: x.sort()[1], torch.randn(5), externs=1)
     (call,) = result.program.statements
-    assert isinstance(call, ExternKernel)
+    assert isinstance(call, CallOperator)
     assert call.results == (None, 0)
 
 
@@ -354,7 +354,7 @@ def test_view_operators_of_eager_alias_their_argument() -> None:
     view = next(
         s
         for s in result.program.statements
-        if isinstance(s, ExternKernel) and "view_as_complex" in s.operator
+        if isinstance(s, CallOperator) and "view_as_complex" in s.operator
     )
     assert view.aliases == ((view.outputs[0].name, "buf0"),)
 
@@ -393,7 +393,7 @@ def test_single_numbers_from_the_cpu_are_copied_to_the_device_once() -> None:
         node.meta["val"] = value
     program = lower(AtenGraph(graph), CompileContext())
     copy, body = program.statements
-    assert isinstance(copy, ExternKernel)
+    assert isinstance(copy, CallOperator)
     assert copy.operator == "aten._to_copy.default"
     assert isinstance(body, ComputedBuffer)
     assert body.outputs[0].layout.device.startswith("cuda")

@@ -19,9 +19,9 @@ from fusewright.ir.index import Symbol
 from fusewright.ir.program import (
     Buffer,
     BufferReference,
+    CallOperator,
     ComputedBuffer,
     CopyBack,
-    ExternKernel,
     Operand,
     Pointwise,
     Program,
@@ -103,7 +103,7 @@ class Evaluator:
                     self._compute(statement)
                 case CopyBack():
                     self._copy_back(statement)
-                case ExternKernel():
+                case CallOperator():
                     self._extern(statement)
         return [self._result(operand) for operand in program.outputs]
 
@@ -121,7 +121,7 @@ class Evaluator:
                     run_group(step, set(dying) - given)
                 case CopyBack():
                     self._copy_back(step)
-                case ExternKernel():
+                case CallOperator():
                     self._extern(step)
             for name in set(dying) - given:
                 self.memory.pop(name, None)
@@ -140,7 +140,7 @@ class Evaluator:
         assert isinstance(statement.source, BufferReference)
         self.memory[statement.target] = dict(self.memory[statement.source.name])
 
-    def _extern(self, statement: ExternKernel) -> None:
+    def _extern(self, statement: CallOperator) -> None:
         """Stands for any library call: the mean of all elements it reads, plus the position,
         everywhere.
         """

@@ -13,9 +13,9 @@ from fusewright.ir.program import (
     Body,
     Buffer,
     BufferReference,
+    CallOperator,
     ComputedBuffer,
     CopyBack,
-    ExternKernel,
     Layout,
     Pointwise,
     Program,
@@ -134,7 +134,7 @@ class Builder:
         elif roll < 95:
             buffer = self.buffer("e", self.shape())
             reads = tuple(BufferReference(self.pick(self.buffers).name) for _ in range(2))
-            call = ExternKernel(outputs=(buffer,), operator="test.mean.default", arguments=reads)
+            call = CallOperator(outputs=(buffer,), operator="test.mean.default", arguments=reads)
             self.statements.append(call)
             self.buffers.append(buffer)
         else:

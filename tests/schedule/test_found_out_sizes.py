@@ -6,7 +6,7 @@ import torch
 
 from fusewright.context import CompileContext
 from fusewright.ir.parse import parse_program
-from fusewright.ir.program import ExternKernel
+from fusewright.ir.program import NumberStatement
 from fusewright.ir.reference import evaluate
 from fusewright.ir.text import print_program
 from fusewright.ir.verify import verify_program
@@ -19,7 +19,7 @@ program graph(u0 in [0, inf) hint 2, x: f32[8])
     t1 = gt t0, 0.0
     yield t1
   y: f32[u0] = extern aten.masked_select.default(x, mask)
-  extern aten.sym_size.int(y, 0) number u0
+  u0 = find aten.sym_size.int(y, 0)
   z: i64[u0] = pointwise [i0<u0]
     t0 = index i0: i64
     yield t0
@@ -33,11 +33,7 @@ def test_what_depends_on_a_size_stays_behind_the_call_that_finds_it_out() -> Non
     assert print_program(program) == TEXT
     assert not program.input_sizes
     steps = schedule(program, CompileContext()).steps
-    finding = [
-        position
-        for position, step in enumerate(steps)
-        if isinstance(step, ExternKernel) and step.number
-    ]
+    finding = [position for position, step in enumerate(steps) if isinstance(step, NumberStatement)]
     assert finding == [len(steps) - 2], "the loops over the new size are last"
 
 

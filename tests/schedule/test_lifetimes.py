@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusewright.context import CompileContext
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.parse import parse_program
-from fusewright.ir.program import ExternKernel
+from fusewright.ir.program import CallOperator
 from fusewright.records import replace
 from fusewright.schedule import schedule
 from fusewright.schedule.lifetimes import last_uses
@@ -34,7 +34,7 @@ def test_a_buffer_dies_with_its_last_reader() -> None:
 def test_an_alias_keeps_memory_alive() -> None:
     program = parse_program(CHAIN)
     (first, middle, last) = program.statements
-    assert isinstance(last, ExternKernel)
+    assert isinstance(last, CallOperator)
     aliased = replace(program, statements=(first, middle, replace(last, aliases=(("c", "b"),))))
     assert last_uses(schedule(aliased, CompileContext())) == ((), ("a",), ("x",))
 

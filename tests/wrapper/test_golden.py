@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fusewright.ir.parse_lines import parse_lines
-from fusewright.ir.text_lines import print_lines
+from fusewright.ir.forms import print_lines
+from fusewright.ir.parse_forms import parse_lines
 from fusewright.wrapper import emit_python, plan_memory
 from tests.golden import golden
 

@@ -25,14 +25,15 @@ import torch
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.ir.dtype import DType
+from fusewright.ir.forms import buffers_defined, buffers_overwritten, buffers_read
 from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, loop, product
 from fusewright.ir.program import (
     Body,
     Buffer,
     BufferReference,
+    CallOperator,
     ComputedBuffer,
     CopyBack,
-    ExternKernel,
     Layout,
     Pointwise,
     Program,
@@ -438,7 +439,7 @@ class _Generator:
         self.count += 1
         operator = self.pick(("neg", "abs"))
         self.statements.append(
-            ExternKernel(
+            CallOperator(
                 outputs=(buffer,),
                 operator=f"aten.{operator}.default",
                 arguments=(BufferReference(source.name),),
@@ -569,11 +570,8 @@ def _inexact(program: Program) -> set[str]:
             rounds |= any(getattr(node, "operation", "") in ROUNDED for node in nodes)
             if rounds or any(isinstance(n, Load) and n.buffer in names for n in nodes):
                 names.update(buffer.name for buffer in statement.outputs)
-        elif isinstance(statement, ExternKernel):
-            if names.intersection(operand_buffers(statement.arguments)):
-                names.update(buffer.name for buffer in statement.outputs)
-        elif names.intersection(operand_buffers([statement.source])):
-            names.add(statement.target)
+        elif names.intersection(buffers_read(statement)):
+            names.update((*buffers_defined(statement), *buffers_overwritten(statement)))
     return names
 
 
@@ -609,10 +607,8 @@ def smaller(program: Program) -> Iterator[Program]:
                 roots = (*body.indirect, body.value) if isinstance(body, Scatter) else (body.value,)
                 used = {node.buffer for node in postorder(roots) if isinstance(node, Load)}
                 used |= {body.base} if isinstance(body, Scatter) else set()
-            case ExternKernel(outputs=outputs, arguments=arguments):
-                used = set(operand_buffers(arguments))
-            case CopyBack():
-                outputs, used = (), set(operand_buffers([statement.source]))
+            case _:
+                outputs, used = statement.outputs, set(buffers_read(statement))
         if read.isdisjoint(buffer.name for buffer in outputs):
             rest = tuple(other for other in program.statements if other is not statement)
             yield replace(program, statements=rest)

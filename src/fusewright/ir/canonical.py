@@ -27,13 +27,8 @@ from fusewright.ir.index import Index, Symbol, loop
 from fusewright.ir.kernel import KernelArgument
 from fusewright.ir.program import Buffer, Layout
 from fusewright.ir.sizes import is_real
-from fusewright.ir.text import (
-    Names,
-    print_loops,
-    print_symbol,
-    value_indices,
-    work_rows,
-)
+from fusewright.ir.text import value_indices, work_rows
+from fusewright.ir.text_parts import Names, print_loops, print_symbol
 from fusewright.ir.value import Expressions, Indirect, Load, Value, place_of, postorder
 from fusewright.records import record
 

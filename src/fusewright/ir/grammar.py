@@ -274,11 +274,10 @@ def read_number(cursor: Cursor) -> Number:
     raise cursor.error(f"expected a number, found {cursor.peek().text!r}")
 
 
-def read_call(
+def read_arguments(
     cursor: Cursor, reader: Reader
-) -> tuple[str, tuple[Operand, ...], tuple[tuple[str, Operand], ...]]:
-    """`aten.addmm.default(bias, x, y, beta=1)`: operator, arguments, keywords."""
-    operator = cursor.take("name")
+) -> tuple[tuple[Operand, ...], tuple[tuple[str, Operand], ...]]:
+    """`(bias, x, y, beta=1)`: arguments and keywords."""
     keywords: list[tuple[str, Operand]] = []
     arguments: list[Operand] = []
 
@@ -291,7 +290,7 @@ def read_call(
             arguments.append(read_operand(cursor, reader))
 
     between(cursor, "(", ")", one)
-    return operator, tuple(arguments), tuple(keywords)
+    return tuple(arguments), tuple(keywords)
 
 
 def read_results(cursor: Cursor, reader: Reader) -> tuple[Operand, ...]:

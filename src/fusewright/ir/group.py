@@ -28,7 +28,7 @@ from __future__ import annotations
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.origin import Origin
-from fusewright.ir.program import Buffer, CopyBack, ExternKernel, Program
+from fusewright.ir.program import Buffer, Program, RowStatement
 from fusewright.ir.value import Value
 from fusewright.records import field, record
 
@@ -155,4 +155,4 @@ class Schedule:
     from it.
     """
 
-    steps: tuple[Group | ExternKernel | CopyBack, ...]
+    steps: tuple[Group | RowStatement, ...]

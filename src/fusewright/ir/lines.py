@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.origin import Origin
-from fusewright.ir.program import Buffer, Operand
+from fusewright.ir.program import Buffer, NumberStatement, Operand
 from fusewright.records import field, record
 
 
 @record(kw_only=True)
 class DefineSymbol:
     """Size symbol `name` is taken from position `position` of the input list."""
+
+    form = "{name:size} = input {position:integer}"
 
     name: str
     position: int
@@ -28,6 +30,8 @@ class TakeInput:
     clears.
     """
 
+    form = "{buffer:new} = input {position:integer}"
+
     buffer: Buffer
     position: int
 
@@ -36,12 +40,16 @@ class TakeInput:
 class EnsureLayout:
     """See to it that the result of a library call is laid out as was compiled for."""
 
+    form = "ensure {buffer:laid_out}"
+
     buffer: Buffer
 
 
 @record(kw_only=True)
 class Constant:
     """A tensor known at compile time, found by name among the module's constants."""
+
+    form = "{buffer:new} = constant"
 
     buffer: Buffer
 
@@ -50,12 +58,16 @@ class Constant:
 class Allocate:
     """New memory for a buffer."""
 
+    form = "{buffer:new} = allocate"
+
     buffer: Buffer
 
 
 @record(kw_only=True)
 class Reuse:
     """`buffer` takes over the memory of `source`, a buffer that is no longer read."""
+
+    form = "{buffer:new} = reuse {source:buffer}"
 
     buffer: Buffer
     source: str
@@ -67,12 +79,16 @@ class FreeIfNotReused:
     where another buffer takes the memory (`Reuse`).
     """
 
+    form = "release {buffer:laid_out}"
+
     buffer: Buffer
 
 
 @record(kw_only=True)
 class Free:
     """Drop the wrapper's reference to a buffer."""
+
+    form = "free {name:buffer}"
 
     name: str
 
@@ -81,19 +97,25 @@ class Free:
 class DefineKernel:
     """A kernel that later lines call by name."""
 
+    form = "{kernel:kernel}"
+
     kernel: Kernel
 
 
 @record(kw_only=True)
 class CallKernel:
+    form = "launch {launch:launch}"
+
     launch: Launch
 
 
 @record(kw_only=True)
 class CallExtern:
-    """`results = operator(arguments)`; results[i] is a buffer name or None where the result is not
-    used.
+    """`results = operator(arguments)`; results[i] is a buffer's name, or None where the result is
+    not used.
     """
+
+    form = "{results,is_tuple:results}call {operator:word}{arguments,keywords:given}"
 
     operator: str
     arguments: tuple[Operand, ...]
@@ -106,8 +128,24 @@ class CallExtern:
 
 
 @record(kw_only=True)
+class CallProgram:
+    """`(results) = name(arguments)`: a program that was compiled apart, by its name among the
+    constants; its results as a library call's.
+    """
+
+    form = "{results:all_results}subprogram {name:word}{arguments:arguments}"
+
+    name: str
+    arguments: tuple[Operand, ...]
+    results: tuple[str | None, ...]
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
+
+
+@record(kw_only=True)
 class CallExternOut:
     """`operator(arguments, out=out)`: the out-variant, writing memory that was allocated before."""
+
+    form = "call {operator:word}{arguments,keywords:given} into {out:written}"
 
     operator: str
     arguments: tuple[Operand, ...]
@@ -120,12 +158,16 @@ class CallExternOut:
 class CopyInto:
     """Copy an operand's elements into the memory of a graph input."""
 
+    form = "copy {source:operand} to {target:written}"
+
     target: str
     source: Operand
 
 
 @record(kw_only=True)
 class Return:
+    form = "{outputs:returned}"
+
     outputs: tuple[Operand, ...]
 
 
@@ -142,6 +184,8 @@ Line = (
     | CallKernel
     | CallExtern
     | CallExternOut
+    | CallProgram
+    | NumberStatement
     | CopyInto
     | Return
 )

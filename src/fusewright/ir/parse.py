@@ -7,19 +7,18 @@ A recursive descent over the tokens of each line. Errors name the line and mark 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 from fusewright.ir.dtype import BY_TEXT, DType
 from fusewright.ir.grammar import (
     Reader,
     between,
     read_buffer,
-    read_call,
     read_dtype,
     read_index,
     read_index_list,
     read_loops,
     read_number,
-    read_operand,
     read_results,
     read_symbol,
 )
@@ -27,15 +26,15 @@ from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Schedu
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.lexer import Cursor, Line
 from fusewright.ir.ops import OPERATIONS, Result
+from fusewright.ir.parse_forms import read_outputs, read_row
 from fusewright.ir.program import (
     Body,
     Buffer,
     ComputedBuffer,
-    CopyBack,
-    ExternKernel,
     Pointwise,
     Program,
     Reduction,
+    RowStatement,
     Scan,
     Scatter,
     Statement,
@@ -69,7 +68,7 @@ def parse_schedule(text: str) -> Schedule:
     program = _program(reader)
     head = reader.next()
     reader.cursor(head).expect("schedule")
-    steps: list[Group | ExternKernel | CopyBack] = []
+    steps: list[Group | RowStatement] = []
     while (line := reader.peek()) is not None:
         cursor = reader.cursor(line)
         if cursor.at("group") and cursor.peek(1).text != ":":
@@ -266,63 +265,12 @@ def _program(reader: Reader) -> Program:
 def _statement(reader: Reader) -> Statement:
     line = reader.next()
     cursor = reader.cursor(line)
-    if cursor.peek(1).text != ":":
-        if cursor.accept("copy"):
-            return _copy(cursor, reader)
-        return _extern(cursor, reader, ())
-    outputs = [read_buffer(cursor, reader)]
-    while cursor.accept(","):
-        outputs.append(read_buffer(cursor, reader))
-    cursor.expect("=")
-    if cursor.at("extern"):
-        return _extern(cursor, reader, tuple(outputs))
-    return ComputedBuffer(outputs=tuple(outputs), body=_body(cursor, reader, reader.below(line)))
-
-
-def _copy(cursor: Cursor, reader: Reader) -> CopyBack:
-    source = read_operand(cursor, reader)
-    cursor.expect("to")
-    target = cursor.take("name")
-    cursor.finish()
-    return CopyBack(target=target, source=source)
-
-
-def _extern(cursor: Cursor, reader: Reader, outputs: tuple[Buffer, ...]) -> ExternKernel:
-    cursor.expect("extern")
-    operator, arguments, keywords = read_call(cursor, reader)
-    results: tuple[int | None, ...] = ()
-    if cursor.accept("results"):
-        results = between(
-            cursor, "[", "]", lambda: None if cursor.accept("None") else cursor.integer()
-        )
-    mutates: tuple[str, ...] = ()
-    if cursor.accept("mutates"):
-        mutates = between(cursor, "[", "]", lambda: cursor.take("name"))
-    aliases: tuple[tuple[str, str], ...] = ()
-    if cursor.accept("aliases"):
-        aliases = between(cursor, "[", "]", lambda: _alias(cursor))
-    out_operator = cursor.take("name") if cursor.accept("out") else ""
-    has_effect = cursor.accept("effect")
-    number = cursor.take("name") if cursor.accept("number") else ""
-    cursor.finish()
-    return ExternKernel(
-        outputs=outputs,
-        operator=operator,
-        arguments=arguments,
-        keywords=keywords,
-        results=results,
-        mutates=mutates,
-        aliases=aliases,
-        out_operator=out_operator,
-        has_effect=has_effect,
-        number=number,
-    )
-
-
-def _alias(cursor: Cursor) -> tuple[str, str]:
-    output = cursor.take("name")
-    cursor.expect("of")
-    return output, cursor.take("name")
+    outputs = read_outputs(cursor, reader)
+    if not outputs or cursor.at("extern", "subprogram"):
+        reader.position -= 1
+        statement: RowStatement = read_row(reader, get_args(RowStatement))
+        return statement
+    return ComputedBuffer(outputs=outputs, body=_body(cursor, reader, reader.below(line)))
 
 
 def _body(cursor: Cursor, reader: Reader, rows: list[Line]) -> Body:

@@ -192,17 +192,6 @@ class ComputedBuffer:
     body: Body
 
 
-NUMBERS = "number."
-"""What the operator of an extern call begins with that computes a real number from numbers: by the
-function of `ops.NUMBER_FUNCTIONS` whose name follows.
-"""
-
-SUBPROGRAM = "subprogram."
-"""What the operator of an extern call begins with that is a program compiled apart: the callable of
-the name that follows.
-"""
-
-
 def operand_buffers(operands: Iterable[Operand]) -> list[str]:
     """The names of the buffers among the operands, views and lists looked through, in order."""
     found: list[str] = []
@@ -216,8 +205,14 @@ def operand_buffers(operands: Iterable[Operand]) -> list[str]:
 
 
 @record(kw_only=True)
-class ExternKernel:
+class CallOperator:
     """A call of an eager ATen operator."""
+
+    form = (
+        "{outputs:outputs}extern {operator:word}{arguments,keywords:given}"
+        " [results {results:places}] [mutates {mutates:all_written}] [aliases {aliases:aliases}]"
+        " [out {out_operator:word}] [effect{has_effect:flag}]"
+    )
 
     outputs: tuple[Buffer, ...]
     """Its tensor results, in order. Empty for an operator that only mutates."""
@@ -245,9 +240,54 @@ class ExternKernel:
     has_effect: bool = False
     """It draws random numbers or checks something: such calls are all kept, in their order."""
 
-    number: str = ""
-    """The size or real symbol that is the call's result, a number; what follows may depend on it.
+
+@record(kw_only=True)
+class CallSubprogram:
+    """A call of a program that was compiled apart, for the graphs of a condition or loop. It may
+    have any effect.
     """
+
+    form = "{outputs:outputs}subprogram {name:word}{arguments:arguments} results {results:places}"
+
+    outputs: tuple[Buffer, ...]
+    name: str
+    """Of the callable among the constants."""
+
+    arguments: tuple[Operand, ...]
+    results: tuple[int | None, ...]
+    """For each result, the position in `outputs`, or None when it is unused or no tensor."""
+
+
+@record(kw_only=True)
+class ComputeNumber:
+    """A real number computed from numbers; what follows may depend on it."""
+
+    form = "{name:size} = number {function:word}{arguments:arguments}"
+    outputs = ()
+
+    name: str
+    """The symbol that stands for it."""
+
+    function: str
+    """A key of `ops.NUMBER_FUNCTIONS`."""
+
+    arguments: tuple[Operand, ...]
+
+
+@record(kw_only=True)
+class FindNumber:
+    """A number that an operator gives, such as a size that data decides; what follows may depend on
+    it.
+    """
+
+    form = "{name:size} = find {operator:word}{arguments:arguments}"
+    outputs = ()
+
+    name: str
+    """The symbol that stands for it."""
+
+    operator: str
+    arguments: tuple[Operand, ...]
 
 
 @record(kw_only=True)
@@ -256,11 +296,19 @@ class CopyBack:
     visible at the end.
     """
 
+    form = "copy {source:operand} to {target:written}"
+    outputs = ()
+
     target: str
     source: Operand
 
 
-Statement = ComputedBuffer | ExternKernel | CopyBack
+NumberStatement = ComputeNumber | FindNumber
+LibraryCall = CallOperator | CallSubprogram | NumberStatement
+RowStatement = LibraryCall | CopyBack
+"""Statements without a body; each has a `form` (`ir/forms.py`)."""
+
+Statement = ComputedBuffer | RowStatement
 
 
 @record(kw_only=True)
@@ -293,10 +341,10 @@ class Program:
     @property
     def input_sizes(self) -> tuple[SizeFact, ...]:
         """The sizes that the caller passes; the others are results of library calls."""
-        found = {s.number for s in self.statements if isinstance(s, ExternKernel)}
+        found = {s.name for s in self.statements if isinstance(s, NumberStatement)}
         return tuple(fact for fact in self.sizes if fact.symbol.name not in found)
 
     def buffers(self) -> dict[str, Buffer]:
         """Every buffer by name."""
-        made = (b for s in self.statements if not isinstance(s, CopyBack) for b in s.outputs)
+        made = (buffer for statement in self.statements for buffer in statement.outputs)
         return {b.name: b for b in (*self.inputs, *self.constants, *made)}

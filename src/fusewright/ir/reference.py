@@ -19,14 +19,16 @@ from fusewright.ir.dtype import DType
 from fusewright.ir.index import Compound, Index, Symbol
 from fusewright.ir.ops import NUMBER_FUNCTIONS
 from fusewright.ir.program import (
-    NUMBERS,
     Body,
     Buffer,
     BufferReference,
+    CallOperator,
+    CallSubprogram,
     ComputedBuffer,
+    ComputeNumber,
     CopyBack,
     Enumerated,
-    ExternKernel,
+    FindNumber,
     Layout,
     ListOf,
     Literal,
@@ -79,11 +81,17 @@ def evaluate(
         match statement:
             case ComputedBuffer(outputs=outputs, body=body):
                 evaluation.compute(outputs, body)
-            case ExternKernel():
-                evaluation.call(statement)
             case CopyBack(target=target, source=source):
                 target_layout = evaluation.layouts[target]
                 evaluation.view(target, target_layout).copy_(evaluation.operand(source))
+            case ComputeNumber(name=name, function=function, arguments=arguments):
+                evaluation.find_number(name, NUMBER_FUNCTIONS[function], arguments)
+            case FindNumber(name=name, operator=operator, arguments=arguments):
+                evaluation.find_number(name, _operator(operator), arguments)
+            case CallOperator():
+                evaluation.call(statement)
+            case CallSubprogram(name=name):
+                raise NotImplementedError(f"the reference does not run the subprogram {name}")
     return [evaluation.operand(operand) for operand in program.outputs]
 
 
@@ -189,7 +197,13 @@ class _Evaluation:
 
     # Library calls -------------------------------------------------------------------------------
 
-    def call(self, kernel: ExternKernel) -> None:
+    def find_number(
+        self, name: str, function: Callable[..., Any], arguments: Sequence[Operand]
+    ) -> None:
+        """Let a symbol stand for what `function` gives."""
+        self.sizes[name] = function(*map(self.operand, arguments))
+
+    def call(self, kernel: CallOperator) -> None:
         """Run the eager operator, by its out-variant where the program says so."""
         arguments = [self.operand(argument) for argument in kernel.arguments]
         keywords = {name: self.operand(value) for name, value in kernel.keywords}
@@ -200,9 +214,6 @@ class _Evaluation:
             assert returned.data_ptr() == out.data_ptr(), f"{kernel.out_operator} left its out"
             return
         returned = _operator(kernel.operator)(*arguments, **keywords)
-        if kernel.number:
-            self.sizes[kernel.number] = returned
-            return
         results = kernel.results or ((0,) if kernel.outputs else ())
         returned = returned if kernel.results else (returned,)
         for place, tensor in zip(results, returned, strict=True) if results else ():
@@ -247,8 +258,6 @@ class _Evaluation:
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    if name.startswith(NUMBERS):
-        return NUMBER_FUNCTIONS[name.removeprefix(NUMBERS)]
     namespace, operator, overload = name.split(".")
     packet = getattr(getattr(torch.ops, namespace), operator)
     found: Callable[..., Any] = getattr(packet, overload)

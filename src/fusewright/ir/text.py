@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from fusewright.ir.forms import print_form
 from fusewright.ir.group import (
     Accumulate,
     Action,
@@ -23,30 +24,32 @@ from fusewright.ir.group import (
     Store,
     action_roots,
 )
-from fusewright.ir.index import Index, Symbol, contiguous_strides
+from fusewright.ir.index import Index, Symbol
 from fusewright.ir.ops import OPERATIONS, Result
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
     Body,
-    Buffer,
-    BufferReference,
     ComputedBuffer,
-    CopyBack,
-    Enumerated,
-    ExternKernel,
-    Layout,
-    ListOf,
-    Literal,
-    Operand,
     Pointwise,
     Program,
     Reduction,
     Scan,
     Scatter,
     Statement,
-    ViewReference,
 )
-from fusewright.ir.sizes import SizeFact
+from fusewright.ir.text_parts import (
+    OWN,
+    Names,
+    layout_indices,
+    print_buffer,
+    print_list,
+    print_loops,
+    print_operand,
+    print_size,
+    print_symbol,
+    print_wrapped,
+    sizes_in,
+)
 from fusewright.ir.value import (
     Apply,
     Cast,
@@ -59,97 +62,7 @@ from fusewright.ir.value import (
     Value,
     postorder,
 )
-from fusewright.records import field, record
-
-COLUMNS = 100
-"""Program headers and results longer than this are printed one item a line."""
-
-
-@record
-class Names:
-    """The names to print under; what is not listed keeps its own."""
-
-    buffers: Mapping[str, str] = field(default_factory=dict)
-    symbols: Mapping[Symbol, Index] = field(default_factory=dict)
-
-    def buffer(self, name: str) -> str:
-        return self.buffers.get(name, name)
-
-    def index(self, index: Index) -> str:
-        return index.substitute(self.symbols).text if self.symbols else index.text
-
-
-OWN = Names()
-"""Everything under its own name."""
-
-
-# Buffers, symbols and operands --------------------------------------------------------------------
-
-
-def print_layout(layout: Layout, names: Names = OWN) -> str:
-    """Such as `f32[32, 128]`; stride and offset where not contiguous, a device that is no CPU."""
-    parts = [f"{layout.dtype}{print_list(layout.size, names)}"]
-    if layout.stride != contiguous_strides(layout.size):
-        parts.append(f"stride {print_list(layout.stride, names)}")
-    if layout.offset != 0:
-        parts.append(f"offset {names.index(layout.offset)}")
-    if layout.device != "cpu":
-        parts.append(f"on {layout.device}")
-    return " ".join(parts)
-
-
-def print_buffer(buffer: Buffer, names: Names = OWN) -> str:
-    """Such as `x: f32[32, 128]`."""
-    return f"{names.buffer(buffer.name)}: {print_layout(buffer.layout, names)}"
-
-
-def print_symbol(symbol: Symbol) -> str:
-    """A size symbol with what is known of it: `s0 in [2, inf) multiple 8`."""
-    low = "(-inf" if symbol.lower is None else f"[{symbol.lower}"
-    high = "inf)" if symbol.upper is None else f"{symbol.upper}]"
-    multiple = f" multiple {symbol.multiple}" if symbol.multiple != 1 else ""
-    return f"{symbol.name} in {low}, {high}{multiple}"
-
-
-def print_size(fact: SizeFact) -> str:
-    """Such as `s0 in [2, inf) hint 128`."""
-    return f"{print_symbol(fact.symbol)} hint {fact.hint}"
-
-
-def print_loops(loops: Sequence[Symbol], names: Names = OWN) -> str:
-    """Such as `[i0<32, i1<s0 + 1]`."""
-    return "[" + ", ".join(_loop(symbol, names) for symbol in loops) + "]"
-
-
-def print_operand(operand: Operand, names: Names = OWN) -> str:
-    """An argument of a library call, or a result."""
-    match operand:
-        case BufferReference(name=name):
-            return names.buffer(name)
-        case ViewReference(name=name, layout=layout):
-            return f"view({names.buffer(name)}, {print_layout(layout, names)})"
-        case Literal(value=complex() as value):
-            return f"complex({value.real!r}, {value.imag!r})"
-        case Literal(value=value):
-            return repr(value)
-        case Enumerated(kind=kind, name=name):
-            return f"{kind}.{name}"
-        case ListOf(items=items):
-            return "[" + ", ".join(print_operand(item, names) for item in items) + "]"
-        case Index():
-            return names.index(operand)
-
-
-def print_list(indices: Iterable[Index], names: Names = OWN) -> str:
-    return "[" + ", ".join(names.index(index) for index in indices) + "]"
-
-
-def _loop(symbol: Symbol, names: Names) -> str:
-    assert symbol.extent is not None, f"{symbol} is no loop variable"
-    renamed = names.symbols.get(symbol)
-    name = symbol.name if renamed is None else renamed.text
-    return f"{name}<{names.index(symbol.extent)}"
-
+from fusewright.records import record
 
 # Values -------------------------------------------------------------------------------------------
 
@@ -236,7 +149,7 @@ def print_program(program: Program, *, origins: bool = False) -> str:
     rows = [print_wrapped(f"program {program.name}(", head, ")", indentation="")]
     rows += [f"  constant {print_buffer(constant)}" for constant in program.constants]
     for statement in program.statements:
-        if origins and not isinstance(statement, CopyBack) and statement.outputs:
+        if origins and statement.outputs:
             rows += _comments(program.origins.get(statement.outputs[0].name, ()), "  ")
         rows += (f"  {row}" for row in statement_rows(statement))
     rows += [f"  mutation {result} of {target}" for result, target in program.mutations]
@@ -251,10 +164,8 @@ def statement_rows(statement: Statement) -> list[str]:
             head, rows = _body(body)
             names = ", ".join(map(print_buffer, outputs))
             return [f"{names} = {head}", *(f"  {row}" for row in rows)]
-        case ExternKernel():
-            return [_extern(statement)]
-        case CopyBack(target=target, source=source):
-            return [f"copy {print_operand(source)} to {target}"]
+        case _:
+            return [print_form(statement)]
 
 
 def _body(body: Body) -> tuple[str, list[str]]:
@@ -273,45 +184,6 @@ def _body(body: Body) -> tuple[str, list[str]]:
             head = f"scatter {mode} {loops} into {base}"
             result = f"{result} at {values.names.index(index)}"
     return head, [*values.rows, result]
-
-
-def _extern(call: ExternKernel) -> str:
-    outputs = ", ".join(map(print_buffer, call.outputs))
-    equals = " = " if outputs else ""
-    suffix = ""
-    if call.results:
-        suffix += f" results [{', '.join(map(str, call.results))}]"
-    if call.mutates:
-        suffix += f" mutates [{', '.join(call.mutates)}]"
-    if call.aliases:
-        pairs = ", ".join(f"{output} of {argument}" for output, argument in call.aliases)
-        suffix += f" aliases [{pairs}]"
-    if call.out_operator:
-        suffix += f" out {call.out_operator}"
-    if call.has_effect:
-        suffix += " effect"
-    if call.number:
-        suffix += f" number {call.number}"
-    called = print_call(call.operator, call.arguments, call.keywords)
-    return f"{outputs}{equals}extern {called}{suffix}"
-
-
-def print_call(
-    operator: str, arguments: Iterable[Operand], keywords: Iterable[tuple[str, Operand]]
-) -> str:
-    given = [print_operand(argument) for argument in arguments]
-    given += [f"{name}={print_operand(value)}" for name, value in keywords]
-    return f"{operator}({', '.join(given)})"
-
-
-def print_wrapped(start: str, items: list[str], end: str, indentation: str) -> str:
-    """On one line if it fits, else one item a line, in brackets."""
-    line = f"{indentation}{start}{', '.join(items)}{end}"
-    if len(line) <= COLUMNS:
-        return line
-    opening, closing = (start, end) if end else (f"{start}(", ")")
-    inner = "".join(f"{indentation}    {item},\n" for item in items)
-    return f"{indentation}{opening}\n{inner}{indentation}{closing}"
 
 
 def _comments(origins: Iterable[Origin], indentation: str) -> list[str]:
@@ -379,42 +251,6 @@ def group_sizes(group: Group) -> list[Symbol]:
             if isinstance(value, Indirect):
                 loaded.add(value.symbol)
     return [symbol for symbol in sizes_in(indices) if symbol not in loaded]
-
-
-def sizes_in(indices: Iterable[Index]) -> list[Symbol]:
-    """The symbols in the indices and in their loops' extents, loop variables left out, by name."""
-    found: set[Symbol] = set()
-    pending = list(indices)
-    seen: set[Symbol] = set()
-    while pending:
-        for symbol in pending.pop().free() - seen:
-            seen.add(symbol)
-            if symbol.extent is not None:
-                pending.append(symbol.extent)
-            else:
-                found.add(symbol)
-    return sorted(found, key=lambda symbol: (len(symbol.name), symbol.name))
-
-
-def layout_indices(layout: Layout) -> tuple[Index, ...]:
-    """Every index expression of a layout."""
-    return (*layout.size, *layout.stride, layout.offset)
-
-
-def operand_indices(operands: Iterable[Operand]) -> list[Index]:
-    """Every index expression of the operands, those of their layouts included."""
-    found: list[Index] = []
-    for operand in operands:
-        match operand:
-            case Index():
-                found.append(operand)
-            case ViewReference(layout=layout):
-                found += layout_indices(layout)
-            case ListOf(items=items):
-                found += operand_indices(items)
-            case _:
-                pass
-    return found
 
 
 def value_indices(value: Value) -> tuple[Index, ...]:

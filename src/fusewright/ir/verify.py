@@ -44,6 +44,7 @@ from fusewright.ir.bounds import Verdict, capacity, judge_access
 from fusewright.ir.canonical import CanonicalNames, canonical_group
 from fusewright.ir.coverage import Coverage, judge_coverage
 from fusewright.ir.dtype import DType
+from fusewright.ir.forms import buffers_overwritten, buffers_read
 from fusewright.ir.group import (
     Accumulate,
     Action,
@@ -59,10 +60,12 @@ from fusewright.ir.ops import REDUCTION_KINDS
 from fusewright.ir.program import (
     Body,
     Buffer,
+    CallOperator,
+    CallSubprogram,
     ComputedBuffer,
     CopyBack,
-    ExternKernel,
     Layout,
+    LibraryCall,
     ListOf,
     Operand,
     Pointwise,
@@ -79,13 +82,15 @@ from fusewright.ir.text import (
     action_row,
     group_rows,
     group_sizes,
+    render_values,
+    stage_rows,
+    statement_rows,
+)
+from fusewright.ir.text_parts import (
     layout_indices,
     operand_indices,
     print_buffer,
     print_operand,
-    render_values,
-    stage_rows,
-    statement_rows,
 )
 from fusewright.ir.value import Constant, Load, Value, postorder
 from fusewright.ir.verify_values import Accesses, Memory, ValueScope, check_values
@@ -196,9 +201,7 @@ def verify_schedule(schedule: Schedule) -> Accesses:
         else:
             rows = statement_rows(step)
             used = list(_used(step))
-            made = (
-                [buffer.name for buffer in step.outputs] if isinstance(step, ExternKernel) else []
-            )
+            made = [buffer.name for buffer in step.outputs]
         missing = [name for name in used if name not in defined and name not in made]
         _require(f"{missing[0]} is used before it is defined" if missing else None, rows)
         stray = [name for name in made if name not in layouts]
@@ -239,14 +242,13 @@ def _verify_statement(
             _require(_one_device((*map(defined.get, _used(statement)), *outputs)), rows)
             if isinstance(body, Scatter):
                 consumed[body.base] = outputs[0].name
-        case ExternKernel():
-            _require(_extern(statement, defined, sizes), rows)
         case CopyBack(target=target, source=source):
             reason = None if target in inputs else f"{target} is no input"
             _require(reason or _operand(source, defined, sizes), rows)
-    if not isinstance(statement, CopyBack):
-        for buffer in statement.outputs:
-            _require(_define(buffer, defined, sizes), rows)
+        case _:
+            _require(_call(statement, defined, sizes), rows)
+    for buffer in statement.outputs:
+        _require(_define(buffer, defined, sizes), rows)
 
 
 def _define(buffer: Buffer, defined: dict[str, Buffer], sizes: frozenset[Symbol]) -> str | None:
@@ -354,11 +356,21 @@ def _loops(loops: Iterable[Symbol]) -> str | None:
     return None
 
 
-def _extern(call: ExternKernel, defined: dict[str, Buffer], sizes: frozenset[Symbol]) -> str | None:
-    for operand in (*call.arguments, *(value for _, value in call.keywords)):
+def _call(call: LibraryCall, defined: dict[str, Buffer], sizes: frozenset[Symbol]) -> str | None:
+    keywords = call.keywords if isinstance(call, CallOperator) else ()
+    for operand in (*call.arguments, *(value for _, value in keywords)):
         reason = _operand(operand, defined, sizes)
         if reason is not None:
             return reason
+    if isinstance(call, CallOperator | CallSubprogram):
+        places = [place for place in call.results if place is not None]
+        if call.results and sorted(places) != list(range(len(call.outputs))):
+            results = list(call.results)
+            return f"the results {results} do not place {len(call.outputs)} outputs once each"
+    return _operator(call, defined) if isinstance(call, CallOperator) else None
+
+
+def _operator(call: CallOperator, defined: dict[str, Buffer]) -> str | None:
     for name in call.mutates:
         if name not in defined:
             return f"{name} is not defined here"
@@ -366,11 +378,6 @@ def _extern(call: ExternKernel, defined: dict[str, Buffer], sizes: frozenset[Sym
     for output, argument in call.aliases:
         if output not in outputs or argument not in defined:
             return f"{output} cannot share the memory of {argument}"
-    places = [place for place in call.results if place is not None]
-    if call.results and sorted(places) != list(range(len(call.outputs))):
-        return (
-            f"the results {list(call.results)} do not place {len(call.outputs)} outputs once each"
-        )
     if call.out_operator and len(call.outputs) != 1:
         return f"{call.out_operator} writes one output, not {len(call.outputs)}"
     return None
@@ -407,11 +414,10 @@ def _used(statement: Statement) -> set[str]:
             loads = postorder(_body_roots(body))
             used = {value.buffer for value in loads if isinstance(value, Load)}
             return used | ({body.base} if isinstance(body, Scatter) else set())
-        case ExternKernel():
-            given = (*statement.arguments, *(value for _, value in statement.keywords))
-            return set(operand_buffers(given)) | set(statement.mutates)
         case CopyBack(source=source):
             return set(operand_buffers([source]))
+        case _:
+            return {*buffers_read(statement), *buffers_overwritten(statement)}
 
 
 # Groups -------------------------------------------------------------------------------------------

@@ -11,13 +11,19 @@ What breaks one of them raises `MalformedProgram` with the lines around.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from fusewright.errors import MalformedProgram
 from fusewright.ir import lines as wrapper
+from fusewright.ir.forms import (
+    buffers_defined,
+    buffers_overwritten,
+    buffers_read,
+    indices_in,
+    print_form,
+)
 from fusewright.ir.kernel import Kernel, Launch
-from fusewright.ir.program import operand_buffers
-from fusewright.ir.text_lines import line_indices, print_line
+from fusewright.ir.program import NumberStatement
 from fusewright.records import field, record
 
 
@@ -50,10 +56,10 @@ def _line(line: wrapper.Line, state: _State) -> str | None:
     if isinstance(line, wrapper.DefineSymbol):
         state.symbols.add(line.name)
         return None
-    unknown = {s.name for index in line_indices([line]) for s in index.free()} - state.symbols
+    unknown = {s.name for index in indices_in(line) for s in index.free()} - state.symbols
     if unknown:
         return f"{', '.join(sorted(unknown))} is not defined"
-    for name in _used(line):
+    for name in (*buffers_read(line), *buffers_overwritten(line)):
         if name in state.gone:
             return f"{name} is used, but {state.gone[name]}"
         if name not in state.alive:
@@ -72,12 +78,12 @@ def _line(line: wrapper.Line, state: _State) -> str | None:
             state.gone[source] = f"{buffer.name} took over its memory"
         case _:
             pass
-    for name in _defined(line):
+    for name in buffers_defined(line):
         if name in state.alive:
             return f"{name} is defined twice"
         state.alive.add(name)
-    if isinstance(line, wrapper.CallExtern) and not line.is_tuple:
-        state.symbols.update(name for name in line.results if name)  # a number, perhaps
+    if isinstance(line, NumberStatement):
+        state.symbols.add(line.name)
     return None
 
 
@@ -92,50 +98,9 @@ def _launch(launch: Launch, state: _State) -> str | None:
     return None
 
 
-def _used(line: wrapper.Line) -> list[str]:
-    """The buffers that a line uses."""
-    match line:
-        case wrapper.Reuse(source=source):
-            return [source]
-        case wrapper.Free(name=name):
-            return [name]
-        case wrapper.FreeIfNotReused(buffer=buffer) | wrapper.EnsureLayout(buffer=buffer):
-            return [buffer.name]
-        case wrapper.CallKernel(launch=launch):
-            return list(launch.buffers)
-        case wrapper.CallExtern():
-            given = (*line.arguments, *(value for _, value in line.keywords))
-            return operand_buffers(given)
-        case wrapper.CallExternOut(out=out):
-            given = (*line.arguments, *(value for _, value in line.keywords))
-            return [*operand_buffers(given), out]
-        case wrapper.CopyInto(target=target, source=source):
-            return [*operand_buffers([source]), target]
-        case wrapper.Return(outputs=outputs):
-            return operand_buffers(outputs)
-        case _:
-            return []
-
-
-def _defined(line: wrapper.Line) -> Iterable[str]:
-    """The buffers that a line defines."""
-    match line:
-        case (
-            wrapper.TakeInput(buffer=buffer)
-            | wrapper.Constant(buffer=buffer)
-            | wrapper.Allocate(buffer=buffer)
-            | wrapper.Reuse(buffer=buffer)
-        ):
-            return [buffer.name]
-        case wrapper.CallExtern(results=results):
-            return [name for name in results if name is not None]
-        case _:
-            return []
-
-
 def _around(lines: Sequence[wrapper.Line], place: int) -> list[str]:
     first = max(0, place - 4)
     return [
-        f"  {'>' if first + number == place else ' '} {print_line(line).splitlines()[0]}"
+        f"  {'>' if first + number == place else ' '} {print_form(line).splitlines()[0]}"
         for number, line in enumerate(lines[first : place + 5])
     ]

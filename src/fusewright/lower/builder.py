@@ -23,15 +23,17 @@ from fusewright.ir.index import (
 )
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
-    NUMBERS,
     Body,
     Buffer,
     BufferReference,
+    CallOperator,
     ComputedBuffer,
+    ComputeNumber,
     Enumerated,
-    ExternKernel,
+    FindNumber,
     Layout,
     Literal,
+    NumberStatement,
     Operand,
     Pointwise,
     Reduction,
@@ -322,7 +324,7 @@ class Builder:
         stride = contiguous_strides(box.size) if stride is None else stride
         made = self.buffer(Layout(dtype=box.dtype, size=box.size, stride=stride, device=device))
         name, value = keyword
-        call = ExternKernel(
+        call = CallOperator(
             outputs=(made,),
             operator=operator,
             arguments=(operand,),
@@ -343,15 +345,10 @@ class Builder:
 
     def _compute_real(self, number: Real) -> Symbol:
         operands = tuple([self._number_operand(operand) for operand in number.operands])
-        found_out = {s.number for s in self.statements if isinstance(s, ExternKernel)}
+        found_out = {s.name for s in self.statements if isinstance(s, NumberStatement)}
         free = {s.name for each in operands if isinstance(each, Index) for s in each.free()}
         symbol = self.sizes.new_real(number)
-        call = ExternKernel(
-            outputs=(),
-            operator=f"{NUMBERS}{number.operator}",
-            arguments=operands,
-            number=symbol.name,
-        )
+        call = ComputeNumber(name=symbol.name, function=number.operator, arguments=operands)
         (self.prologue if found_out.isdisjoint(free) else self.statements).append(call)
         return symbol
 
@@ -376,13 +373,12 @@ class Builder:
     def find_out(self, symbol: str, operator: str, *arguments: Operand) -> None:
         """Let the number that a library call gives be the size `symbol`."""
         self.sizes.unknown.pop(symbol, None)
-        call = ExternKernel(outputs=(), operator=operator, arguments=arguments, number=symbol)
-        self.statements.append(call)
+        self.statements.append(FindNumber(name=symbol, operator=operator, arguments=arguments))
         known = self.sizes.facts[symbol].symbol
         of_kind = 0 if operator == "aten.sym_size.int" else None
         if (known.lower, known.upper) != (of_kind, None):  # of its type, or promised by the program
             self.statements.append(
-                ExternKernel(
+                CallOperator(
                     outputs=(),
                     operator="aten.sym_constrain_range.default",
                     arguments=(known.index,),

@@ -16,7 +16,7 @@ from typing import Any
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, integer
-from fusewright.ir.program import ExternKernel, Layout
+from fusewright.ir.program import CallOperator, Layout
 from fusewright.lower.boxes import Box, same_strides
 from fusewright.lower.builder import Builder, Call
 from fusewright.lower.extern import operand
@@ -82,7 +82,7 @@ def library_call(
     made = tuple(builder.buffer(layout) for layout in layouts)
     builder.context.note("extern", call.operator, "")
     builder.statements.append(
-        ExternKernel(
+        CallOperator(
             outputs=made,
             operator=call.operator,
             arguments=tuple(operand(builder, argument) for argument in arguments),

@@ -13,11 +13,11 @@ from torch import fx
 from fusewright.errors import Unsupported
 from fusewright.ir.index import Index
 from fusewright.ir.program import (
-    SUBPROGRAM,
     Buffer,
     BufferReference,
+    CallOperator,
+    CallSubprogram,
     Enumerated,
-    ExternKernel,
     ListOf,
     Literal,
     Operand,
@@ -67,7 +67,7 @@ def call_extern(
         builder.realise_readers(name)
     is_list = isinstance(node.meta["val"], (tuple, list))
     outputs, results = _outputs(call, node)
-    kernel = ExternKernel(
+    kernel = CallOperator(
         outputs=tuple(outputs),
         operator=call.operator,
         arguments=operands,
@@ -85,12 +85,11 @@ def call_extern(
 def _call_subprogram(call: Call, node: fx.Node, arguments: tuple[Any, ...]) -> Any:
     """A call of what was compiled for the graphs of a condition or loop, under the node's name."""
     outputs, results = _outputs(call, node)
-    kernel = ExternKernel(
+    kernel = CallSubprogram(
         outputs=tuple(outputs),
-        operator=f"{SUBPROGRAM}{node.name}",
+        name=node.name,
         arguments=tuple(operand(call.builder, argument) for argument in arguments),
         results=tuple(results),
-        has_effect=True,
     )
     return _added(call, kernel, results)
 
@@ -114,7 +113,7 @@ def _outputs(call: Call, node: fx.Node) -> tuple[list[Buffer], list[int | None]]
 
 
 def _added(
-    call: Call, kernel: ExternKernel, results: Sequence[int | None]
+    call: Call, kernel: CallOperator | CallSubprogram, results: Sequence[int | None]
 ) -> tuple[Box | None, ...]:
     """Add a statement; gives the boxes of its results, None for unused."""
     builder, outputs = call.builder, kernel.outputs

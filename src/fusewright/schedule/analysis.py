@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from fusewright.ir.index import Index, Symbol, loop, product
 from fusewright.ir.limits import Limits, LimitsOf, limits_of_cpu
-from fusewright.ir.program import Buffer, ExternKernel, Layout, Program
+from fusewright.ir.program import Buffer, CallOperator, Layout, Program
 from fusewright.ir.raising import value_may_raise
 from fusewright.ir.value import (
     Expressions,
@@ -180,7 +180,7 @@ def _memory_owners(program: Program) -> dict[str, str]:
     """For results of library calls that share an argument's memory: whose memory it is."""
     owners: dict[str, str] = {}
     for statement in program.statements:
-        if isinstance(statement, ExternKernel):
+        if isinstance(statement, CallOperator):
             for result, argument in statement.aliases:
                 owners[result] = owners.get(argument, argument)
     return owners

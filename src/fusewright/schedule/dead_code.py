@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fusewright.ir.program import (
+    CallOperator,
     ComputedBuffer,
-    CopyBack,
-    ExternKernel,
     Program,
     Scatter,
     Statement,
@@ -33,17 +32,14 @@ def remove_dead_code(program: Program, analysis: Analysis) -> Program:
     needed = set(output_buffers(program))
     kept: list[Statement] = []
     for statement in reversed(program.statements):
-        if _has_effect(statement, analysis) or any(name in needed for name in _made(statement)):
+        if _has_effect(statement, analysis) or any(
+            buffer.name in needed for buffer in statement.outputs
+        ):
             kept.append(statement)
             needed.update(_used(statement, analysis))
     if len(kept) == len(program.statements):
         return program
     return replace(program, statements=tuple(reversed(kept)))
-
-
-def _made(statement: Statement) -> Iterator[str]:
-    if not isinstance(statement, CopyBack):
-        yield from (buffer.name for buffer in statement.outputs)
 
 
 def _used(statement: Statement, analysis: Analysis) -> Iterator[str]:
@@ -54,22 +50,21 @@ def _used(statement: Statement, analysis: Analysis) -> Iterator[str]:
             yield body.base
         case ComputedBuffer(body=body):
             yield from (load.buffer for load in analysis.loads(body.value))
-        case ExternKernel() | CopyBack():
+        case _:
             effect = statement_effects(statement)
             yield from (*effect.reads, *effect.overwrites)
 
 
 def _has_effect(statement: Statement, analysis: Analysis) -> bool:
     match statement:
-        case CopyBack():
-            return True
-        case ExternKernel(mutates=mutates, has_effect=has_effect, number=number):
-            may_raise = library_call_may_raise(statement.operator)
-            return bool(mutates or number) or has_effect or may_raise
+        case CallOperator(operator=operator, mutates=mutates, has_effect=has_effect):
+            return bool(mutates) or has_effect or library_call_may_raise(operator)
         case ComputedBuffer(body=Scatter() as body):
             return any(map(analysis.may_raise, (*body.indirect, body.value)))
         case ComputedBuffer(body=body):
             return analysis.may_raise(body.value)
+        case _:
+            return True
 
 
 def unread_buffers(program: Program, analysis: Analysis) -> frozenset[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from fusewright.ir.forms import buffers_defined, buffers_overwritten, buffers_read
 from fusewright.ir.program import (
-    CopyBack,
-    ExternKernel,
+    CallOperator,
+    CallSubprogram,
+    NumberStatement,
     Program,
+    RowStatement,
     operand_buffers,
 )
 from fusewright.records import record
@@ -27,24 +30,28 @@ class Effects:
     """Whether it finds out a size, or checks something: the steps behind it stay there."""
 
 
-def statement_effects(statement: ExternKernel | CopyBack) -> Effects:
+def statement_effects(statement: RowStatement) -> Effects:
     """Reads, writes and overwrites of a library call or copy, each buffer once, in order of first
     use.
     """
+    writes = tuple(buffers_defined(statement))
+    has_effect = has_other_effect(statement)
+    return Effects(
+        tuple(dict.fromkeys(buffers_read(statement))),
+        writes,
+        tuple(buffers_overwritten(statement)),
+        has_effect,
+        is_barrier=isinstance(statement, NumberStatement) or (has_effect and not writes),
+    )
+
+
+def has_other_effect(statement: RowStatement) -> bool:
+    """Whether a statement draws random numbers, checks something, or may do either."""
     match statement:
-        case CopyBack(target=target, source=source):
-            return Effects(tuple(operand_buffers([source])), (), (target,))
-        case ExternKernel():
-            keywords = (operand for _, operand in statement.keywords)
-            reads = dict.fromkeys(operand_buffers((*statement.arguments, *keywords)))
-            writes = tuple(buffer.name for buffer in statement.outputs)
-            return Effects(
-                tuple(reads),
-                writes,
-                statement.mutates,
-                statement.has_effect,
-                is_barrier=bool(statement.number or (statement.has_effect and not writes)),
-            )
+        case CallOperator(has_effect=has_effect):
+            return has_effect
+        case _:
+            return isinstance(statement, CallSubprogram)
 
 
 def output_buffers(program: Program) -> frozenset[str]:

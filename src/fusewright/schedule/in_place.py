@@ -12,7 +12,7 @@ more: a call that raises is run again, or has changed nothing.
 from __future__ import annotations
 
 from fusewright.ir.group import Group, Schedule, action_roots
-from fusewright.ir.program import Buffer, CopyBack, ExternKernel
+from fusewright.ir.program import Buffer, CopyBack, RowStatement
 from fusewright.ir.raising import value_may_raise
 from fusewright.ir.value import postorder
 from fusewright.schedule.analysis import Analysis
@@ -45,16 +45,14 @@ def written_in_place(schedule: Schedule) -> dict[str, str]:
     return found
 
 
-def may_raise(step: Group | ExternKernel | CopyBack) -> bool:
+def may_raise(step: Group | RowStatement) -> bool:
     """Whether a step may fail at run time: any library call, a checked index, a division by 0."""
     match step:
         case Group():
             roots = [root for s in step.stages for root in action_roots(*s.actions)]
             return any(value_may_raise(value) for value in postorder(tuple(roots)))
-        case ExternKernel():
-            return True
-        case CopyBack():
-            return False
+        case _:
+            return not isinstance(step, CopyBack)
 
 
 def _is_same_place(written: Buffer, target: Buffer) -> bool:

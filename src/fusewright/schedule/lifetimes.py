@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from fusewright.ir.group import Group, Reduce, Schedule, Stage, Store, action_roots
 from fusewright.ir.index import Index
-from fusewright.ir.program import Buffer, CopyBack, ExternKernel, Layout
+from fusewright.ir.program import Buffer, Layout, RowStatement
 from fusewright.ir.value import Masked
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import output_buffers, statement_effects
 
-Step = Group | ExternKernel | CopyBack
+Step = Group | RowStatement
 
 
 def step_reads(step: Step) -> tuple[str, ...]:
@@ -25,13 +25,7 @@ def step_reads(step: Step) -> tuple[str, ...]:
 
 def step_writes(step: Step) -> tuple[Buffer, ...]:
     """Buffers that a step makes."""
-    match step:
-        case Group(writes=writes):
-            return writes
-        case ExternKernel(outputs=outputs):
-            return outputs
-        case CopyBack():
-            return ()
+    return step.writes if isinstance(step, Group) else step.outputs
 
 
 def last_uses(schedule: Schedule) -> tuple[tuple[str, ...], ...]:

@@ -21,10 +21,9 @@ from functools import cached_property
 from fusewright.ir.index import Index, Symbol, integer
 from fusewright.ir.program import (
     ComputedBuffer,
-    CopyBack,
-    ExternKernel,
     Pointwise,
     Reduction,
+    RowStatement,
     Scan,
     Scatter,
 )
@@ -173,7 +172,7 @@ class Nest:
         return frozenset((*(symbol.name for symbol in self.outer), *inner))
 
 
-Step = Nest | ExternKernel | CopyBack
+Step = Nest | RowStatement
 """What is ordered: a nest, which becomes a group, or a statement that is none."""
 
 

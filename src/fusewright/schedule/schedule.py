@@ -6,7 +6,7 @@ from fusewright.context import CompileContext
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.limits import LimitsOf, limits_of_cpu
 from fusewright.ir.origin import Origin
-from fusewright.ir.program import ComputedBuffer, CopyBack, ExternKernel, Program
+from fusewright.ir.program import ComputedBuffer, Program, RowStatement
 from fusewright.records import replace
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.batch import batch
@@ -59,7 +59,7 @@ def simplify_nests(graph: Graph) -> None:
             graph.steps[number] = simplify(step)
 
 
-def _finished(program: Program, graph: Graph, number: int) -> Group | ExternKernel | CopyBack:
+def _finished(program: Program, graph: Graph, number: int) -> Group | RowStatement:
     """A step as the next stage wants it: nests become groups."""
     step = graph.steps[number]
     assert step is not None

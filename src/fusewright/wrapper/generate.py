@@ -14,6 +14,7 @@ from fusewright.ir.lines import (
     CallExtern,
     CallExternOut,
     CallKernel,
+    CallProgram,
     Constant,
     CopyInto,
     DefineKernel,
@@ -28,8 +29,11 @@ from fusewright.ir.lines import (
 from fusewright.ir.program import (
     Buffer,
     BufferReference,
+    CallOperator,
+    CallSubprogram,
+    ComputeNumber,
     CopyBack,
-    ExternKernel,
+    FindNumber,
     Program,
 )
 from fusewright.records import replace
@@ -68,11 +72,11 @@ def generate_lines(
         match step:
             case Group():
                 made = _launch(step, launches[position], dying, owned, in_place)
-            case ExternKernel():
+            case CallOperator() | CallSubprogram():
                 made = _with_known_layouts(_call(step, program), unknown, waiting)
-                if step.number:
-                    unknown.discard(step.number)
-                    made += _with_known_layouts([], unknown, waiting)
+            case ComputeNumber(name=name) | FindNumber(name=name):
+                made = [step, *_with_known_layouts([], unknown - {name}, waiting)]
+                unknown.discard(name)
             case CopyBack(target=target, source=source):
                 made = [CopyInto(target=target, source=source)]
         taken = {line.source for line in made if isinstance(line, Reuse)}
@@ -126,9 +130,9 @@ def _launch(
     return lines
 
 
-def _call(step: ExternKernel, program: Program) -> list[Line]:
+def _call(step: CallOperator | CallSubprogram, program: Program) -> list[Line]:
     origins = program.origins.get(step.outputs[0].name, ()) if step.outputs else ()
-    if step.out_operator:
+    if isinstance(step, CallOperator) and step.out_operator:
         (out,) = step.outputs
         return [
             Allocate(buffer=out),
@@ -142,16 +146,18 @@ def _call(step: ExternKernel, program: Program) -> list[Line]:
         ]
     positions = step.results or ((0,) if step.outputs else ())
     names = tuple(None if p is None else step.outputs[p].name for p in positions)
-    if step.number:
-        names = (step.number,)
-    call = CallExtern(
-        operator=step.operator,
-        arguments=step.arguments,
-        keywords=step.keywords,
-        results=names,
-        is_tuple=bool(step.results),
-        origins=origins,
-    )
+    call: Line
+    if isinstance(step, CallSubprogram):
+        call = CallProgram(name=step.name, arguments=step.arguments, results=names, origins=origins)
+    else:
+        call = CallExtern(
+            operator=step.operator,
+            arguments=step.arguments,
+            keywords=step.keywords,
+            results=names,
+            is_tuple=bool(step.results),
+            origins=origins,
+        )
     return [call, *(EnsureLayout(buffer=buffer) for buffer in step.outputs)]
 
 
@@ -192,13 +198,13 @@ def _owned_buffers(schedule: Schedule) -> set[str]:
     """
     owned = {b.name for step in schedule.steps if isinstance(step, Group) for b in step.writes}
     for step in schedule.steps:
-        if isinstance(step, ExternKernel) and step.out_operator:
+        if isinstance(step, CallOperator) and step.out_operator:
             owned.update(buffer.name for buffer in step.outputs)
     inputs = {buffer.name for buffer in (*schedule.program.inputs, *schedule.program.constants)}
     aliased = {
         argument
         for step in schedule.steps
-        if isinstance(step, ExternKernel)
+        if isinstance(step, CallOperator)
         for _, argument in step.aliases
     }
     return owned - inputs - aliased

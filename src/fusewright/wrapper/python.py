@@ -15,6 +15,7 @@ from fusewright.ir.lines import (
     CallExtern,
     CallExternOut,
     CallKernel,
+    CallProgram,
     Constant,
     CopyInto,
     DefineKernel,
@@ -29,10 +30,10 @@ from fusewright.ir.lines import (
 )
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
-    NUMBERS,
-    SUBPROGRAM,
     BufferReference,
+    ComputeNumber,
     Enumerated,
+    FindNumber,
     Layout,
     ListOf,
     Literal,
@@ -237,7 +238,25 @@ class _PythonEmitter:
             (name,) = line.results or (None,)
             self.write(f"{_identifier(name)} = {call}" if name else call)
             return
-        names = ["_" if name is None else _identifier(name) for name in line.results]
+        self._assign(line.results, call)
+
+    def call_program(self, line: CallProgram) -> None:
+        path = f"runtime.constant(globals(), {line.name!r})"
+        local = self._local(path, f"subprogram_{line.name}")
+        self.tell(line.origins)
+        self._assign(line.results, f"{local}{self._given(line.arguments)}")
+
+    def compute_number(self, line: ComputeNumber) -> None:
+        path = f"runtime.NUMBER_FUNCTIONS[{line.function!r}]"
+        local = self._local(path, f"number_{line.function}")
+        self.write(f"{_identifier(line.name)} = {local}{self._given(line.arguments)}")
+
+    def find_number(self, line: FindNumber) -> None:
+        self.write(f"{_identifier(line.name)} = {self._call(line.operator, line.arguments)}")
+
+    def _assign(self, results: tuple[str | None, ...], call: str) -> None:
+        """Write a call that returns a tuple; what is not used is dropped."""
+        names = ["_" if name is None else _identifier(name) for name in results]
         self.write(f"{_tuple(names)} = {call}")
         if "_" in names:
             self.write("del _")
@@ -259,13 +278,22 @@ class _PythonEmitter:
         self,
         operator: str,
         arguments: tuple[Operand, ...],
-        keywords: tuple[tuple[str, Operand], ...],
+        keywords: tuple[tuple[str, Operand], ...] = (),
     ) -> str:
         path = FAST_NAMES.get(operator) or _operator_path(operator)
-        local = self.operators.setdefault(path, operator.replace(".", "_").replace("::", "_"))
+        local = self._local(path, operator.replace(".", "_").replace("::", "_"))
+        return f"{local}{self._given(arguments, keywords)}"
+
+    def _local(self, path: str, name: str) -> str:
+        """The module's variable that holds what `path` says."""
+        return self.operators.setdefault(path, name)
+
+    def _given(
+        self, arguments: tuple[Operand, ...], keywords: tuple[tuple[str, Operand], ...] = ()
+    ) -> str:
         texts = [self._operand(argument) for argument in arguments]
         texts += [f"{name}={self._operand(value)}" for name, value in keywords]
-        return f"{local}({', '.join(texts)})"
+        return f"({', '.join(texts)})"
 
     def _operand(self, operand: Operand) -> str:
         match operand:
@@ -293,10 +321,6 @@ class _PythonEmitter:
 
 def _operator_path(operator: str) -> str:
     """How generated Python names an operator; an overload may be called by a word of Python's."""
-    if operator.startswith(NUMBERS):
-        return f"runtime.NUMBER_FUNCTIONS[{operator.removeprefix(NUMBERS)!r}]"
-    if operator.startswith(SUBPROGRAM):
-        return f"runtime.constant(globals(), {operator.removeprefix(SUBPROGRAM)!r})"
     packet, _, overload = operator.rpartition(".")
     if iskeyword(overload):
         return f"getattr(torch.ops.{packet}, {overload!r})"
@@ -351,6 +375,9 @@ _METHODS: dict[type, Callable[[_PythonEmitter, Any], None]] = {
     CallKernel: _PythonEmitter.call_kernel,
     CallExtern: _PythonEmitter.call_extern,
     CallExternOut: _PythonEmitter.call_extern_out,
+    CallProgram: _PythonEmitter.call_program,
+    ComputeNumber: _PythonEmitter.compute_number,
+    FindNumber: _PythonEmitter.find_number,
     CopyInto: _PythonEmitter.copy_into,
     Return: _PythonEmitter.give_back,
 }

@@ -38,7 +38,7 @@ from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.fake import FakeMode
 from fusewright.ir.kernel import Kernel, TritonFacts
-from fusewright.ir.program import ExternKernel
+from fusewright.ir.program import CallOperator
 from fusewright.ir.verify import verify_program, verify_schedule
 from fusewright.ir.verify_lines import verify_lines
 from fusewright.kernels import Languages, define_kernels
@@ -100,7 +100,7 @@ class Collector:
         lines = plan_memory(lines)
         verify_lines(lines)
         compile(emit_python(program.name, lines), self.name, "exec")
-        calls = Counter(step.operator for step in planned.steps if isinstance(step, ExternKernel))
+        calls = Counter(step.operator for step in planned.steps if isinstance(step, CallOperator))
         print(f"{self.name} {half}: {len(kernels.launches)} launches, {dict(calls)}", flush=True)
         self.kernels |= {kernel.key: kernel for kernel in kernels.definitions}
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from benchmarks.models import MODELS
 from fusewright.ir.dtype import DType
 from fusewright.ir.ops import Operation
-from fusewright.ir.program import ExternKernel, Program
+from fusewright.ir.program import CallOperator, Program
 from tests.golden import Case
 from tests.kernels.triton import agreement, gpu, model_kernels
 from tests.kernels.triton.gpu import run_program
@@ -79,7 +79,7 @@ def test_operation(operation: Operation, dtype: DType, tmp_path: Path) -> None:
 )
 @given(st.booleans().flatmap(lambda symbolic: programs(symbolic=symbolic)), st.booleans())
 def test_random_programs(tmp_path: Path, program: Program, walked: bool) -> None:
-    assume(not any(isinstance(statement, ExternKernel) for statement in program.statements))
+    assume(not any(isinstance(statement, CallOperator) for statement in program.statements))
     agreement.check_random_program(run_program, program, tmp_path, walked)
 
 

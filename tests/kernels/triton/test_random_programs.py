@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.kernels.triton.interpreter import run_program
 from tests.schedule.programs import programs
 
-from fusewright.ir.program import ExternKernel, Program  # isort: skip
+from fusewright.ir.program import CallOperator, Program  # isort: skip
 from tests.kernels.triton import agreement  # isort: skip
 
 relaxed = settings(
@@ -26,5 +26,5 @@ relaxed = settings(
 @relaxed
 @given(st.booleans().flatmap(lambda symbolic: programs(symbolic=symbolic)), st.booleans())
 def test_random_programs(tmp_path: Path, program: Program, walked: bool) -> None:
-    assume(not any(isinstance(statement, ExternKernel) for statement in program.statements))
+    assume(not any(isinstance(statement, CallOperator) for statement in program.statements))
     agreement.check_random_program(run_program, program, tmp_path, walked)

@@ -1,0 +1,245 @@
+"""How statements and wrapper lines of one row are written, declared beside their fields.
+
+    @record(kw_only=True)
+    class Reuse:
+        form = "{buffer:new} = reuse {source:buffer}"
+
+        buffer: Buffer
+        source: str
+
+In braces stands a field and its kind, a key of `KINDS`; some kinds take two fields. What stands in
+brackets is left out where its field is empty, and reads back by its first word. Printing, parsing
+(`parse_forms`), and which buffers and indices a record names all follow from the form.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from fusewright.ir.index import Index, Symbol
+from fusewright.ir.kernel import Launch
+from fusewright.ir.program import Buffer, Operand, operand_buffers
+from fusewright.ir.text_kernels import print_kernel
+from fusewright.ir.text_parts import (
+    layout_indices,
+    operand_indices,
+    print_buffer,
+    print_list,
+    print_operand,
+    print_symbol,
+    print_wrapped,
+    sizes_in,
+)
+from fusewright.records import field, record
+
+Scope = Mapping[str, Symbol]
+"""What is known of the sizes that rows define, by name."""
+
+
+def _nothing(*values: Any) -> tuple[Any, ...]:
+    return ()
+
+
+@record(kw_only=True)
+class Kind:
+    """What the fields of one kind print as, and what they name."""
+
+    show: Callable[..., str] = str
+    reads: Callable[..., Iterable[str]] = _nothing
+    """The buffers that are used as they are."""
+
+    overwrites: Callable[..., Iterable[str]] = _nothing
+    """The buffers that exist already and whose memory is changed."""
+
+    defines: Callable[..., Iterable[str]] = _nothing
+    indices: Callable[..., Iterable[Index]] = _nothing
+
+
+@record
+class Piece:
+    """A word of a form, or fields of one kind."""
+
+    space: str
+    """What stands before it."""
+
+    word: str
+    fields: tuple[str, ...] = ()
+    kind: str = ""
+
+    def values(self, item: Any) -> list[Any]:
+        return [getattr(item, name) for name in self.fields]
+
+
+@record
+class Part:
+    """Pieces that stand together, or are left out together."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    is_optional: bool = False
+
+
+_PIECE: Final = r"(\s*)(?:\{([\w,]+):(\w+)\}|([^\s{}\[\]]+))"
+
+
+@functools.cache
+def parts_of(form: str) -> tuple[Part, ...]:
+    """A form taken apart."""
+    parts: list[Part] = []
+    for text in re.split(r"(\[[^\]]*\])", form):
+        is_optional = text.startswith("[")
+        pieces = [
+            Piece(space, word, tuple(fields.split(",")) if fields else (), kind)
+            for space, fields, kind, word in re.findall(_PIECE, text.strip("[]"))
+        ]
+        parts.append(Part(pieces, is_optional))
+    return tuple(parts)
+
+
+def print_form(item: Any, scope: Scope | None = None) -> str:
+    """The row of a statement or line."""
+    text = ""
+    for part in parts_of(item.form):
+        if part.is_optional and not all(value for p in part.pieces for value in p.values(item)):
+            continue
+        text += " " if part.is_optional else ""
+        text += "".join(piece.space + _shown(piece, item, scope or {}) for piece in part.pieces)
+    return text
+
+
+def _shown(piece: Piece, item: Any, scope: Scope) -> str:
+    if piece.kind == "size":
+        (name,) = piece.values(item)
+        return print_symbol(scope[name]) if name in scope else str(name)
+    return KINDS[piece.kind].show(*piece.values(item)) if piece.kind else piece.word
+
+
+def buffers_read(item: Any) -> list[str]:
+    """The buffers that a statement or line uses as they are, in the order of its text."""
+    return _named(item, "reads")
+
+
+def buffers_overwritten(item: Any) -> list[str]:
+    """The buffers that exist already and whose memory a statement or line changes."""
+    return _named(item, "overwrites")
+
+
+def buffers_defined(item: Any) -> list[str]:
+    return _named(item, "defines")
+
+
+def indices_in(item: Any) -> list[Index]:
+    """Every index expression of a statement or line."""
+    return _named(item, "indices")
+
+
+def _named(item: Any, role: str) -> list[Any]:
+    pieces = (piece for part in parts_of(item.form) for piece in part.pieces if piece.kind)
+    return [
+        name for piece in pieces for name in getattr(KINDS[piece.kind], role)(*piece.values(item))
+    ]
+
+
+def print_lines(lines: Iterable[Any]) -> str:
+    """Wrapper lines: one row each, more for a kernel's definition."""
+    lines = tuple(lines)
+    sizes = sizes_in([index for line in lines for index in indices_in(line)])
+    scope = {symbol.name: symbol for symbol in sizes}
+    return "".join(f"{print_form(line, scope)}\n" for line in lines)
+
+
+# Kinds of fields ----------------------------------------------------------------------------------
+
+Keywords = Iterable[tuple[str, Operand]]
+
+
+def _joined(items: Iterable[Any]) -> str:
+    return ", ".join(map(str, items))
+
+
+def _listed(items: Iterable[Any]) -> str:
+    return f"[{_joined(items)}]"
+
+
+def _given(arguments: Iterable[Operand], keywords: Keywords = ()) -> str:
+    shown = [print_operand(argument) for argument in arguments]
+    shown += [f"{name}={print_operand(value)}" for name, value in keywords]
+    return f"({', '.join(shown)})"
+
+
+def _operands(arguments: Iterable[Operand], keywords: Keywords) -> tuple[Operand, ...]:
+    return (*arguments, *(value for _, value in keywords))
+
+
+def _outputs(buffers: tuple[Buffer, ...]) -> str:
+    return f"{', '.join(map(print_buffer, buffers))} = " if buffers else ""
+
+
+def _results(names: tuple[str | None, ...], is_tuple: bool) -> str:
+    if is_tuple:
+        return f"({_joined(names)}{',' if len(names) == 1 else ''}) = "
+    return f"{_joined(names)} = " if names else ""
+
+
+def _launch(launch: Launch) -> str:
+    sizes = f" sizes {print_list(launch.sizes)}" if launch.sizes else ""
+    return f"{launch.kernel}({', '.join(launch.buffers)}){sizes} units {launch.units}"
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "word": Kind(),
+    "integer": Kind(),
+    "size": Kind(),
+    "flag": Kind(show=lambda flag: ""),
+    "kernel": Kind(show=print_kernel),
+    "launch": Kind(
+        show=_launch,
+        reads=lambda launch: launch.buffers,
+        indices=lambda launch: (*launch.sizes, launch.units),
+    ),
+    "buffer": Kind(reads=lambda name: (name,)),
+    "written": Kind(overwrites=lambda name: (name,)),
+    "all_written": Kind(show=_listed, overwrites=lambda names: names),
+    "laid_out": Kind(
+        show=print_buffer,
+        reads=lambda buffer: (buffer.name,),
+        indices=lambda buffer: layout_indices(buffer.layout),
+    ),
+    "new": Kind(
+        show=print_buffer,
+        defines=lambda buffer: (buffer.name,),
+        indices=lambda buffer: layout_indices(buffer.layout),
+    ),
+    "outputs": Kind(
+        show=_outputs,
+        defines=lambda buffers: [buffer.name for buffer in buffers],
+        indices=lambda buffers: [one for each in buffers for one in layout_indices(each.layout)],
+    ),
+    "results": Kind(
+        show=_results, defines=lambda names, is_tuple: [name for name in names if name is not None]
+    ),
+    "all_results": Kind(
+        show=lambda names: _results(names, True),
+        defines=lambda names: [name for name in names if name is not None],
+    ),
+    "places": Kind(show=_listed),
+    "aliases": Kind(show=lambda pairs: _listed(f"{output} of {given}" for output, given in pairs)),
+    "operand": Kind(
+        show=print_operand,
+        reads=lambda operand: operand_buffers([operand]),
+        indices=lambda operand: operand_indices([operand]),
+    ),
+    "returned": Kind(
+        show=lambda operands: print_wrapped("return ", [*map(print_operand, operands)], "", ""),
+        reads=operand_buffers,
+        indices=operand_indices,
+    ),
+    "arguments": Kind(show=_given, reads=operand_buffers, indices=operand_indices),
+    "given": Kind(
+        show=_given,
+        reads=lambda *given: operand_buffers(_operands(*given)),
+        indices=lambda *given: operand_indices(_operands(*given)),
+    ),
+}

@@ -1,0 +1,230 @@
+"""Reads rows by their forms: the inverse of `forms`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any, Final, get_args
+
+from fusewright.errors import MalformedProgram
+from fusewright.ir import lines as wrapper
+from fusewright.ir.forms import Piece, parts_of
+from fusewright.ir.grammar import (
+    Reader,
+    between,
+    read_arguments,
+    read_buffer,
+    read_dtype,
+    read_index,
+    read_index_list,
+    read_operand,
+    read_results,
+    read_symbol,
+)
+from fusewright.ir.kernel import CpuFacts, Kernel, KernelArgument, KernelFacts, Launch, TritonFacts
+from fusewright.ir.lexer import Cursor
+from fusewright.ir.program import Buffer
+from fusewright.ir.sizes import size_symbol
+
+
+def parse_lines(text: str) -> list[wrapper.Line]:
+    """The wrapper lines that `print_lines` printed."""
+    reader = Reader.of(text)
+    lines: list[wrapper.Line] = []
+    while reader.peek() is not None:
+        lines.append(read_row(reader, get_args(wrapper.Line)))
+    return lines
+
+
+def read_row(reader: Reader, classes: Sequence[type[Any]]) -> Any:
+    """The next row as the first of the classes whose form it has.
+
+    Raises: MalformedProgram, as the class does that could read most of it.
+    """
+    cursor = reader.cursor(reader.next())
+    first, furthest, reason = reader.position, -1, None
+    symbols, names = reader.symbols, reader.names
+    for cls in classes:
+        cursor.position, reader.position = 0, first
+        reader.symbols, reader.names = dict(symbols), set(names)
+        try:
+            return _read(cls, cursor, reader)
+        except MalformedProgram as error:
+            if cursor.position > furthest:
+                furthest, reason = cursor.position, error
+    assert reason is not None, "no class to read"
+    raise reason
+
+
+def _read(cls: type[Any], cursor: Cursor, reader: Reader) -> Any:
+    fields: dict[str, Any] = {}
+    for part in parts_of(cls.form):
+        if part.is_optional and not cursor.at(part.pieces[0].word):
+            continue
+        for piece in part.pieces:
+            fields.update(_fields(piece, cursor, reader))
+    cursor.finish()
+    return cls(**fields)
+
+
+def _fields(piece: Piece, cursor: Cursor, reader: Reader) -> dict[str, Any]:
+    if not piece.kind:
+        cursor.expect(piece.word)
+        return {}
+    value = _READERS[piece.kind](cursor, reader)
+    return dict(zip(piece.fields, value if len(piece.fields) > 1 else (value,), strict=True))
+
+
+# Kinds of fields ----------------------------------------------------------------------------------
+
+
+def _word(cursor: Cursor, reader: Reader) -> str:
+    return cursor.take("name")
+
+
+def _words(cursor: Cursor, reader: Reader) -> tuple[str, ...]:
+    return between(cursor, "[", "]", lambda: cursor.take("name"))
+
+
+def _size(cursor: Cursor, reader: Reader) -> str:
+    symbol = (
+        read_symbol(cursor) if cursor.peek(1).text == "in" else size_symbol(_word(cursor, reader))
+    )
+    reader.symbols.setdefault(symbol.name, symbol.index)
+    return symbol.name
+
+
+def read_outputs(cursor: Cursor, reader: Reader) -> tuple[Buffer, ...]:
+    buffers: list[Buffer] = []
+    while cursor.peek(1).text == ":":
+        buffers.append(read_buffer(cursor, reader))
+        cursor.accept(",")
+    if buffers:
+        cursor.expect("=")
+    return tuple(buffers)
+
+
+def _results(cursor: Cursor, reader: Reader) -> tuple[tuple[str | None, ...], bool]:
+    def one() -> str | None:
+        return None if cursor.accept("None") else cursor.take("name")
+
+    is_tuple = cursor.at("(")
+    is_single = cursor.peek(1).text == "="
+    names = between(cursor, "(", ")", one) if is_tuple else (one(),) if is_single else ()
+    if names or is_tuple:
+        cursor.expect("=")
+    reader.names.update(name for name in names if name is not None)
+    return names, is_tuple
+
+
+def _place(cursor: Cursor) -> int | None:
+    return None if cursor.accept("None") else cursor.integer()
+
+
+def _alias(cursor: Cursor) -> tuple[str, str]:
+    output = cursor.take("name")
+    cursor.expect("of")
+    return output, cursor.take("name")
+
+
+def _launch(cursor: Cursor, reader: Reader) -> Launch:
+    kernel = cursor.take("name")
+    buffers = between(cursor, "(", ")", lambda: cursor.take("name"))
+    sizes = read_index_list(cursor, reader.symbols) if cursor.accept("sizes") else ()
+    cursor.expect("units")
+    units = read_index(cursor, reader.symbols)
+    return Launch(kernel=kernel, buffers=buffers, sizes=sizes, units=units)
+
+
+def _returned(cursor: Cursor, reader: Reader) -> tuple[Any, ...]:
+    cursor.expect("return")
+    return read_results(cursor, reader)
+
+
+# Kernels ------------------------------------------------------------------------------------------
+
+
+def _kernel(cursor: Cursor, reader: Reader) -> Kernel:
+    head = reader.lines[reader.position - 1]
+    cursor.expect("kernel")
+    name = cursor.take("name")
+    cursor.expect("in")
+    language = cursor.take("name")
+    cursor.expect("key")
+    key = ast.literal_eval(cursor.take("string"))
+    facts = _facts(cursor)
+    arguments: list[KernelArgument] = []
+    sizes: list[str] = []
+    source: list[str] = []
+    for line in reader.below(head):
+        if line.raw is not None:
+            source.append(line.raw)
+            continue
+        row = reader.cursor(line)
+        if row.accept("size"):
+            sizes.append(row.take("name"))
+        else:
+            arguments.append(_argument(row))
+        row.finish()
+    return Kernel(
+        name=name,
+        key=key,
+        language=language,
+        source="\n".join(source),
+        arguments=tuple(arguments),
+        sizes=tuple(sizes),
+        facts=facts,
+    )
+
+
+def _facts(cursor: Cursor) -> KernelFacts:
+    """What `print_facts` printed."""
+    if cursor.accept("grain"):
+        return CpuFacts(grain=cursor.integer())
+    cursor.expect("warps")
+    warps = cursor.integer()
+    cursor.expect("blocks")
+    blocks = between(cursor, "[", "]", lambda: (cursor.take("name"), cursor.integer()))
+    cursor.expect("types")
+    types = between(cursor, "[", "]", lambda: _triton_type(cursor))
+    checks = cursor.accept("asserts")
+    return TritonFacts(types=types, blocks=blocks, warps=warps, checks_bounds=checks)
+
+
+def _triton_type(cursor: Cursor) -> str:
+    """A scalar, or a pointer to one."""
+    return ("*" if cursor.accept("*") else "") + cursor.take("name")
+
+
+def _argument(cursor: Cursor) -> KernelArgument:
+    is_written = cursor.accept("write")
+    if not is_written:
+        cursor.expect("read")
+    name = cursor.take("name")
+    cursor.expect(":")
+    return KernelArgument(name=name, dtype=read_dtype(cursor), is_written=is_written)
+
+
+_READERS: Final[dict[str, Callable[[Cursor, Reader], Any]]] = {
+    "word": _word,
+    "buffer": _word,
+    "written": _word,
+    "all_written": _words,
+    "integer": lambda cursor, reader: cursor.integer(),
+    "flag": lambda cursor, reader: True,
+    "size": _size,
+    "kernel": _kernel,
+    "launch": _launch,
+    "laid_out": read_buffer,
+    "new": read_buffer,
+    "outputs": read_outputs,
+    "results": _results,
+    "all_results": lambda cursor, reader: _results(cursor, reader)[0],
+    "places": lambda cursor, reader: between(cursor, "[", "]", lambda: _place(cursor)),
+    "aliases": lambda cursor, reader: between(cursor, "[", "]", lambda: _alias(cursor)),
+    "operand": read_operand,
+    "returned": _returned,
+    "arguments": lambda cursor, reader: read_arguments(cursor, reader)[0],
+    "given": read_arguments,
+}
+"""How each of `forms.KINDS` is read."""

@@ -1,0 +1,32 @@
+"""The text form of kernels: `parse_forms` reads it back."""
+
+from __future__ import annotations
+
+from fusewright.ir.kernel import CpuFacts, Kernel, KernelFacts, TritonFacts
+
+
+def print_kernel(kernel: Kernel, *, source: bool = True) -> str:
+    """A kernel's head: name, language, key, facts, arguments, sizes; then its source behind
+    bars.
+    """
+    head = f"kernel {kernel.name} in {kernel.language} key {kernel.key!r}"
+    rows = [f"{head} {print_facts(kernel.facts)}"]
+    for argument in kernel.arguments:
+        rows.append(
+            f"  {'write' if argument.is_written else 'read'} {argument.name}: {argument.dtype}"
+        )
+    rows += [f"  size {name}" for name in kernel.sizes]
+    if source:
+        rows += [f"  | {row}" if row else "  |" for row in kernel.source.split("\n")]
+    return "\n".join(rows)
+
+
+def print_facts(facts: KernelFacts) -> str:
+    """What the launches of a kernel have in common, in one row."""
+    match facts:
+        case CpuFacts(grain=grain):
+            return f"grain {grain}"
+        case TritonFacts(types=types, blocks=blocks, warps=warps, checks_bounds=checks):
+            sized = ", ".join(f"{name} {size}" for name, size in blocks)
+            asserts = " asserts" if checks else ""
+            return f"warps {warps} blocks [{sized}] types [{', '.join(types)}]{asserts}"
