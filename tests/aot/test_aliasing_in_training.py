@@ -4,11 +4,13 @@ writes through views, results that alias inputs and each other.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import fusewright
 from tests.aot.beside_eager import Program, check, compiled, leaf
@@ -365,3 +367,28 @@ def test_a_view_of_an_expanded_tensor(name: str, inner: bool, dynamic: bool) -> 
         )
 
     check(EXPANDED[name], make, compile)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_batch_norm_moves_its_statistics_unnoticed(dtype: torch.dtype) -> None:
+    """A discriminator sees two batches before one backward: what batch norm writes to its running
+    statistics does not count as a write, as in eager.
+    """
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU()).to(dtype)
+    eager = copy.deepcopy(module)
+    compiled = fusewright.compile(module, fullgraph=True, options={"strict": True})
+    batches = [torch.randn(6, 4, dtype=dtype) for _ in range(3)]
+    for program in (compiled, eager):
+        sum(program(batch).square().sum() for batch in batches).backward()
+    for one, other in zip(module.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=2e-2, atol=2e-2)
+    norm, its = module[1], eager[1]
+    torch.testing.assert_close(norm.running_mean, its.running_mean)
+    torch.testing.assert_close(norm.running_var, its.running_var)
+    assert norm.running_mean._version == its.running_mean._version
+    scaled = norm.running_mean.float() * torch.ones(4, requires_grad=True)
+    compiled(batches[0])
+    scaled.sum().backward()
+    norm.running_mean.zero_()
+    assert norm.running_mean._version == its.running_mean._version + 1

@@ -62,7 +62,7 @@ def _returned_items(returned: set[fx.Node]) -> defaultdict[fx.Node, set[int]]:
     for node in returned:
         if node.target is operator.getitem:
             call, place = node.args
-            items[call].add(place)
+            items[call].add(place)  # type: ignore[index, arg-type]
     return items
 
 

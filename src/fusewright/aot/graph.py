@@ -4,7 +4,7 @@ user's program.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -39,6 +39,9 @@ class AtenGraph:
     """Indices of the inputs that the program writes to; their new values are the graph's first
     outputs, in this order.
     """
+
+    unnoticed_inputs: frozenset[int] = frozenset()
+    """Those of `mutated_inputs` that are written to without autograd noticing."""
 
     replaced_inputs: tuple[int, ...] = ()
     """`mutated_inputs`, where the outputs may also be computed in these inputs' memory: not where
@@ -77,6 +80,10 @@ class AtenGraph:
     def graph_module(self) -> fx.GraphModule:
         """The graph as a module that can be called: one flat tuple out."""
         return fx.GraphModule(dict(self.constants), self.graph)
+
+
+UNNOTICED: Final = "unnoticed"
+"""In the `meta` of a traced copy into an argument: whether autograd does not notice it."""
 
 
 @record(frozen=False)

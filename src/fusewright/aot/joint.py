@@ -98,6 +98,9 @@ class JointGraph:
     """Those of them that were written to with gradients on: the copy back is part of the history.
     """
 
+    unnoticed_inputs: frozenset[int] = frozenset()
+    """Those that are written to without autograd noticing."""
+
     interior_inputs: frozenset[int] = frozenset()
     """Indices of the inputs that have an autograd history already."""
 
@@ -370,6 +373,7 @@ def _finished(
             replace(history, gradients=(*history.gradients, *absent)) for history in histories
         ),
         mutated_inputs=plan.mutated,
+        unnoticed_inputs=plan.unnoticed,
         tracked_mutations=tracked,
         bases=(*bases, *more_bases),
         geometry_changes=program.geometry_changes,

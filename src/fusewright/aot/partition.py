@@ -239,6 +239,7 @@ def _forward_graph(
         graph=graph,
         constants=constants_of(graph, joint.constants),
         mutated_inputs=joint.mutated_inputs,
+        unnoticed_inputs=joint.unnoticed_inputs,
         bases=joint.bases,
         geometry_changes=joint.geometry_changes,
         inputs_with_bits=joint.inputs_with_bits,

@@ -24,7 +24,7 @@ from fusewright.aot.functionalize import (
     sizes_of,
     view_source,
 )
-from fusewright.aot.graph import AtenGraph, TracedProgram
+from fusewright.aot.graph import UNNOTICED, AtenGraph, TracedProgram
 from fusewright.aot.math_bits import compute_math_bits
 from fusewright.aot.repeated_elements import repeated_dimensions
 from fusewright.aot.shared_memory import may_overlap, share_bases
@@ -58,6 +58,9 @@ class ResultPlan:
     mutated: tuple[int, ...]
     """Indices of the inputs that the program writes to; their new values are the first outputs."""
 
+    unnoticed: frozenset[int]
+    """Those of them that are written to without autograd noticing."""
+
     nodes: list[fx.Node]
     """By position of an output: the node of the traced graph whose last value it is."""
 
@@ -82,6 +85,7 @@ def finish_graph(program: TracedProgram, inputs: Sequence[Any], fakes: Fakes) ->
         graph=program.graph,
         constants=program.constants,
         mutated_inputs=plan.mutated,
+        unnoticed_inputs=plan.unnoticed,
         replaced_inputs=() if bases else plan.mutated,
         bases=bases,
         geometry_changes=program.geometry_changes,
@@ -101,7 +105,7 @@ def finish_outputs(
     nodes = plan.nodes
     bases: tuple[StorageBase, ...] = ()
     if program.has_mutations:
-        bases, views = share_bases(program.graph, plan.inputs, _written(program.graph), fakes)
+        bases, views = share_bases(program.graph, plan.inputs, set(_written(program.graph)), fakes)
         nodes = [views.get(node, node) for node in nodes]
     functional = Functionalizer(program.graph, fakes)
     if program.has_mutations:
@@ -157,7 +161,7 @@ def plan_results(program: TracedProgram, inputs: Sequence[Any]) -> ResultPlan:
     was written to them.
     """
     placeholders = list(program.graph.find_nodes(op="placeholder"))
-    written = _written(program.graph) if program.has_mutations else set()
+    written = _written(program.graph) if program.has_mutations else {}
     mutated = tuple(index for index, node in enumerate(placeholders) if node in written)
     planner = _Planner(program, placeholders, inputs)
     for index in mutated:
@@ -166,6 +170,7 @@ def plan_results(program: TracedProgram, inputs: Sequence[Any]) -> ResultPlan:
     return ResultPlan(
         inputs=placeholders,
         mutated=mutated,
+        unnoticed=frozenset(index for index in mutated if not written[placeholders[index]]),
         nodes=planner.nodes,
         values=planner.values,
         results=tuple(results),
@@ -173,10 +178,13 @@ def plan_results(program: TracedProgram, inputs: Sequence[Any]) -> ResultPlan:
     )
 
 
-def _written(graph: fx.Graph) -> set[fx.Node]:
-    """The nodes whose memory a traced graph writes to."""
-    writes = graph.find_nodes(op="call_function", target=aten.copy_.default)
-    return {memory_owner(node.args[0]) for node in writes}  # type: ignore[arg-type]
+def _written(graph: fx.Graph) -> dict[fx.Node, bool]:
+    """The nodes whose memory a traced graph writes to: whether autograd notices it."""
+    written: dict[fx.Node, bool] = {}
+    for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
+        owner = memory_owner(node.args[0])  # type: ignore[arg-type]
+        written[owner] = written.get(owner, False) or not node.meta.get(UNNOTICED)
+    return written
 
 
 class _Planner:

@@ -99,7 +99,7 @@ def arranged(
         if mutated:
             has_history = torch.is_grad_enabled() or not begins_with_gradients
             history = tracked if has_history else frozenset()
-            _write(kept, zip(mutated, outputs, strict=False), history)
+            _write(kept, zip(mutated, outputs, strict=False), history, graph.unnoticed_inputs)
         leaves: list[Any] = []
         for spec in results:
             leaves.append(_result(spec, kept, outputs, leaves))
@@ -116,18 +116,22 @@ def _write(
     inputs: Mapping[int, torch.Tensor],
     values: Iterable[tuple[int, torch.Tensor]],
     history: frozenset[int],
+    unnoticed: frozenset[int],
 ) -> None:
-    """Give inputs their new values, those in `history` as autograd is to know. What kernels have
-    written to an input's own memory is the input itself. An exception that comes when some are
-    written to already is marked by `note_partial_write`.
+    """Give inputs their new values, those in `history` as autograd is to know, and those that are
+    `unnoticed` so that it counts no write. What kernels have written to an input's own memory is
+    the input itself. An exception that comes when some are written to already is marked by
+    `note_partial_write`.
     """
-    in_place: list[torch.Tensor] = []
+    in_place: list[tuple[int, torch.Tensor]] = []
     copies: list[tuple[int, torch.Tensor]] = []
     for index, value in values:
         if value is inputs[index]:
-            in_place.append(value)
+            in_place.append((index, value))
         else:
             copies.append((index, value))
+    if unnoticed:
+        inputs = {**inputs, **{index: inputs[index].data for index in unnoticed}}
     count = 0
     try:
         with torch.no_grad():
@@ -146,7 +150,8 @@ def _write(
             note_partial_write(error)
         raise
     if in_place:
-        tensors = [target for target in in_place if not target.is_inference()]
+        noticed = [target for index, target in in_place if index not in unnoticed]
+        tensors = [target for target in noticed if not target.is_inference()]
         torch.autograd.graph.increment_version(tensors)
 
 

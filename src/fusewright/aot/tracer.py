@@ -28,7 +28,7 @@ from fusewright.aot.custom_operators import functional_twin, refuse_unusual
 from fusewright.aot.decompositions import MULTIPLE_VIEWS
 from fusewright.aot.embedding_bag import embedding_bag
 from fusewright.aot.foreach import apply_to_each, is_foreach
-from fusewright.aot.graph import TracedProgram
+from fusewright.aot.graph import UNNOTICED, TracedProgram
 from fusewright.aot.loss_scaling import LOSS_SCALING
 from fusewright.aot.mutations import bernoulli, functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
@@ -317,6 +317,7 @@ class Recorder(TorchDispatchMode):
             "call_function", aten.copy_.default, (self.argument(target), self.argument(value))
         )
         node.meta.update(self.origin, val=target)
+        node.meta[UNNOTICED] = any(facts(op).writes_unnoticed for op in self._decomposing)
         self.has_mutations = True
         return target
 

@@ -89,6 +89,11 @@ class Facts:
     writes_repeated: bool = False
     """Eager lets it write to a tensor whose elements are one in memory."""
 
+    writes_unnoticed: bool = False
+    """It writes to arguments without autograd noticing, as its schema does not say so: what was
+    saved before does not count as modified.
+    """
+
     refuses_values: bool = False
     """It may take neither zeros nor ones: as masks, these choose nothing, or all."""
 
@@ -216,6 +221,7 @@ TABLE: Final = _table(
         """,
         writes_repeated=True,
     ),
+    _row("native_batch_norm cudnn_batch_norm miopen_batch_norm", writes_unnoticed=True),
     # Factories, and questions.
     _row(
         """
