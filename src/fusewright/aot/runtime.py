@@ -116,7 +116,7 @@ def _write(
     inputs: Mapping[int, torch.Tensor],
     values: Iterable[tuple[int, torch.Tensor]],
     history: frozenset[int],
-    unnoticed: frozenset[int],
+    unnoticed: frozenset[int] = frozenset(),
 ) -> None:
     """Give inputs their new values, those in `history` as autograd is to know, and those that are
     `unnoticed` so that it counts no write. What kernels have written to an input's own memory is
