@@ -99,7 +99,7 @@ class ControlFlow:
 
 def called(module: fx.GraphModule, outside: Sequence[Any]) -> Function:
     """A function's graph as the function: called with its arguments."""
-    return lambda *arguments: module(*tensors(arguments), *outside)
+    return lambda *arguments, **keywords: module(*tensors((arguments, keywords)), *outside)
 
 
 # -- containers ----------------------------------------------------------------------------------

@@ -121,8 +121,8 @@ def functions_that_transforms_give(x):
 
 
 PROGRAMS = [
-    set_by_a_call, set_here, of_a_subclass, dictionaries, made_here, entry_of_slots, names_of_classes,
-    numbers_of_known_tensors, functions_that_transforms_give,
+    set_by_a_call, set_here, of_a_subclass, dictionaries, made_here, entry_of_slots,
+    names_of_classes, numbers_of_known_tensors, functions_that_transforms_give,
 ]  # fmt: skip
 
 

@@ -4,7 +4,8 @@ the graph; what asks the engine for gradients breaks it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +18,12 @@ from fusewright.capture.handlers.uninterpreted import guard_variables
 from fusewright.capture.histories import history
 from fusewright.capture.values.base import MISSING, Interpreter, Value
 from fusewright.capture.values.constant import FALSE, NONE, TRUE
-from fusewright.capture.values.functions import FunctionValue
+from fusewright.capture.values.functions import (
+    FunctionValue,
+    MethodValue,
+    PartialValue,
+    function_name,
+)
 from fusewright.capture.values.tensors import TensorValue
 
 _METHODS = ("forward", "setup_context", "backward", "vjp")
@@ -32,6 +38,7 @@ def apply_autograd_function(
 
     The forward runs on fakes now, and on tensors, or on a backend's fakes, later. It must do
     nothing but compute tensors; what it and the backward read from variables outside is guarded.
+    Functions that it is given, for the forward to call, are graphs of their own.
     """
     function = cls.constant()
     if interpreter.made(function) is not None:
@@ -43,7 +50,65 @@ def apply_autograd_function(
             method = interpreter.attribute(cls, name)
             if isinstance(method, FunctionValue):
                 guard_variables(interpreter, method)
+    places = [place for place, each in enumerate(arguments) if isinstance(each, _FUNCTIONS)]
+    if places and not keywords:
+        return _apply_to_functions(interpreter, function, arguments, places)
     return interpreter.call_graph(_named_apply(function), list(arguments), keywords)
+
+
+_FUNCTIONS = (FunctionValue, MethodValue, PartialValue)
+
+
+def _apply_to_functions(
+    interpreter: Interpreter,
+    function: type[torch.autograd.Function],
+    arguments: Sequence[Value],
+    places: Sequence[int],
+) -> Value:
+    """`Function.apply(…)` of functions at some places, which the forward calls. A function that it
+    keeps breaks the graph: nobody has called it yet as the backward will.
+    """
+    functions = [arguments[place] for place in places]
+    others = [each for place, each in enumerate(arguments) if place not in places]
+    use = _Application(function, places)
+    result = interpreter.call_with_subprograms(function.__name__, use, functions, others, {})
+    use.is_traced = False
+    if use.keeps_functions:
+        name, what = function_name(function), "a function, which it keeps for its backward"
+        raise interpreter.unsupported(reasons.TENSOR_TO_UNKNOWN, function=name, argument=what)
+    return result
+
+
+class _Application:
+    """Applies an autograd function to functions, which come first, and its other arguments."""
+
+    def __init__(self, function: type[torch.autograd.Function], places: Sequence[int]) -> None:
+        self._function = function
+        self._places = places
+        self.is_traced = True
+        """Whether the call is being captured."""
+        self.keeps_functions = False
+        """Whether a function was still held when the call was captured and had returned."""
+
+    def __call__(self, *given: Any) -> Any:
+        arguments: list[Any] = list(given[len(self._places) :])
+        for place, each in zip(self._places, given, strict=False):
+            arguments.insert(place, _passed_on(each))
+        passed = [weakref.ref(arguments[place]) for place in self._places]
+        result = self._function.apply(*arguments)
+        arguments.clear()
+        if self.is_traced:
+            self.keeps_functions |= any(each() is not None for each in passed)
+        return result
+
+
+def _passed_on(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of its own that does what `function` does."""
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        return function(*arguments, **keywords)
+
+    return call
 
 
 def _named_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
