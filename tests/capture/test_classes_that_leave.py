@@ -232,6 +232,20 @@ def in_global(x: Any, pause: Any) -> Any:
     return x + len(kept)
 
 
+class Asked(type):
+    """A metaclass that answers for its classes, and makes them as `type` does."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return len(instance.shape) == cls.dimensions  # type: ignore[attr-defined,no-any-return]
+
+
+def of_a_metaclass(x: Any, pause: Any) -> Any:
+    """A class that its metaclass is called for."""
+    made = Asked("made", (), {"dimensions": x.ndim, "__qualname__": "f.<locals>.made"})
+    pause()
+    return made
+
+
 PROGRAMS: list[Callable[..., Any]] = [
     plain,
     closure,
@@ -245,6 +259,7 @@ PROGRAMS: list[Callable[..., Any]] = [
     error,
     in_container,
     in_global,
+    of_a_metaclass,
 ]
 
 
@@ -255,6 +270,8 @@ def nothing() -> None:
 def check_uses(found: Any, program: Callable[..., Any]) -> list[Any]:
     """Use what a program returned, as somebody outside would."""
     match program.__name__:
+        case "of_a_metaclass":
+            return [type(found) is Asked, isinstance(X, found), isinstance(X[..., 0], found)]
         case "plain":
             return [found().scale(X), found().scale(X, 4, more=5), found.scale.__qualname__]
         case "closure":

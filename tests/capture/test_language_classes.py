@@ -378,6 +378,47 @@ def metaclasses(x):
     )  # fmt: skip
 
 
+class Asked(type):
+    """A metaclass that answers for its classes, and makes them as `type` does."""
+
+    def __instancecheck__(cls, instance):
+        return len(instance.shape) == cls.dimensions
+
+    def __call__(cls, *arguments):
+        return [super().__call__(), *arguments]
+
+    def __repr__(cls):
+        return f"of {cls.dimensions} dimensions"
+
+
+class Dimensioned(metaclass=Asked):
+    dimensions = 0
+
+
+@program
+def classes_of_a_metaclass(x):
+    made = Asked(f"Rows{x.ndim}", (Dimensioned,), {"dimensions": 2})
+
+    class Stated(metaclass=Asked):
+        dimensions = 3
+
+    class Derived(made):
+        dimensions = 1
+
+    made.__module__ = "elsewhere"
+    found = [isinstance(x, each) for each in (Dimensioned, made, Stated, Derived)]
+    kinds = [type(each) is Asked for each in (made, Stated, Derived)]
+    return (
+        x + 1,
+        found,
+        kinds,
+        repr(made),
+        made.__module__,
+        Derived(5)[1:],
+        issubclass(Derived, made),
+    )
+
+
 @program
 def class_statement(x):
     class Local:

@@ -130,10 +130,17 @@ def retain_gradient(x: Any) -> Any:
     return y * 3
 
 
-@cases(G, breaks="grad-required")
+@cases(G)
 def tensor_hook(x: Any) -> Any:
     y = x * 2
     y.register_hook(lambda g: g * 2)
+    return y * 3
+
+
+@cases(G, breaks="grad-required")
+def tensor_hook_that_keeps(x: Any) -> Any:
+    y, seen = x * 2, []
+    y.register_hook(seen.append)
     return y * 3
 
 

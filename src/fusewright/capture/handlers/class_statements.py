@@ -63,11 +63,19 @@ def build_class(
 def new_class(
     interpreter: Interpreter, metaclass: Value, *parts: Value, **keywords: Value
 ) -> Value:
-    if len(parts) != 3 or metaclass.constant() is not type:
+    kind = metaclass.constant()
+    if len(parts) != 3 or not _runs_no_code(kind):
         raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="a metaclass")
     name, bases, namespace = parts
+    if kind is not type:
+        keywords["metaclass"] = metaclass
     entries = {k.constant(): v for k, v in interpreter.mapping_entries(namespace)}
     return _make_class(interpreter, name, interpreter.items(bases), entries, keywords)
+
+
+@handles(type.__init__)
+def init_class(interpreter: Interpreter, cls: Value, *parts: Value, **keywords: Value) -> None:
+    """Nothing: a class is complete when it is made."""
 
 
 def _make_class(
@@ -108,7 +116,7 @@ def _runs_code_of_the_program(
     """What of the program's own would run for real if its class was made now; None for nothing."""
     resolved = types.resolve_bases(bases)
     metaclasses = [keywords.get("metaclass", type), *map(type, resolved)]
-    if not all(metaclass in METACLASSES for metaclass in metaclasses):
+    if not all(map(_runs_no_code, metaclasses)):
         return "a metaclass written in Python"
     for base in resolved:
         hook = getattr(getattr(base, "__init_subclass__", None), "__func__", None)
@@ -120,6 +128,19 @@ def _runs_code_of_the_program(
             return "`__set_name__` of a descriptor"
     return None
 
+
+def _runs_no_code(metaclass: Any) -> bool:
+    """Whether a metaclass makes classes as one of `METACLASSES` does: what it has itself is asked
+    of them later, such as `__instancecheck__`.
+    """
+    return isinstance(metaclass, type) and all(
+        base in METACLASSES or base is object or _MAKING.isdisjoint(vars(base))
+        for base in metaclass.__mro__
+    )
+
+
+_MAKING: Final = frozenset({"__new__", "__init__", "__prepare__", "mro", "__setattr__"})
+"""The methods of a metaclass that run when a class is made, or given its parts."""
 
 _LIBRARIES: Final = frozenset({"dataclasses", "enum", "functools", "typing"})
 """Modules whose hooks only look at the class."""
