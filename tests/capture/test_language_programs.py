@@ -391,7 +391,7 @@ def printing(x):
 
 @breaks("outside-world")
 def logs(x):
-    LOG.info("hello %s", 1)
+    LOG.warning("hello %s", 1)
     return x + 1
 
 

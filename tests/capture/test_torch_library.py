@@ -21,7 +21,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from fusewright import api
+from fusewright import api, torch_compat
+from tests.capture.agreement import assert_same
 from tests.capture.torch_cases import Cases
 
 X = torch.arange(12.0).reshape(3, 4) / 5 - 1
@@ -746,3 +747,38 @@ def test_optimizer_steps(name: str) -> None:
 
 
 test_program = cases.test()
+
+
+@pytest.mark.skipif(not torch_compat.SIZE_INFERENCE, reason="this torch has no such function")
+def test_sizes_that_are_broadcast() -> None:
+    (infer_size,) = torch_compat.SIZE_INFERENCE
+
+    def program(x: Any, y: Any) -> Any:
+        try:
+            return x.new_zeros(infer_size(x.shape, y.shape))
+        except RuntimeError as error:
+            return str(error)
+
+    compiled = api.compile(program, backend="eager", fullgraph=True, dynamic=True)
+    for one, other in (
+        ((3, 1), (2,)),
+        ((4, 1), (5,)),
+        ((6,), (7, 1)),
+        ((), (2, 1)),
+        ((2, 3), (4,)),
+    ):
+        x, y = torch.ones(one), torch.ones(other)
+        assert_same(compiled(x, y), program(x, y))
+    before = compiled.compiler.capture_count
+    compiled(torch.ones(8, 1), torch.ones(9))
+    assert compiled.compiler.capture_count == before, "sizes are symbols"
+
+
+def test_whether_a_transform_is_running() -> None:
+    def program(x: Any) -> Any:
+        return x + sum(ask() for ask in torch_compat.TRANSFORM_QUERIES)
+
+    compiled = api.compile(program, backend="eager", fullgraph=True)
+    assert_same(compiled(X), program(X))
+    inside = api.compile(torch.func.vmap(program), backend="eager", fullgraph=True)
+    assert_same(inside(X), torch.func.vmap(program)(X))

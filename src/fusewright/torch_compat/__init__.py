@@ -363,6 +363,18 @@ set_grad_enabled = torch._C._set_grad_enabled  # type: ignore[attr-defined]
 
 # -- tensor layout, for the native floor ----------------------------------------------------------
 
+
+def _those_there_are(*names: str) -> tuple[Callable[..., Any], ...]:
+    """Functions that libraries call and this package does not: a torch may do without them."""
+    return tuple(getattr(torch._C, name) for name in names if hasattr(torch._C, name))
+
+
+SIZE_INFERENCE = _those_there_are("_infer_size")
+"""Functions that give the size of what two sizes are broadcast to. Seen in 2.13."""
+
+TRANSFORM_QUERIES = _those_there_are("_are_functorch_transforms_active")
+"""Functions that ask whether a function transform is running. Seen in 2.13."""
+
 LIBRARY_FILE: str = torch._C.__file__
 """The shared library from which all of torch's libraries can be reached."""
 

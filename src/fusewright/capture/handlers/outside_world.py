@@ -12,10 +12,12 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import handles, refusal
+from fusewright.capture.handlers.registry import DECLINED, handles, refusal
+from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.functions import function_name
 
 _LOGGER = logging.Logger
@@ -24,13 +26,24 @@ _CLOCKS = (
     "time", "perf_counter", "monotonic", "process_time", "thread_time", "time_ns", "monotonic_ns",
     "perf_counter_ns", "sleep", "localtime", "gmtime", "strftime",
 )  # fmt: skip
-_LOGS = ("debug", "info", "warning", "warn", "error", "exception", "critical", "log")
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "exception": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+"""The methods of a logger that write at a level."""
+
+_WRITES = "what it writes has to appear when the program comes to it"
 
 TABLE: dict[str, tuple[Any, ...]] = {
-    "what it writes has to appear when the program comes to it": (
+    _WRITES: (
         print,
-        *(vars(_LOGGER)[name] for name in _LOGS),
-        *(vars(logging)[name] for name in _LOGS),
+        _LOGGER.log,
+        _LOGGER.warn,
+        *(vars(logging)[name] for name in (*_LEVELS, "warn", "log")),
         warnings.warn,
         warnings.warn_explicit,
         warnings.catch_warnings,
@@ -79,3 +92,30 @@ for _detail, _functions in TABLE.items():
         handles(_function)(
             refusal(reasons.OUTSIDE_WORLD, function=function_name(_function), detail=_detail)
         )
+
+
+@handles(_LOGGER.isEnabledFor)
+def is_enabled_for(interpreter: Interpreter, logger: Value, level: Value) -> Any:
+    """The method itself, which then finds the answers that a logger keeps: they are guarded."""
+    real = logger.real()
+    if isinstance(real, _LOGGER):
+        for each in _LEVELS.values():
+            _LOGGER.isEnabledFor(real, each)
+    return DECLINED
+
+
+def _log(method: Callable[..., Any], level: int) -> Callable[..., None]:
+    """A handler for a method of a logger: nothing where the logger writes nothing at its level."""
+    refuse = refusal(reasons.OUTSIDE_WORLD, function=function_name(method), detail=_WRITES)
+
+    def call(interpreter: Interpreter, logger: Value, *arguments: Value, **keywords: Value) -> None:
+        ask = interpreter.attribute(logger, "isEnabledFor")
+        if interpreter.truth(interpreter.call(ask, [interpreter.new(level)])):
+            refuse(interpreter)
+
+    return call
+
+
+for _name, _level in _LEVELS.items():
+    _method = vars(_LOGGER)[_name]
+    handles(_method)(_log(_method, _level))

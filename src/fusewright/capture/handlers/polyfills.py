@@ -9,9 +9,12 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
+
+from fusewright import torch_compat
 from fusewright.capture.handlers.registry import polyfill
 
 _ABSENT = object()
@@ -23,6 +26,23 @@ def total(iterable: Iterable[Any], /, start: Any = 0) -> Any:
     for item in iterable:
         result = result + item
     return result
+
+
+@polyfill(*torch_compat.SIZE_INFERENCE)
+def broadcast_size(first: Sequence[int], second: Sequence[int], /) -> torch.Size:
+    length = max(len(first), len(second))
+    result = []
+    for place in range(length):
+        from_end = length - place
+        one = first[-from_end] if from_end <= len(first) else 1
+        other = second[-from_end] if from_end <= len(second) else 1
+        if one != other and one != 1 and other != 1:
+            raise RuntimeError(
+                f"The size of tensor a ({one}) must match the size of tensor b ({other}) at "
+                f"non-singleton dimension {place}"
+            )
+        result.append(other if one == 1 else one)
+    return torch.Size(result)
 
 
 class ComparisonKey:

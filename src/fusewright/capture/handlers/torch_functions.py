@@ -41,6 +41,11 @@ def is_exporting(interpreter: Interpreter) -> Value:
     return FALSE
 
 
+@handles(*torch_compat.TRANSFORM_QUERIES)
+def are_transforms_active(interpreter: Interpreter) -> Value:
+    return boolean(torch_compat.is_transforming())
+
+
 @handles(*torch_compat.TORCH_FUNCTION_QUERIES)
 def has_torch_function(interpreter: Interpreter, *arguments: Value) -> Value:
     return FALSE
