@@ -24,7 +24,7 @@ from fusewright.ir.group import Accumulate, Action, Group, Reduce, Store, action
 from fusewright.ir.index import Index, Symbol, integer
 from fusewright.ir.kernel import KernelArgument
 from fusewright.ir.sizes import is_real
-from fusewright.ir.value import Constant, Load, Value, postorder
+from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
 from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
 from fusewright.kernels.triton.reductions import ARGUMENT, PLAIN, filled, identity_text
@@ -187,8 +187,14 @@ class _KernelWriter:
         if self.reads_what_was_stored(order):
             self.body.add("tl.debug_barrier()")
         if stage.inner is None or self.tiling.persistent:
-            self.values.write(order)
+            # Loads first, since a store may be to what was loaded from; masked ones behind their
+            # masks. Each store right behind its value: Triton 3.6 cannot lay out some kernels that
+            # store all values at the end.
+            masked = [value for value in order if isinstance(value, Masked)]
+            loads = [value for value in order if isinstance(value, Load)]
+            self.values.write(postorder((*masked, *loads)))
             for action in stage.actions:
+                self.values.write(postorder(action_roots(action)))
                 self.action(action, stage.inner)
         else:
             self.walk(stage, stage.inner, order)
