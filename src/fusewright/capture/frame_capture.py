@@ -553,7 +553,9 @@ def _root_function(machine: Machine, function: types.FunctionType) -> FunctionVa
         machine.cell(cell, CellSource(name))
         for name, cell in zip(names, function.__closure__ or (), strict=True)
     ]
-    return FunctionValue(function.__code__, machine.namespace(function.__globals__), cells=cells)
+    return FunctionValue(
+        function.__code__, machine.namespaces.of(function.__globals__), cells=cells
+    )
 
 
 def _root_variables(

@@ -100,7 +100,7 @@ class GraphBuilder:
         self.may_make_leaves = True
         """Whether tensors of the graph may begin a history of their own: `requires_grad_()`."""
 
-        self.leaves: list[FakeTensor] = []
+        self.leaves: list[torch.Tensor] = []
         """Those that do."""
 
         self.may_have_hooks = True

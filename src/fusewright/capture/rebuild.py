@@ -384,7 +384,7 @@ class FunctionWriter:
     # -- Rebuilder -------------------------------------------------------------------------------
 
     def constant(self, value: Any) -> None:
-        recipe = self.machine.made(value)
+        recipe = self.machine.classes.made(value)
         if recipe is None:
             self.code.load_constant(value)
         else:

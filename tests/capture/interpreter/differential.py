@@ -34,7 +34,7 @@ def interpreted(function: Callable[[], Any]) -> tuple[str, Any]:
     assert handlers, "importing the handlers fills their table"
     assert isinstance(function, types.FunctionType)
     machine = Machine(function.__globals__)
-    namespace = machine.namespace(function.__globals__)
+    namespace = machine.namespaces.of(function.__globals__)
     try:
         cells = [machine.cell(cell, CellSource(name)) for name, cell in closure_of(function)]
         root = FunctionValue(function.__code__, namespace, cells=cells)

@@ -277,7 +277,7 @@ def _guard_registered(interpreter: Interpreter, cls: type, wanted: Any) -> None:
     abstract = typing.get_origin(wanted) or wanted
     if not isinstance(abstract, abc.ABCMeta) or abstract in cls.__mro__:
         return
-    if interpreter.made(cls) is not None or interpreter.made(abstract) is not None:
+    if interpreter.classes.made(cls) is not None or interpreter.classes.made(abstract) is not None:
         return
     ask = _Registration(weakref.ref(cls), weakref.ref(abstract))
     try:

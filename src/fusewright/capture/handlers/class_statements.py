@@ -86,9 +86,9 @@ def _make_class(
     keywords: dict[str, Value],
 ) -> Value:
     try:
-        real_bases = tuple(interpreter.real_object(base) for base in bases)
+        real_bases = tuple(interpreter.classes.real_object(base) for base in bases)
         named = {key: value.constant() for key, value in keywords.items()}
-        content = {key: interpreter.real_object(value) for key, value in namespace.items()}
+        content = {key: interpreter.classes.real_object(value) for key, value in namespace.items()}
     except NotConstant as error:
         what = error.args[0].describe()
         raise interpreter.unsupported(reasons.CLASS_MADE, name=name.constant(), what=what) from None
@@ -173,8 +173,8 @@ def _part_of_class(function: Callable[..., Any]) -> Any:
 
     def make(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
         try:
-            known = [interpreter.real_object(argument) for argument in arguments]
-            named = {name: interpreter.real_object(item) for name, item in keywords.items()}
+            known = [interpreter.classes.real_object(argument) for argument in arguments]
+            named = {name: interpreter.classes.real_object(item) for name, item in keywords.items()}
         except NotConstant:
             return DECLINED
         made = function(*known, **named)
@@ -198,7 +198,7 @@ for _made_by in (
 
 def _property_change(name: str) -> Any:
     def change(interpreter: Interpreter, old: Value, function: Value) -> Value:
-        made = getattr(old.real(), name)(interpreter.real_object(function))
+        made = getattr(old.real(), name)(interpreter.classes.real_object(function))
         recipe = MadeValue(property, getattr(property, name), (old, function))
         interpreter.note_made(made, recipe)
         return interpreter.wrap(made, ConstantSource(made))
@@ -218,7 +218,7 @@ def make_dataclass(interpreter: Interpreter, cls: Value | None = None, **options
     if cls is None:
         function = interpreter.wrap(dataclasses.dataclass, ConstantSource(dataclasses.dataclass))
         return PartialValue(function, (), options)
-    before = interpreter.made(cls.cls) if isinstance(cls, ClassValue) else None
+    before = interpreter.classes.made(cls.cls) if isinstance(cls, ClassValue) else None
     if not isinstance(cls, ClassValue) or not isinstance(before, MadeValue):
         return DECLINED
     known = {name: option.constant() for name, option in options.items()}

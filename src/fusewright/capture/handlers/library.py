@@ -171,8 +171,8 @@ def _compares_references(is_equal: bool) -> Callable[..., Any]:
             are_same = left.key() == right.key()
         except NotImplementedError:
             return DECLINED
-        interpreter.note_key(left)
-        interpreter.note_key(right)
+        interpreter.keys.note(left)
+        interpreter.keys.note(right)
         return boolean(are_same == is_equal)
 
     return compare

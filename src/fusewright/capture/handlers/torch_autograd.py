@@ -41,7 +41,7 @@ def apply_autograd_function(
     Functions that it is given, for the forward to call, are graphs of their own.
     """
     function = cls.constant()
-    if interpreter.made(function) is not None:
+    if interpreter.classes.made(function) is not None:
         what = "the forward and backward of an autograd function"
         raise interpreter.unsupported(reasons.CLASS_MADE, name=function.__name__, what=what)
     for name in _METHODS:

@@ -162,9 +162,10 @@ def enter_function_mode(interpreter: Interpreter, mode: Value) -> None:
 
 @handles(torch_compat.states.pop_function_mode)
 def leave_function_mode(interpreter: Interpreter) -> Value:
-    if not interpreter.regions or not isinstance(interpreter.regions[-1], IndexRegionValue):
+    region = interpreter.regions[-1] if interpreter.regions else None
+    if not isinstance(region, IndexRegionValue):
         name = "torch._C._pop_torch_function_stack"
         raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function=name)
-    mode: Value = interpreter.regions.pop().mode
-    interpreter.set_attribute(mode, _INDEX_REGION, NONE)
-    return mode
+    interpreter.regions.pop()
+    interpreter.set_attribute(region.mode, _INDEX_REGION, NONE)
+    return region.mode

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 from fusewright.capture.guards import GuardKind
-from fusewright.capture.interpreter.state import MachineState
 from fusewright.capture.sources import (
     AttributeSource,
     ConstantSource,
     InstanceSource,
     Source,
 )
+from fusewright.capture.values.base import Interpreter
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.objects import ObjectValue, reads_by_thread
 
@@ -24,7 +24,7 @@ from fusewright.capture.values.objects import ObjectValue, reads_by_thread
 class AttributeDictionaries:
     """Which existing objects have which `__dict__`, of those whose attributes were looked at."""
 
-    def __init__(self, machine: MachineState) -> None:
+    def __init__(self, machine: Interpreter) -> None:
         self._machine = machine
         self._owners: dict[int, list[ObjectValue]] = {}
         """By the identity of their `__dict__`, which they keep alive."""

@@ -18,7 +18,6 @@ from typing import Any, Final, TypeGuard
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.handlers.registry import HANDLERS
-from fusewright.capture.interpreter.state import MachineState
 from fusewright.capture.sources import ItemSource, ReducedSource, Source
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.iterators import (
@@ -85,7 +84,7 @@ _CHAINED: Final = frozenset(
 """What a chain may yet come to, so that moving it on runs no code of the program."""
 
 
-def wrap_iterator(machine: MachineState, iterator: Any, source: Source) -> Value:
+def wrap_iterator(machine: Interpreter, iterator: Any, source: Source) -> Value:
     """The value of an existing iterator of one of `TYPES`."""
     machine.guard(GuardKind.TYPE, source, type(iterator))
     take_apart = functools.partial(_take_apart, machine, source)
@@ -94,7 +93,7 @@ def wrap_iterator(machine: MachineState, iterator: Any, source: Source) -> Value
 
 
 def _take_apart(
-    machine: MachineState, source: Source, value: ExistingIteratorValue
+    machine: Interpreter, source: Source, value: ExistingIteratorValue
 ) -> IteratorValue | None:
     """An iterator made of the same parts; None for one that has to stay whole."""
     iterator = value.object
@@ -126,7 +125,7 @@ def _take_apart(
 
 
 def _rechained(
-    machine: MachineState, chain: Any, source: Source, inner: tuple[Any, ...] = ()
+    machine: Interpreter, chain: Any, source: Source, inner: tuple[Any, ...] = ()
 ) -> IteratorValue:
     """A chain of the same iterators: that of its iterables, and of the one which it has begun."""
     if not inner:
@@ -138,7 +137,7 @@ def _rechained(
     return _unless_changed(machine, found, (SequenceValue, DictValue, SetValue))
 
 
-def _resliced(machine: MachineState, inner: Value, *bounds: Value) -> IteratorValue:
+def _resliced(machine: Interpreter, inner: Value, *bounds: Value) -> IteratorValue:
     """A slice of an iterator that was moved on `bounds[-1]` times since it began."""
     first, *rest, done = [bound.constant() for bound in bounds]
     if not rest:  # at its end
@@ -150,7 +149,7 @@ def _resliced(machine: MachineState, inner: Value, *bounds: Value) -> IteratorVa
     return found
 
 
-def keep_iterators_whole(machine: MachineState) -> bool:
+def keep_iterators_whole(machine: Interpreter) -> bool:
     """Have the next captures leave the iterators whole that the program has moved on; whether there
     are any that were not yet to be left so.
     """
@@ -222,7 +221,7 @@ def _is_iterator(part: Any) -> bool:
 
 
 def _at_position(
-    machine: MachineState, iterator: Iterator[Any], container: Value, state: list[Any]
+    machine: Interpreter, iterator: Iterator[Any], container: Value, state: list[Any]
 ) -> IteratorValue:
     """An iterator over a container, or backwards over a list, where a state says. From 3.12 on,
     that of a range is None: the range is what is left.
@@ -249,7 +248,7 @@ def _at_position(
 
 
 def _unless_changed(
-    machine: MachineState, over: IteratorValue, containers: tuple[type[Value], ...]
+    machine: Interpreter, over: IteratorValue, containers: tuple[type[Value], ...]
 ) -> IteratorValue:
     """`over`, until the program changes one of such containers that exist: that may be the one of
     which this goes through a copy, or through which it is moved on later.

@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from fusewright.capture.guards import GuardKind
-from fusewright.capture.interpreter.state import MachineState
 from fusewright.capture.sources import ConstantSource
-from fusewright.capture.values.base import Value
+from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import MethodValue
 from fusewright.capture.values.objects import IdentityValue, ObjectValue
@@ -22,7 +21,7 @@ from fusewright.capture.values.tensors import TensorValue
 class Keys:
     """The keys of dicts and members of sets that the traced program made or asked for."""
 
-    def __init__(self, machine: MachineState) -> None:
+    def __init__(self, machine: Interpreter) -> None:
         self._machine = machine
         self._objects: dict[int, ObjectValue] = {}
         self._by_number: list[ObjectValue] = []

@@ -1,7 +1,7 @@
 """The machine that executes a traced program: it owns the graph, the guards, the side effects and
 the stack of frames.
 
-Values and handlers see it as `Interpreter` (capture.values.base). What an object is, is decided in
+Values and handlers call it `Interpreter` (capture.values.base). What an object is, is decided in
 `wrapping`; what an operator does in `operators`; how attributes bind in `attributes`; what an
 instruction does in `instructions`.
 """
@@ -74,7 +74,7 @@ from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.modules import ModuleValue
 from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.objects import ExceptionValue, ObjectValue
-from fusewright.capture.values.regions import InferenceRegionValue
+from fusewright.capture.values.regions import IndexRegionValue, InferenceRegionValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
 from fusewright.errors import Call, DataDependent, Location, Unsupported
@@ -171,7 +171,7 @@ class Machine:
         """Those that the program made."""
         self.finalizers: list[WithFinalizer] = []
         """Other objects that the program made whose end runs code."""
-        self.regions: list[InferenceRegionValue] = []
+        self.regions: list[InferenceRegionValue | IndexRegionValue] = []
         self.root: Frame | None = None
         """The outermost frame, once it runs."""
         self.may_return = False
@@ -185,9 +185,9 @@ class Machine:
         self._cells: dict[int, CellValue] = {}
         self._alive: list[Any] = []
         self.classes = ClassLookup(self)
-        self._dictionaries = AttributeDictionaries(self)
-        self._keys = Keys(self)
-        self._namespaces = Namespaces(self, root_globals)
+        self.dictionaries = AttributeDictionaries(self)
+        self.keys = Keys(self)
+        self.namespaces = Namespaces(self, root_globals)
         self.tensors: dict[int, TensorValue] = {}
         """Tensors of the graph by the identity of their fakes."""
         self._constants: list[ConstantValue] = []
@@ -234,6 +234,7 @@ class Machine:
         return Call(frame.code, place, frame.position - 1, frame.executed - 1)
 
     def unsupported(self, reason: Reason, **details: object) -> Unsupported:
+        """The error for what cannot be captured, at the line of the user; the caller raises it."""
         text, calls = reason.text(**details), [self._call(frame) for frame in self.frames]
         return Unsupported(text, self.location(), reason.remedy, reason.name, calls)
 
@@ -256,6 +257,7 @@ class Machine:
                 return self.unsupported(reasons.INTERNAL_ERROR, error=text)
 
     def raise_error(self, kind: type[BaseException], *arguments: object) -> NoReturn:
+        """Raise an exception in the traced program."""
         values = [
             argument
             if isinstance(argument, Value)
@@ -269,6 +271,7 @@ class Machine:
         raise TracedError(error)
 
     def guard(self, kind: GuardKind, source: Source | None, expected: Any = None) -> None:
+        """Let the captured code be reused only while this holds."""
         if self.classes.is_of_made(source):
             return
         if kind is GuardKind.TENSOR:
@@ -304,8 +307,8 @@ class Machine:
         for sources in groups.values():
             if len(sources) > 1:
                 self.guard(GuardKind.DISTINCT, None, tuple(sources))
-        self._keys.guard()
-        self._dictionaries.guard_apart(
+        self.keys.guard()
+        self.dictionaries.guard_apart(
             [value for value in self._values.values() if isinstance(value, DictValue)]
         )
 
@@ -330,13 +333,7 @@ class Machine:
         for value in self._values.values():
             if isinstance(value, ObjectValue):
                 value.forget()
-        for table in (
-            self._values,
-            self._cells,
-            self.tensors,
-            self.mutated,
-            self.guards,
-        ):
+        for table in (self._values, self._cells, self.tensors, self.mutated, self.guards):
             table.clear()
         for entries in (self._alive, self._constants, self.inputs, self.frames):
             entries.clear()
@@ -344,13 +341,14 @@ class Machine:
         self.builder.release()
         self.sizes.release()
         self.classes.release()
-        self._dictionaries.release()
-        self._keys.release()
-        self._namespaces.release()
+        self.dictionaries.release()
+        self.keys.release()
+        self.namespaces.release()
 
     # -- objects and values ----------------------------------------------------------------------
 
     def wrap(self, object: Any, source: Source) -> Value:
+        """The value of an object that exists, read from `source`; one for each object."""
         if is_constant(object):
             if isinstance(source, ConstantSource):
                 return new_value(self, object)
@@ -368,7 +366,7 @@ class Machine:
             self._values[id(object)] = found
             self._alive.append(object)
             if isinstance(found, DictValue):
-                self._dictionaries.meet(found)
+                self.dictionaries.meet(found)
         elif found.source != source and not isinstance(source, ConstantSource):
             if isinstance(object, IDENTITY_TYPES):
                 self.guard(GuardKind.IDENTITY, source, object)
@@ -406,37 +404,34 @@ class Machine:
         raise self.unsupported(reasons.VARYING_VALUE, source=source.expression())
 
     def known_value(self, object: Any) -> Value | None:
+        """The value of an existing object that was met before, or None."""
         return NONE if object is None else self._values.get(id(object))
 
-    def shared_dictionary(self, owner: ObjectValue, dictionary: dict[str, Any]) -> DictValue | None:
-        return self._dictionaries.shared(owner, dictionary)
-
     def new_tuple(self, items: Sequence[Value], cls: type = tuple) -> Value:
+        """A tuple of values, or an instance of a subclass of tuple."""
         return TupleValue(cls, items)
 
     def new_list(self, items: Sequence[Value]) -> Value:
+        """A new list of values."""
         return ListValue(list, items)
 
     def new_dict(self, items: dict[str, Value]) -> Value:
+        """A new dict with strings as keys."""
         result = DictValue(dict)
         for key, value in items.items():
             result.put(self, ConstantValue(key), value)
         return result
 
     def cell(self, cell: Any, source: Source | None) -> CellValue:
+        """The value of an existing closure cell; always the same for one cell."""
         found = self._cells.get(id(cell))
         if found is None:
             found = self._cells[id(cell)] = CellValue(cell=cell, source=source)
             self._alive.append(cell)
         return found
 
-    def namespace(self, dictionary: dict[str, Any], origin: Source | None = None) -> Namespace:
-        return self._namespaces.of(dictionary, origin)
-
-    def namespace_of(self, dictionary: dict[str, Any]) -> Namespace | None:
-        return self._namespaces.known(dictionary)
-
     def record_mutation(self, value: Any) -> None:
+        """Say that an object is about to change, so that the change is replayed after the graph."""
         existing = isinstance(value, Namespace | ClassNamespace) or value.real() is not MISSING
         if existing:
             self.mutated.setdefault(id(value), value)
@@ -447,9 +442,12 @@ class Machine:
         self.finalizers.append(WithFinalizer(value, executed, self.location()))
 
     def hash_key(self, value: Value) -> Hashable:
+        """What stands for a value in a dict or set. Raises TypeError in the traced program when it
+        has no hash.
+        """
         if isinstance(value, TupleValue):
             self.read_all([value])
-        self.note_key(value)
+        self.keys.note(value)
         try:
             key = value.key()
             hash(key)
@@ -458,12 +456,6 @@ class Machine:
         except NotImplementedError:
             return self._stand_in_key(value)
         return key
-
-    def note_key(self, value: Value, is_known: bool = False) -> None:
-        self._keys.note(value, is_known)
-
-    def pin_key(self, value: Value) -> None:
-        self._keys.pin(value)
 
     def _stand_in_key(self, value: Value) -> Hashable:
         """A stand-in for a key whose class says itself what equals it and what its hash is."""
@@ -478,29 +470,23 @@ class Machine:
     # -- attributes ------------------------------------------------------------------------------
 
     def class_attribute(self, cls: type, name: str) -> tuple[Any, Source | None]:
+        """What the class or a base holds for a name, unbound (or MISSING), and where; guarded."""
         return self.classes.attribute(cls, name)
 
-    def attribute_after(self, cls: type, after: type, name: str) -> tuple[Any, Source | None]:
-        return self.classes.attribute_after(cls, after, name)
-
-    def write_class_attribute(self, cls: type, name: str, value: Any) -> None:
-        self.classes.write(cls, name, value)
-
     def note_made(self, object: Any, recipe: Value | None) -> None:
+        """Say that a class, or something in one, was made while tracing: no guard names it.
+        `recipe` is what generated code makes in its place; None where all calls may use this one.
+        """
         self.classes.note_made(object, recipe)
         if recipe is not None and not isinstance(recipe, MadeValue):
             self._values[id(object)] = recipe
 
-    def made(self, object: Any) -> Value | None:
-        return self.classes.made(object)
-
-    def real_object(self, value: Value) -> Any:
-        return self.classes.real_object(value)
-
     def attribute(self, value: Value, name: str) -> Value:
+        """`value.name`, with `__getattribute__` and `__getattr__`. Raises TracedError."""
         return value.get_attribute(self, name)
 
     def attribute_or_none(self, value: Value, name: str) -> Value | None:
+        """`value.name`, or None when that raises AttributeError."""
         try:
             return value.get_attribute(self, name)
         except TracedError as error:
@@ -509,11 +495,15 @@ class Machine:
             raise
 
     def set_attribute(self, value: Value, name: str, new: Value) -> None:
+        """`value.name = new`, with `__setattr__`."""
         if isinstance(value, ConstantValue) and type(value.value) in SCALAR_TYPES:
             stand_ins.raise_as(self, _setattr_none, value, ConstantValue(name))
         value.set_attribute(self, name, new)
 
     def special(self, value: Value, name: str) -> Value | None:
+        """The special method `name` of the value's class, bound to it; None when the class has
+        none.
+        """
         cls = value.python_type()
         raw, source = self.class_attribute(cls, name)
         if raw is MISSING or raw is None:
@@ -529,6 +519,7 @@ class Machine:
         arguments: list[Value],
         keywords: dict[str, Value] | None = None,
     ) -> Value:
+        """Call a special method. Raises TypeError in the traced program when the class has none."""
         method = self.special(value, name)
         if method is None:
             stand_ins.raise_as(self, operators.OPERATIONS[name], value, *arguments)
@@ -539,6 +530,7 @@ class Machine:
     def call(
         self, function: Value, arguments: list[Value], keywords: dict[str, Value] | None = None
     ) -> Value:
+        """`function(*arguments, **keywords)`."""
         return function.call(self, arguments, keywords or {})
 
     def read_all(self, values: Iterable[Value]) -> None:
@@ -635,6 +627,9 @@ class Machine:
     def call_graph(
         self, function: Any, arguments: Sequence[Value], keywords: dict[str, Value]
     ) -> Value:
+        """Put a call of a torch function, or of a method of its first argument when given a name,
+        in the graph.
+        """
         try:
             return tensor_calls.call_graph(self, function, arguments, keywords)
         except NotConstant as error:
@@ -643,6 +638,9 @@ class Machine:
     def call_checkpointed(
         self, function: Value, arguments: list[Value], keywords: dict[str, Value]
     ) -> Value:
+        """`function(*arguments, **keywords)`, whose calls in the graph are told to be one region:
+        backward computes it again.
+        """
         before = self.builder.checkpoint
         self.builder.checkpoint = len(self.builder.graph.nodes)
         try:

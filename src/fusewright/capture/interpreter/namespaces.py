@@ -7,21 +7,21 @@ import types
 from typing import Any
 
 from fusewright.capture import reasons
-from fusewright.capture.interpreter.state import MachineState
 from fusewright.capture.sources import Source
+from fusewright.capture.values.base import Interpreter
 from fusewright.capture.values.functions import Namespace
 
 
 class Namespaces:
     """The global variables that a program has met, one value for each dict of them."""
 
-    def __init__(self, machine: MachineState, root_globals: dict[str, Any]) -> None:
+    def __init__(self, machine: Interpreter, root_globals: dict[str, Any]) -> None:
         self._machine = machine
         root = Namespace(root_globals, _module_of(root_globals), is_root=True)
         self._found = {id(root_globals): root}
         """By the identity of their dicts, which they keep alive."""
 
-    def of(self, dictionary: dict[str, Any], origin: Source | None) -> Namespace:
+    def of(self, dictionary: dict[str, Any], origin: Source | None = None) -> Namespace:
         """The variables in the dict of a module or function, read from `origin` where it is no
         module's.
         """

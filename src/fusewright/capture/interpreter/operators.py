@@ -8,7 +8,7 @@ import collections
 import operator
 import types
 from types import EllipsisType
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard, cast
 
 import torch
 
@@ -46,7 +46,7 @@ from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.capture.values.views import DictViewValue
 from fusewright.errors import DataDependent, Unsupported
-from fusewright.fake import holds_integers
+from fusewright.fake import FakeTensor, holds_integers
 
 _NAMES: Final = (
     "add",
@@ -552,7 +552,8 @@ def _copied_item(machine: Interpreter, tensor: TensorValue, key: Value) -> Value
         indices = ListValue(list, [*[NONE] * place, index])
         item = machine.call_graph(torch.ops.aten.index.Tensor, [item, indices], {})
     assert isinstance(item, TensorValue)
-    machine.builder.copied_items.append((tensor.fake, item.fake))
+    original, copy = cast("tuple[FakeTensor, FakeTensor]", (tensor.fake, item.fake))
+    machine.builder.copied_items.append((original, copy))
     rest = [each for each in keys if not isinstance(each, TensorValue)]
     return tensor_item(machine, item, machine.new_tuple(rest)) if rest else item
 

@@ -141,7 +141,7 @@ def _truth(self: StandIn) -> bool:
 
 
 def _hash(self: StandIn) -> int:
-    self.interpreter.note_key(self.value)
+    self.interpreter.keys.note(self.value)
     try:
         return hash(self.value.key())
     except NotImplementedError:

@@ -99,7 +99,7 @@ class ClassValue(Value):
             raise interpreter.unsupported(
                 reasons.UNSUPPORTED_ATTRIBUTE, name=name, object=self.describe()
             )
-        interpreter.write_class_attribute(self.cls, name, value)
+        interpreter.classes.write(self.cls, name, value)
 
     def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
         found, _ = interpreter.class_attribute(self.cls, name)
@@ -212,7 +212,7 @@ class SuperValue(Value):
             case _:
                 start = self.instance.python_type()
                 bound_to = self.instance
-        raw, source = interpreter.attribute_after(start, self.after, name)
+        raw, source = interpreter.classes.attribute_after(start, self.after, name)
         if raw is MISSING:
             interpreter.raise_error(AttributeError, f"'super' object has no attribute {name!r}")
         return interpreter.bind(raw, source, bound_to, start)

@@ -124,7 +124,7 @@ class DictValue(ObjectValue):
             if key.source is not None:
                 self._guard_tensor(interpreter, key.source, hashed)
             return hashed
-        interpreter.pin_key(key)
+        interpreter.keys.pin(key)
         return hashed
 
     def _guard_tensor(self, interpreter: Interpreter, source: Source, tensor: torch.Tensor) -> None:

@@ -176,7 +176,7 @@ class ObjectValue(Value):
             return None
         dictionary = instance_dictionary(self.object)
         if dictionary is not None:
-            self.shared = interpreter.shared_dictionary(self, dictionary)
+            self.shared = interpreter.dictionaries.shared(self, dictionary)
         return dictionary
 
     def share(self, interpreter: Interpreter, dictionary: DictValue) -> None:

@@ -30,7 +30,7 @@ class SetValue(ObjectValue):
         value = cls(type(object), object=object, source=source)
         value.members = {member: interpreter.new(member) for member in object}
         for member in value.members.values():
-            interpreter.note_key(member, is_known=True)
+            interpreter.keys.note(member, is_known=True)
         return value
 
     @classmethod
