@@ -369,7 +369,7 @@ def test_a_view_of_an_expanded_tensor(name: str, inner: bool, dynamic: bool) -> 
     check(EXPANDED[name], make, compile)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_batch_norm_moves_its_statistics_unnoticed(dtype: torch.dtype) -> None:
     """A discriminator sees two batches before one backward: what batch norm writes to its running
     statistics does not count as a write, as in eager.
@@ -382,12 +382,12 @@ def test_batch_norm_moves_its_statistics_unnoticed(dtype: torch.dtype) -> None:
     for program in (compiled, eager):
         sum(program(batch).square().sum() for batch in batches).backward()
     for one, other in zip(module.parameters(), eager.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad, rtol=2e-2, atol=2e-2)
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
     norm, its = module[1], eager[1]
     torch.testing.assert_close(norm.running_mean, its.running_mean)
     torch.testing.assert_close(norm.running_var, its.running_var)
     assert norm.running_mean._version == its.running_mean._version
-    scaled = norm.running_mean.float() * torch.ones(4, requires_grad=True)
+    scaled = norm.running_mean * torch.ones(4, dtype=dtype, requires_grad=True)
     compiled(batches[0])
     scaled.sum().backward()
     norm.running_mean.zero_()
