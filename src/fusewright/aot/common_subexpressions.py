@@ -42,9 +42,8 @@ def merge_common_subexpressions(graph: fx.Graph) -> int:
         key = (node.target, _key(node.args), _key(node.kwargs), _layout(node))
         earlier = known.setdefault(key, node)
         # Two results of a program have memory of their own, so what holds them stays two nodes.
-        if earlier is node or (node in returned and earlier in returned):
-            continue
-        if items[node] & items[earlier]:
+        both_returned = node in returned and earlier in returned
+        if earlier is node or both_returned or items[node] & items[earlier]:
             continue
         items[earlier] |= items[node]
         if node in returned:

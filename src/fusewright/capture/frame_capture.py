@@ -23,7 +23,7 @@ from torch import fx
 from fusewright import torch_compat
 from fusewright.capture import handlers, reasons
 from fusewright.capture.break_writer import BreakWriter, Interruption, interruption
-from fusewright.capture.graph import NeedsConstants
+from fusewright.capture.graph import PERMISSIONS, NeedsConstants
 from fusewright.capture.graph_failure import (
     Failed,
     Recover,
@@ -234,9 +234,7 @@ def capture_call(
     """
     error = resumes.foreseen.take(function.__code__) if resumes else None
     plan = _Plan() if error is None else _Plan(error.calls[0].executed, error, error.calls[0])
-    allowed = dict.fromkeys(
-        ("may_check", "may_make_leaves", "may_copy_items", "may_have_hooks"), True
-    )
+    allowed = dict.fromkeys(PERMISSIONS, True)
     while True:
         with _tracing() as modes, ExitStack() as attempt:
             machine = Machine(function.__globals__, history)

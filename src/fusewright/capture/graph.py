@@ -71,6 +71,10 @@ def is_tensor_method(function: Any) -> bool:
     return isinstance(function, types.FunctionType) and function.__module__ == "torch._tensor"
 
 
+PERMISSIONS: Final = ("may_check", "may_copy_items", "may_make_leaves", "may_have_hooks")
+"""Attributes of a builder: what a call is captured without where it cannot be captured with it."""
+
+
 class GraphBuilder:
     """Grows an `fx.Graph`, running each call on fake tensors as it is added."""
 
@@ -120,8 +124,7 @@ class GraphBuilder:
     @property
     def is_restricted(self) -> bool:
         """Whether one of these is not allowed, so that the program breaks where it might not."""
-        allowed = self.may_check, self.may_copy_items, self.may_make_leaves, self.may_have_hooks
-        return not all(allowed)
+        return not all(getattr(self, what) for what in PERMISSIONS)
 
     def add_input(
         self, name: str, tensor: torch.Tensor, shape: SymbolicShape | None = None
@@ -285,7 +288,8 @@ class SubgraphBuilder(GraphBuilder):
     def __init__(self, parent: GraphBuilder) -> None:
         super().__init__(parent.facts)
         self.mode = parent.mode
-        self.may_check = self.may_copy_items = self.may_make_leaves = self.may_have_hooks = False
+        for what in PERMISSIONS:
+            setattr(self, what, False)
         self.lifted: dict[fx.Node, fx.Node] = {}
         """By node of the graph around: the input for it."""
 

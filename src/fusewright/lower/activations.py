@@ -123,3 +123,9 @@ FORMULAS: dict[str, Callable[..., Scalar]] = {
     "aten.gelu_backward.default": gelu_backward,
 }
 """By qualified operator name."""
+
+JUMPING: dict[str, Callable[..., Scalar]] = {
+    "aten.threshold.default": threshold,
+    "aten.hardshrink.default": hardshrink,
+}
+"""Those that jump at a value."""

@@ -248,8 +248,7 @@ _STORED: dict[str, Formula] = {
     "aten.sign.default": sign,
     "aten.sgn.default": sign,
     "aten.frac.default": fraction,
-    "aten.threshold.default": activations.threshold,
-    "aten.hardshrink.default": activations.hardshrink,
+    **activations.JUMPING,
 }
 
 _PROMOTED: dict[str, Formula] = {

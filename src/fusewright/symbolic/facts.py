@@ -217,7 +217,7 @@ class ShapeFacts:
                 differ = condition.kind is Kind.NOT_ZERO
                 # By chance alone would they be equal; and a size that is a number if large, as
                 # min(1, u0) is 1, is another one if not.
-                if answer is None or (answer is not differ and condition.difference.constant):
+                if answer is None or condition.difference.constant:
                     answer = differ
             if answer is not None:
                 return answer
