@@ -110,6 +110,10 @@ class BackendCompilerFailed(FusewrightError):
         )
 
 
+class KernelNotCompiled(FusewrightError):
+    """One kernel of a graph cannot be compiled, and may not run eagerly; says which, and why."""
+
+
 class StageDiffers(FusewrightError):
     """A stage of the compiler gives other results than eager; raised by backend `stage_check`."""
 

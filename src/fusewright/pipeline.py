@@ -23,7 +23,7 @@ from fusewright.aot import (
     with_results,
 )
 from fusewright.context import COLLECTOR_PAUSE, CompileContext
-from fusewright.errors import BackendCompilerFailed, Location
+from fusewright.errors import BackendCompilerFailed, KernelNotCompiled, Location
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.lines import Line
 from fusewright.ir.program import CallSubprogram, ComputeNumber, CopyBack, LibraryCall
@@ -36,6 +36,7 @@ from fusewright.logs import log_text, warn
 from fusewright.lower import calling_order, lower
 from fusewright.records import replace
 from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record, Training
+from fusewright.runtime.eager_kernels import warn_of_eager_kernel, why_eager
 from fusewright.runtime.loader import load_module
 from fusewright.schedule import schedule as fuse
 from fusewright.schedule.in_place import written_in_place
@@ -161,6 +162,7 @@ def compile_aten(
 
     with context.stage("load"):  # Machine code, and the module that calls it.
         module = load_module(text, {**graph.constants, **calls})
+        _tell_of_eager_kernels(kernels, context)
 
     call = calling_order(graph.placeholders, program).around(module.call)
     record = _record(schedule, kernels, lines, subprograms, context)
@@ -213,6 +215,21 @@ def warn_of_eager(failure: BackendCompilerFailed, what: str) -> None:
         "  everything else stays compiled. options={'strict': True}, or FUSEWRIGHT_STRICT=1, makes "
         "this an error"
     )
+
+
+def _tell_of_eager_kernels(kernels: KernelSet, context: CompileContext) -> None:
+    """Warn of kernels that cannot be compiled, with the user's lines; under `strict`,
+    KernelNotCompiled is raised.
+    """
+    for kernel in kernels.definitions:
+        reason = why_eager(kernel.key)
+        if reason is None:
+            continue
+        launch = next(one for one in kernels.launches.values() if one.kernel == kernel.name)
+        place = ", ".join(map(str, launch.origins[:3]))
+        if context.options.strict:
+            raise KernelNotCompiled(f"{reason}\n  It computes {place or 'an unknown line'}")
+        warn_of_eager_kernel(kernel.name, place, reason)
 
 
 def _record(

@@ -21,12 +21,13 @@ def kernel(
     kinds: str = "",
     tensors: int = 2,
     prepare: Callable[[int, bool], Any] | None = None,
+    eager: Callable[..., None] = print,
 ) -> GpuKernel:
     def usual(device: int, aligned: bool) -> Any:
         return CONTEXT, FUNCTION + aligned, 128, 4096, 2
 
     return GpuKernel(
-        "add", tensors, kinds, driver.functions, lambda device: STREAM, prepare or usual
+        "add", tensors, kinds, driver.functions, lambda device: STREAM, prepare or usual, eager
     )
 
 
@@ -105,6 +106,30 @@ def test_an_error_of_what_prepares_it_goes_on() -> None:
     many = kernel(Driver(parameters=2), prepare=lambda *_: (1, 2, 3, 4, 99))
     with pytest.raises(ValueError, match="add has 99 hidden parameters"):
         many(torch.ones(4), torch.ones(4), 1)
+
+
+def test_where_there_is_no_machine_code_it_runs_eagerly() -> None:
+    driver, calls = Driver(parameters=2), []
+
+    def prepare(device: int, aligned: bool) -> Any:
+        return (CONTEXT, FUNCTION, 32, 0, 0) if aligned else None
+
+    def eager(*arguments: Any) -> None:
+        calls.append(arguments)
+
+    add = kernel(driver, "d", prepare=prepare, eager=eager)
+    x, y = torch.ones(65), torch.ones(64)
+    assert add(x[1:], y, 0.5, 3) is None
+    add(x[:64], y, 0.5, 3)
+    ((tensor, other, number, programs),) = calls
+    assert (tensor.data_ptr(), other, number, programs) == (x[1:].data_ptr(), y, 0.5, 3)
+    assert len(driver.launched) == 1
+
+    def refuses(*arguments: Any) -> None:
+        raise LookupError("no operator either")
+
+    with pytest.raises(LookupError, match="no operator either"):
+        kernel(driver, "d", prepare=prepare, eager=refuses)(x[1:], y, 0.5, 3)
 
 
 def test_nothing_is_kept_of_a_call() -> None:

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from fusewright import torch_compat
-from fusewright.runtime import cuda, cuda_driver
+from fusewright.records import replace
+from fusewright.runtime import cuda, cuda_driver, eager_kernels
 from fusewright.runtime.cuda import CudaKernel, GpuKernelFailed, TritonSource
 from tests.native.driver import Driver
 
@@ -31,14 +32,16 @@ PTX = """.visible .entry triton_add(
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """What is compiled, loaded and launched."""
     driver = Driver(parameters=4)
-    seen = SimpleNamespace(compiled=[], loaded=[], driver=driver, refuses=None, scratch=0)
+    seen = SimpleNamespace(
+        compiled=[], loaded=[], driver=driver, refuses={}, scratch=0, shared=99, room=227 << 10
+    )
 
     def compile_kernel(source: str, signature: Any, *_: Any, **options: Any) -> SimpleNamespace:
-        if seen.refuses is not None:
-            raise seen.refuses
+        if options["name"] in seen.refuses:
+            raise seen.refuses[options["name"]]
         seen.compiled.append((source, signature, options))
         metadata = SimpleNamespace(
-            name="entry", num_warps=4, shared=99, global_scratch_size=seen.scratch
+            name="entry", num_warps=4, shared=seen.shared, global_scratch_size=seen.scratch
         )
         return SimpleNamespace(metadata=metadata, asm={"ptx": PTX, "cubin": b"code"})
 
@@ -52,7 +55,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     monkeypatch.setattr(cuda_driver, "load", load)
     monkeypatch.setattr(torch_compat.cuda, "device", lambda: 0)
     monkeypatch.setattr(torch_compat.cuda, "stream", lambda device: 0x33)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(cuda_driver, "shared_bytes", lambda device: seen.room)
+    monkeypatch.setattr(cuda, "_LOADED", {})
+    monkeypatch.setattr(eager_kernels, "_REASONS", {})
     yield seen
 
 
@@ -93,26 +100,64 @@ def test_pointers_that_are_not_aligned_are_told_to_the_compiler(machine: SimpleN
     assert [options["aligned"] for _, _, options in machine.compiled] == [0]
 
 
-def test_what_does_not_compile_or_fit_is_named(machine: SimpleNamespace) -> None:
-    x = torch.ones(4)
-    machine.scratch = 128
-    with pytest.raises(GpuKernelFailed, match="triton_add needs memory"):
-        CudaKernel("triton_add", SOURCE).launcher()(x, x, 4, 1)
-    machine.refuses = ValueError("no such type")
-    with pytest.raises(GpuKernelFailed, match="triton_add for sm_90: ValueError: no such type"):
-        CudaKernel("triton_add", SOURCE).launcher()(x, x, 4, 1)
+LOOPS = """# group group [i0<s0]
+#   size s0 in [0, 2147483647]
+#   read in0: f32[]
+#   write out0: f32[]
+#   stage
+#     t0 = load in0[i0]
+#     t1 = add t0, f32(1.0)
+#     store out0[i0] = t1
+"""
 
 
-def test_kernels_are_compiled_together_when_they_are_loaded(
-    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(cuda, "_LOADED", {})
-    sources = {f"k{number}": SOURCE for number in range(5)}
+def source(key: str) -> TritonSource:
+    return replace(SOURCE, key=key, text=f"\n{LOOPS}source")
+
+
+def test_what_does_not_compile_or_fit_is_named_and_runs_eagerly(machine: SimpleNamespace) -> None:
+    machine.refuses = {"triton_add": ValueError("no such type")}
+    x, y = torch.ones(64), torch.zeros(64)
+    add = CudaKernel("triton_add", source("refused")).launcher()
+    with pytest.warns(RuntimeWarning, match="kernel triton_add eagerly"):
+        add(x, y, 64, 1)
+    assert torch.equal(y, x + 1)
+    add(y, x, 64, 1)  # It is said once.
+    assert torch.equal(x, y + 1)
+    reason = "triton_add for sm_90: ValueError: no such type"
+    assert eager_kernels.why_eager("refused") == reason
+    machine.refuses, machine.scratch = {}, 128
+    with pytest.warns(RuntimeWarning, match="triton_add needs memory"):
+        CudaKernel("triton_add", source("scratch")).launcher()(x, y, 64, 1)
+    machine.scratch, machine.shared = 0, machine.room + 1
+    with pytest.warns(RuntimeWarning, match="bytes of shared memory of 232448 on GPU -1"):
+        CudaKernel("triton_add", source("shared")).launcher()(x, y, 64, 1)
+    assert machine.driver.launched == []
+
+
+def test_kernels_are_compiled_together_when_they_are_loaded(machine: SimpleNamespace) -> None:
+    sources = {f"k{number}": source(f"{number}") for number in range(5)}
     loaded = cuda.load_kernels(sources)
     assert len(machine.compiled) == 5 and machine.loaded == []
     assert cuda.load_kernels(sources) == loaded
     assert len(machine.compiled) == 5
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_kernel_that_does_not_compile_leaves_the_others_as_they_are(
+    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading tells of it by `why_eager`: whoever loads has the user's lines."""
+    monkeypatch.setattr(torch_compat.cuda, "device", lambda: -1)  # where tensors of the CPU are
+    machine.refuses = {"k1": ValueError("no layout")}
+    kernels = cuda.load_kernels({f"k{number}": source(f"own{number}") for number in range(3)})
+    reasons = [eager_kernels.why_eager(f"own{number}") for number in range(3)]
+    assert reasons == [None, "k1 for sm_90: ValueError: no layout", None]
+    x, y = torch.ones(64), torch.zeros(64)
+    for kernel in kernels:
+        kernel(x, y, 64, 1)
+    assert torch.equal(y, x + 1)
+    assert len(machine.driver.launched) == 2
 
 
 def test_without_a_gpu_loading_says_so() -> None:

@@ -6,6 +6,7 @@ A recursive descent over the tokens of each line. Errors name the line and mark 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import get_args
 
@@ -60,6 +61,12 @@ def parse_group(text: str, expressions: Expressions | None = None) -> Group:
     group = _group(reader)
     reader.finish()
     return group
+
+
+def parse_commented_loops(source: str) -> Group:
+    """The group that `commented_loops` printed above the source of its kernel."""
+    rows = itertools.takewhile(lambda row: row.startswith("# "), source.strip("\n").split("\n"))
+    return parse_group("".join(f"{row[2:]}\n" for row in rows))
 
 
 def parse_schedule(text: str) -> Schedule:

@@ -72,7 +72,8 @@ def evaluate(
     IndexError, for a load outside its buffer; AssertionError, for a library call whose result does
     not have the layout that the program says, or a body that yields another type than its buffer's.
     """
-    evaluation = _Evaluation(dict(sizes or {}), float64)
+    device = inputs[0].device if inputs else torch.device("cpu")
+    evaluation = Evaluation(dict(sizes or {}), float64, device)
     for buffer, tensor in zip(program.inputs, inputs, strict=True):
         evaluation.adopt(buffer, tensor)
     for buffer in program.constants:
@@ -107,11 +108,12 @@ def evaluate_call(
 
 
 @record(frozen=False)
-class _Evaluation:
+class Evaluation:
     """Memory while a program is evaluated."""
 
     sizes: dict[str, int]
     float64: bool
+    device: torch.device
     memory: dict[str, Tensor] = field(default_factory=dict)
     """By buffer: all its elements in the order in which they lie, from where its data begins."""
 
@@ -131,7 +133,8 @@ class _Evaluation:
         size, stride = self.numbers(layout.size), self.numbers(layout.stride)
         span = 1 + sum((s - 1) * t for s, t in zip(size, stride, strict=True)) if prod(size) else 0
         offset = self.number(layout.offset)
-        self.memory[buffer.name] = torch.zeros(span + offset, dtype=self.torch_type(layout.dtype))
+        dtype = self.torch_type(layout.dtype)
+        self.memory[buffer.name] = torch.zeros(span + offset, dtype=dtype, device=self.device)
         self.layouts[buffer.name] = layout
         return self.view(buffer.name, layout)
 
@@ -157,8 +160,8 @@ class _Evaluation:
     def compute(self, outputs: tuple[Buffer, ...], body: Body) -> None:
         """Evaluate `body` and store its results."""
         loops = (*body.loops, *(body.reduction_loops if isinstance(body, Reduction) else ()))
-        extents = [self._extent(loop) for loop in loops]
-        grid = _Grid(self, tuple(loop.name for loop in loops), tuple(extents))
+        grid = Grid(self, loops)
+        extents = grid.extents
         value = grid.spread(body.value)
         match body:
             case Pointwise():
@@ -178,22 +181,16 @@ class _Evaluation:
             assert result.dtype == wanted, f"{buffer.name}: {result.dtype} stored as {wanted}"
             self.allocate(buffer).copy_(result)
 
-    def _extent(self, loop: Symbol) -> int:
+    def extent(self, loop: Symbol) -> int:
+        """How many points a loop has."""
         assert loop.extent is not None, f"{loop} is no loop"
         return self.number(loop.extent)
 
-    def _scatter(self, output: Buffer, body: Scatter, grid: _Grid, value: Tensor) -> None:
+    def _scatter(self, output: Buffer, body: Scatter, grid: Grid, value: Tensor) -> None:
         flat = self.memory[body.base].clone()
         self.memory[output.name], self.layouts[output.name] = flat, output.layout
-        for indirect in body.indirect:
-            grid.value(indirect)
-        places = grid.index(body.index)
-        places = torch.as_tensor(places).expand(grid.extents).reshape(-1)
-        if body.mode == "store":
-            flat[places] = value.reshape(-1)
-        else:
-            reduction = {"add": "sum", "min": "amin", "max": "amax"}[body.mode]
-            flat.scatter_reduce_(0, places, value.reshape(-1), reduction)
+        places = grid.places_of(output.name, body.index, body.indirect)
+        combine(flat, body.mode, places, value.reshape(-1))
 
     # Library calls -------------------------------------------------------------------------------
 
@@ -235,7 +232,8 @@ class _Evaluation:
         pairs = zip(size, tensor.stride(), stride, strict=True)
         if tensor.numel() == 0 or all(extent == 1 or a == b for extent, a, b in pairs):
             return tensor
-        return torch.empty_strided(size, stride, dtype=tensor.dtype).copy_(tensor)
+        planned = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
+        return planned.copy_(tensor)
 
     def operand(self, operand: Operand) -> Any:
         match operand:
@@ -268,12 +266,12 @@ def _operator(name: str) -> Callable[..., Any]:
 
 
 @record(frozen=False)
-class _Grid:
+class Grid:
     """Values of one body at all points of its loops: tensors that broadcast to `extents`."""
 
-    evaluation: _Evaluation
-    loops: tuple[str, ...]
-    extents: tuple[int, ...]
+    evaluation: Evaluation
+    loops: tuple[Symbol, ...]
+    extents: tuple[int, ...] = ()
     known: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     """By identity of the value and of the mask under which it is evaluated."""
 
@@ -281,15 +279,33 @@ class _Grid:
     masks: list[Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.extents = tuple(map(self.evaluation.extent, self.loops))
         rank = len(self.loops)
-        for d, (name, extent) in enumerate(zip(self.loops, self.extents, strict=True)):
+        for d, (loop, extent) in enumerate(zip(self.loops, self.extents, strict=True)):
             shape = [extent if k == d else 1 for k in range(rank)]
-            self.places[name] = torch.arange(extent).reshape(shape)
+            along = torch.arange(extent, device=self.evaluation.device)
+            self.places[loop.name] = along.reshape(shape)
         self.places.update(self.evaluation.sizes)
 
     def spread(self, value: Value) -> Tensor:
         """`value` at every point."""
         return self.value(value).expand(self.extents)
+
+    def places_of(self, buffer: str, index: Index, indirect: Sequence[Value] = ()) -> Tensor:
+        """The element of a buffer that each point writes to, in one dimension. `indirect`: loaded
+        indices.
+        """
+        self._define(indirect, None)
+        place = self.tensor(self.index(index) + self.start(buffer))
+        return place.expand(self.extents).reshape(-1)
+
+    def tensor(self, number: Integer | float) -> Tensor:
+        """A number, or what has one at each point, as a tensor where the memory is."""
+        return torch.as_tensor(number, device=self.evaluation.device)
+
+    def start(self, buffer: str) -> Integer:
+        """Where the elements of a buffer begin in its memory, at every point."""
+        return 0
 
     def value(self, value: Value, mask: Tensor | None = None) -> Tensor:
         """`value`, whose loads happen where `mask` holds."""
@@ -305,10 +321,10 @@ class _Grid:
         dtype = self.evaluation.torch_type(value.dtype)
         match value:
             case Constant(value=number):
-                return torch.tensor(number, dtype=dtype)
+                return torch.tensor(number, dtype=dtype, device=self.evaluation.device)
             case IndexValue(index=index):
                 self._define(value.indirect, mask)
-                return torch.as_tensor(self.index(index)).to(dtype)
+                return self.tensor(self.index(index)).to(dtype)
             case Apply(operation=operation, arguments=arguments):
                 found = OPERATIONS[operation](*(self.value(a, mask) for a in arguments))
                 assert found.dtype == dtype, f"{operation} gave {found.dtype}, not {dtype}"
@@ -328,7 +344,7 @@ class _Grid:
             case Random():
                 raise NotImplementedError("random draws have no reference evaluation")
 
-    def _define(self, indirect: tuple[Indirect, ...], mask: Tensor | None) -> None:
+    def _define(self, indirect: Sequence[Value], mask: Tensor | None) -> None:
         """Give the loaded symbols their places under `mask`."""
         for value in indirect:
             self.value(value, mask)
@@ -342,10 +358,10 @@ class _Grid:
 
     def _load(self, buffer: str, index: Index, mask: Tensor | None) -> Tensor:
         flat = self.evaluation.memory[buffer]
-        place = torch.as_tensor(self.index(index))
+        place = self.tensor(self.index(index) + self.start(buffer))
         place = self._inside(place, flat.numel(), mask, f"{buffer}[{index}]")
         if flat.numel() == 0:
-            return torch.zeros(place.shape, dtype=flat.dtype)
+            return torch.zeros(place.shape, dtype=flat.dtype, device=flat.device)
         return flat[place]
 
     def _inside(self, place: Tensor, size: int, mask: Tensor | None, what: str) -> Tensor:
@@ -368,10 +384,7 @@ class _Grid:
     def _atom(self, atom: Symbol | Compound) -> Integer:
         if isinstance(atom, Symbol):
             return self.places[atom.name]
-        left, right = (
-            torch.as_tensor(self.index(atom.left)),
-            torch.as_tensor(self.index(atom.right)),
-        )
+        left, right = self.tensor(self.index(atom.left)), self.tensor(self.index(atom.right))
         return _COMPOUNDS[atom.operator](left, right)
 
 
@@ -405,6 +418,18 @@ OPERATIONS: dict[str, Callable[..., Tensor]] = {
 """What each operation of `ops.OPERATIONS` does; a test checks that none is missing."""
 
 
+def combine(flat: Tensor, mode: str, places: Tensor, values: Tensor) -> None:
+    """Scatter values into memory: store them, or add, or keep the least or the largest."""
+    if mode == "store":
+        flat[places] = values
+    else:
+        flat.scatter_reduce_(0, places, values, _SCATTERED[mode])
+
+
+_SCATTERED = {"add": "sum", "min": "amin", "max": "amax"}
+"""What torch calls the modes of a scatter."""
+
+
 # Gathering ----------------------------------------------------------------------------------------
 
 
@@ -418,7 +443,7 @@ def reduce_values(kind: str, values: Tensor) -> tuple[Tensor, ...]:
 
 def _exclusive_or(values: Tensor) -> Tensor:
     columns = values.unbind(-1)
-    zero = torch.zeros(values.shape[:-1], dtype=values.dtype)
+    zero = torch.zeros(values.shape[:-1], dtype=values.dtype, device=values.device)
     return functools.reduce(torch.bitwise_xor, columns, zero)
 
 

@@ -213,6 +213,11 @@ def group_rows(group: Group) -> list[str]:
     return rows + [f"  {row}" for row in work_rows(group)]
 
 
+def commented_loops(group: Group) -> str:
+    """A group as comments of Python, which stand above the source of its kernel."""
+    return "".join(f"# {row}\n" for row in group_rows(group))
+
+
 def work_rows(group: Group, names: Names = OWN, stages: Sequence[Names] = ()) -> list[str]:
     """The locals and stages of a group, without its head: what its kernel does. `stages`: the names
     in each stage, where they differ.

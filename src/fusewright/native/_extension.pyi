@@ -48,7 +48,8 @@ class GpuKernel:
         kinds: str,
         driver: tuple[int, int, int],
         get_stream: Callable[[int], int],
-        prepare: Callable[[int, bool], tuple[int, int, int, int, int]],
+        prepare: Callable[[int, bool], tuple[int, int, int, int, int] | None],
+        eager: Callable[..., None],
     ) -> None: ...
     def __call__(self, *arguments: Any) -> None: ...
 

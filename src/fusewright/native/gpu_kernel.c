@@ -21,7 +21,7 @@ typedef struct {
     int32_t device;
     bool aligned;
     void *context;
-    void *function;
+    void *function; /* null: there is no machine code, and the kernel runs eagerly */
     unsigned threads;
     unsigned shared_bytes;
     Py_ssize_t hidden; /* pointers behind the kernel's own parameters, which are null */
@@ -34,7 +34,8 @@ typedef struct {
     GetContextFunction get_context;
     SetContextFunction set_context;
     PyObject *get_stream; /* from a device's number to the current stream's handle */
-    PyObject *prepare;    /* from (device, aligned) to a variant, as a tuple of ints */
+    PyObject *prepare;    /* from (device, aligned) to a variant, as a tuple of ints, or None */
+    PyObject *eager;      /* does what the kernel does, for the same arguments */
     PyObject *name;
     PyObject *kinds; /* of the numbers: one letter each */
     Py_ssize_t tensor_count;
@@ -48,8 +49,29 @@ typedef struct {
 #define MAXIMUM_ARGUMENTS 128
 #define MAXIMUM_HIDDEN 8
 
-/* The pointer of each tensor, one slot each, and all of them or-ed together. */
-static int fill_pointers(GpuKernel *self, PyObject *const *args, uint64_t *slots, uint64_t *all)
+/* -1 with an exception, unless the tensor lies on the GPU of those before it: a kernel would read
+   memory that its GPU may not see. */
+static int check_device(GpuKernel *self, PyObject *tensor, Py_ssize_t place, int32_t *device)
+{
+    int32_t own;
+    if (torch_library.get_device_index(tensor_access_handle(tensor), &own) != 0) {
+        PyErr_Format(PyExc_RuntimeError, "%U: tensor argument %zd has no device", self->name,
+                     place);
+        return -1;
+    }
+    if (place > 0 && own != *device) {
+        PyErr_Format(PyExc_RuntimeError,
+                     "%U: tensor argument %zd is on GPU %d, those before it on GPU %d", self->name,
+                     place, (int)own, (int)*device);
+        return -1;
+    }
+    *device = own;
+    return 0;
+}
+
+/* The pointer of each tensor, one slot each, and all of them or-ed together; and their GPU. */
+static int fill_pointers(GpuKernel *self, PyObject *const *args, uint64_t *slots, uint64_t *all,
+                         int32_t *device)
 {
     for (Py_ssize_t i = 0; i < self->tensor_count; i++) {
         void *pointer;
@@ -61,6 +83,9 @@ static int fill_pointers(GpuKernel *self, PyObject *const *args, uint64_t *slots
         if (torch_library.get_data_pointer(tensor_access_handle(args[i]), &pointer) != 0) {
             PyErr_Format(PyExc_RuntimeError, "%U: tensor argument %zd has no data in memory",
                          self->name, i);
+            return -1;
+        }
+        if (check_device(self, args[i], i, device) < 0) {
             return -1;
         }
         slots[i] = (uint64_t)(uintptr_t)pointer;
@@ -91,6 +116,31 @@ static int fill_numbers(GpuKernel *self, PyObject *const *args, uint64_t *slots)
     return 0;
 }
 
+/* Read what prepares the machine code gave. -1 with an exception. */
+static int read_variant(GpuKernel *self, PyObject *made, Variant *variant)
+{
+    if (made == Py_None) {
+        return 0;
+    }
+    if (!PyTuple_Check(made)) {
+        PyErr_Format(PyExc_TypeError, "%U: what prepares it gave no tuple", self->name);
+        return -1;
+    }
+    unsigned long long context, function;
+    if (!PyArg_ParseTuple(made, "KKIIn:GpuKernel.prepare", &context, &function, &variant->threads,
+                          &variant->shared_bytes, &variant->hidden)) {
+        return -1;
+    }
+    if (variant->hidden < 0 || variant->hidden > MAXIMUM_HIDDEN) {
+        PyErr_Format(PyExc_ValueError, "%U has %zd hidden parameters", self->name,
+                     variant->hidden);
+        return -1;
+    }
+    variant->context = (void *)(uintptr_t)context;
+    variant->function = (void *)(uintptr_t)function;
+    return 0;
+}
+
 /* Ask for the machine code, and keep it. NULL with an exception. */
 static Variant *prepare_variant(GpuKernel *self, int32_t device, bool aligned)
 {
@@ -99,25 +149,12 @@ static Variant *prepare_variant(GpuKernel *self, int32_t device, bool aligned)
     if (made == NULL) {
         return NULL;
     }
-    if (!PyTuple_Check(made)) {
-        PyErr_Format(PyExc_TypeError, "%U: what prepares it gave no tuple", self->name);
-        Py_DECREF(made);
-        return NULL;
-    }
-    unsigned long long context, function;
     Variant new = {device, aligned, NULL, NULL, 0, 0, 0};
-    int parsed = PyArg_ParseTuple(made, "KKIIn:GpuKernel.prepare", &context, &function,
-                                  &new.threads, &new.shared_bytes, &new.hidden);
+    int read = read_variant(self, made, &new);
     Py_DECREF(made);
-    if (!parsed) {
+    if (read < 0) {
         return NULL;
     }
-    if (new.hidden < 0 || new.hidden > MAXIMUM_HIDDEN) {
-        PyErr_Format(PyExc_ValueError, "%U has %zd hidden parameters", self->name, new.hidden);
-        return NULL;
-    }
-    new.context = (void *)(uintptr_t)context;
-    new.function = (void *)(uintptr_t)function;
     size_t size = (size_t)(self->variant_count + 1) * sizeof(Variant);
     Variant *variants = PyMem_Realloc(self->variants, size);
     if (variants == NULL) {
@@ -184,18 +221,18 @@ static PyObject *launch_kernel(GpuKernel *self, PyObject *const *args, Py_ssize_
     void *parameters[MAXIMUM_ARGUMENTS + MAXIMUM_HIDDEN];
     int32_t device = -1;
     void *stream = NULL;
-    if (fill_pointers(self, args, slots, &all) < 0 ||
+    if (fill_pointers(self, args, slots, &all, &device) < 0 ||
         fill_numbers(self, args + self->tensor_count, slots + self->tensor_count) < 0) {
         return NULL;
-    }
-    if (torch_library.get_device_index(tensor_access_handle(args[0]), &device) != 0) {
-        return PyErr_Format(PyExc_RuntimeError, "%U: a tensor without a device", self->name);
     }
     const Variant *found = find_variant(self, device, all % ALIGNMENT == 0);
     if (found == NULL) {
         return NULL;
     }
     const Variant variant = *found; /* other threads may add some, and move them, from here on */
+    if (variant.function == NULL) {
+        return PyObject_Vectorcall(self->eager, args, (size_t)(count + 1), NULL);
+    }
     if (find_stream(self, device, &stream) < 0) {
         return NULL;
     }
@@ -244,13 +281,13 @@ static PyObject *call_kernel(PyObject *object, PyObject *const *args, size_t fla
 static PyObject *GpuKernel_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"name", "tensor_count", "kinds", "driver", "get_stream", "prepare",
-                            NULL};
-    PyObject *name, *kinds, *get_stream, *prepare;
+                            "eager", NULL};
+    PyObject *name, *kinds, *get_stream, *prepare, *eager;
     Py_ssize_t tensor_count;
     unsigned long long launch, get_context, set_context;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "UnU(KKK)OO:GpuKernel", names, &name,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "UnU(KKK)OOO:GpuKernel", names, &name,
                                      &tensor_count, &kinds, &launch, &get_context, &set_context,
-                                     &get_stream, &prepare)) {
+                                     &get_stream, &prepare, &eager)) {
         return NULL;
     }
     if (tensor_count < 1 || tensor_count + PyUnicode_GET_LENGTH(kinds) > MAXIMUM_ARGUMENTS) {
@@ -268,6 +305,7 @@ static PyObject *GpuKernel_new(PyTypeObject *type, PyObject *args, PyObject *key
     self->set_context = (SetContextFunction)(uintptr_t)set_context;
     self->get_stream = Py_NewRef(get_stream);
     self->prepare = Py_NewRef(prepare);
+    self->eager = Py_NewRef(eager);
     self->name = Py_NewRef(name);
     self->kinds = Py_NewRef(kinds);
     self->tensor_count = tensor_count;
@@ -279,6 +317,7 @@ static int GpuKernel_traverse(PyObject *object, visitproc visit, void *arg)
     GpuKernel *self = (GpuKernel *)object;
     Py_VISIT(self->get_stream);
     Py_VISIT(self->prepare);
+    Py_VISIT(self->eager);
     return 0;
 }
 
@@ -287,6 +326,7 @@ static int GpuKernel_clear(PyObject *object)
     GpuKernel *self = (GpuKernel *)object;
     Py_CLEAR(self->get_stream);
     Py_CLEAR(self->prepare);
+    Py_CLEAR(self->eager);
     return 0;
 }
 
@@ -310,18 +350,19 @@ static PyMemberDef GpuKernel_members[] = {
 
 PyDoc_STRVAR(
     GpuKernel_doc,
-    "GpuKernel(name, tensor_count, kinds, driver, get_stream, prepare)\n--\n\n"
+    "GpuKernel(name, tensor_count, kinds, driver, get_stream, prepare, eager)\n--\n\n"
     "A kernel on GPUs as a callable.\n\n"
     "`kernel(tensor, ..., number, ..., programs)` runs it as so many programs on the current\n"
-    "stream of the first tensor's GPU, with the tensors' data pointers (storage offsets\n"
+    "stream of the tensors' GPU, with the tensors' data pointers (storage offsets\n"
     "included) and the numbers. `kinds`: a letter for each number: i or l for an integer of 32\n"
     "or 64 bits, d for a double. `driver`: the addresses of cuLaunchKernel, cuCtxGetCurrent and\n"
     "cuCtxSetCurrent. `get_stream(device)`: the handle of a GPU's current stream.\n"
     "`prepare(device, aligned)`: machine code for a GPU, for pointers that are all multiples of\n"
     "16 bytes or not: (context, function, threads of a program, bytes of shared memory, hidden\n"
-    "pointers behind the parameters, which are null); asked once for each.\n"
+    "pointers behind the parameters, which are null), or None where there is none; asked once for\n"
+    "each. `eager`: called with the same arguments where there is no machine code.\n"
     "Returns None. TypeError: wrong count or kind of argument; ValueError: too many programs;\n"
-    "RuntimeError: a tensor has no memory, or the driver refused.");
+    "RuntimeError: a tensor has no memory or is on another GPU, or the driver refused.");
 
 PyTypeObject GpuKernel_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)

@@ -1,5 +1,8 @@
 """Triton kernels of generated modules: source to callable, compiled for the GPU that launches it.
 
+A kernel that Triton cannot compile, or that a GPU has no room for, runs eagerly by itself
+(`eager_kernels`), and the module is loaded all the same.
+
 A kernel has a variant for each GPU, and for pointers that are all multiples of 16 bytes: loads and
 stores are wider there. Those for the current GPU and aligned pointers are compiled when a module is
 loaded, several at a time; others when a launch first needs one. Triton (0.3 s) is imported with the
@@ -23,7 +26,7 @@ from fusewright import torch_compat
 from fusewright.errors import FusewrightError
 from fusewright.native import _extension
 from fusewright.records import record
-from fusewright.runtime import cuda_driver
+from fusewright.runtime import cuda_driver, eager_kernels
 from fusewright.runtime.folders import generated_folder
 
 WORKERS = 8
@@ -65,6 +68,7 @@ class TritonSource:
     """Whether it asserts that indices are in range."""
 
     text: str
+    """Triton's, below the loops as comments."""
 
 
 class CudaKernel:
@@ -86,31 +90,61 @@ class CudaKernel:
             cuda_driver.launch_functions(),
             torch_compat.cuda.stream,
             self.prepare,
+            eager_kernels.eager_kernel(
+                self.source.text, tuple(self.source.signature), self.source.tensors
+            ),
         )
 
-    def prepare(self, device: int, aligned: bool) -> tuple[int, int, int, int, int]:
+    def prepare(self, device: int, aligned: bool) -> tuple[int, int, int, int, int] | None:
         """Load the machine code for a GPU: its context and function, threads of a program, bytes of
-        shared memory, and how many parameters stand behind ours.
+        shared memory, and how many parameters stand behind ours. None, and a warning if it is news:
+        the kernel runs eagerly.
         """
-        compiled = self.compiled(device, aligned)
+        try:
+            compiled = self.compiled(device, aligned)
+        except GpuKernelFailed as failure:
+            if eager_kernels.run_eagerly(self.source.key, str(failure)):
+                eager_kernels.warn_of_eager_kernel(self.name, "", str(failure))
+            return None
         metadata = compiled.metadata
-        own = len(self.source.signature)
-        hidden = parameter_count(compiled.asm["ptx"]) - own
-        if any(getattr(metadata, name, 0) for name in SCRATCH) or hidden < 0:
-            raise GpuKernelFailed(f"{self.name} needs memory that launches do not give it")
+        hidden = parameter_count(compiled.asm["ptx"]) - len(self.source.signature)
         function = cuda_driver.load(device, compiled.asm["cubin"], metadata.name, metadata.shared)
         threads = WARP * metadata.num_warps
         return cuda_driver.context(device), function, threads, metadata.shared, hidden
 
     def compiled(self, device: int, aligned: bool) -> Any:
-        """What Triton compiles for a GPU, where it is not there yet. GpuKernelFailed: Triton
-        refuses the kernel.
-        """
+        """What Triton compiles for a GPU, tried once. GpuKernelFailed: it cannot be launched."""
         with self._compiling:
             known = self._compiled.get((device, aligned))
             if known is None:
-                known = self._compiled[device, aligned] = self._compile(device, aligned)
-            return known
+                try:
+                    known = self._compile(device, aligned)
+                    self._require_room(known, device)
+                except GpuKernelFailed as failure:
+                    known = failure
+                self._compiled[device, aligned] = known
+        if isinstance(known, GpuKernelFailed):
+            raise known
+        return known
+
+    def try_compiling(self, device: int) -> None:
+        """Compile for a GPU, before the first launch there; whether it can be is kept."""
+        try:
+            self.compiled(device, True)
+        except GpuKernelFailed as failure:
+            eager_kernels.run_eagerly(self.source.key, str(failure))
+
+    def _require_room(self, compiled: Any, device: int) -> None:
+        """GpuKernelFailed: the kernel wants memory that launches do not give it."""
+        metadata = compiled.metadata
+        if any(getattr(metadata, name, 0) for name in SCRATCH):
+            raise GpuKernelFailed(f"{self.name} needs memory that launches do not give it")
+        if parameter_count(compiled.asm["ptx"]) < len(self.source.signature):
+            raise GpuKernelFailed(f"{self.name} lacks parameters in its assembly")
+        room = cuda_driver.shared_bytes(device)
+        if metadata.shared > room:
+            wanted = f"{metadata.shared} bytes of shared memory of {room}"
+            raise GpuKernelFailed(f"{self.name} needs {wanted} on GPU {device}")
 
     def _compile(self, device: int, aligned: bool) -> Any:
         source = self.source
@@ -149,7 +183,7 @@ _LOADING = threading.Lock()
 
 def load_kernels(sources: Mapping[str, TritonSource]) -> tuple[Callable[..., None], ...]:
     """The kernels in order, made once a process for equal source, and compiled for the current
-    GPU.
+    GPU. What does not compile is known to `eager_kernels.why_eager`.
     """
     if not torch.cuda.is_available():
         raise GpuKernelFailed("Triton kernels need a CUDA device, and torch finds none")
@@ -171,5 +205,4 @@ def _compile_together(kernels: list[CudaKernel]) -> None:
     device = torch_compat.cuda.device()
     workers = max(1, min(WORKERS, len(kernels), os.cpu_count() or 1))
     with ThreadPoolExecutor(workers, thread_name_prefix="fusewright-triton") as pool:
-        for future in [pool.submit(kernel.compiled, device, True) for kernel in kernels]:
-            future.result()
+        list(pool.map(lambda kernel: kernel.try_compiling(device), kernels))

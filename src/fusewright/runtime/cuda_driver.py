@@ -23,6 +23,10 @@ class DriverRefused(FusewrightError):
     """The CUDA driver is not there, or did not do what it was asked; says what, and why."""
 
 
+SHARED_BYTES_TO_ASK_FOR: Final = 97
+"""The driver's number of the attribute of a GPU that says how much more."""
+
+
 @functools.cache
 def library() -> ctypes.CDLL:
     """The driver's library. DriverRefused: there is none."""
@@ -51,12 +55,28 @@ def check(error: int, what: str) -> None:
     raise DriverRefused(f"{what}: {reason} (CUDA error {error})")
 
 
+def _gpu(device: int) -> ctypes.c_int:
+    """The driver's number of a GPU."""
+    number = ctypes.c_int()
+    check(library().cuInit(0), "starting CUDA")
+    check(library().cuDeviceGet(ctypes.byref(number), device), f"finding GPU {device}")
+    return number
+
+
+@functools.cache
+def shared_bytes(device: int) -> int:
+    """The most shared memory that a kernel can have on a GPU."""
+    found = ctypes.c_int()
+    ask = library().cuDeviceGetAttribute
+    error = ask(ctypes.byref(found), SHARED_BYTES_TO_ASK_FOR, _gpu(device))
+    check(error, f"the shared memory of GPU {device}")
+    return found.value
+
+
 @functools.cache
 def context(device: int) -> int:
     """The context of a GPU that torch uses, too. It lives as long as the process."""
-    number, found = ctypes.c_int(), ctypes.c_void_p()
-    check(library().cuInit(0), "starting CUDA")
-    check(library().cuDeviceGet(ctypes.byref(number), device), f"finding GPU {device}")
+    number, found = _gpu(device), ctypes.c_void_p()
     retain = library().cuDevicePrimaryCtxRetain
     check(retain(ctypes.byref(found), number), f"the context of GPU {device}")
     return found.value or 0

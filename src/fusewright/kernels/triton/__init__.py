@@ -8,6 +8,7 @@ from fusewright.ir.group import Group
 from fusewright.ir.index import Symbol
 from fusewright.ir.kernel import KernelArgument, TritonFacts
 from fusewright.ir.limits import Limits
+from fusewright.ir.text import commented_loops
 from fusewright.kernels.language import Work
 from fusewright.kernels.triton.emit import TritonKernel, write
 from fusewright.kernels.triton.tiling import Tiling, tile
@@ -38,7 +39,7 @@ Rows that are not held are computed again, so that they may be long.
 
 def write_work(group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]) -> tuple[str, Work]:
     """The source of a group under canonical names, whose arguments are `tensors`, then `sizes` and
-    block sizes; and its work, in programs.
+    block sizes; and its work, in programs. Above it the loops stand as comments.
     """
     written = {buffer.name for buffer in group.writes}
     types = {b.name: b.layout.dtype for b in (*group.reads, *group.writes)}
@@ -52,4 +53,4 @@ def write_work(group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]) ->
         warps=kernel.warps,
         checks_bounds=kernel.checks_bounds,
     )
-    return kernel.source, Work(kernel.programs, facts)
+    return commented_loops(group) + kernel.source, Work(kernel.programs, facts)

@@ -1,0 +1,80 @@
+"""The meaning of groups, executable: evaluates what a kernel computes with plain torch operators.
+
+Stages run in order, each at all points of its loops at once, as bodies of programs do: see
+`reference`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import torch
+
+from fusewright.ir.group import Accumulate, Action, Group, Reduce, Stage, Store
+from fusewright.ir.reference import Evaluation, Grid, Integer, Tensor, combine, reduce_values
+from fusewright.records import field, record
+
+
+def evaluate_group(
+    group: Group, tensors: Mapping[str, Tensor], sizes: Mapping[str, int | float]
+) -> None:
+    """Do what the kernel of a group does: read and write the memory of tensors, by the names of the
+    group's buffers. `sizes`: the value of each size symbol, by name. Raises: IndexError, for a load
+    outside its tensor.
+    """
+    device = next(iter(tensors.values())).device
+    evaluation = Evaluation(dict(sizes), False, device)  # type: ignore[arg-type]
+    for buffer in {buffer.name: buffer for buffer in (*group.reads, *group.writes)}.values():
+        evaluation.adopt(buffer, tensors[buffer.name])
+    points = prod(map(evaluation.extent, group.outer))
+    rows = {local.name: prod(evaluation.numbers(local.size)) for local in group.locals}
+    for local in group.locals:
+        dtype = evaluation.torch_type(local.dtype)
+        memory = torch.zeros(points * rows[local.name], dtype=dtype, device=device)
+        evaluation.memory[local.name] = memory
+    for stage in group.stages:
+        loops = (*group.outer, *stage.inner)
+        _run(stage, _GroupGrid(evaluation, loops, outer=len(group.outer), rows=rows))
+
+
+@record(frozen=False)
+class _GroupGrid(Grid):
+    """Values of one stage at all points of the outer and inner loops."""
+
+    outer: int = 0
+    """How many of the loops, the first ones, are around all stages."""
+
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """By local: how many elements it has at each point of the outer loops."""
+
+    def start(self, buffer: str) -> Integer:
+        """Where a local's elements of the point begin; memory is shared by all points."""
+        if buffer not in self.rows:
+            return 0
+        around, inside = self.extents[: self.outer], self.extents[self.outer :]
+        points = torch.arange(prod(around), device=self.evaluation.device)
+        return self.rows[buffer] * points.reshape((*around, *(1 for _ in inside)))
+
+
+def _run(stage: Stage, grid: _GroupGrid) -> None:
+    """Compute all values of a stage, then act on them."""
+    values = [grid.spread(action.value) for action in stage.actions]
+    for action, value in zip(stage.actions, values, strict=True):
+        _act(action, value, grid)
+
+
+def _act(action: Action, value: Tensor, grid: _GroupGrid) -> None:
+    memory = grid.evaluation.memory
+    match action:
+        case Store(buffer=buffer, index=index):
+            combine(memory[buffer], "store", grid.places_of(buffer, index), value.reshape(-1))
+        case Accumulate(buffer=buffer, index=index, indirect=indirect, mode=mode):
+            places = grid.places_of(buffer, index, indirect)
+            combine(memory[buffer], mode, places, value.reshape(-1))
+        case Reduce(targets=targets, kind=kind):
+            around, inside = grid.extents[: grid.outer], grid.extents[grid.outer :]
+            gathered = reduce_values(kind, value.reshape(*around, prod(inside)))
+            for target, result in zip(targets, gathered, strict=True):
+                assert result.dtype == memory[target].dtype, f"{kind} gave {result.dtype}"
+                memory[target].copy_(result.reshape(-1))

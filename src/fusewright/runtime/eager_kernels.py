@@ -1,0 +1,63 @@
+"""Kernels that cannot be compiled, or loaded on a GPU: torch's operators compute what they say.
+
+The source of such a kernel begins with its loops as comments (`ir.text.commented_loops`).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+import torch
+
+from fusewright.logs import warn
+
+_REASONS: Final[dict[str, str]] = {}
+"""By key of a kernel, why it runs eagerly."""
+
+_TELLING: Final = threading.Lock()
+
+
+def why_eager(key: str) -> str | None:
+    """Why the kernel of this key runs eagerly on some GPU; None: on none so far."""
+    return _REASONS.get(key)
+
+
+def run_eagerly(key: str, reason: str) -> bool:
+    """Remember why the kernel of this key cannot be launched. False: that was known."""
+    with _TELLING:
+        is_news = key not in _REASONS
+        _REASONS.setdefault(key, reason)
+        return is_news
+
+
+def eager_kernel(source: str, names: Sequence[str], tensors: int) -> Callable[..., None]:
+    """What takes the arguments of a kernel, the first `tensors` of them tensors, and does what it
+    does. `names`: those that the source has for them.
+    """
+
+    @functools.cache
+    def parsed() -> Any:
+        return import_module("fusewright.ir.parse").parse_commented_loops(source)
+
+    def run(*arguments: Any) -> None:
+        evaluate = import_module("fusewright.ir.reference_groups").evaluate_group
+        given = dict(zip(names, arguments, strict=False))  # How many programs there are is last.
+        # Nothing is recorded of it, no more than of a kernel: neither history nor versions.
+        memory = {name: given[name].data for name in names[:tensors]}
+        with torch.no_grad():
+            evaluate(parsed(), memory, {name: given[name] for name in names[tensors:]})
+
+    return run
+
+
+def warn_of_eager_kernel(name: str, place: str, reason: str) -> None:
+    """Warn that a kernel, which computes what stands at `place`, runs eagerly."""
+    warn(
+        f"running the kernel {name} eagerly{place and f', from {place}'}\n  {reason}\n"
+        "  everything else stays compiled. options={'strict': True}, or FUSEWRIGHT_STRICT=1, makes "
+        "this an error where it is known when a graph is compiled"
+    )
