@@ -16,6 +16,8 @@ SOURCES = (
     "tensor_access",
     "tensor_allocation",
     "cpu_kernel",
+    "plan_operations",
+    "call_plan",
     "gpu_kernel",
     "guarded_call",
     "guard_sizes",
@@ -33,8 +35,13 @@ SOURCES = (
     "compiled_call",
 )
 HEADERS = (
-    *(name for name in SOURCES if name not in ("module", "guard_steps", "guard_tests")),
+    *(
+        name
+        for name in SOURCES
+        if name not in ("module", "guard_steps", "guard_tests", "plan_operations")
+    ),
     "pending_call",
+    "plan_slots",
 )
 
 if not (3, 11) <= sys.version_info[:2] <= (3, 13):

@@ -1,13 +1,15 @@
 """What a call costs where kernels are small: microseconds beside eager, and where ours go.
 
     python -m benchmarks.calls [PROGRAM ...] [--mode inference|train ...]
-        [--sizes static|dynamic ...] [--seconds N] [--threads N] [--peers] [--json FILE]
+        [--sizes static|dynamic ...] [--target native|python] [--seconds N] [--threads N]
+        [--peers] [--json FILE]
 
 "hook" is a call whose graph does nothing, without its guards; "around" is what generated code is
 called through: the graph's arguments, and in training autograd's nodes and its engine. The other
-parts are those of generated code, forward and backward, measured with a clock after each statement,
-so that they are a little more than they cost. `--peers` adds torch.compile, also with its C++
-wrapper. `--json` keeps the rows in a file, with the date and what they were measured on.
+parts are those of generated Python, forward and backward, measured with a clock after each
+statement, so that they are a little more than they cost, and more than in a native plan; `--target`
+says which of the two `fusewright` is. `--peers` adds torch.compile, also with its C++ wrapper.
+`--json` keeps the rows in a file, with the date and what they were measured on.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from benchmarks.compare import environment
 from benchmarks.compilers import EAGER, OURS, PEER
 from benchmarks.sampling import take_turns
 from fusewright.compilation import Compilation
+from fusewright.config import TARGETS, Options
 from fusewright.runtime.compiled import Record
 
 CPP_WRAPPER = f"{PEER}, C++"
@@ -58,13 +61,13 @@ class Row:
     parts: dict[str, float]
 
 
-def measure(name: str, mode: str, sizes: str, *, seconds: float, peers: bool) -> Row:
+def measure(name: str, mode: str, sizes: str, *, target: str, seconds: float, peers: bool) -> Row:
     """The row of one program."""
     torch.manual_seed(0)
     program = PROGRAMS[name]()
     dynamic = sizes == "dynamic"
-    compile_own = partial(fusewright.compile, dynamic=dynamic, options={"strict": True})
-    compiled = compile_own(program.module)
+    compile_own = partial(fusewright.compile, program.module, dynamic=dynamic)
+    compiled = compile_own(options={"strict": True, "target": target})
     calls = {EAGER: _step(program, program.module, mode), OURS: _step(program, compiled, mode)}
     for column, options in _peers().items() if peers else ():
         torch.compiler.reset()
@@ -76,7 +79,8 @@ def measure(name: str, mode: str, sizes: str, *, seconds: float, peers: bool) ->
     (compilation,) = fusewright.api.compilations(compiled)
     records = _records(compilation)
     parts = _around(program, mode, dynamic, seconds)
-    parts |= parts_of_a_call(lambda: _step(program, compile_own(program.module), mode), ROUNDS)
+    in_python = {"strict": True, "target": "python"}
+    parts |= parts_of_a_call(lambda: _step(program, compile_own(options=in_python), mode), ROUNDS)
     parts["around"] = max(0.0, times[OURS] - sum(parts.values()))
     return Row(
         program=name,
@@ -172,6 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
     parser.add_argument("--mode", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=SIZES)
+    parser.add_argument("--target", choices=TARGETS, default=Options().target)
     parser.add_argument("--seconds", type=float, default=4.0, help="for the calls of one row")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--peers", action="store_true")
@@ -182,7 +187,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.threads:
         torch.set_num_threads(options.threads)
     rows = [
-        measure(name, mode, sizes, seconds=options.seconds, peers=options.peers)
+        measure(
+            name,
+            mode,
+            sizes,
+            target=options.target,
+            seconds=options.seconds,
+            peers=options.peers,
+        )
         for name in options.programs or PROGRAMS
         for mode in options.mode
         for sizes in options.sizes

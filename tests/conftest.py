@@ -24,9 +24,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="compile with dynamic=True wherever a test says nothing",
     )
+    parser.addoption(
+        "--target",
+        choices=("native", "python"),
+        help="what runs what surrounds the kernels, wherever a test says nothing",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if target := config.getoption("--target"):
+        os.environ["FUSEWRIGHT_TARGET"] = target
     config.addinivalue_line("markers", "golden: compares an output with a case file")
     config.addinivalue_line(
         "markers",

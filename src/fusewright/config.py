@@ -22,11 +22,14 @@ FRONT_END_OPTIONS: Final = frozenset(
 )
 """Options that belong to capture, whatever the backend."""
 
+TARGETS: Final = ("native", "python")
+
 KERNEL_TARGETS: Final = ("auto", "avx2", "avx512", "neon", "scalar")
 
 ALLOWED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "expression_limit": ("at least 1", lambda limit: limit >= 1),
     "kernel_target": (f"one of {', '.join(KERNEL_TARGETS)}", lambda name: name in KERNEL_TARGETS),
+    "target": (f"one of {', '.join(TARGETS)}", lambda name: name in TARGETS),
     "memory_budget": ("between 0 and 1", lambda budget: 0 <= budget <= 1),
     "recompile_limit": ("at least 1", lambda limit: limit >= 1),
     "accumulated_recompile_limit": ("at least 1", lambda limit: limit >= 1),
@@ -58,6 +61,11 @@ class Options:
 
     expression_limit: int = 64
     """A lazy value whose expression grows past this many operations is realised into a buffer."""
+
+    target: str = "python"
+    """What runs what surrounds the kernels: native, one C function; or python, the statements of
+    the generated module. Also chosen by `FUSEWRIGHT_TARGET`.
+    """
 
     kernel_target: str = "auto"
     """CPU features that kernels are compiled for: one of `KERNEL_TARGETS`; auto: this machine's."""
@@ -106,6 +114,10 @@ class Options:
         another type than the option's. ValueError: it is not a value that the option may have.
         """
         given = dict(given or {})
+        if os.environ.get("FUSEWRIGHT_STRICT") == "1":
+            given.setdefault("strict", True)
+        if target := os.environ.get("FUSEWRIGHT_TARGET"):
+            given.setdefault("target", target)
         defaults = {field.name: field.default for field in fields(cls)}
         for name, value in given.items():
             if name not in defaults:
@@ -118,8 +130,6 @@ class Options:
             words, allows = ALLOWED.get(name, ("", None))
             if allows is not None and not allows(value):
                 raise ValueError(f"option {name!r} has to be {words}, not {value!r}")
-        if os.environ.get("FUSEWRIGHT_STRICT") == "1":
-            given.setdefault("strict", True)
         return cls(**given)
 
 

@@ -35,15 +35,24 @@ from fusewright.kernels import KernelLanguage, KernelSet, Languages, define_kern
 from fusewright.logs import log_text, warn
 from fusewright.lower import calling_order, lower
 from fusewright.records import replace
+from fusewright.runtime.calling import Call
 from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record, Training
 from fusewright.runtime.eager_kernels import warn_of_eager_kernel, why_eager
-from fusewright.runtime.loader import load_module
+from fusewright.runtime.loader import LoadedModule, load_module
+from fusewright.runtime.native_plan import NoNativePlan, load_plan
 from fusewright.schedule import schedule as fuse
 from fusewright.schedule.in_place import written_in_place
 from fusewright.schedule.lifetimes import last_uses
 from fusewright.schedule.traffic import group_traffic
 from fusewright.torch_compat import is_autocast_on
-from fusewright.wrapper import emit_python, generate_lines, peak_bytes, plan_memory
+from fusewright.wrapper import (
+    PythonModule,
+    emit_module,
+    generate_lines,
+    pack_native,
+    peak_bytes,
+    plan_memory,
+)
 
 
 def compile_graph(
@@ -154,19 +163,34 @@ def compile_aten(
         lines = plan_memory(lines)
         if check:
             verify_lines(lines)
-        text = emit_python(program.name, lines)
-        log_text("wrapper", lambda: text)
+        emitted = emit_module(program.name, lines)
+        log_text("wrapper", lambda: emitted.text)
 
     subprograms: list[Record] = []
     calls = _subprograms(graph, context, language, subprograms)
 
     with context.stage("load"):  # Machine code, and the module that calls it.
-        module = load_module(text, {**graph.constants, **calls})
+        module = load_module(emitted.text, {**graph.constants, **calls})
+        run, refusal = _runner(lines, emitted, module, context)
         _tell_of_eager_kernels(kernels, context)
 
-    call = calling_order(graph.placeholders, program).around(module.call)
-    record = _record(schedule, kernels, lines, subprograms, context)
+    call = calling_order(graph.placeholders, program).around(run)
+    record = _record(schedule, kernels, lines, subprograms, context, refusal)
     return CompiledGraph(run=call, path=module.path, record=record)
+
+
+def _runner(
+    lines: tuple[Line, ...], emitted: PythonModule, module: LoadedModule, context: CompileContext
+) -> tuple[Call, str]:
+    """What is called with a list of inputs; and why that is the Python module, where a native plan
+    was asked for.
+    """
+    if context.options.target == "python":
+        return module.call, ""
+    try:
+        return load_plan(pack_native(lines, emitted.places), module), ""
+    except NoNativePlan as error:
+        return module.call, str(error)
 
 
 def _subprograms(
@@ -238,6 +262,7 @@ def _record(
     lines: tuple[Line, ...],
     subprograms: Sequence[Record],
     context: CompileContext,
+    in_python_because: str,
 ) -> Record:
     """What the stages made, without the tensors."""
     hints = {fact.symbol.name: fact.hint for fact in schedule.program.sizes}
@@ -259,6 +284,7 @@ def _record(
         extern_calls=tuple(map(_call_name, calls)),
         peak_bytes=peak_bytes(lines, hints),
         timings=dict(context.timings),
+        in_python_because=in_python_because,
         notes=tuple(context.notes),
         subprograms=tuple(subprograms),
     )

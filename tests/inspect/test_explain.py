@@ -125,6 +125,24 @@ def test_the_memory_kept_for_backward() -> None:
         assert fusewright.explain(f)(X, torch.ones(3, 5)).graphs[0].backward is None
 
 
+def test_why_no_native_plan_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told of the backward half as well as of the forward, once."""
+
+    def reasons(target: str) -> tuple[str, str]:
+        compiled = fusewright.compile(torch.nn.GELU(), options={"target": target, "strict": True})
+        compiled(X.clone().requires_grad_()).sum().backward()
+        explanation = fusewright.explain(compiled)(X.clone().requires_grad_())
+        return explanation.graphs[0].in_python_because, str(explanation)
+
+    for target in ("native", "python"):
+        reason, text = reasons(target)
+        assert reason == "" and "in Python" not in text
+    monkeypatch.setenv("FUSEWRIGHT_GARBAGE", "1")
+    reason, text = reasons("native")
+    assert reason == "checks of memory are on"
+    assert "(in Python: checks of memory are on)" in text
+
+
 def test_what_the_target_has_compiled_stays() -> None:
     compiled = fusewright.compile(scaled, backend="eager")
     compiled(X, 2)

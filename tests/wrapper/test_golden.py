@@ -1,10 +1,10 @@
-"""Golden text: the memory pass, and the Python module emitted for every kind of line."""
+"""Golden text: the memory pass, and the Python module and native plan for every kind of line."""
 
 from __future__ import annotations
 
 from fusewright.ir.forms import print_lines
 from fusewright.ir.parse_forms import parse_lines
-from fusewright.wrapper import emit_python, plan_memory
+from fusewright.wrapper import emit_module, emit_python, pack_native, plan_memory
 from tests.golden import golden
 
 
@@ -18,3 +18,28 @@ def test_python_module(text: str) -> str:
     module = emit_python("graph", parse_lines(text))
     compile(module, "graph.py", "exec")
     return module
+
+
+@golden("cases/native.txt")
+def test_native_plan(text: str) -> str:
+    """Each operation behind what its line says in Python; constants stand as they are."""
+    lines = parse_lines(text)
+    module = emit_module("graph", lines)
+    plan = pack_native(lines, module.places)
+    statements = module.text.splitlines()
+    shown = [f"{plan.inputs} inputs, {plan.slots} slots, numbers {plan.numbers}"]
+    shown += [f"~{place}: {constant}" for place, constant in enumerate(plan.constants)]
+    before = 0
+    for name, line, operands in plan.operations:
+        if line != before:
+            shown.append(statements[line - 1])
+            before = line
+        words = " ".join(map(_operand, operands))
+        shown.append(f"        {name}: {words}")
+    return "\n".join(shown) + "\n"
+
+
+def _operand(operand: int | None) -> str:
+    if operand is None:
+        return "-"
+    return f"~{~operand}" if operand < 0 else str(operand)

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fusewright.capture.guard_set import Check, GuardSet
@@ -143,6 +143,11 @@ class GraphReport:
 
     runs_eagerly: bool
     """Whether the backend could not compile it."""
+
+    in_python_because: str
+    """Why what surrounds its kernels is run in Python, not natively, though that was asked for;
+    empty: it is not. Of its backward half and its subprograms likewise.
+    """
 
     backward: BackwardReport | None
     """None for inference, and where the backend does not tell."""
@@ -328,8 +333,18 @@ def _graph_report(compilation: Compilation) -> GraphReport:
         library_calls=None if record is None else len(record.extern_calls),
         subprograms=_subprogram_reports(record),
         runs_eagerly=getattr(compilation.compiled, "failure", None) is not None,
+        in_python_because="; ".join(_reasons_for_python(compilation)),
         backward=_backward_report(compilation),
     )
+
+
+def _reasons_for_python(compilation: Compilation) -> Iterator[str]:
+    """Why parts of a graph are run in Python, each reason once."""
+    training = compilation.training
+    backward = training.backward.record if training and training.backward else None
+    halves = [record for record in (compilation.record, backward) if record is not None]
+    records = [one for record in halves for one in (record, *record.subprograms)]
+    yield from dict.fromkeys(filter(None, (record.in_python_because for record in records)))
 
 
 def _backward_report(compilation: Compilation) -> BackwardReport | None:
@@ -401,6 +416,8 @@ def _graph_row(number: int, graph: GraphReport) -> tuple[str, ...]:
         text += f"  →  {_calls(graph.launches, graph.library_calls)}"
     if graph.runs_eagerly:
         text += "   (runs eagerly)"
+    if graph.in_python_because:
+        text += f"   (in Python: {graph.in_python_because})"
     return (f"graph {number}", graph.function, _place(graph.place), text)
 
 

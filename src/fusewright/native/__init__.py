@@ -19,6 +19,7 @@ except ImportError as error:
     ) from error
 
 from fusewright.native._extension import (
+    CallPlan,
     CompiledCall,
     Continuation,
     CpuKernel,
@@ -34,6 +35,7 @@ from fusewright.native._extension import (
 )
 
 __all__ = [
+    "CallPlan",
     "CompiledCall",
     "Continuation",
     "CpuKernel",

@@ -38,6 +38,19 @@ class CpuKernel:
     def __call__(self, *arguments: Any) -> None: ...
     def run_guarded(self, arguments: int, begin: int, end: int, /) -> int | None: ...
 
+class CallPlan:
+    def __init__(
+        self,
+        operations: tuple[tuple[str, int, tuple[int | None, ...]], ...],
+        inputs: int,
+        slots: int,
+        numbers: tuple[int, ...],
+        constants: tuple[Any, ...],
+        variables: dict[str, Any],
+        file: str,
+    ) -> None: ...
+    def __call__(self, inputs: list[Any], /) -> tuple[Any, ...]: ...
+
 class GpuKernel:
     name: str
     tensor_count: int

@@ -94,17 +94,47 @@ static PyObject *raise_fault(const CpuKernel *self, int64_t fault)
     }
 }
 
-/* A size, or the 64 bits of a real number. */
-static int fill_number(PyObject *number, void **slot)
+int cpu_kernel_number(PyObject *number, int64_t *slot)
 {
     if (PyFloat_CheckExact(number)) {
         double real = PyFloat_AS_DOUBLE(number);
         memcpy(slot, &real, sizeof *slot);
         return 0;
     }
-    int64_t size = PyLong_AsLongLong(number);
-    *slot = (void *)(intptr_t)size;
-    return size == -1 && PyErr_Occurred() ? -1 : 0;
+    *slot = PyLong_AsLongLong(number);
+    return *slot == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+int cpu_kernel_refuse(PyObject *kernel, Py_ssize_t position)
+{
+    PyErr_Format(PyExc_RuntimeError, "%U: tensor argument %zd has no data in memory",
+                 ((CpuKernel *)kernel)->name, position);
+    return -1;
+}
+
+bool cpu_kernel_takes(PyObject *object, Py_ssize_t tensors, Py_ssize_t numbers)
+{
+    CpuKernel *kernel = (CpuKernel *)object;
+    return Py_IS_TYPE(object, &CpuKernel_Type) && kernel->tensor_count == tensors &&
+           kernel->size_count == numbers;
+}
+
+int cpu_kernel_launch(PyObject *kernel, void **arguments, int64_t units, int64_t grain)
+{
+    CpuKernel *self = (CpuKernel *)kernel;
+    if (grain < 1) {
+        PyErr_Format(PyExc_ValueError, "%U: the grain must be at least 1", self->name);
+        return -1;
+    }
+    Launch launch = {self->function, arguments, units, 0};
+    if (units > 0) {
+        run_launch(&launch, grain);
+    }
+    if (launch.fault != 0) {
+        raise_fault(self, launch.fault);
+        return -1;
+    }
+    return 0;
 }
 
 /* The pointer of each tensor, then each number, one slot each. */
@@ -117,13 +147,11 @@ static int fill_slots(CpuKernel *self, PyObject *const *args, void **slots)
             return -1;
         }
         if (torch_library.get_data_pointer(tensor_access_handle(args[i]), &slots[i]) != 0) {
-            PyErr_Format(PyExc_RuntimeError, "%U: tensor argument %zd has no data in memory",
-                         self->name, i);
-            return -1;
+            return cpu_kernel_refuse((PyObject *)self, i);
         }
     }
     for (Py_ssize_t i = self->tensor_count; i < self->tensor_count + self->size_count; i++) {
-        if (fill_number(args[i], &slots[i]) < 0) {
+        if (cpu_kernel_number(args[i], (int64_t *)&slots[i]) < 0) {
             return -1;
         }
     }
@@ -135,19 +163,9 @@ static PyObject *launch_kernel(CpuKernel *self, PyObject *const *args, void **sl
     Py_ssize_t count = self->tensor_count + self->size_count;
     int64_t iterations = PyLong_AsLongLong(args[count]);
     int64_t grain = PyLong_AsLongLong(args[count + 1]);
-    if (PyErr_Occurred() || fill_slots(self, args, slots) < 0) {
+    if (PyErr_Occurred() || fill_slots(self, args, slots) < 0 ||
+        cpu_kernel_launch((PyObject *)self, slots, iterations, grain) < 0) {
         return NULL;
-    }
-    if (grain < 1) {
-        PyErr_Format(PyExc_ValueError, "%U: the grain must be at least 1", self->name);
-        return NULL;
-    }
-    Launch launch = {self->function, slots, iterations, 0};
-    if (iterations > 0) {
-        run_launch(&launch, grain);
-    }
-    if (launch.fault != 0) {
-        return raise_fault(self, launch.fault);
     }
     Py_RETURN_NONE;
 }

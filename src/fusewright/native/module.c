@@ -3,6 +3,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "call_plan.h"
 #include "compiled_call.h"
 #include "continuation.h"
 #include "cpu_kernel.h"
@@ -72,6 +73,7 @@ static int execute(PyObject *module)
     static PyTypeObject *const types[] = {
         &CpuKernel_Type, &GpuKernel_Type,     &GuardProgram_Type, &Entry_Type,
         &Disabled_Type,  &FrameCompiler_Type, &Continuation_Type, &CompiledCall_Type,
+        &CallPlan_Type,
     };
     for (size_t i = 0; i < Py_ARRAY_LENGTH(types); i++) {
         if (PyModule_AddType(module, types[i]) < 0) {

@@ -32,6 +32,7 @@ static const Lookup lookups[] = {
     {"aoti_torch_get_device_index", FIELD(get_device_index), true},
     {"aoti_torch_empty_strided", FIELD(empty_strided), true},
     {"aoti_torch_delete_tensor_object", FIELD(delete_tensor), true},
+    {"aoti_torch__reinterpret_tensor", FIELD(reinterpret), false},
     {"aoti_torch_grad_mode_is_enabled", FIELD(grad_mode_is_enabled), true},
     {"aoti_torch_device_type_cpu", FIELD(get_cpu_device_type), true},
     {"_Z16THPVariable_WrapRKN2at10TensorBaseE", FIELD(wrap_tensor), false},

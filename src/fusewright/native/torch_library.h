@@ -27,6 +27,11 @@ typedef struct {
                              int32_t dtype, int32_t device_type, int32_t device_index,
                              TensorHandle *result);
     int32_t (*delete_tensor)(TensorHandle);
+
+    /* The memory of a tensor through another layout, whose offset counts from the tensor's own first
+       element: no view in autograd's eyes, and with versions of its own. May be null. */
+    int32_t (*reinterpret)(TensorHandle, int64_t dim, const int64_t *sizes, const int64_t *strides,
+                           int64_t offset, TensorHandle *result);
     bool (*grad_mode_is_enabled)(void);
     int32_t (*get_cpu_device_type)(void);
     int32_t cpu_device_type;

@@ -41,6 +41,9 @@ class Record:
     timings: dict[str, float]
     """Seconds a stage."""
 
+    in_python_because: str
+    """Why the Python module runs where a native plan was asked for; empty: it does not."""
+
     notes: tuple[Note, ...]
     subprograms: tuple[Record, ...] = ()
     """Of conditions and loops, whose functions are programs of their own, and of those in these."""

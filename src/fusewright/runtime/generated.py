@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from fusewright.ir.ops import NUMBER_FUNCTIONS
+from fusewright.native import read_tensor
 from fusewright.records import record
 from fusewright.runtime.cpu import KernelSource
 from fusewright.runtime.cuda import TritonSource
@@ -25,6 +26,7 @@ __all__ = [
     "load_kernels",
     "measure",
     "reinterpret",
+    "tensor_kind",
     "with_layout",
 ]
 
@@ -66,6 +68,14 @@ def reinterpret(
 ) -> torch.Tensor:
     """The memory of `tensor` through another layout; `offset` counts from its own first element."""
     return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
+
+
+def tensor_kind(dtype: torch.dtype, device: str) -> tuple[int, int, int, torch.dtype]:
+    """Of what type and where a native plan makes tensors: torch's numbers of the dtype, the type of
+    device and the device; and the dtype.
+    """
+    _, number, device_type, index, *_ = read_tensor(torch.empty(0, dtype=dtype, device=device))
+    return number, device_type, index, dtype
 
 
 def with_layout(

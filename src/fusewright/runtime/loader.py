@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
 from fusewright.records import record
 from fusewright.runtime.folders import generated_folder, write_once
@@ -22,6 +23,9 @@ class LoadedModule:
     path: Path
     """The file that holds its text."""
 
+    variables: dict[str, Any]
+    """Its globals."""
+
 
 def load_module(text: str, constants: Mapping[str, object]) -> LoadedModule:
     """Write `text` to a file named by its hash, and execute it."""
@@ -29,7 +33,7 @@ def load_module(text: str, constants: Mapping[str, object]) -> LoadedModule:
     path = generated_folder() / f"{name}.py"
     write_once(path, text)
     code: CodeType = compile(text, str(path), "exec")
-    namespace: dict[str, object] = {
+    namespace: dict[str, Any] = {
         "__name__": name,
         "__file__": str(path),
         CONSTANTS: constants,
@@ -37,4 +41,4 @@ def load_module(text: str, constants: Mapping[str, object]) -> LoadedModule:
     exec(code, namespace)
     call = namespace["call"]
     assert callable(call)
-    return LoadedModule(call=call, path=path)
+    return LoadedModule(call=call, path=path, variables=namespace)

@@ -2,6 +2,15 @@
 
 from fusewright.wrapper.generate import generate_lines
 from fusewright.wrapper.memory import peak_bytes, plan_memory
-from fusewright.wrapper.python import emit_python
+from fusewright.wrapper.native import pack_native
+from fusewright.wrapper.python import PythonModule, emit_module, emit_python
 
-__all__ = ["emit_python", "generate_lines", "peak_bytes", "plan_memory"]
+__all__ = [
+    "PythonModule",
+    "emit_module",
+    "emit_python",
+    "generate_lines",
+    "pack_native",
+    "peak_bytes",
+    "plan_memory",
+]

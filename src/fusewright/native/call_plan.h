@@ -1,0 +1,63 @@
+/* CallPlan: what surrounds the kernels of a graph, as operations that one C function runs. */
+#ifndef FUSEWRIGHT_CALL_PLAN_H
+#define FUSEWRIGHT_CALL_PLAN_H
+
+#include "tensor_access.h"
+
+/* A value of a call. Empty: both are NULL. An object, owned, with the handle inside it where it is
+   a tensor. Or a handle alone, owned: a tensor that no Python code has needed yet. */
+typedef struct {
+    PyObject *object;
+    TensorHandle handle;
+} PlanSlot;
+
+/* One operation as it is kept: a header, then its operands. */
+enum { OPERATION, LINE, LENGTH, HEADER_WORDS };
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    int64_t *words; /* operations, one behind the other */
+    Py_ssize_t word_count;
+    Py_ssize_t input_count; /* the first slots */
+    Py_ssize_t slot_count;
+    Py_ssize_t number_count;
+    int64_t *numbers; /* what they are when a call begins */
+    PlanSlot *constants;
+    Py_ssize_t constant_count;
+    Py_ssize_t widest;  /* the most operands of an operation */
+    PyObject *file;     /* the readable twin, which tracebacks show: its path, */
+    PyObject *variables; /* and its globals */
+} CallPlan;
+
+/* One call. */
+typedef struct {
+    const CallPlan *plan;
+    PlanSlot *slots;
+    int64_t *numbers;
+    void **scratch; /* room for the operands of one operation, and one more ahead of them */
+    PyObject *result;
+} PlanFrame;
+
+/* An operation. `form` tells its operands, a letter each:
+     o  a slot that is written            n  a number that is written
+     s  a slot, or a constant as ~index   r  a number that is read
+     d  a slot that is written, or NOTHING
+     k  a constant, as ~index             q  a constant, or NOTHING
+     i  the integer itself
+     #  a count: letters behind a * come so often, one group for each *
+   Returns 0, or -1 with an exception. */
+typedef struct {
+    const char *name;
+    const char *form;
+    int (*run)(PlanFrame *frame, const int64_t *operands);
+} PlanOperation;
+
+#define NOTHING INT64_MIN
+
+extern const PlanOperation plan_operations[];
+extern const Py_ssize_t plan_operation_count;
+
+extern PyTypeObject CallPlan_Type;
+
+#endif

@@ -1,0 +1,407 @@
+/* What each operation of a CallPlan does. Operands have been checked when the plan was made: slots,
+   constants and numbers exist, but a slot may be empty or hold what is no tensor. */
+#include "call_plan.h"
+
+#include <string.h>
+
+#include "cpu_kernel.h"
+#include "plan_slots.h"
+
+static PlanSlot *slot_at(const PlanFrame *frame, int64_t place)
+{
+    return place >= 0 ? &frame->slots[place] : &frame->plan->constants[~place];
+}
+
+static PyObject *constant_at(const PlanFrame *frame, int64_t place)
+{
+    return frame->plan->constants[~place].object;
+}
+
+/* The numbers at `places`, one behind the other. */
+static int64_t *gather_numbers(const PlanFrame *frame, const int64_t *places, int64_t count,
+                               int64_t *found)
+{
+    for (int64_t i = 0; i < count; i++) {
+        found[i] = frame->numbers[places[i]];
+    }
+    return found;
+}
+
+/* The objects at `places`, borrowed, one behind the other. -1 with an exception. */
+static int gather_objects(const PlanFrame *frame, const int64_t *places, int64_t count,
+                          PyObject **found)
+{
+    for (int64_t i = 0; i < count; i++) {
+        found[i] = plan_slot_object(slot_at(frame, places[i]));
+        if (found[i] == NULL) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Numbers ---------------------------------------------------------------------------------- */
+
+static int raise_overflow(void)
+{
+    PyErr_SetString(PyExc_OverflowError, "a size of a compiled graph does not fit in 64 bits");
+    return -1;
+}
+
+static int add(PlanFrame *frame, const int64_t *operands)
+{
+    int64_t *numbers = frame->numbers;
+    return __builtin_add_overflow(numbers[operands[1]], numbers[operands[2]],
+                                  &numbers[operands[0]])
+               ? raise_overflow()
+               : 0;
+}
+
+static int multiply(PlanFrame *frame, const int64_t *operands)
+{
+    int64_t *numbers = frame->numbers;
+    return __builtin_mul_overflow(numbers[operands[1]], numbers[operands[2]],
+                                  &numbers[operands[0]])
+               ? raise_overflow()
+               : 0;
+}
+
+/* As in Python: towards negative infinity, and the remainder has the sign of the divisor. */
+static int divide(PlanFrame *frame, const int64_t *operands, bool wants_remainder)
+{
+    int64_t left = frame->numbers[operands[1]], right = frame->numbers[operands[2]];
+    if (right == 0) {
+        PyErr_SetString(PyExc_ZeroDivisionError, "integer division or modulo by zero");
+        return -1;
+    }
+    if (right == -1 && left == INT64_MIN) {
+        return raise_overflow();
+    }
+    int64_t rest = left % right;
+    bool corrects = rest != 0 && (rest < 0) != (right < 0);
+    frame->numbers[operands[0]] =
+        wants_remainder ? rest + (corrects ? right : 0) : left / right - corrects;
+    return 0;
+}
+
+static int floor_divide(PlanFrame *frame, const int64_t *operands)
+{
+    return divide(frame, operands, false);
+}
+
+static int take_remainder(PlanFrame *frame, const int64_t *operands)
+{
+    return divide(frame, operands, true);
+}
+
+static int take_minimum(PlanFrame *frame, const int64_t *operands)
+{
+    int64_t *numbers = frame->numbers;
+    numbers[operands[0]] = Py_MIN(numbers[operands[1]], numbers[operands[2]]);
+    return 0;
+}
+
+static int take_maximum(PlanFrame *frame, const int64_t *operands)
+{
+    int64_t *numbers = frame->numbers;
+    numbers[operands[0]] = Py_MAX(numbers[operands[1]], numbers[operands[2]]);
+    return 0;
+}
+
+/* number, slot: of a Python int, or the 64 bits of a float. */
+static int read_number(PlanFrame *frame, const int64_t *operands)
+{
+    PyObject *object = plan_slot_object(slot_at(frame, operands[1]));
+    return object == NULL ? -1 : cpu_kernel_number(object, &frame->numbers[operands[0]]);
+}
+
+/* slot, number */
+static int make_integer(PlanFrame *frame, const int64_t *operands)
+{
+    return plan_slot_set(&frame->slots[operands[0]],
+                         PyLong_FromLongLong(frame->numbers[operands[1]]));
+}
+
+/* Memory ----------------------------------------------------------------------------------- */
+
+/* How tensors of a constant `(dtype number, device type, device index, dtype)` are made. */
+static int read_kind(PyObject *kind, int32_t *dtype, int32_t *device, int32_t *index)
+{
+    if (!PyTuple_Check(kind) || PyTuple_GET_SIZE(kind) != 4) {
+        PyErr_SetString(PyExc_TypeError, "a plan's kind of tensors is not a tuple of four");
+        return -1;
+    }
+    *dtype = (int32_t)PyLong_AsLong(PyTuple_GET_ITEM(kind, 0));
+    *device = (int32_t)PyLong_AsLong(PyTuple_GET_ITEM(kind, 1));
+    *index = (int32_t)PyLong_AsLong(PyTuple_GET_ITEM(kind, 2));
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* slot, kind, dimensions, sizes, strides */
+static int allocate(PlanFrame *frame, const int64_t *operands)
+{
+    int32_t dtype, device, index;
+    if (read_kind(constant_at(frame, operands[1]), &dtype, &device, &index) < 0) {
+        return -1;
+    }
+    int64_t count = operands[2];
+    int64_t *sizes = gather_numbers(frame, operands + 3, 2 * count, (int64_t *)frame->scratch);
+    TensorHandle handle;
+    if (torch_library.empty_strided(count, sizes, sizes + count, dtype, device, index, &handle)) {
+        PyErr_SetString(PyExc_RuntimeError, "torch could not allocate a tensor of these sizes");
+        return -1;
+    }
+    PlanSlot *slot = &frame->slots[operands[0]];
+    plan_slot_clear(slot);
+    slot->handle = handle;
+    return 0;
+}
+
+/* slot, source: another name for what the source holds, which is empty then */
+static int move(PlanFrame *frame, const int64_t *operands)
+{
+    PlanSlot *slot = &frame->slots[operands[0]], *source = slot_at(frame, operands[1]);
+    plan_slot_clear(slot);
+    *slot = *source;
+    *source = (PlanSlot){NULL, NULL};
+    return 0;
+}
+
+/* slot, source, dimensions, sizes, strides, offset from the source's own first element */
+static int reinterpret(PlanFrame *frame, const int64_t *operands)
+{
+    int64_t count = operands[2];
+    int64_t *sizes = gather_numbers(frame, operands + 3, 2 * count, (int64_t *)frame->scratch);
+    int64_t offset = frame->numbers[operands[3 + 2 * count]];
+    TensorHandle source = slot_at(frame, operands[1])->handle, handle;
+    if (source == NULL ||
+        torch_library.reinterpret(source, count, sizes, sizes + count, offset, &handle) != 0) {
+        PyErr_SetString(PyExc_RuntimeError, "a compiled graph cannot look at memory through "
+                                            "another layout");
+        return -1;
+    }
+    PlanSlot *slot = &frame->slots[operands[0]];
+    plan_slot_clear(slot);
+    slot->handle = handle;
+    return 0;
+}
+
+/* slot */
+static int release(PlanFrame *frame, const int64_t *operands)
+{
+    plan_slot_clear(&frame->slots[operands[0]]);
+    return 0;
+}
+
+/* Calls ------------------------------------------------------------------------------------ */
+
+/* kernel, how many tensors, tensors, how many numbers, numbers, units, grain */
+static int launch(PlanFrame *frame, const int64_t *operands)
+{
+    PyObject *kernel = constant_at(frame, operands[0]);
+    int64_t tensors = operands[1];
+    const int64_t *places = operands + 2;
+    int64_t numbers = places[tensors];
+    if (!cpu_kernel_takes(kernel, tensors, numbers)) {
+        PyErr_Format(PyExc_TypeError, "%R does not take %lld tensors and %lld sizes", kernel,
+                     (long long)tensors, (long long)numbers);
+        return -1;
+    }
+    for (int64_t i = 0; i < tensors; i++) {
+        TensorHandle handle = slot_at(frame, places[i])->handle;
+        if (handle == NULL ||
+            torch_library.get_data_pointer(handle, &frame->scratch[i]) != 0) {
+            return cpu_kernel_refuse(kernel, i);
+        }
+    }
+    places += tensors + 1;
+    gather_numbers(frame, places, numbers, (int64_t *)(frame->scratch + tensors));
+    places += numbers;
+    return cpu_kernel_launch(kernel, frame->scratch, frame->numbers[places[0]], places[1]);
+}
+
+/* result or NOTHING, function, how many arguments, arguments, names of the last of them or NOTHING
+ */
+static int call(PlanFrame *frame, const int64_t *operands)
+{
+    PyObject *function = constant_at(frame, operands[1]);
+    int64_t count = operands[2];
+    PyObject **arguments = (PyObject **)frame->scratch + 1; /* the callee may use what is ahead */
+    if (gather_objects(frame, operands + 3, count, arguments) < 0) {
+        return -1;
+    }
+    int64_t place = operands[3 + count];
+    PyObject *names = place == NOTHING ? NULL : constant_at(frame, place);
+    size_t positional = (size_t)(count - (names == NULL ? 0 : PyTuple_GET_SIZE(names)));
+    PyObject *result = PyObject_Vectorcall(function, arguments,
+                                           positional | PY_VECTORCALL_ARGUMENTS_OFFSET, names);
+    if (operands[0] != NOTHING) {
+        return plan_slot_set(&frame->slots[operands[0]], result);
+    }
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+/* slot, how many results, result or NOTHING each; the slot is empty then */
+static int unpack(PlanFrame *frame, const int64_t *operands)
+{
+    PlanSlot *slot = &frame->slots[operands[0]];
+    PyObject *object = plan_slot_object(slot);
+    PyObject *items = object == NULL ? NULL : PySequence_Fast(object, "a library call returned "
+                                                                      "no tuple or list");
+    if (items == NULL) {
+        return -1;
+    }
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
+    if (count != operands[1]) {
+        PyErr_Format(PyExc_ValueError, "a library call returned %zd results, not %lld", count,
+                     (long long)operands[1]);
+        Py_DECREF(items);
+        return -1;
+    }
+    plan_slot_clear(slot);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (operands[2 + i] != NOTHING) {
+            PyObject *item = PySequence_Fast_GET_ITEM(items, i);
+            plan_slot_set(&frame->slots[operands[2 + i]], Py_NewRef(item));
+        }
+    }
+    Py_DECREF(items);
+    return 0;
+}
+
+/* New references to the objects at `places`, in a new tuple or list; NULL with an exception. */
+static PyObject *collect(const PlanFrame *frame, const int64_t *places, int64_t count,
+                         PyObject *collection, bool is_list)
+{
+    for (int64_t i = 0; collection != NULL && i < count; i++) {
+        PyObject *object = plan_slot_object(slot_at(frame, places[i]));
+        if (object == NULL) {
+            Py_CLEAR(collection);
+        } else if (is_list) {
+            PyList_SET_ITEM(collection, i, Py_NewRef(object));
+        } else {
+            PyTuple_SET_ITEM(collection, i, Py_NewRef(object));
+        }
+    }
+    return collection;
+}
+
+/* slot, how many, items */
+static int make_list(PlanFrame *frame, const int64_t *operands)
+{
+    PyObject *list = collect(frame, operands + 2, operands[1], PyList_New(operands[1]), true);
+    return plan_slot_set(&frame->slots[operands[0]], list);
+}
+
+/* slot, how many, items */
+static int make_tuple(PlanFrame *frame, const int64_t *operands)
+{
+    PyObject *tuple = collect(frame, operands + 2, operands[1], PyTuple_New(operands[1]), false);
+    return plan_slot_set(&frame->slots[operands[0]], tuple);
+}
+
+/* target, source */
+static int copy_into(PlanFrame *frame, const int64_t *operands)
+{
+    static PyObject *name;
+    if (name == NULL && (name = PyUnicode_InternFromString("copy_")) == NULL) {
+        return -1;
+    }
+    PyObject **arguments = (PyObject **)frame->scratch + 1;
+    if (gather_objects(frame, operands, 2, arguments) < 0) {
+        return -1;
+    }
+    PyObject *result =
+        PyObject_VectorcallMethod(name, arguments, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+/* Whether a tensor has a dtype, sizes and strides. */
+static bool is_laid_out(TensorHandle handle, int32_t dtype, int64_t dimensions,
+                        const int64_t *sizes, const int64_t *strides)
+{
+    int64_t dim, *own_sizes, *own_strides;
+    int32_t own_dtype;
+    size_t bytes = (size_t)dimensions * sizeof *sizes;
+    return handle != NULL && torch_library.get_dim(handle, &dim) == 0 && dim == dimensions &&
+           torch_library.get_dtype(handle, &own_dtype) == 0 && own_dtype == dtype &&
+           torch_library.get_sizes(handle, &own_sizes) == 0 &&
+           torch_library.get_strides(handle, &own_strides) == 0 &&
+           memcmp(own_sizes, sizes, bytes) == 0 && memcmp(own_strides, strides, bytes) == 0;
+}
+
+static PyObject *tuple_of(const int64_t *numbers, int64_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (int64_t i = 0; tuple != NULL && i < count; i++) {
+        PyObject *number = PyLong_FromLongLong(numbers[i]);
+        if (number == NULL) {
+            Py_CLEAR(tuple);
+        } else {
+            PyTuple_SET_ITEM(tuple, i, number);
+        }
+    }
+    return tuple;
+}
+
+/* slot, function(tensor, sizes, strides, dtype) for a tensor laid out otherwise, kind, dimensions,
+   sizes, strides */
+static int ensure_layout(PlanFrame *frame, const int64_t *operands)
+{
+    PlanSlot *slot = &frame->slots[operands[0]];
+    PyObject *kind = constant_at(frame, operands[2]);
+    int32_t dtype, device, index;
+    if (read_kind(kind, &dtype, &device, &index) < 0) {
+        return -1;
+    }
+    int64_t count = operands[3];
+    int64_t *sizes = gather_numbers(frame, operands + 4, 2 * count, (int64_t *)frame->scratch);
+    if (is_laid_out(slot->handle, dtype, count, sizes, sizes + count)) {
+        return 0;
+    }
+    PyObject *tensor = plan_slot_object(slot);
+    PyObject *size = tuple_of(sizes, count), *stride = tuple_of(sizes + count, count);
+    PyObject *result = NULL;
+    if (tensor != NULL && size != NULL && stride != NULL) {
+        result = PyObject_CallFunctionObjArgs(constant_at(frame, operands[1]), tensor, size,
+                                              stride, PyTuple_GET_ITEM(kind, 3), NULL);
+    }
+    Py_XDECREF(size);
+    Py_XDECREF(stride);
+    return plan_slot_set(slot, result);
+}
+
+/* how many, outputs */
+static int give_back(PlanFrame *frame, const int64_t *operands)
+{
+    Py_XDECREF(frame->result);
+    frame->result = collect(frame, operands + 1, operands[0], PyTuple_New(operands[0]), false);
+    return frame->result == NULL ? -1 : 0;
+}
+
+const PlanOperation plan_operations[] = {
+    {"add", "nrr", add},
+    {"multiply", "nrr", multiply},
+    {"//", "nrr", floor_divide},
+    {"%", "nrr", take_remainder},
+    {"min", "nrr", take_minimum},
+    {"max", "nrr", take_maximum},
+    {"read number", "ns", read_number},
+    {"make integer", "or", make_integer},
+    {"allocate", "ok#*r*r", allocate},
+    {"move", "oo", move},
+    {"reinterpret", "os#*r*rr", reinterpret},
+    {"release", "o", release},
+    {"launch", "k#*s#*rri", launch},
+    {"call", "dk#*sq", call},
+    {"unpack", "o#*d", unpack},
+    {"list", "o#*s", make_list},
+    {"tuple", "o#*s", make_tuple},
+    {"copy", "ss", copy_into},
+    {"ensure layout", "okk#*r*r", ensure_layout},
+    {"return", "#*s", give_back},
+};
+
+const Py_ssize_t plan_operation_count = Py_ARRAY_LENGTH(plan_operations);

@@ -1,0 +1,52 @@
+"""Native plans: what surrounds the kernels of a graph, run by one C function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fusewright.native import CallPlan
+from fusewright.records import record
+from fusewright.runtime.loader import LoadedModule
+from fusewright.runtime.memory_checks import MemoryChecks
+
+Operation = tuple[str, int, tuple[int | None, ...]]
+"""Its name, the line of the Python module that does the same, and its operands."""
+
+
+@record(kw_only=True)
+class NativePlan:
+    """What a `CallPlan` is made of."""
+
+    operations: tuple[Operation, ...]
+    inputs: int
+    slots: int
+    numbers: tuple[int, ...]
+    """What the numbers are when a call begins."""
+
+    constants: tuple[str, ...]
+    """Expressions that the Python module's globals give a meaning."""
+
+
+class NoNativePlan(Exception):
+    """The Python module runs instead; says why."""
+
+
+def load_plan(plan: NativePlan, module: LoadedModule) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """What runs the plan in place of its Python twin, `module`. NoNativePlan: it cannot be run."""
+    if MemoryChecks.chosen() != MemoryChecks():
+        raise NoNativePlan("checks of memory are on")
+    text = f"({', '.join(plan.constants)}{',' if plan.constants else ''})"
+    constants = eval(text, module.variables)
+    try:
+        return CallPlan(
+            plan.operations,
+            plan.inputs,
+            plan.slots,
+            plan.numbers,
+            constants,
+            module.variables,
+            str(module.path),
+        )
+    except NotImplementedError as error:
+        raise NoNativePlan(str(error)) from error

@@ -1,0 +1,452 @@
+"""The native emitter: wrapper lines to the operations of a `CallPlan`, which does what the Python
+module does, without its statements.
+
+before                          after
+------                          -----
+y = allocate                    ("allocate", (slot 1, kind ~0, 1 dimension, number 0, number 1))
+launch k(x, y)                  ("launch", (kernel ~1, 2, slot 0, slot 1, 0, number 0, grain))
+free x                          ("release", (slot 0,))
+
+Values live in slots, the inputs in the first; sizes are numbers, computed once where a line first
+needs them. A buffer that only kernels use is memory: where it takes over another's it needs no new
+view, however it is laid out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fusewright.ir.index import Atom, Compound, Index, Symbol, integer
+from fusewright.ir.kernel import CpuFacts, Kernel
+from fusewright.ir.lines import (
+    Allocate,
+    CallExtern,
+    CallExternOut,
+    CallKernel,
+    CallProgram,
+    Constant,
+    CopyInto,
+    DefineKernel,
+    DefineSymbol,
+    EnsureLayout,
+    Free,
+    FreeIfNotReused,
+    Line,
+    Return,
+    Reuse,
+    TakeInput,
+)
+from fusewright.ir.program import (
+    BufferReference,
+    ComputeNumber,
+    Enumerated,
+    FindNumber,
+    Layout,
+    ListOf,
+    Literal,
+    Operand,
+    ViewReference,
+    operand_buffers,
+)
+from fusewright.runtime.native_plan import NativePlan, Operation
+from fusewright.wrapper.names import (
+    FAST_NAMES,
+    constant_path,
+    literal_text,
+    number_path,
+    operator_path,
+)
+
+Geometry = tuple[tuple[Index, ...], tuple[Index, ...]]
+"""Sizes and strides."""
+
+
+def pack_native(lines: Sequence[Line], places: Sequence[int]) -> NativePlan:
+    """The plan of `lines`; `places` are the lines of the Python module that do the same."""
+    emitter = _NativeEmitter(_shown_whole(lines))
+    for line, place in zip(lines, places, strict=True):
+        emitter.place = place
+        _METHODS[type(line)](emitter, line)
+    return NativePlan(
+        operations=tuple(emitter.operations),
+        inputs=emitter.input_count,
+        slots=emitter.slot_count,
+        numbers=tuple(emitter.numbers),
+        constants=tuple(emitter.constants),
+    )
+
+
+def _shown_whole(lines: Sequence[Line]) -> frozenset[str]:
+    """Buffers that others than kernels use as they are laid out."""
+    shown: list[str] = []
+    for line in lines:
+        match line:
+            case CallExtern(arguments=arguments, keywords=keywords):
+                shown += operand_buffers((*arguments, *(value for _, value in keywords)))
+            case CallExternOut(arguments=arguments, keywords=keywords, out=out):
+                shown += [out, *operand_buffers((*arguments, *(value for _, value in keywords)))]
+            case CallProgram(arguments=arguments) | FindNumber(arguments=arguments):
+                shown += operand_buffers(arguments)
+            case CopyInto(target=target, source=source):
+                shown += [target, *operand_buffers((source,))]
+            case Return(outputs=outputs):
+                shown += operand_buffers(outputs)
+    return frozenset(shown)
+
+
+class _NativeEmitter:
+    """Collects the plan's parts; one method a line type."""
+
+    def __init__(self, shown_whole: frozenset[str]) -> None:
+        self.place = 0
+        self.operations: list[Operation] = []
+        self.input_count = 0
+        self.slot_count = 0
+        self.numbers: list[int] = []
+        self.constants: dict[str, int] = {}
+        """Their places among the constants, by text."""
+
+        self._shown_whole = shown_whole
+        self._slots: dict[str, int] = {}
+        """By buffer or symbol; those of constants are ~place."""
+
+        self._free: list[int] = []
+        """Slots that hold nothing any more."""
+
+        self._temporary: list[int] = []
+        """Slots whose values the current line alone needs."""
+
+        self._computed: dict[Index | Atom, int] = {}
+        """Places of numbers that are known from here on."""
+
+        self._owned: set[str] = set()
+        """Buffers whose memory this plan allocated."""
+
+        self._geometries: dict[str, Geometry] = {}
+        """How the tensors in the slots of inputs and owned buffers are laid out."""
+
+        self._kernels: dict[str, Kernel] = {}
+
+    def write(self, operation: str, *operands: int | None) -> None:
+        self.operations.append((operation, self.place, operands))
+
+    # Lines ----------------------------------------------------------------------------------------
+
+    def define_symbol(self, line: DefineSymbol) -> None:
+        self._take(line.name)
+
+    def take_input(self, line: TakeInput) -> None:
+        self._take(line.buffer.name)
+        self._geometries[line.buffer.name] = _geometry(line.buffer.layout)
+
+    def _take(self, name: str) -> None:
+        self.input_count += 1
+        self._new_slot(name)
+
+    def constant(self, line: Constant) -> None:
+        self._slots[line.buffer.name] = self._constant(constant_path(line.buffer.name))
+
+    def define_kernel(self, line: DefineKernel) -> None:
+        self._kernels[line.kernel.name] = line.kernel
+
+    def allocate(self, line: Allocate) -> None:
+        buffer = line.buffer
+        geometry = self._geometry_numbers(buffer.layout)
+        self.write("allocate", self._new_slot(buffer.name), self._kind(buffer.layout), *geometry)
+        self._owned.add(buffer.name)
+        self._geometries[buffer.name] = _geometry(buffer.layout)
+
+    def reuse(self, line: Reuse) -> None:
+        name, source, layout = line.buffer.name, line.source, line.buffer.layout
+        if source in self._owned:
+            self._owned.add(name)
+        known = self._geometries.get(source)
+        if known is not None and (known == _geometry(layout) or name not in self._shown_whole):
+            self._slots[name] = self._slots.pop(source)
+            self._geometries[name] = known
+            return
+        slot = self._view(source, layout, is_read_only=False)
+        self._temporary.remove(slot)
+        self._slots[name] = slot
+        self._geometries[name] = _geometry(layout)
+        self._release(self._slots.pop(source))
+
+    def free(self, line: Free | FreeIfNotReused) -> None:
+        name = line.name if isinstance(line, Free) else line.buffer.name
+        self._release(self._slots.pop(name))
+
+    def call_kernel(self, line: CallKernel) -> None:
+        launch = line.launch
+        kernel = self._kernels[launch.kernel]
+        function = self._constant(launch.kernel)
+        buffers = [self._slots[name] for name in launch.buffers]
+        if kernel.language == "cpu" and isinstance(kernel.facts, CpuFacts):
+            sizes = [self._number(size) for size in launch.sizes]
+            units, grain = self._number(launch.units), kernel.facts.grain
+            self.write("launch", function, len(buffers), *buffers, len(sizes), *sizes, units, grain)
+            return
+        numbers = [*launch.sizes, launch.units]
+        if isinstance(kernel.facts, CpuFacts):
+            numbers.append(integer(kernel.facts.grain))
+        arguments = [*buffers, *(self._operand(number) for number in numbers)]
+        self.write("call", None, function, len(arguments), *arguments, None)
+        self._release_temporaries()
+
+    def call_extern(self, line: CallExtern) -> None:
+        result = self._call(line.operator, line.arguments, line.keywords, bool(line.results))
+        if line.is_tuple:
+            self._unpack(result, line.results)
+        elif line.results and line.results[0] is not None:
+            assert result is not None
+            self._slots[line.results[0]] = result
+        elif result is not None:
+            self._release(result)
+
+    def call_program(self, line: CallProgram) -> None:
+        result = self._call_function(constant_path(line.name), line.arguments, (), True)
+        self._unpack(result, line.results)
+
+    def compute_number(self, line: ComputeNumber) -> None:
+        result = self._call_function(number_path(line.function), line.arguments, (), True)
+        assert result is not None
+        self._slots[line.name] = result
+
+    def find_number(self, line: FindNumber) -> None:
+        result = self._call(line.operator, line.arguments, (), True)
+        assert result is not None
+        self._slots[line.name] = result
+
+    def call_extern_out(self, line: CallExternOut) -> None:
+        keywords = (*line.keywords, ("out", BufferReference(line.out)))
+        self._call(line.operator, line.arguments, keywords, False)
+
+    def copy_into(self, line: CopyInto) -> None:
+        self.write("copy", self._slots[line.target], self._operand(line.source, True))
+        self._release_temporaries()
+
+    def ensure_layout(self, line: EnsureLayout) -> None:
+        layout = line.buffer.layout
+        function = self._constant("runtime.with_layout")
+        geometry = self._geometry_numbers(layout)
+        slot = self._slots[line.buffer.name]
+        self.write("ensure layout", slot, function, self._kind(layout), *geometry)
+
+    def give_back(self, line: Return) -> None:
+        outputs = [self._operand(operand) for operand in line.outputs]
+        self.write("return", len(outputs), *outputs)
+
+    # Calls ----------------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        operator: str,
+        arguments: Sequence[Operand],
+        keywords: Sequence[tuple[str, Operand]],
+        has_result: bool,
+    ) -> int | None:
+        is_read_only = operator in FAST_NAMES
+        return self._call_function(
+            operator_path(operator), arguments, keywords, has_result, is_read_only
+        )
+
+    def _call_function(
+        self,
+        path: str,
+        arguments: Sequence[Operand],
+        keywords: Sequence[tuple[str, Operand]],
+        has_result: bool,
+        is_read_only: bool = False,
+    ) -> int | None:
+        """Call what `path` says; gives the slot of the result."""
+        operands = (*arguments, *(value for _, value in keywords))
+        given = [self._operand(operand, is_read_only) for operand in operands]
+        names = self._constant(repr(tuple(name for name, _ in keywords))) if keywords else None
+        result = self._new_slot() if has_result else None
+        self.write("call", result, self._constant(path), len(given), *given, names)
+        self._release_temporaries()
+        return result
+
+    def _unpack(self, result: int | None, names: Sequence[str | None]) -> None:
+        """Give the items of a tuple slots of their own; what is not used is dropped."""
+        if result is None:  # of no results
+            return
+        slots = [None if name is None else self._new_slot(name) for name in names]
+        self.write("unpack", result, len(slots), *slots)
+        self._free.append(result)
+
+    def _operand(self, operand: Operand, is_read_only: bool = False) -> int:
+        """The slot or constant that holds an operand."""
+        match operand:
+            case BufferReference(name=name):
+                return self._slots[name]
+            case ViewReference(name=name, layout=layout):
+                return self._view(name, layout, is_read_only)
+            case Literal() | Enumerated():
+                return self._constant(literal_text(operand))
+            case ListOf(items=items):
+                return self._collect("list", [self._operand(one, is_read_only) for one in items])
+            case Index():
+                return self._integer(operand)
+
+    def _collect(self, kind: str, items: Sequence[int]) -> int:
+        slot = self._temporary_slot()
+        self.write(kind, slot, len(items), *items)
+        return slot
+
+    def _integer(self, index: Index) -> int:
+        """The slot or constant of an integer as an object; a symbol's is what the call was
+        given.
+        """
+        if not index.terms:
+            return self._constant(str(index.constant))
+        (_, atoms), *others = index.terms
+        if index == _alone(atoms[0]) and isinstance(atoms[0], Symbol) and not others:
+            return self._slots[atoms[0].name]
+        slot = self._temporary_slot()
+        self.write("make integer", slot, self._number(index))
+        return slot
+
+    def _view(self, source: str, layout: Layout, is_read_only: bool) -> int:
+        """A slot for the memory of `source` through another layout. Views that autograd may have to
+        know of, those of memory that is not ours, are made by torch.
+        """
+        if source in self._owned or is_read_only:
+            geometry, offset = self._geometry_numbers(layout), self._number(layout.offset)
+            slot = self._temporary_slot()
+            self.write("reinterpret", slot, self._slots[source], *geometry, offset)
+            return slot
+        arguments = [
+            self._slots[source],
+            self._sizes(layout.size),
+            self._sizes(layout.stride),
+            self._integer(layout.offset),
+        ]
+        slot = self._temporary_slot()
+        function = self._constant("runtime.reinterpret")
+        self.write("call", slot, function, len(arguments), *arguments, None)
+        return slot
+
+    def _sizes(self, indices: Sequence[Index]) -> int:
+        """The slot or constant of a tuple of integers."""
+        if all(not index.terms for index in indices):
+            return self._constant(str(tuple(index.constant for index in indices)))
+        return self._collect("tuple", [self._integer(index) for index in indices])
+
+    # Slots, constants and numbers -----------------------------------------------------------------
+
+    def _new_slot(self, name: str | None = None) -> int:
+        """A slot that is free, for the buffer or symbol `name`."""
+        if self._free:
+            slot = self._free.pop()
+        else:
+            slot = self.slot_count
+            self.slot_count += 1
+        if name is not None:
+            self._slots[name] = slot
+        return slot
+
+    def _temporary_slot(self) -> int:
+        slot = self._new_slot()
+        self._temporary.append(slot)
+        return slot
+
+    def _release(self, slot: int) -> None:
+        if slot >= 0:
+            self.write("release", slot)
+            self._free.append(slot)
+
+    def _release_temporaries(self) -> None:
+        while self._temporary:
+            self._release(self._temporary.pop())
+
+    def _constant(self, text: str) -> int:
+        return ~self.constants.setdefault(text, len(self.constants))
+
+    def _kind(self, layout: Layout) -> int:
+        """The constant that says of what type and where tensors are."""
+        dtype = f"torch.{layout.dtype.torch_name}"
+        return self._constant(f"runtime.tensor_kind({dtype}, {layout.device!r})")
+
+    def _geometry_numbers(self, layout: Layout) -> tuple[int, ...]:
+        """How many dimensions; then sizes and strides."""
+        numbers = (self._number(index) for index in (*layout.size, *layout.stride))
+        return len(layout.size), *numbers
+
+    def _number(self, index: Index) -> int:
+        """The place of a number, which is computed where it is not yet known."""
+        known = self._computed.get(index)
+        if known is not None:
+            return known
+        if not index.terms:
+            place = self._new_number(index.constant)
+        else:
+            parts = [self._term(coefficient, atoms) for coefficient, atoms in index.terms]
+            if index.constant:
+                parts.append(self._number(integer(index.constant)))
+            place = self._combine("add", parts)
+        self._computed[index] = place
+        return place
+
+    def _term(self, coefficient: int, atoms: Sequence[Atom]) -> int:
+        factors = [self._atom(atom) for atom in atoms]
+        if coefficient != 1:
+            factors.append(self._number(integer(coefficient)))
+        return self._combine("multiply", factors)
+
+    def _atom(self, atom: Atom) -> int:
+        known = self._computed.get(atom)
+        if known is not None:
+            return known
+        if isinstance(atom, Compound):
+            left, right = self._number(atom.left), self._number(atom.right)
+            place = self._new_number(0)
+            self.write(atom.operator, place, left, right)
+        else:
+            place = self._new_number(0)
+            self.write("read number", place, self._slots[atom.name])
+        self._computed[atom] = place
+        return place
+
+    def _combine(self, operation: str, parts: Sequence[int]) -> int:
+        """The sum or product of numbers."""
+        total, *others = parts
+        for part in others:
+            place = self._new_number(0)
+            self.write(operation, place, total, part)
+            total = place
+        return total
+
+    def _new_number(self, value: int) -> int:
+        self.numbers.append(value)
+        return len(self.numbers) - 1
+
+
+def _geometry(layout: Layout) -> Geometry:
+    return layout.size, layout.stride
+
+
+def _alone(atom: Atom) -> Index:
+    """The expression that is this atom alone."""
+    return Index(((1, (atom,)),), 0)
+
+
+_METHODS: dict[type, Callable[[_NativeEmitter, Any], None]] = {
+    DefineSymbol: _NativeEmitter.define_symbol,
+    TakeInput: _NativeEmitter.take_input,
+    Constant: _NativeEmitter.constant,
+    EnsureLayout: _NativeEmitter.ensure_layout,
+    Allocate: _NativeEmitter.allocate,
+    Reuse: _NativeEmitter.reuse,
+    FreeIfNotReused: _NativeEmitter.free,
+    Free: _NativeEmitter.free,
+    DefineKernel: _NativeEmitter.define_kernel,
+    CallKernel: _NativeEmitter.call_kernel,
+    CallExtern: _NativeEmitter.call_extern,
+    CallExternOut: _NativeEmitter.call_extern_out,
+    CallProgram: _NativeEmitter.call_program,
+    ComputeNumber: _NativeEmitter.compute_number,
+    FindNumber: _NativeEmitter.find_number,
+    CopyInto: _NativeEmitter.copy_into,
+    Return: _NativeEmitter.give_back,
+}
