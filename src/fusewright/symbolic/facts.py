@@ -212,13 +212,7 @@ class ShapeFacts:
             return proved
         answer = self._as_seen(condition)
         if answer is None and self.of_layout:
-            answer = self.prove(rewrite(condition, self._with_large_unknown))
-            if _is_equation(condition):
-                differ = condition.kind is Kind.NOT_ZERO
-                # By chance alone would they be equal; and a size that is a number if large, as
-                # min(1, u0) is 1, is another one if not.
-                if answer is None or condition.difference.constant:
-                    answer = differ
+            answer = self._of_large_unknown(condition)
             if answer is not None:
                 return answer
         if answer is None:
@@ -232,6 +226,21 @@ class ShapeFacts:
             return self.decide(condition)
         except DataDependent:
             return default
+
+    def _of_large_unknown(self, condition: Condition) -> bool | None:
+        """Whether `condition` holds where sizes that depend on data are large, and equal to no
+        other size by chance; None where that does not tell.
+        """
+        if isinstance(condition, All | Any):
+            answers = [self._of_large_unknown(term) for term in condition.terms]
+            decisive = isinstance(condition, Any)
+            return decisive if decisive in answers else None if None in answers else not decisive
+        answer = self.prove(rewrite(condition, self._with_large_unknown))
+        if not _is_equation(condition):
+            return answer
+        # A size that is a number where it is large, as min(1, u0) is 1, is another one elsewhere.
+        by_chance = answer is None or condition.difference.constant
+        return condition.kind is Kind.NOT_ZERO if by_chance else answer
 
     def _with_large_unknown(self, index: Index) -> Index:
         """`index` with each size that depends on data at least 2."""

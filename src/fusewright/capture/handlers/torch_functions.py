@@ -303,11 +303,14 @@ def interpolate(
     interpreter: Interpreter, input: Value, *arguments: Value, **keywords: Value
 ) -> Any:
     """Where sizes are symbolic, torch computes rows by an index, which keeps the layout of the
-    input; its kernel for rows gives a row-major result.
+    input; its kernel for rows gives a row-major result. Means of areas are of another kernel.
     """
     if not isinstance(input, TensorValue) or not torch_compat.has_symbolic_geometry(input.fake):
         return DECLINED
     if input.fake.dim() != 3 or input.fake.is_contiguous():
+        return DECLINED
+    mode = keywords.get("mode", arguments[2] if len(arguments) > 2 else None)
+    if isinstance(mode, ConstantValue) and mode.value == "area":
         return DECLINED
     function = torch.nn.functional.interpolate
     result = interpreter.call_graph(function, [input, *arguments], keywords)
