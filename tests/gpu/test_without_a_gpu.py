@@ -42,8 +42,10 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def compile_graphs(device: Path, folder: Path, *arguments: str, attention: str = "0") -> str:
-    """What `graphs` prints; it has to end well."""
+def run_pretending(
+    device: Path, folder: Path, module: str, *arguments: str, attention: str = "0"
+) -> str:
+    """What a module of `pretended` prints; it has to end well."""
     environment = {
         **os.environ,
         "LD_PRELOAD": str(device),
@@ -53,7 +55,7 @@ def compile_graphs(device: Path, folder: Path, *arguments: str, attention: str =
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
     }
     done = subprocess.run(
-        [sys.executable, "-m", "tests.gpu.pretended.graphs", *arguments],
+        [sys.executable, "-m", f"tests.gpu.pretended.{module}", *arguments],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -62,8 +64,19 @@ def compile_graphs(device: Path, folder: Path, *arguments: str, attention: str =
         check=False,
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
-    assert done.stdout.rstrip().endswith(" kernels, 0 failures")
     return done.stdout
+
+
+def compile_graphs(device: Path, folder: Path, *arguments: str, attention: str = "0") -> str:
+    """What `graphs` prints."""
+    printed = run_pretending(device, folder, "graphs", *arguments, attention=attention)
+    assert printed.rstrip().endswith(" kernels, 0 failures")
+    return printed
+
+
+def test_the_current_gpu(device: Path, tmp_path: Path) -> None:
+    """`cuda` is the GPU that is current when the program asks, and that is guarded."""
+    assert run_pretending(device, tmp_path, "current_device").split() == ["0", "wrong"]
 
 
 def test_small_programs(device: Path, tmp_path: Path) -> None:

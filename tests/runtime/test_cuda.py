@@ -100,6 +100,19 @@ def test_pointers_that_are_not_aligned_are_told_to_the_compiler(machine: SimpleN
     assert [options["aligned"] for _, _, options in machine.compiled] == [0]
 
 
+def test_gpus_of_one_kind_share_what_is_compiled(
+    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each loads the machine code for itself."""
+    kinds = {0: (9, 0), 1: (9, 0), 2: (8, 6)}
+    monkeypatch.setattr(torch.cuda, "get_device_capability", kinds.get)
+    add = CudaKernel("triton_add", SOURCE)
+    for device in (0, 1, 2):
+        add.prepare(device, True)
+    assert [options["architecture"] for _, _, options in machine.compiled] == [90, 86]
+    assert [device for device, *_ in machine.loaded] == [0, 1, 2]
+
+
 LOOPS = """# group group [i0<s0]
 #   size s0 in [0, 2147483647]
 #   read in0: f32[]

@@ -37,6 +37,7 @@ from fusewright.aot.specs import GeometryChange, Leaf
 from fusewright.aot.symbols import SymbolNodes, takes_reals, with_known_reals
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
+from fusewright.fake.arguments import numbered
 from fusewright.fake.handlers import shows_repeated, take_geometry
 from fusewright.fake_rules import UNKNOWN_RULES
 from fusewright.fake_rules.arguments import flat
@@ -139,6 +140,8 @@ class Recorder(TorchDispatchMode):
         kind = facts(op).kind
         if op.namespace == "prim" or kind is OperatorKind.GEOMETRY:  # asks for a field of a fake
             return self.fakes.dispatch(op, args, kwargs)
+        if kwargs.get("device") is not None:  # Backward may run where another GPU is current.
+            kwargs = {**kwargs, "device": numbered(kwargs["device"])}
         if self.follows_autograd and op in BACKWARD_FORMS:
             with self:
                 result = BACKWARD_FORMS[op](*args, **kwargs)

@@ -33,7 +33,7 @@ from fusewright.capture.graph_failure import (
     tell_why_not,
     writes_last,
 )
-from fusewright.capture.guards import Guard, GuardKind
+from fusewright.capture.guards import Guard, GuardKind, current_gpu
 from fusewright.capture.histories import leaves
 from fusewright.capture.interpreter.existing_iterators import keep_iterators_whole
 from fusewright.capture.interpreter.frame import Frame, SavedException, Stopped
@@ -146,7 +146,8 @@ class Capture:
         marked would have to stay as it is.
         """
         shapes = self.machine.sizes.close()
-        return self.guards if shapes is None else (*self.guards, shapes.guard)
+        guards = self.guards if shapes is None else (*self.guards, shapes.guard)
+        return (*guards, current_gpu()) if self.machine.builder.mode.meets_gpu else guards
 
     @property
     def is_empty(self) -> bool:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from fusewright.capture.sources import Source
+from fusewright import torch_compat
+from fusewright.capture.sources import Source, StateSource
 from fusewright.errors import Location
 from fusewright.records import record
 
@@ -92,3 +93,9 @@ class Guard:
     expected: Any = None
     location: Location | None = None
     """The user's line that made the fact matter."""
+
+
+def current_gpu() -> Guard:
+    """The thread's current GPU is as it is now."""
+    read = torch_compat.cuda.device
+    return Guard(GuardKind.EQUALS, StateSource("torch.cuda.current_device()", read), read())

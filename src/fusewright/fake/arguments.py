@@ -35,10 +35,16 @@ def result_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tor
     given = kwargs.get("device")
     if given is None:
         return common_device(op, args, kwargs)
+    return numbered(given)
+
+
+def numbered(given: Any) -> torch.device:
+    """The device that a program asks for: `cuda` is the current GPU of the thread that asks."""
     device = torch.device(given)
-    if device.index is None and device.type not in ("cpu", "meta"):
-        return torch.device(device.type, 0)
-    return device
+    if device.index is not None or device.type in ("cpu", "meta"):
+        return device
+    current = torch_compat.cuda.device() if device.type == torch_compat.cuda.TYPE else 0
+    return torch.device(device.type, current)
 
 
 def common_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:

@@ -70,6 +70,11 @@ class FakeMode(TorchDispatchMode):
         self.is_random = False
         """Whether an operator was run that draws random numbers."""
 
+        self.meets_gpu = False
+        """Whether there was a fake on a GPU: what `cuda` means hangs on the current GPU then, also
+        where torch has found that out by itself.
+        """
+
     def use_facts(self, facts: ShapeFacts) -> None:
         """Expect symbolic sizes from here on."""
         self.facts, self._handlers = facts, HANDLERS[True]
@@ -177,6 +182,7 @@ class FakeMode(TorchDispatchMode):
                 meta = torch_compat.conjugate_view(meta)
             if tensor.is_neg():
                 meta = torch_compat.negative_view(meta)
+            self._meet(tensor.device)
             return FakeTensor(meta, tensor.device, self, tensor.requires_grad, storage_bytes)
 
     def fake_input(
@@ -250,7 +256,11 @@ class FakeMode(TorchDispatchMode):
             raise UnsupportedOperator(f"a tensor of layout {meta.layout} cannot be traced")
         if meta.is_quantized:
             raise UnsupportedOperator("a quantised tensor cannot be traced")
+        self._meet(device)
         return FakeTensor(meta, device, self, False, storage_bytes)
+
+    def _meet(self, device: torch.device) -> None:
+        self.meets_gpu = self.meets_gpu or device.type == torch_compat.cuda.TYPE
 
     def make(self, geometry: Geometry, device: torch.device) -> FakeTensor:
         """A fake of this geometry in a storage of its own."""

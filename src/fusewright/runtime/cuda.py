@@ -3,11 +3,12 @@
 A kernel that Triton cannot compile, or that a GPU has no room for, runs eagerly by itself
 (`eager_kernels`), and the module is loaded all the same.
 
-A kernel has a variant for each GPU, and for pointers that are all multiples of 16 bytes: loads and
-stores are wider there. Those for the current GPU and aligned pointers are compiled when a module is
-loaded, several at a time; others when a launch first needs one. Triton (0.3 s) is imported with the
-first kernel, and keeps machine code on disk. Launches go through the driver (`GpuKernel`), not
-through Triton's launcher, which is Python, and of which C code is compiled for each signature.
+A kernel has a variant for each kind of GPU, and for pointers that are all multiples of 16 bytes:
+loads and stores are wider there. Those for GPUs like the current one and aligned pointers are
+compiled when a module is loaded, several at a time; others when a launch first needs one. Triton
+(0.3 s) is imported with the first kernel, and keeps machine code on disk. Launches go through the
+driver (`GpuKernel`), not through Triton's launcher, which is Python, and of which C code is
+compiled for each signature.
 """
 
 from __future__ import annotations
@@ -72,12 +73,14 @@ class TritonSource:
 
 
 class CudaKernel:
-    """A Triton kernel on every GPU that it is launched on, compiled for each when it first is."""
+    """A Triton kernel on every GPU that it is launched on, compiled once for those of one kind."""
 
     def __init__(self, name: str, source: TritonSource) -> None:
         self.name = name
         self.source = source
         self._compiled: dict[tuple[int, bool], Any] = {}
+        """By architecture of the GPU, and by whether pointers are aligned."""
+
         self._compiling = threading.Lock()
 
     def launcher(self) -> Callable[..., None]:
@@ -114,15 +117,17 @@ class CudaKernel:
 
     def compiled(self, device: int, aligned: bool) -> Any:
         """What Triton compiles for a GPU, tried once. GpuKernelFailed: it cannot be launched."""
+        major, minor = torch.cuda.get_device_capability(device)
+        architecture = 10 * major + minor
         with self._compiling:
-            known = self._compiled.get((device, aligned))
+            known = self._compiled.get((architecture, aligned))
             if known is None:
                 try:
-                    known = self._compile(device, aligned)
+                    known = self._compile(architecture, aligned)
                     self._require_room(known, device)
                 except GpuKernelFailed as failure:
                     known = failure
-                self._compiled[device, aligned] = known
+                self._compiled[architecture, aligned] = known
         if isinstance(known, GpuKernelFailed):
             raise known
         return known
@@ -146,16 +151,15 @@ class CudaKernel:
             wanted = f"{metadata.shared} bytes of shared memory of {room}"
             raise GpuKernelFailed(f"{self.name} needs {wanted} on GPU {device}")
 
-    def _compile(self, device: int, aligned: bool) -> Any:
+    def _compile(self, architecture: int, aligned: bool) -> Any:
         source = self.source
-        major, minor = torch.cuda.get_device_capability(device)
         try:
             return _compiler().compile_kernel(
                 source.text.lstrip("\n"),
                 {**source.signature, **dict.fromkeys(source.blocks, "constexpr")},
                 source.blocks,
                 generated_folder(),
-                architecture=10 * major + minor,
+                architecture=architecture,
                 warps=source.warps,
                 debug=source.checks_bounds,
                 name=self.name,
@@ -163,7 +167,7 @@ class CudaKernel:
             )
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
-            raise GpuKernelFailed(f"{self.name} for sm_{major}{minor}: {what}") from error
+            raise GpuKernelFailed(f"{self.name} for sm_{architecture}: {what}") from error
 
 
 def parameter_count(assembly: str) -> int:

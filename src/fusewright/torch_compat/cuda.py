@@ -5,6 +5,7 @@ public ways take longer.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import torch
 
@@ -13,7 +14,19 @@ def _none(*_: int) -> int:
     raise RuntimeError("this build of torch has no CUDA")
 
 
-device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", _none)
+TYPE: Final = "cuda"
+"""Torch's name of the type of device that GPUs are."""
+
+
+def _accelerator() -> int:
+    """The current one of a build without CUDA, which may have fakes on GPUs; 0 where there is
+    none.
+    """
+    exists = torch.accelerator.current_accelerator() is not None
+    return torch.accelerator.current_device_index() if exists else 0
+
+
+device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", _accelerator)
 """Number of the current GPU of this thread."""
 
 foreach_copy_ = torch._foreach_copy_

@@ -1,6 +1,6 @@
-/* A GPU that there is not, for builds of torch for the CPU: what torch asks before it lets fakes of
+/* Two GPUs that there are not, for builds of torch for the CPU: what torch asks before it lets fakes of
    CUDA tensors through its operators and its autograd engine. Preloaded into a process by
-   `test_without_a_gpu`; no tensor can be made on it. */
+   `test_without_a_gpu`; no tensor can be made on them. */
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/native/transformers/attention.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -14,14 +14,29 @@ using c10::DeviceIndex;
 using c10::DeviceType;
 using c10::Stream;
 
-const Device THE_DEVICE(DeviceType::CUDA, 0);
+const DeviceIndex COUNT = 2;
+
+thread_local DeviceIndex current = 0;
 
 struct PretendedGuard : c10::impl::NoOpDeviceGuardImpl<DeviceType::CUDA> {
-    Device getDevice() const override { return THE_DEVICE; }
-    Device exchangeDevice(Device) const override { return THE_DEVICE; }
-    DeviceIndex deviceCount() const noexcept override { return 1; }
-    Stream getStream(Device) const noexcept override { return Stream(Stream::DEFAULT, THE_DEVICE); }
-    Stream getDefaultStream(Device) const override { return Stream(Stream::DEFAULT, THE_DEVICE); }
+    Device getDevice() const override { return Device(DeviceType::CUDA, current); }
+    Device exchangeDevice(Device wanted) const override
+    {
+        const Device before = getDevice();
+        setDevice(wanted);
+        return before;
+    }
+    void setDevice(Device wanted) const override { current = wanted.index(); }
+    void uncheckedSetDevice(Device wanted) const noexcept override { current = wanted.index(); }
+    DeviceIndex deviceCount() const noexcept override { return COUNT; }
+    Stream getStream(Device device) const noexcept override
+    {
+        return Stream(Stream::DEFAULT, device);
+    }
+    Stream getDefaultStream(Device device) const override
+    {
+        return Stream(Stream::DEFAULT, device);
+    }
     Stream exchangeStream(Stream stream) const noexcept override { return stream; }
     void record(void **, const Stream &, const DeviceIndex, const c10::EventFlag) const override {}
     void block(void *, const Stream &) const override {}
@@ -60,10 +75,10 @@ struct CUDAHooks : CUDAHooksInterface {
     bool isBuilt() const override { return true; }
     bool isAvailable() const override { return true; }
     bool hasPrimaryContext(DeviceIndex) const override { return true; }
-    DeviceIndex deviceCount() const override { return 1; }
-    DeviceIndex getCurrentDevice() const override { return 0; }
-    DeviceIndex current_device() const override { return 0; }
-    int getNumGPUs() const override { return 1; }
+    DeviceIndex deviceCount() const override { return COUNT; }
+    DeviceIndex getCurrentDevice() const override { return current; }
+    DeviceIndex current_device() const override { return current; }
+    int getNumGPUs() const override { return COUNT; }
     bool compiledWithCuDNN() const override { return true; }
     bool supportsDilatedConvolutionWithCuDNN() const override { return true; }
     bool supportsDepthwiseConvolutionWithCuDNN() const override { return true; }

@@ -184,15 +184,20 @@ def leaves(inputs: tuple[Any, ...], train: bool) -> tuple[Any, ...]:
     )
 
 
+def pretend() -> None:
+    """Let torch's Python take the pretended GPUs for real ones."""
+    torch.cuda._lazy_init = lambda: None  # type: ignore[assignment]
+    torch.cuda.amp.common.amp_definitely_not_available = lambda: False
+    torch.cuda.is_bf16_supported = lambda *_, **__: True  # type: ignore[assignment]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     for flag in ("--train", "--autocast", "--half"):
         parser.add_argument(flag, action="store_true")
     options = parser.parse_args()
-    torch.cuda._lazy_init = lambda: None  # type: ignore[assignment]
-    torch.cuda.amp.common.amp_definitely_not_available = lambda: False
-    torch.cuda.is_bf16_supported = lambda *_, **__: True  # type: ignore[assignment]
+    pretend()
     failures = 0
     kernels: dict[str, Kernel] = {}
     for name, function, arguments, keywords in calls(options):
