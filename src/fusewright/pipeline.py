@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import fx
 
 from fusewright.aot import (
@@ -31,7 +32,7 @@ from fusewright.ir.text import print_schedule
 from fusewright.ir.text_kernels import print_kernel
 from fusewright.ir.verify import verify_program, verify_schedule
 from fusewright.ir.verify_lines import verify_lines
-from fusewright.kernels import KernelLanguage, KernelSet, Languages, define_kernels
+from fusewright.kernels import TARGETS, KernelLanguage, KernelSet, Languages, define_kernels
 from fusewright.logs import log_text, warn
 from fusewright.lower import calling_order, lower
 from fusewright.records import replace
@@ -68,6 +69,10 @@ def compile_graph(
     Where an input requires grad, and gradients are on, the results have a history as in eager,
     whose backward is compiled when it is first run.
     """
+    devices = {one.device.type for one in example_inputs if isinstance(one, torch.Tensor)}
+    for device in devices & set(TARGETS) if language is None else ():
+        TARGETS[device].begin()
+
     if needs_gradients(graph_module, example_inputs):
         return _compile_training(graph_module, example_inputs, context, language)
 

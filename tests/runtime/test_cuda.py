@@ -5,6 +5,7 @@ that only tells what it was asked.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,43 +14,40 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.records import replace
-from fusewright.runtime import cuda, cuda_driver, eager_kernels
+from fusewright.runtime import compile_pool, cuda, cuda_driver, eager_kernels
+from fusewright.runtime.compile_pool import CompilationFailed
+from fusewright.runtime.cubins import CompileRequest, Cubin
 from fusewright.runtime.cuda import CudaKernel, GpuKernelFailed, TritonSource
 from tests.native.driver import Driver
 
-PTX = """.visible .entry triton_add(
-\t.param .u64 .ptr .global .align 1 triton_add_param_0,
-\t.param .u64 .ptr .global .align 1 triton_add_param_1,
-\t.param .u32 triton_add_param_2,
-\t.param .u64 .ptr .global .align 1 triton_add_param_3
-)
-.reqntid 128
-{ ld.param.b64 %rd1, [triton_add_param_0]; }
-"""
-
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNamespace]:
     """What is compiled, loaded and launched."""
     driver = Driver(parameters=4)
     seen = SimpleNamespace(
         compiled=[], loaded=[], driver=driver, refuses={}, scratch=0, shared=99, room=227 << 10
     )
 
-    def compile_kernel(source: str, signature: Any, *_: Any, **options: Any) -> SimpleNamespace:
-        if options["name"] in seen.refuses:
-            raise seen.refuses[options["name"]]
-        seen.compiled.append((source, signature, options))
-        metadata = SimpleNamespace(
-            name="entry", num_warps=4, shared=seen.shared, global_scratch_size=seen.scratch
+    def compile_one(request: CompileRequest) -> Cubin:
+        if request.name in seen.refuses:
+            raise CompilationFailed(seen.refuses[request.name])
+        seen.compiled.append(request)
+        return Cubin(
+            code=b"code",
+            function="entry",
+            warps=4,
+            shared_bytes=seen.shared,
+            parameters=4,
+            scratch_bytes=seen.scratch,
         )
-        return SimpleNamespace(metadata=metadata, asm={"ptx": PTX, "cubin": b"code"})
 
     def load(*arguments: Any) -> int:
         seen.loaded.append(arguments)
         return 0x22
 
-    monkeypatch.setattr(cuda, "_compiler", lambda: SimpleNamespace(compile_kernel=compile_kernel))
+    monkeypatch.setattr(compile_pool, "compile_one", compile_one)
+    monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(cuda_driver, "launch_functions", lambda: driver.functions)
     monkeypatch.setattr(cuda_driver, "context", lambda device: 0x11)
     monkeypatch.setattr(cuda_driver, "load", load)
@@ -88,16 +86,17 @@ def test_a_launch(machine: SimpleNamespace) -> None:
     assert (last.function, last.grid, last.block) == (0x22, (2, 1, 1), (128, 1, 1))
     assert (last.shared_bytes, last.stream) == (99, 0x33)
     assert machine.loaded == [(-1, b"code", "entry", 99)]
-    ((source, signature, options),) = machine.compiled
-    assert source == "source"
-    assert signature == {"in0": "*fp32", "out0": "*fp32", "s0": "i32", "XBLOCK": "constexpr"}
-    assert (options["architecture"], options["name"], options["aligned"]) == (90, "triton_add", 2)
+    (request,) = machine.compiled
+    assert request.source == "source"
+    signature = {"in0": "*fp32", "out0": "*fp32", "s0": "i32", "XBLOCK": "constexpr"}
+    assert request.signature == signature
+    assert (request.architecture, request.name, request.aligned) == (90, "triton_add", 2)
 
 
 def test_pointers_that_are_not_aligned_are_told_to_the_compiler(machine: SimpleNamespace) -> None:
     add = CudaKernel("triton_add", SOURCE).launcher()
     add(torch.ones(65)[1:], torch.ones(64), 64, 1)
-    assert [options["aligned"] for _, _, options in machine.compiled] == [0]
+    assert [request.aligned for request in machine.compiled] == [0]
 
 
 def test_gpus_of_one_kind_share_what_is_compiled(
@@ -109,7 +108,7 @@ def test_gpus_of_one_kind_share_what_is_compiled(
     add = CudaKernel("triton_add", SOURCE)
     for device in (0, 1, 2):
         add.prepare(device, True)
-    assert [options["architecture"] for _, _, options in machine.compiled] == [90, 86]
+    assert [request.architecture for request in machine.compiled] == [90, 86]
     assert [device for device, *_ in machine.loaded] == [0, 1, 2]
 
 
@@ -129,7 +128,7 @@ def source(key: str) -> TritonSource:
 
 
 def test_what_does_not_compile_or_fit_is_named_and_runs_eagerly(machine: SimpleNamespace) -> None:
-    machine.refuses = {"triton_add": ValueError("no such type")}
+    machine.refuses = {"triton_add": "ValueError: no such type"}
     x, y = torch.ones(64), torch.zeros(64)
     add = CudaKernel("triton_add", source("refused")).launcher()
     with pytest.warns(RuntimeWarning, match="kernel triton_add eagerly"):
@@ -144,7 +143,7 @@ def test_what_does_not_compile_or_fit_is_named_and_runs_eagerly(machine: SimpleN
         CudaKernel("triton_add", source("scratch")).launcher()(x, y, 64, 1)
     machine.scratch, machine.shared = 0, machine.room + 1
     with pytest.warns(RuntimeWarning, match="bytes of shared memory of 232448 on GPU -1"):
-        CudaKernel("triton_add", source("shared")).launcher()(x, y, 64, 1)
+        CudaKernel("triton_large", source("shared")).launcher()(x, y, 64, 1)
     assert machine.driver.launched == []
 
 
@@ -162,7 +161,7 @@ def test_a_kernel_that_does_not_compile_leaves_the_others_as_they_are(
 ) -> None:
     """Loading tells of it by `why_eager`: whoever loads has the user's lines."""
     monkeypatch.setattr(torch_compat.cuda, "device", lambda: -1)  # where tensors of the CPU are
-    machine.refuses = {"k1": ValueError("no layout")}
+    machine.refuses = {"k1": "ValueError: no layout"}
     kernels = cuda.load_kernels({f"k{number}": source(f"own{number}") for number in range(3)})
     reasons = [eager_kernels.why_eager(f"own{number}") for number in range(3)]
     assert reasons == [None, "k1 for sm_90: ValueError: no layout", None]
@@ -180,5 +179,11 @@ def test_without_a_gpu_loading_says_so() -> None:
         cuda.load_kernels({"k": SOURCE})
 
 
-def test_parameters_are_counted_in_the_assembly() -> None:
-    assert cuda.parameter_count(PTX) == 4
+def test_what_is_on_disk_is_not_compiled_again(machine: SimpleNamespace) -> None:
+    CudaKernel("triton_add", SOURCE).prepare(0, True)
+    again = CudaKernel("triton_add", SOURCE)
+    assert again.prepare(0, True) == (0x11, 0x22, 128, 99, 1)
+    assert len(machine.compiled) == 1
+    again.prepare(0, False)
+    CudaKernel("triton_sub", SOURCE).prepare(0, True)
+    assert len(machine.compiled) == 3

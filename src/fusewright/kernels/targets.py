@@ -26,6 +26,9 @@ class Target:
     language: Callable[[Options], KernelLanguage]
     """What kernels for it are written in, and what loads them."""
 
+    begin: Callable[[], object] = bool
+    """Called before a graph with tensors on it is compiled."""
+
 
 def _llvm(options: Options) -> KernelLanguage:
     """LLVM IR for this machine, or the processor that is asked for."""
@@ -46,7 +49,7 @@ TARGETS: Final = {
     target.device_type: target
     for target in (
         Target(device_type="cpu", language=_llvm),
-        Target(device_type="cuda", language=_triton),
+        Target(device_type="cuda", language=_triton, begin=cuda.begin),
     )
 }
 """By type of device."""

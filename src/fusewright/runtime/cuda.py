@@ -6,20 +6,17 @@ A kernel that Triton cannot compile, or that a GPU has no room for, runs eagerly
 A kernel has a variant for each kind of GPU, and for pointers that are all multiples of 16 bytes:
 loads and stores are wider there. Those for GPUs like the current one and aligned pointers are
 compiled when a module is loaded, several at a time; others when a launch first needs one. Triton
-(0.3 s) is imported with the first kernel, and keeps machine code on disk. Launches go through the
+compiles in processes of its own (`compile_pool`), and machine code is kept on disk (`cubins`), from
+where it is read without Triton. Launches go through the
 driver (`GpuKernel`), not through Triton's launcher, which is Python, and of which C code is
 compiled for each signature.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
-from types import ModuleType
-from typing import Any
 
 import torch
 
@@ -27,20 +24,14 @@ from fusewright import torch_compat
 from fusewright.errors import FusewrightError
 from fusewright.native import _extension
 from fusewright.records import record
-from fusewright.runtime import cuda_driver, eager_kernels
-from fusewright.runtime.folders import generated_folder
-
-WORKERS = 8
-"""Most kernels that are compiled at a time."""
+from fusewright.runtime import compile_pool, cubins, cuda_driver, eager_kernels
+from fusewright.runtime.cubins import CompileRequest, Cubin
 
 WARP = 32
 """Threads that run together."""
 
 LETTERS = {"i32": "i", "i64": "l", "fp64": "d"}
 """Types of numbers, as `GpuKernel` is told of them."""
-
-SCRATCH = ("global_scratch_size", "profile_scratch_size")
-"""Memory of its own that a kernel may ask for."""
 
 
 class GpuKernelFailed(FusewrightError):
@@ -78,7 +69,7 @@ class CudaKernel:
     def __init__(self, name: str, source: TritonSource) -> None:
         self.name = name
         self.source = source
-        self._compiled: dict[tuple[int, bool], Any] = {}
+        self._compiled: dict[tuple[int, bool], Cubin | GpuKernelFailed] = {}
         """By architecture of the GPU, and by whether pointers are aligned."""
 
         self._compiling = threading.Lock()
@@ -104,19 +95,18 @@ class CudaKernel:
         the kernel runs eagerly.
         """
         try:
-            compiled = self.compiled(device, aligned)
+            cubin = self.compiled(device, aligned)
         except GpuKernelFailed as failure:
             if eager_kernels.run_eagerly(self.source.key, str(failure)):
                 eager_kernels.warn_of_eager_kernel(self.name, "", str(failure))
             return None
-        metadata = compiled.metadata
-        hidden = parameter_count(compiled.asm["ptx"]) - len(self.source.signature)
-        function = cuda_driver.load(device, compiled.asm["cubin"], metadata.name, metadata.shared)
-        threads = WARP * metadata.num_warps
-        return cuda_driver.context(device), function, threads, metadata.shared, hidden
+        hidden = cubin.parameters - len(self.source.signature)
+        function = cuda_driver.load(device, cubin.code, cubin.function, cubin.shared_bytes)
+        threads = WARP * cubin.warps
+        return cuda_driver.context(device), function, threads, cubin.shared_bytes, hidden
 
-    def compiled(self, device: int, aligned: bool) -> Any:
-        """What Triton compiles for a GPU, tried once. GpuKernelFailed: it cannot be launched."""
+    def compiled(self, device: int, aligned: bool) -> Cubin:
+        """The machine code for a GPU, tried once. GpuKernelFailed: it cannot be launched."""
         major, minor = torch.cuda.get_device_capability(device)
         architecture = 10 * major + minor
         with self._compiling:
@@ -139,46 +129,38 @@ class CudaKernel:
         except GpuKernelFailed as failure:
             eager_kernels.run_eagerly(self.source.key, str(failure))
 
-    def _require_room(self, compiled: Any, device: int) -> None:
+    def _require_room(self, cubin: Cubin, device: int) -> None:
         """GpuKernelFailed: the kernel wants memory that launches do not give it."""
-        metadata = compiled.metadata
-        if any(getattr(metadata, name, 0) for name in SCRATCH):
+        if cubin.scratch_bytes:
             raise GpuKernelFailed(f"{self.name} needs memory that launches do not give it")
-        if parameter_count(compiled.asm["ptx"]) < len(self.source.signature):
-            raise GpuKernelFailed(f"{self.name} lacks parameters in its assembly")
+        if cubin.parameters < len(self.source.signature):
+            raise GpuKernelFailed(f"{self.name} lacks parameters in its machine code")
         room = cuda_driver.shared_bytes(device)
-        if metadata.shared > room:
-            wanted = f"{metadata.shared} bytes of shared memory of {room}"
+        if cubin.shared_bytes > room:
+            wanted = f"{cubin.shared_bytes} bytes of shared memory of {room}"
             raise GpuKernelFailed(f"{self.name} needs {wanted} on GPU {device}")
 
-    def _compile(self, architecture: int, aligned: bool) -> Any:
+    def _compile(self, architecture: int, aligned: bool) -> Cubin:
+        """The machine code for an architecture, kept on disk."""
         source = self.source
-        try:
-            return _compiler().compile_kernel(
-                source.text.lstrip("\n"),
-                {**source.signature, **dict.fromkeys(source.blocks, "constexpr")},
-                source.blocks,
-                generated_folder(),
-                architecture=architecture,
-                warps=source.warps,
-                debug=source.checks_bounds,
-                name=self.name,
-                aligned=source.tensors if aligned else 0,
-            )
-        except Exception as error:
-            what = f"{type(error).__name__}: {error}"
-            raise GpuKernelFailed(f"{self.name} for sm_{architecture}: {what}") from error
-
-
-def parameter_count(assembly: str) -> int:
-    """How many parameters a kernel takes, by its PTX: those that Triton adds stand last."""
-    _, _, entry = assembly.partition(".entry")
-    return entry.partition(")")[0].count(".param")
-
-
-def _compiler() -> ModuleType:
-    """What compiles with Triton; importing it takes as long as importing Triton."""
-    return import_module("fusewright.runtime.triton_compiler")
+        request = CompileRequest(
+            name=self.name,
+            source=source.text.lstrip("\n"),
+            signature={**source.signature, **dict.fromkeys(source.blocks, "constexpr")},
+            blocks=source.blocks,
+            architecture=architecture,
+            warps=source.warps,
+            debug=source.checks_bounds,
+            aligned=source.tensors if aligned else 0,
+        )
+        cubin = cubins.read(request)
+        if cubin is None:
+            try:
+                cubin = compile_pool.compile_one(request)
+            except compile_pool.CompilationFailed as failure:
+                raise GpuKernelFailed(f"{self.name} for sm_{architecture}: {failure}") from failure
+            cubins.write(request, cubin)
+        return cubin
 
 
 _LOADED: dict[tuple[str, str], Callable[..., None]] = {}
@@ -200,13 +182,17 @@ def load_kernels(sources: Mapping[str, TritonSource]) -> tuple[Callable[..., Non
         return tuple(_LOADED[name, source.key] for name, source in sources.items())
 
 
+def begin() -> None:
+    """Graphs on a GPU are about to be compiled."""
+    if torch.cuda.is_available():
+        compile_pool.begin_if_cold()
+
+
 def _compile_together(kernels: list[CudaKernel]) -> None:
-    """Compile kernels for the current GPU, several at a time: most of the work holds no lock of
-    Python's.
-    """
+    """Compile kernels for GPUs like the current one, several at a time in processes."""
     if not kernels:
         return
     device = torch_compat.cuda.device()
-    workers = max(1, min(WORKERS, len(kernels), os.cpu_count() or 1))
+    workers = max(1, min(compile_pool.WORKERS, len(kernels)))
     with ThreadPoolExecutor(workers, thread_name_prefix="fusewright-triton") as pool:
         list(pool.map(lambda kernel: kernel.try_compiling(device), kernels))

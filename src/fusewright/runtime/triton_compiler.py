@@ -12,7 +12,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 
+from fusewright.runtime.cubins import CompileRequest, Cubin
 from fusewright.runtime.folders import write_once
+
+SCRATCH = ("global_scratch_size", "profile_scratch_size")
+"""Memory of its own that a kernel may ask for."""
 
 
 def load_kernel(source: str, folder: Path, name: str = "kernel") -> Any:
@@ -66,3 +70,33 @@ def compile_kernel(
             "enable_fp_fusion": False,
         },
     )
+
+
+def compile_to_cubin(request: CompileRequest, folder: Path) -> Cubin:
+    """What Triton makes of a request; `folder` is for the source. Raises whatever Triton raises."""
+    compiled = compile_kernel(
+        request.source,
+        request.signature,
+        request.blocks,
+        folder,
+        architecture=request.architecture,
+        warps=request.warps,
+        debug=request.debug,
+        name=request.name,
+        aligned=request.aligned,
+    )
+    metadata = compiled.metadata
+    return Cubin(
+        code=compiled.asm["cubin"],
+        function=metadata.name,
+        warps=metadata.num_warps,
+        shared_bytes=metadata.shared,
+        parameters=parameter_count(compiled.asm["ptx"]),
+        scratch_bytes=sum(getattr(metadata, name, 0) for name in SCRATCH),
+    )
+
+
+def parameter_count(assembly: str) -> int:
+    """How many parameters a kernel takes, by its PTX: those that Triton adds stand last."""
+    _, _, entry = assembly.partition(".entry")
+    return entry.partition(")")[0].count(".param")

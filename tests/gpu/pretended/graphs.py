@@ -43,8 +43,7 @@ from fusewright.ir.verify import verify_program, verify_schedule
 from fusewright.ir.verify_lines import verify_lines
 from fusewright.kernels import Languages, define_kernels
 from fusewright.lower import lower
-from fusewright.runtime.cuda import SCRATCH, parameter_count
-from fusewright.runtime.triton_compiler import compile_kernel
+from fusewright.runtime.triton_compiler import SCRATCH, compile_kernel, parameter_count
 from fusewright.schedule import schedule
 from fusewright.schedule.in_place import written_in_place
 from fusewright.schedule.lifetimes import last_uses

@@ -18,8 +18,7 @@ from fusewright.ir.canonical import canonical_group, canonical_names
 from fusewright.ir.group import Group
 from fusewright.ir.parse import parse_program
 from fusewright.kernels.triton import TritonKernel, write
-from fusewright.runtime.cuda import SCRATCH, parameter_count
-from fusewright.runtime.triton_compiler import compile_kernel
+from fusewright.runtime.triton_compiler import SCRATCH, compile_kernel, parameter_count
 from fusewright.schedule import schedule
 from tests.golden import read_cases
 from tests.kernels.triton.operators import operator_programs
