@@ -147,6 +147,54 @@ def test_calls_take_keywords_lists_and_tuples() -> None:
     assert call([7]) == ((7, [7, 5], (7,)),)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("mm", ((2, 3), (3, 4))),
+        ("bmm", ((5, 2, 3), (5, 3, 4))),
+        ("addmm", ((4,), (2, 3), (3, 4))),
+        ("addmm", ((2, 4), (2, 3), (3, 4))),
+    ],
+)
+def test_products(kind: str, sizes: tuple[tuple[int, ...], ...], dtype: torch.dtype) -> None:
+    """Of tensors also by torch's C function; of a tensor's subclass by the function given."""
+
+    class Subclass(torch.Tensor): ...
+
+    called: list[str] = []
+
+    def function(*tensors: torch.Tensor, out: torch.Tensor) -> None:
+        called.append(kind)
+        getattr(torch, kind)(*tensors, out=out)
+
+    count = len(sizes)
+    made = plan(
+        (kind, ~0, *range(count), count, ~1),
+        ("return", 1, count),
+        inputs=count + 1,
+        constants=(function, ("out",)),
+    )
+    factors = [torch.randn(size).to(dtype) for size in sizes]
+    factors[-1] = factors[-1].mT.contiguous().mT
+    expected = getattr(torch, kind)(*factors)
+    out = torch.empty_like(expected)
+    version = out._version
+    assert made([*factors, out])[0] is out and torch.equal(out, expected)
+    assert out._version == version + 1 and not called
+    out.zero_()
+    made([*factors[:-1], factors[-1].as_subclass(Subclass), out])
+    assert torch.equal(out, expected) and called == [kind]
+
+
+def test_products_that_are_refused_say_why() -> None:
+    made = plan(("mm", ~0, 0, 1, 2, ~1), inputs=3, constants=(torch.mm, ("out",)))
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        made([torch.ones(2, 3), torch.ones(2, 3), torch.empty(2, 3)])
+    with pytest.raises(SystemError, match="empty slot"):
+        plan(("mm", ~0, 0, 1, 2, ~1), constants=(torch.mm, ("out",)))([])
+
+
 def test_another_count_of_results_is_an_error() -> None:
     for results in ((1,), (1, 2, 3)):
         unpacked = plan(
@@ -197,10 +245,13 @@ def test_copies_are_counted_as_writes() -> None:
         ("return", 2, 0),
         ("return", 2**40),
         ("return", -1),
-        ("return", 1, ~1),
+        ("return", 1, ~2),
         ("call", None, 0, 0, None),
         ("call", None, ~0, 0, ~0),
         ("call", None, ~0, 1, 0, ~1),
+        ("call", None, ~0, 1, 0, ~2),
+        ("mm", ~0, 0, 0, 0, ~0),
+        ("mm", ~0, 0, 0, 0, ~1),
         ("allocate", 0, ~0, 1, 0),
         ("launch", ~0, 1, 0, 1, 0, 0),
     ],
@@ -208,7 +259,7 @@ def test_copies_are_counted_as_writes() -> None:
 )
 def test_operands_are_checked(operation: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError, match="of a plan"):
-        plan(operation, numbers=(0,), constants=(raises,))
+        plan(operation, numbers=(0,), constants=(raises, ("x", "y")))
 
 
 def test_what_is_no_operation() -> None:
@@ -223,9 +274,12 @@ def test_what_is_no_operation() -> None:
 
 def test_what_plans_are_called_with() -> None:
     made = plan(("return", 1, 0), inputs=1)
-    for wrong, error in (((), TypeError), (([1], 2), TypeError), (((1,),), TypeError)):
-        with pytest.raises(error):
+    assert made([5]) == made(5) == (5,) and made((5,)) == ((5,),)
+    for wrong in ((), (1, 2), ([], 1)):
+        with pytest.raises(ValueError, match=f"takes 1 inputs; {len(wrong)} given"):
             made(*wrong)
+    with pytest.raises(TypeError, match="no arguments by name"):
+        made(x=1)
     given = [1, 2]
     with pytest.raises(ValueError, match="takes 1 inputs; 2 given"):
         made(given)

@@ -27,6 +27,7 @@ from fusewright.capture.graph import PERMISSIONS, NeedsConstants
 from fusewright.capture.graph_failure import (
     Failed,
     Recover,
+    entry_of,
     keeping_random_state,
     run_as_written,
     run_unless_written,
@@ -202,7 +203,7 @@ class Capture:
         graph, traced = None, self.graph_module.graph
         recover: Recover = functools.partial(run_as_written, failed)
         if compiled is not None and not self.is_empty:
-            graph = guarding_modes(traced, compiled)
+            graph = guarding_modes(traced, entry_of(compiled))
             if may_write_inputs(traced):
                 again = functools.partial(run_unless_written, failed)
                 recover = again if writes_last(compiled) else tell_why_not

@@ -81,6 +81,14 @@ def writes_last(compiled: Callable[..., Any]) -> bool:
     return getattr(compiled, "writes_last", False)
 
 
+def entry_of(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """What a frame calls with the inputs: the same as `compiled`, with less around it where the
+    backend offers that.
+    """
+    entry: Callable[..., Any] = getattr(compiled, "entry", compiled)
+    return entry
+
+
 def keeping_random_state(
     compiled: Callable[..., Any], devices: Iterable[torch.device]
 ) -> Callable[..., Any]:

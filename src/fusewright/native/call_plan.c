@@ -31,23 +31,33 @@ static void add_traceback(const CallPlan *plan, int64_t line)
     Py_XDECREF(frame);
 }
 
-/* Move the list's items to the first slots, and clear it. */
-static int take_inputs(const CallPlan *plan, PyObject *inputs, PlanSlot *slots)
+/* Copy the inputs to the first slots. */
+static int take_inputs(const CallPlan *plan, PyObject *const *inputs, Py_ssize_t count,
+                       PlanSlot *slots)
 {
-    if (!PyList_CheckExact(inputs)) {
-        PyErr_Format(PyExc_TypeError, "a compiled graph takes one list of inputs, not %s",
-                     Py_TYPE(inputs)->tp_name);
-        return -1;
-    }
-    if (PyList_GET_SIZE(inputs) != plan->input_count) {
+    if (count != plan->input_count) {
         PyErr_Format(PyExc_ValueError, "a compiled graph takes %zd inputs; %zd given",
-                     plan->input_count, PyList_GET_SIZE(inputs));
+                     plan->input_count, count);
         return -1;
     }
-    for (Py_ssize_t i = 0; i < plan->input_count; i++) {
-        plan_slot_set(&slots[i], Py_NewRef(PyList_GET_ITEM(inputs, i)));
+    for (Py_ssize_t i = 0; i < count; i++) {
+        plan_slot_set(&slots[i], Py_NewRef(inputs[i]));
     }
-    return PyList_SetSlice(inputs, 0, plan->input_count, NULL);
+    return 0;
+}
+
+/* The inputs are the arguments; or the items of one list, which is cleared. */
+static int take_arguments(const CallPlan *plan, PyObject *const *args, Py_ssize_t count,
+                          PlanSlot *slots)
+{
+    if (count != 1 || !PyList_CheckExact(args[0])) {
+        return take_inputs(plan, args, count, slots);
+    }
+    PyListObject *list = (PyListObject *)args[0];
+    if (take_inputs(plan, list->ob_item, PyList_GET_SIZE(list), slots) < 0) {
+        return -1;
+    }
+    return PyList_SetSlice(args[0], 0, plan->input_count, NULL);
 }
 
 static int run_operations(PlanFrame *frame)
@@ -64,14 +74,15 @@ static int run_operations(PlanFrame *frame)
 }
 
 /* Run in `memory`, which is large enough for all values. */
-static PyObject *call_in(const CallPlan *plan, PyObject *inputs, void *memory)
+static PyObject *call_in(const CallPlan *plan, PyObject *const *args, Py_ssize_t count,
+                         void *memory)
 {
     PlanFrame frame = {.plan = plan, .slots = memory, .result = NULL};
     frame.numbers = (int64_t *)(frame.slots + plan->slot_count);
     frame.scratch = (void **)(frame.numbers + plan->number_count);
     memset(frame.slots, 0, (size_t)plan->slot_count * sizeof *frame.slots);
     memcpy(frame.numbers, plan->numbers, (size_t)plan->number_count * sizeof *frame.numbers);
-    if (take_inputs(plan, inputs, frame.slots) < 0 || run_operations(&frame) < 0) {
+    if (take_arguments(plan, args, count, frame.slots) < 0 || run_operations(&frame) < 0) {
         Py_CLEAR(frame.result);
     }
     PyObject *type, *value, *traceback;
@@ -87,8 +98,9 @@ static PyObject *call_plan(PyObject *object, PyObject *const *args, size_t flagg
                            PyObject *names)
 {
     CallPlan *plan = (CallPlan *)object;
-    if (PyVectorcall_NARGS(flagged_count) != 1 || (names && PyTuple_GET_SIZE(names) > 0)) {
-        PyErr_SetString(PyExc_TypeError, "a compiled graph takes one list of inputs");
+    Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
+    if (names != NULL && PyTuple_GET_SIZE(names) > 0) {
+        PyErr_SetString(PyExc_TypeError, "a compiled graph takes no arguments by name");
         return NULL;
     }
     size_t bytes = (size_t)plan->slot_count * sizeof(PlanSlot) +
@@ -97,10 +109,10 @@ static PyObject *call_plan(PyObject *object, PyObject *const *args, size_t flagg
     Py_INCREF(plan); /* the program may let go of it while it runs */
     if (bytes <= STACK_BYTES) {
         _Alignas(PlanSlot) char memory[STACK_BYTES];
-        result = call_in(plan, args[0], memory);
+        result = call_in(plan, args, count, memory);
     } else {
         void *memory = PyMem_Malloc(bytes);
-        result = memory == NULL ? PyErr_NoMemory() : call_in(plan, args[0], memory);
+        result = memory == NULL ? PyErr_NoMemory() : call_in(plan, args, count, memory);
         PyMem_Free(memory);
     }
     Py_DECREF(plan);
@@ -164,15 +176,22 @@ static int64_t find_operation(PyObject *name)
     return -1;
 }
 
-/* A call passes names for the last arguments only, and no more than there are. */
+/* A call has names, its last operand, for the last arguments only, and no more than there are; a
+   product for its result. */
 static bool has_names_it_can_pass(const CallPlan *plan, const int64_t *words)
 {
+    const char *form = plan_operations[words[OPERATION]].form;
+    bool is_call = strchr(form, 'q') != NULL, is_product = form[strlen(form) - 1] == 'k';
     int64_t place = words[words[LENGTH] - 1];
-    if (strcmp(plan_operations[words[OPERATION]].name, "call") != 0 || place == NOTHING) {
+    if (!(is_call || is_product) || place == NOTHING) {
         return true;
     }
     PyObject *names = plan->constants[~place].object;
-    return PyTuple_Check(names) && PyTuple_GET_SIZE(names) <= words[HEADER_WORDS + 2];
+    if (!PyTuple_Check(names)) {
+        return false;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(names);
+    return is_call ? count <= words[HEADER_WORDS + 2] : count == 1;
 }
 
 /* Write `(name, line, operands)` at `words`. */
@@ -336,8 +355,8 @@ static void CallPlan_dealloc(PyObject *object)
 PyDoc_STRVAR(
     CallPlan_doc,
     "CallPlan(operations, inputs, slots, numbers, constants, variables, file)\n--\n\n"
-    "`plan(inputs)` takes a list of so many inputs, clears it, runs the operations in order, and\n"
-    "returns the tuple that the last `return` among them makes.\n\n"
+    "`plan(*inputs)`, or `plan([*inputs])`, which clears the list, runs the operations in order,\n"
+    "and returns the tuple that the last `return` among them makes.\n\n"
     "An operation is `(name, line, operands)`: its operands are indices of slots, the first of\n"
     "which hold the inputs, of constants as ~index, or of numbers; `numbers` are what these are at\n"
     "first. plan_operations.c has the table. An exception names `file` and the operation's line,\n"

@@ -242,6 +242,73 @@ static int call(PlanFrame *frame, const int64_t *operands)
     return result == NULL ? -1 : 0;
 }
 
+/* Whether a slot holds a tensor whose class changes no operator. */
+static bool is_plain(const PlanSlot *slot)
+{
+    return slot->handle != NULL &&
+           (slot->object == NULL || Py_IS_TYPE(slot->object, tensor_access.tensor_type) ||
+            Py_IS_TYPE(slot->object, tensor_access.parameter_type));
+}
+
+/* A product into `out` by torch's C function. Other threads run meanwhile. */
+static bool is_multiplied(TensorHandle out, const TensorHandle *given, int64_t count,
+                          bool is_batched)
+{
+    int32_t refusal;
+    Py_BEGIN_ALLOW_THREADS
+    if (count == 3) {
+        refusal = torch_library.addmm_out(out, given[0], given[1], given[2], 1, 1);
+    } else if (is_batched) {
+        refusal = torch_library.bmm_out(out, given[0], given[1]);
+    } else {
+        refusal = torch_library.mm_out(out, given[0], given[1]);
+    }
+    Py_END_ALLOW_THREADS
+    return refusal == 0;
+}
+
+/* function, `count` tensors, result, names: by the C function, where this torch has it and all are
+   plain; else, and where that refuses, by function(*tensors, out=result), which says why. */
+static int product(PlanFrame *frame, const int64_t *operands, int64_t count, bool is_batched,
+                   bool is_offered)
+{
+    const int64_t *places = operands + 1;
+    TensorHandle handles[4];
+    for (int64_t i = 0; i <= count; i++) {
+        const PlanSlot *slot = slot_at(frame, places[i]);
+        is_offered = is_offered && is_plain(slot);
+        handles[i] = slot->handle;
+    }
+    if (is_offered && is_multiplied(handles[count], handles, count, is_batched)) {
+        return 0;
+    }
+    PyObject **arguments = (PyObject **)frame->scratch + 1;
+    if (gather_objects(frame, places, count + 1, arguments) < 0) {
+        return -1;
+    }
+    PyObject *result = PyObject_Vectorcall(constant_at(frame, operands[0]), arguments,
+                                           (size_t)count | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                           constant_at(frame, places[count + 1]));
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+static int mm(PlanFrame *frame, const int64_t *operands)
+{
+    return product(frame, operands, 2, false, torch_library.mm_out != NULL);
+}
+
+static int bmm(PlanFrame *frame, const int64_t *operands)
+{
+    return product(frame, operands, 2, true, torch_library.bmm_out != NULL);
+}
+
+/* A summand, and two factors. */
+static int addmm(PlanFrame *frame, const int64_t *operands)
+{
+    return product(frame, operands, 3, false, torch_library.addmm_out != NULL);
+}
+
 /* slot, how many results, result or NOTHING each; the slot is empty then */
 static int unpack(PlanFrame *frame, const int64_t *operands)
 {
@@ -396,6 +463,9 @@ const PlanOperation plan_operations[] = {
     {"release", "o", release},
     {"launch", "k#*s#*rri", launch},
     {"call", "dk#*sq", call},
+    {"mm", "ksssk", mm},
+    {"bmm", "ksssk", bmm},
+    {"addmm", "kssssk", addmm},
     {"unpack", "o#*d", unpack},
     {"list", "o#*s", make_list},
     {"tuple", "o#*s", make_tuple},

@@ -32,6 +32,12 @@ typedef struct {
        element: no view in autograd's eyes, and with versions of its own. May be null. */
     int32_t (*reinterpret)(TensorHandle, int64_t dim, const int64_t *sizes, const int64_t *strides,
                            int64_t offset, TensorHandle *result);
+
+    /* Products into memory that is there; `addmm_out` takes beta and alpha last. May be null. */
+    int32_t (*mm_out)(TensorHandle out, TensorHandle, TensorHandle);
+    int32_t (*bmm_out)(TensorHandle out, TensorHandle, TensorHandle);
+    int32_t (*addmm_out)(TensorHandle out, TensorHandle, TensorHandle, TensorHandle, float, float);
+
     bool (*grad_mode_is_enabled)(void);
     int32_t (*get_cpu_device_type)(void);
     int32_t cpu_device_type;

@@ -11,6 +11,7 @@ from fusewright.ir.group import Schedule
 from fusewright.ir.kernel import Kernel
 from fusewright.ir.lines import Line
 from fusewright.ir.program import Program
+from fusewright.native import CallPlan
 from fusewright.records import field, record
 
 
@@ -90,6 +91,11 @@ class CompiledGraph:
     record: Record = field(repr=False)
     training: Training | None = field(default=None, repr=False)
     """None for inference."""
+
+    @property
+    def entry(self) -> Callable[..., tuple[Any, ...]]:
+        """The same as this, with nothing around a native plan."""
+        return self.run if isinstance(self.run, CallPlan) else self
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return self.run(list(inputs))

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fusewright.ir.dtype import DType
 from fusewright.ir.index import Atom, Compound, Index, Symbol, integer
 from fusewright.ir.kernel import CpuFacts, Kernel
 from fusewright.ir.lines import (
@@ -57,6 +58,11 @@ from fusewright.wrapper.names import (
     number_path,
     operator_path,
 )
+
+PRODUCTS = {"aten.mm.out": "mm", "aten.bmm.out": "bmm", "aten.addmm.out": "addmm"}
+"""Operators that have an operation of their own, of floats."""
+
+OUT = repr(("out",))
 
 Geometry = tuple[tuple[Index, ...], tuple[Index, ...]]
 """Sizes and strides."""
@@ -126,6 +132,9 @@ class _NativeEmitter:
         self._geometries: dict[str, Geometry] = {}
         """How the tensors in the slots of inputs and owned buffers are laid out."""
 
+        self._types: dict[str, DType] = {}
+        """Of buffers that were allocated, or took over memory."""
+
         self._kernels: dict[str, Kernel] = {}
 
     def write(self, operation: str, *operands: int | None) -> None:
@@ -155,10 +164,12 @@ class _NativeEmitter:
         geometry = self._geometry_numbers(buffer.layout)
         self.write("allocate", self._new_slot(buffer.name), self._kind(buffer.layout), *geometry)
         self._owned.add(buffer.name)
+        self._types[buffer.name] = buffer.layout.dtype
         self._geometries[buffer.name] = _geometry(buffer.layout)
 
     def reuse(self, line: Reuse) -> None:
         name, source, layout = line.buffer.name, line.source, line.buffer.layout
+        self._types[name] = layout.dtype
         if source in self._owned:
             self._owned.add(name)
         known = self._geometries.get(source)
@@ -218,6 +229,13 @@ class _NativeEmitter:
         self._slots[line.name] = result
 
     def call_extern_out(self, line: CallExternOut) -> None:
+        product = PRODUCTS.get(line.operator)
+        if product is not None and not line.keywords and self._types[line.out].is_float:
+            function = self._constant(operator_path(line.operator))
+            tensors = [self._operand(argument, True) for argument in line.arguments]
+            self.write(product, function, *tensors, self._slots[line.out], self._constant(OUT))
+            self._release_temporaries()
+            return
         keywords = (*line.keywords, ("out", BufferReference(line.out)))
         self._call(line.operator, line.arguments, keywords, False)
 
