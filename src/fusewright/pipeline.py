@@ -36,7 +36,7 @@ from fusewright.kernels import TARGETS, KernelLanguage, KernelSet, Languages, de
 from fusewright.logs import log_text, warn
 from fusewright.lower import calling_order, lower
 from fusewright.records import replace
-from fusewright.runtime.calling import Call
+from fusewright.runtime.calling import Call, CallingOrder
 from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record, Training
 from fusewright.runtime.eager_kernels import warn_of_eager_kernel, why_eager
 from fusewright.runtime.loader import LoadedModule, load_module
@@ -176,26 +176,30 @@ def compile_aten(
 
     with context.stage("load"):  # Machine code, and the module that calls it.
         module = load_module(emitted.text, {**graph.constants, **calls})
-        run, refusal = _runner(lines, emitted, module, context)
+        order = calling_order(graph.placeholders, program)
+        call, refusal = _runner(lines, emitted, module, order, context)
         _tell_of_eager_kernels(kernels, context)
 
-    call = calling_order(graph.placeholders, program).around(run)
     record = _record(schedule, kernels, lines, subprograms, context, refusal)
     return CompiledGraph(run=call, path=module.path, record=record)
 
 
 def _runner(
-    lines: tuple[Line, ...], emitted: PythonModule, module: LoadedModule, context: CompileContext
+    lines: tuple[Line, ...],
+    emitted: PythonModule,
+    module: LoadedModule,
+    order: CallingOrder,
+    context: CompileContext,
 ) -> tuple[Call, str]:
-    """What is called with a list of inputs; and why that is the Python module, where a native plan
-    was asked for.
+    """What is called with a list of the captured graph's arguments; and why that is the Python
+    module, where a native plan was asked for.
     """
     if context.options.target == "python":
-        return module.call, ""
+        return order.around(module.call), ""
     try:
-        return load_plan(pack_native(lines, emitted.places), module), ""
+        return load_plan(pack_native(lines, emitted.places, order), module), ""
     except NoNativePlan as error:
-        return module.call, str(error)
+        return order.around(module.call), str(error)
 
 
 def _subprograms(

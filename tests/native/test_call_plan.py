@@ -457,3 +457,14 @@ def test_plans_in_a_cycle_are_collected() -> None:
     alive.clear()
     gc.collect()
     assert died
+
+
+def test_sizes_and_strides_are_read() -> None:
+    for kind, expected in (("read size", 4), ("read stride", 1)):
+        read = plan(
+            (kind, 0, 0, 1), ("make integer", 1, 0), ("return", 1, 1), inputs=1, numbers=(0,)
+        )
+        assert read([torch.ones(3, 4)]) == (expected,)
+        for wrong in (torch.ones(3), 5):
+            with pytest.raises(RuntimeError, match="no dimension 1"):
+                read([wrong])

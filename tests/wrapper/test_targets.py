@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import fx
 
+import fusewright
 from fusewright.config import TARGETS, Options
 from fusewright.context import CompileContext
 from fusewright.native import CallPlan
@@ -101,3 +102,20 @@ def test_calls_leave_nothing_behind() -> None:
     more_tensors, *same_references = call(50)
     assert references == same_references
     assert more_tensors <= tensors  # other tests' may have died
+
+
+def test_numbers_are_found_in_arguments_without_python() -> None:
+    """Sizes, what they are multiples of, numbers given, and arguments that nothing needs."""
+
+    def program(x: torch.Tensor, y: torch.Tensor, n: int, unused: torch.Tensor) -> Any:
+        return torch.cat([x, x]) * n + y.sum(), x.shape[0] * n, y.reshape(-1, 2) * 2
+
+    made = fusewright.compile(program, dynamic=True, options={"strict": True, "target": "native"})
+    for size, n in ((3, 2), (5, 7), (8, 3)):
+        x, y = torch.randn(size, 4), torch.randn(2 * size)
+        unused = torch.ones(size)
+        for one, other in zip(made(x, y, n, unused), program(x, y, n, unused), strict=True):
+            torch.testing.assert_close(one, other)
+    (compilation,) = fusewright.api.compilations(made)
+    assert isinstance(compilation.compiled, CompiledGraph)
+    assert isinstance(compilation.compiled.entry, CallPlan)

@@ -115,6 +115,32 @@ static int read_number(PlanFrame *frame, const int64_t *operands)
     return object == NULL ? -1 : cpu_kernel_number(object, &frame->numbers[operands[0]]);
 }
 
+/* number, tensor, dimension */
+static int read_extent(PlanFrame *frame, const int64_t *operands,
+                       int32_t (*read)(TensorHandle, int64_t **))
+{
+    TensorHandle handle = slot_at(frame, operands[1])->handle;
+    int64_t dimensions, *extents;
+    if (handle == NULL || torch_library.get_dim(handle, &dimensions) != 0 || operands[2] < 0 ||
+        operands[2] >= dimensions || read(handle, &extents) != 0) {
+        PyErr_Format(PyExc_RuntimeError, "an input of a compiled graph has no dimension %lld",
+                     (long long)operands[2]);
+        return -1;
+    }
+    frame->numbers[operands[0]] = extents[operands[2]];
+    return 0;
+}
+
+static int read_size(PlanFrame *frame, const int64_t *operands)
+{
+    return read_extent(frame, operands, torch_library.get_sizes);
+}
+
+static int read_stride(PlanFrame *frame, const int64_t *operands)
+{
+    return read_extent(frame, operands, torch_library.get_strides);
+}
+
 /* slot, number */
 static int make_integer(PlanFrame *frame, const int64_t *operands)
 {
@@ -456,6 +482,8 @@ const PlanOperation plan_operations[] = {
     {"min", "nrr", take_minimum},
     {"max", "nrr", take_maximum},
     {"read number", "ns", read_number},
+    {"read size", "nsi", read_size},
+    {"read stride", "nsi", read_stride},
     {"make integer", "or", make_integer},
     {"allocate", "ok#*r*r", allocate},
     {"move", "oo", move},

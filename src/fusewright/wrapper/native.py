@@ -14,11 +14,11 @@ view, however it is laid out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Atom, Compound, Index, Symbol, integer
+from fusewright.ir.index import Index, Symbol, integer
 from fusewright.ir.kernel import CpuFacts, Kernel
 from fusewright.ir.lines import (
     Allocate,
@@ -50,6 +50,7 @@ from fusewright.ir.program import (
     ViewReference,
     operand_buffers,
 )
+from fusewright.runtime.calling import CallingOrder
 from fusewright.runtime.native_plan import NativePlan, Operation
 from fusewright.wrapper.names import (
     FAST_NAMES,
@@ -58,6 +59,7 @@ from fusewright.wrapper.names import (
     number_path,
     operator_path,
 )
+from fusewright.wrapper.native_numbers import Numbers
 
 PRODUCTS = {"aten.mm.out": "mm", "aten.bmm.out": "bmm", "aten.addmm.out": "addmm"}
 """Operators that have an operation of their own, of floats."""
@@ -68,9 +70,16 @@ Geometry = tuple[tuple[Index, ...], tuple[Index, ...]]
 """Sizes and strides."""
 
 
-def pack_native(lines: Sequence[Line], places: Sequence[int]) -> NativePlan:
-    """The plan of `lines`; `places` are the lines of the Python module that do the same."""
+def pack_native(
+    lines: Sequence[Line], places: Sequence[int], order: CallingOrder | None = None
+) -> NativePlan:
+    """The plan of `lines`; `places` are the lines of the Python module that do the same. It takes
+    the captured graph's arguments as `order` tells; without it, the numbers and then the tensors.
+    """
     emitter = _NativeEmitter(_shown_whole(lines))
+    if order is not None:
+        emitter.place = min(places)
+        emitter.take_arguments(order)
     for line, place in zip(lines, places, strict=True):
         emitter.place = place
         _METHODS[type(line)](emitter, line)
@@ -78,7 +87,7 @@ def pack_native(lines: Sequence[Line], places: Sequence[int]) -> NativePlan:
         operations=tuple(emitter.operations),
         inputs=emitter.input_count,
         slots=emitter.slot_count,
-        numbers=tuple(emitter.numbers),
+        numbers=tuple(emitter.numbers.values),
         constants=tuple(emitter.constants),
     )
 
@@ -109,11 +118,14 @@ class _NativeEmitter:
         self.operations: list[Operation] = []
         self.input_count = 0
         self.slot_count = 0
-        self.numbers: list[int] = []
+        self.numbers = Numbers(self.write)
         self.constants: dict[str, int] = {}
         """Their places among the constants, by text."""
 
         self._shown_whole = shown_whole
+        self._tensors: Iterator[int] | None = None
+        """Slots of the tensors among the arguments, where a `CallingOrder` tells them."""
+
         self._slots: dict[str, int] = {}
         """By buffer or symbol; those of constants are ~place."""
 
@@ -122,9 +134,6 @@ class _NativeEmitter:
 
         self._temporary: list[int] = []
         """Slots whose values the current line alone needs."""
-
-        self._computed: dict[Index | Atom, int] = {}
-        """Places of numbers that are known from here on."""
 
         self._owned: set[str] = set()
         """Buffers whose memory this plan allocated."""
@@ -140,18 +149,38 @@ class _NativeEmitter:
     def write(self, operation: str, *operands: int | None) -> None:
         self.operations.append((operation, self.place, operands))
 
+    def take_arguments(self, order: CallingOrder) -> None:
+        """Find the numbers in the captured graph's arguments, and say where the tensors are."""
+        self.input_count = self.slot_count = order.arguments
+        self._tensors = iter(order.tensors)
+        used = set(order.tensors)
+        assert len(used) == len(order.tensors)
+        for number in order.numbers:
+            if number.dimension is None:
+                self._slots[number.symbol] = number.position
+                self.numbers.take_object(number.symbol, number.position)
+                used.add(number.position)
+            else:
+                self.numbers.take_extent(number)
+        for position in range(order.arguments):
+            if position not in used:
+                self._release(position)
+
     # Lines ----------------------------------------------------------------------------------------
 
     def define_symbol(self, line: DefineSymbol) -> None:
-        self._take(line.name)
+        if self._tensors is None:
+            self.input_count += 1
+            self.numbers.take_object(line.name, self._new_slot(line.name))
 
     def take_input(self, line: TakeInput) -> None:
-        self._take(line.buffer.name)
-        self._geometries[line.buffer.name] = _geometry(line.buffer.layout)
-
-    def _take(self, name: str) -> None:
-        self.input_count += 1
-        self._new_slot(name)
+        name = line.buffer.name
+        if self._tensors is None:
+            self.input_count += 1
+            self._new_slot(name)
+        else:
+            self._slots[name] = next(self._tensors)
+        self._geometries[name] = _geometry(line.buffer.layout)
 
     def constant(self, line: Constant) -> None:
         self._slots[line.buffer.name] = self._constant(constant_path(line.buffer.name))
@@ -193,8 +222,8 @@ class _NativeEmitter:
         function = self._constant(launch.kernel)
         buffers = [self._slots[name] for name in launch.buffers]
         if kernel.language == "cpu" and isinstance(kernel.facts, CpuFacts):
-            sizes = [self._number(size) for size in launch.sizes]
-            units, grain = self._number(launch.units), kernel.facts.grain
+            sizes = [self.numbers.place(size) for size in launch.sizes]
+            units, grain = self.numbers.place(launch.units), kernel.facts.grain
             self.write("launch", function, len(buffers), *buffers, len(sizes), *sizes, units, grain)
             return
         numbers = [*launch.sizes, launch.units]
@@ -222,11 +251,13 @@ class _NativeEmitter:
         result = self._call_function(number_path(line.function), line.arguments, (), True)
         assert result is not None
         self._slots[line.name] = result
+        self.numbers.take_object(line.name, result)
 
     def find_number(self, line: FindNumber) -> None:
         result = self._call(line.operator, line.arguments, (), True)
         assert result is not None
         self._slots[line.name] = result
+        self.numbers.take_object(line.name, result)
 
     def call_extern_out(self, line: CallExternOut) -> None:
         product = PRODUCTS.get(line.operator)
@@ -319,10 +350,12 @@ class _NativeEmitter:
         if not index.terms:
             return self._constant(str(index.constant))
         (_, atoms), *others = index.terms
-        if index == _alone(atoms[0]) and isinstance(atoms[0], Symbol) and not others:
-            return self._slots[atoms[0].name]
+        if not others and isinstance(atoms[0], Symbol) and index == atoms[0].index:
+            slot = self._slots.get(atoms[0].name)
+            if slot is not None:
+                return slot
         slot = self._temporary_slot()
-        self.write("make integer", slot, self._number(index))
+        self.write("make integer", slot, self.numbers.place(index))
         return slot
 
     def _view(self, source: str, layout: Layout, is_read_only: bool) -> int:
@@ -330,7 +363,7 @@ class _NativeEmitter:
         know of, those of memory that is not ours, are made by torch.
         """
         if source in self._owned or is_read_only:
-            geometry, offset = self._geometry_numbers(layout), self._number(layout.offset)
+            geometry, offset = self._geometry_numbers(layout), self.numbers.place(layout.offset)
             slot = self._temporary_slot()
             self.write("reinterpret", slot, self._slots[source], *geometry, offset)
             return slot
@@ -388,65 +421,12 @@ class _NativeEmitter:
 
     def _geometry_numbers(self, layout: Layout) -> tuple[int, ...]:
         """How many dimensions; then sizes and strides."""
-        numbers = (self._number(index) for index in (*layout.size, *layout.stride))
+        numbers = (self.numbers.place(index) for index in (*layout.size, *layout.stride))
         return len(layout.size), *numbers
-
-    def _number(self, index: Index) -> int:
-        """The place of a number, which is computed where it is not yet known."""
-        known = self._computed.get(index)
-        if known is not None:
-            return known
-        if not index.terms:
-            place = self._new_number(index.constant)
-        else:
-            parts = [self._term(coefficient, atoms) for coefficient, atoms in index.terms]
-            if index.constant:
-                parts.append(self._number(integer(index.constant)))
-            place = self._combine("add", parts)
-        self._computed[index] = place
-        return place
-
-    def _term(self, coefficient: int, atoms: Sequence[Atom]) -> int:
-        factors = [self._atom(atom) for atom in atoms]
-        if coefficient != 1:
-            factors.append(self._number(integer(coefficient)))
-        return self._combine("multiply", factors)
-
-    def _atom(self, atom: Atom) -> int:
-        known = self._computed.get(atom)
-        if known is not None:
-            return known
-        if isinstance(atom, Compound):
-            left, right = self._number(atom.left), self._number(atom.right)
-            place = self._new_number(0)
-            self.write(atom.operator, place, left, right)
-        else:
-            place = self._new_number(0)
-            self.write("read number", place, self._slots[atom.name])
-        self._computed[atom] = place
-        return place
-
-    def _combine(self, operation: str, parts: Sequence[int]) -> int:
-        """The sum or product of numbers."""
-        total, *others = parts
-        for part in others:
-            place = self._new_number(0)
-            self.write(operation, place, total, part)
-            total = place
-        return total
-
-    def _new_number(self, value: int) -> int:
-        self.numbers.append(value)
-        return len(self.numbers) - 1
 
 
 def _geometry(layout: Layout) -> Geometry:
     return layout.size, layout.stride
-
-
-def _alone(atom: Atom) -> Index:
-    """The expression that is this atom alone."""
-    return Index(((1, (atom,)),), 0)
 
 
 _METHODS: dict[type, Callable[[_NativeEmitter, Any], None]] = {
