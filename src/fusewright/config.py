@@ -62,7 +62,7 @@ class Options:
     expression_limit: int = 64
     """A lazy value whose expression grows past this many operations is realised into a buffer."""
 
-    target: str = "python"
+    target: str = "native"
     """What runs what surrounds the kernels: native, one C function; or python, the statements of
     the generated module. Also chosen by `FUSEWRIGHT_TARGET`.
     """
