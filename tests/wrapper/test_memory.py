@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import contiguous_strides, integer
-from fusewright.ir.lines import Allocate, Free, FreeIfNotReused, Reuse
+from fusewright.ir.lines import Allocate, CallExtern, Free, FreeIfNotReused, Reuse
 from fusewright.ir.program import Buffer, Layout
 from fusewright.ir.sizes import size_symbol
 from fusewright.wrapper import peak_bytes, plan_memory
 
 
-def buffer(name: str, *size: object, dtype: DType = DType.F32) -> Buffer:
+def buffer(name: str, *size: object, dtype: DType = DType.F32, device: str = "cpu") -> Buffer:
     sizes = tuple(
         s.index if hasattr(s, "index") and not isinstance(s, int) else integer(s) for s in size
     )
     return Buffer(
-        name=name, layout=Layout(dtype=dtype, size=sizes, stride=contiguous_strides(sizes))
+        name=name,
+        layout=Layout(dtype=dtype, size=sizes, stride=contiguous_strides(sizes), device=device),
     )
 
 
@@ -23,6 +26,26 @@ def test_dead_memory_is_reused_for_the_same_span() -> None:
     a, b = buffer("a", 4, 8), buffer("b", 32)
     lines = plan_memory((Allocate(buffer=a), FreeIfNotReused(buffer=a), Allocate(buffer=b)))
     assert lines == (Allocate(buffer=a), Reuse(buffer=b, source="a"))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_memory_of_a_gpu_does_not_wait_while_other_memory_is_asked_for(device: str) -> None:
+    """Torch keeps what is freed there, for whoever asks next."""
+    a, b, c = (
+        buffer("a", 8, device=device),
+        buffer("b", 9, device=device),
+        buffer("c", 8, device=device),
+    )
+    call = CallExtern(
+        operator="aten.relu.default", arguments=(), keywords=(), results=("r",), is_tuple=False
+    )
+    for asked in (Allocate(buffer=b), call):
+        before = (Allocate(buffer=a), FreeIfNotReused(buffer=a), asked, Allocate(buffer=c))
+        freed = (Allocate(buffer=a), Free(name="a"), asked, Allocate(buffer=c))
+        kept = (Allocate(buffer=a), asked, Reuse(buffer=c, source="a"))
+        assert plan_memory(before) == (kept if device == "cpu" else freed)
+    at_once = (Allocate(buffer=a), FreeIfNotReused(buffer=a), Allocate(buffer=c))
+    assert plan_memory(at_once) == (Allocate(buffer=a), Reuse(buffer=c, source="a"))
 
 
 def test_another_type_or_span_is_no_reuse() -> None:

@@ -16,10 +16,22 @@ from collections.abc import Mapping
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index
-from fusewright.ir.lines import Allocate, Free, FreeIfNotReused, Line, Reuse
+from fusewright.ir.lines import (
+    Allocate,
+    CallExtern,
+    CallExternOut,
+    CallProgram,
+    Free,
+    FreeIfNotReused,
+    Line,
+    Reuse,
+)
 from fusewright.wrapper.generate import storage_elements
 
 PoolKey = tuple[DType, str, Index]
+
+Pool = dict[PoolKey, list[tuple[int, str]]]
+"""Dead buffers by what they can be: the line that frees each, and its name."""
 
 
 def plan_memory(lines: tuple[Line, ...]) -> tuple[Line, ...]:
@@ -27,10 +39,12 @@ def plan_memory(lines: tuple[Line, ...]) -> tuple[Line, ...]:
     there is one.
 
     Only memory that the wrapper allocated itself is given away: graph inputs, constants and results
-    of library calls are dropped, and outputs have no last use.
+    of library calls are dropped, and outputs have no last use. On the CPU it waits for whoever has
+    use for it, since new memory has to be mapped. On a GPU, where torch keeps what is freed, it
+    waits until something else is asked for, which may have that size, or take its place.
     """
     result: list[Line | None] = list(lines)
-    pool: dict[PoolKey, list[tuple[int, str]]] = {}
+    pool: Pool = {}
     allocated: set[str] = set()
     for position, line in enumerate(lines):
         match line:
@@ -41,6 +55,10 @@ def plan_memory(lines: tuple[Line, ...]) -> tuple[Line, ...]:
                     freed_at, source = waiting.pop()
                     result[freed_at] = None
                     result[position] = Reuse(buffer=buffer, source=source)
+                else:
+                    pool = _waiting_on_cpu(pool)
+            case CallExtern() | CallExternOut() | CallProgram():
+                pool = _waiting_on_cpu(pool)
             case Reuse(buffer=buffer):
                 allocated.add(buffer.name)
             case FreeIfNotReused(buffer=buffer):
@@ -48,6 +66,11 @@ def plan_memory(lines: tuple[Line, ...]) -> tuple[Line, ...]:
                 if buffer.name in allocated:
                     pool.setdefault(_key(line), []).append((position, buffer.name))
     return tuple(line for line in result if line is not None)
+
+
+def _waiting_on_cpu(pool: Pool) -> Pool:
+    """What still waits when memory is asked for that no waiting buffer can be."""
+    return {key: waiting for key, waiting in pool.items() if key[1] == "cpu"}
 
 
 def _key(line: Allocate | FreeIfNotReused) -> PoolKey:
