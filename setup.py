@@ -14,7 +14,6 @@ SOURCES = (
     "torch_library",
     "torch_state",
     "tensor_access",
-    "tensor_allocation",
     "cpu_kernel",
     "plan_operations",
     "call_plan",

@@ -134,7 +134,7 @@ def compile_captured(captured: fx.GraphModule, arguments: Sequence[Any]) -> Comp
     kernels = define_kernels(schedule, context)
     dying, in_place = last_uses(schedule), written_in_place(schedule)
     lines = generate_lines(schedule, dying, in_place, kernels.definitions, kernels.launches)
-    lines = plan_memory(lines)
+    lines = plan_memory(lines, program.hints)
     module = load_module(emit_python(program.name, lines), graph.constants)
     call = calling_order(graph.placeholders, program).around(module.call)
 

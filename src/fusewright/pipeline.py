@@ -165,7 +165,9 @@ def compile_aten(
     with context.stage("wrapper"):  # Allocations, launches and frees around the kernels.
         dying, in_place = last_uses(schedule), written_in_place(schedule)
         lines = generate_lines(schedule, dying, in_place, kernels.definitions, kernels.launches)
-        lines = plan_memory(lines)
+        hints = program.hints
+        least_bytes = peak_bytes(lines, hints)
+        lines = plan_memory(lines, hints)
         if check:
             verify_lines(lines)
         emitted = emit_module(program.name, lines)
@@ -180,7 +182,7 @@ def compile_aten(
         call, refusal = _runner(lines, emitted, module, order, context)
         _tell_of_eager_kernels(kernels, context)
 
-    record = _record(schedule, kernels, lines, subprograms, context, refusal)
+    record = _record(schedule, kernels, lines, least_bytes, subprograms, context, refusal)
     return CompiledGraph(run=call, path=module.path, record=record)
 
 
@@ -269,12 +271,13 @@ def _record(
     schedule: Schedule,
     kernels: KernelSet,
     lines: tuple[Line, ...],
+    least_bytes: int,
     subprograms: Sequence[Record],
     context: CompileContext,
     in_python_because: str,
 ) -> Record:
     """What the stages made, without the tensors."""
-    hints = {fact.symbol.name: fact.hint for fact in schedule.program.sizes}
+    hints = schedule.program.hints
     launches = []
     for position, step in enumerate(schedule.steps):
         if isinstance(step, Group):
@@ -292,6 +295,7 @@ def _record(
         launches=tuple(launches),
         extern_calls=tuple(map(_call_name, calls)),
         peak_bytes=peak_bytes(lines, hints),
+        least_bytes=least_bytes,
         timings=dict(context.timings),
         in_python_because=in_python_because,
         notes=tuple(context.notes),

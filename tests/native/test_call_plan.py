@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from fusewright.native import CallPlan
+from fusewright.native import CallPlan, read_tensor
 from fusewright.runtime.generated import tensor_kind, with_layout
 
+DTYPES = [
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+]
 Operation = tuple[str, int, tuple[int | None, ...]]
 
 
@@ -110,6 +114,57 @@ def test_memory_is_allocated_and_seen_through_layouts() -> None:
     assert whole.stride() == (3, 1) and type(whole) is torch.Tensor
     assert part.tolist() == [2, 3, 4, 5] and scalar.item() == 3
     assert not part._is_view() and part.untyped_storage().data_ptr() == whole.data_ptr()
+
+
+def allocated(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """What the operation that allocates makes."""
+    count = len(size)
+    made = plan(
+        ("allocate", 0, ~0, count, *range(2 * count)),
+        ("return", 1, 0),
+        numbers=(*size, *stride),
+        constants=(tensor_kind(dtype, "cpu"),),
+    )
+    (tensor,) = made([])
+    assert isinstance(tensor, torch.Tensor)
+    return tensor
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_types_of_tensors(dtype: torch.dtype) -> None:
+    tensor = allocated((2, 3), (3, 1), dtype)
+    assert read_tensor(tensor) == read_tensor(torch.empty(2, 3, dtype=dtype))
+    assert type(tensor) is torch.Tensor
+
+
+@pytest.mark.parametrize(
+    ("size", "stride"),
+    [
+        ((), ()),
+        ((0, 3), (3, 1)),
+        ((2, 3), (1, 2)),
+        ((4,), (0,)),
+        ((2, 1, 3), (9, 7, 2)),
+        ((1,) * 30, (1,) * 30),
+    ],
+)
+def test_geometry_of_tensors(size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    tensor = allocated(size, stride, torch.float32)
+    expected = torch.empty_strided(size, stride)
+    assert tensor.shape == expected.shape and tensor.stride() == expected.stride()
+    assert tensor.untyped_storage().nbytes() == expected.untyped_storage().nbytes()
+    assert tensor.data_ptr() % 64 == 0
+
+
+def test_function_modes_are_passed_over_and_inference_mode_kept() -> None:
+    with torch.device("meta"):
+        assert allocated((2,), (1,), torch.float32).device == torch.device("cpu")
+    with torch.inference_mode():
+        assert allocated((2,), (1,), torch.float32).is_inference()
+    tensor = allocated((2,), (1,), torch.float32)
+    assert not tensor.is_inference() and not tensor.requires_grad
+    tensor.requires_grad_().sum().backward()
+    assert tensor.grad is not None
 
 
 def test_inputs_are_moved_and_released() -> None:

@@ -68,7 +68,7 @@ def run(
     kernels = define_kernels(planned, context, languages)
     dying, in_place = last_uses(planned), written_in_place(planned)
     lines = generate_lines(planned, dying, in_place, kernels.definitions, kernels.launches)
-    module = load_module(emit_python(program.name, plan_memory(lines)), {})
+    module = load_module(emit_python(program.name, plan_memory(lines, program.hints)), {})
     results: Any = module.call([*(sizes or {}).values(), *inputs])
     return list(results)
 

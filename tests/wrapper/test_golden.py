@@ -10,7 +10,7 @@ from tests.golden import golden
 
 @golden("cases/memory.txt")
 def test_memory_pass(text: str) -> str:
-    return print_lines(plan_memory(parse_lines(text)))
+    return print_lines(plan_memory(parse_lines(text), {"s0": 16, "s1": 16}))
 
 
 @golden("cases/python.txt")

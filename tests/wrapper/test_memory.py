@@ -24,7 +24,7 @@ def buffer(name: str, *size: object, dtype: DType = DType.F32, device: str = "cp
 
 def test_dead_memory_is_reused_for_the_same_span() -> None:
     a, b = buffer("a", 4, 8), buffer("b", 32)
-    lines = plan_memory((Allocate(buffer=a), FreeIfNotReused(buffer=a), Allocate(buffer=b)))
+    lines = plan_memory((Allocate(buffer=a), FreeIfNotReused(buffer=a), Allocate(buffer=b)), {})
     assert lines == (Allocate(buffer=a), Reuse(buffer=b, source="a"))
 
 
@@ -43,21 +43,23 @@ def test_memory_of_a_gpu_does_not_wait_while_other_memory_is_asked_for(device: s
         before = (Allocate(buffer=a), FreeIfNotReused(buffer=a), asked, Allocate(buffer=c))
         freed = (Allocate(buffer=a), Free(name="a"), asked, Allocate(buffer=c))
         kept = (Allocate(buffer=a), asked, Reuse(buffer=c, source="a"))
-        assert plan_memory(before) == (kept if device == "cpu" else freed)
+        assert plan_memory(before, {}) == (kept if device == "cpu" else freed)
     at_once = (Allocate(buffer=a), FreeIfNotReused(buffer=a), Allocate(buffer=c))
-    assert plan_memory(at_once) == (Allocate(buffer=a), Reuse(buffer=c, source="a"))
+    assert plan_memory(at_once, {}) == (Allocate(buffer=a), Reuse(buffer=c, source="a"))
 
 
 def test_another_type_or_span_is_no_reuse() -> None:
     a = buffer("a", 8)
     for other in (buffer("b", 9), buffer("b", 8, dtype=DType.I32)):
-        lines = plan_memory((Allocate(buffer=a), FreeIfNotReused(buffer=a), Allocate(buffer=other)))
+        lines = plan_memory(
+            (Allocate(buffer=a), FreeIfNotReused(buffer=a), Allocate(buffer=other)), {}
+        )
         assert lines == (Allocate(buffer=a), Free(name="a"), Allocate(buffer=other))
 
 
 def test_memory_of_inputs_is_only_dropped() -> None:
     a, b = buffer("a", 8), buffer("b", 8)
-    lines = plan_memory((FreeIfNotReused(buffer=a), Allocate(buffer=b)))
+    lines = plan_memory((FreeIfNotReused(buffer=a), Allocate(buffer=b)), {})
     assert lines == (Free(name="a"), Allocate(buffer=b))
 
 
@@ -70,7 +72,8 @@ def test_reused_memory_is_reused_again() -> None:
             Allocate(buffer=b),
             FreeIfNotReused(buffer=b),
             Allocate(buffer=c),
-        )
+        ),
+        {},
     )
     assert lines == (Allocate(buffer=a), Reuse(buffer=b, source="a"), Reuse(buffer=c, source="b"))
     assert peak_bytes(lines, {}) == 32
@@ -85,7 +88,36 @@ def test_symbolic_spans_are_compared_as_expressions() -> None:
             FreeIfNotReused(buffer=a),
             Allocate(buffer=c),
             Allocate(buffer=b),
-        )
+        ),
+        {"s0": 3},
     )
     assert lines == (Allocate(buffer=a), Allocate(buffer=c), Reuse(buffer=b, source="a"))
     assert peak_bytes(lines, {"s0": 3}) == 3 * 8 * 4 + 3 * 4 * 4
+
+
+def test_dead_memory_waits_only_where_that_is_room_enough() -> None:
+    """While `large` lives, holding what `a` had would take more than the whole ever does."""
+    a, large, b = buffer("a", 8), buffer("large", 100), buffer("b", 8)
+    others = (Allocate(buffer=large), FreeIfNotReused(buffer=large))
+    lines = (Allocate(buffer=a), FreeIfNotReused(buffer=a), *others, Allocate(buffer=b))
+    assert peak_bytes(lines, {}) == 400
+    planned = plan_memory(lines, {})
+    freed = (Free(name="a"), Allocate(buffer=large), Free(name="large"))
+    assert planned == (Allocate(buffer=a), *freed, Allocate(buffer=b))
+    assert peak_bytes(planned, {}) == 400
+
+
+def test_memory_that_waits_is_counted_once_each() -> None:
+    """There is room for one of two buffers to wait, not for both."""
+    a, b, large = buffer("a", 8), buffer("b", 9), buffer("large", 100)
+    c, d, first = buffer("c", 8), buffer("d", 9), buffer("first", 110)
+    dead = tuple(FreeIfNotReused(buffer=one) for one in (a, b))
+    lines = (
+        *(Allocate(buffer=first), FreeIfNotReused(buffer=first)),
+        *(Allocate(buffer=a), Allocate(buffer=b), *dead),
+        *(Allocate(buffer=large), FreeIfNotReused(buffer=large)),
+        *(Allocate(buffer=c), Allocate(buffer=d)),
+    )
+    planned = plan_memory(lines, {})
+    assert Reuse(buffer=c, source="a") in planned and Allocate(buffer=d) in planned
+    assert peak_bytes(planned, {}) <= peak_bytes(lines, {}) == 440

@@ -526,7 +526,7 @@ def run(program: Program, arguments: list[Any], target: str) -> Sequence[torch.T
     kernels = define_kernels(planned, context)
     dying, in_place = last_uses(planned), written_in_place(planned)
     lines = generate_lines(planned, dying, in_place, kernels.definitions, kernels.launches)
-    text = emit_python(program.name, plan_memory(lines))
+    text = emit_python(program.name, plan_memory(lines, program.hints))
     before = os.environ.get(GARBAGE)
     os.environ[GARBAGE] = "1"
     try:

@@ -130,6 +130,9 @@ class GraphReport:
     peak_bytes: int | None
     """The most that planned buffers hold at one time; None where the backend does not tell."""
 
+    least_bytes: int | None
+    """The most that those yet to be used take at one time, less than which no plan needs."""
+
     launches: int | None
     """Launches of generated kernels a call; None where the backend does not tell."""
 
@@ -202,6 +205,9 @@ class Explanation:
     peak_bytes: int | None
     """The most that the buffers of any one graph hold."""
 
+    least_bytes: int | None
+    """The least that that graph needs: see `GraphReport.least_bytes`."""
+
     call_times: tuple[CallTimes, ...]
     """For each kind of call that was timed in both ways: where the option `eager_where_faster` is
     on, once nothing more is compiled.
@@ -270,7 +276,10 @@ class Explanation:
             return []
         total = sum(self.stage_seconds.values())
         parts = (f"{name} {_duration(spent)}" for name, spent in self.stage_seconds.items())
-        memory = f"; buffers {_mebibytes(self.peak_bytes)}" if self.peak_bytes else ""
+        memory = ""
+        if self.peak_bytes and self.least_bytes is not None:
+            least = _mebibytes(self.least_bytes)
+            memory = f"; buffers {_mebibytes(self.peak_bytes)} (at least {least})"
         return [f"compiled in {_duration(total)}: {', '.join(parts)}{memory}"]
 
 
@@ -283,7 +292,8 @@ def explain_compiler(compiler: Compiler, function: str, result: Any = None) -> E
     for compilation in compilations:
         seconds.update(compilation.seconds)
     backward = sum(graph.backward.seconds for graph in graphs if graph.backward is not None)
-    peaks = [graph.peak_bytes for graph in graphs if graph.peak_bytes is not None]
+    peaks = [(graph.peak_bytes, graph.least_bytes) for graph in graphs if graph.peak_bytes]
+    peak, least = max(peaks, default=(None, None))
     return Explanation(
         function=function,
         place=events[0].place if events else None,
@@ -294,7 +304,8 @@ def explain_compiler(compiler: Compiler, function: str, result: Any = None) -> E
         fallbacks=_of_kind(events, RanEagerly),
         failures=_of_kind(events, BackendFailed),
         stage_seconds={**seconds, **({"backward": backward} if backward else {})},
-        peak_bytes=max(peaks, default=None),
+        peak_bytes=peak,
+        least_bytes=least,
         call_times=_call_times(compiler),
         result=result,
     )
@@ -329,6 +340,7 @@ def _graph_report(compilation: Compilation) -> GraphReport:
         guard_seconds=compilation.guard_seconds,
         stage_seconds=compilation.seconds,
         peak_bytes=compilation.peak_bytes,
+        least_bytes=None if record is None else record.least_bytes,
         launches=None if record is None else len(record.launches),
         library_calls=None if record is None else len(record.extern_calls),
         subprograms=_subprogram_reports(record),

@@ -344,6 +344,11 @@ class Program:
         found = {s.name for s in self.statements if isinstance(s, NumberStatement)}
         return tuple(fact for fact in self.sizes if fact.symbol.name not in found)
 
+    @property
+    def hints(self) -> dict[str, int | float]:
+        """By symbol, what its size was when the graph was captured."""
+        return {fact.symbol.name: fact.hint for fact in self.sizes}
+
     def buffers(self) -> dict[str, Buffer]:
         """Every buffer by name."""
         made = (buffer for statement in self.statements for buffer in statement.outputs)

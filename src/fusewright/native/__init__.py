@@ -29,7 +29,6 @@ from fusewright.native._extension import (
     FrameCompiler,
     GuardProgram,
     dispatch_state,
-    empty_strided_cpu,
     read_tensor,
     torch_states,
 )
@@ -46,8 +45,6 @@ __all__ = [
     "GuardProgram",
     "disable",
     "dispatch_state",
-    "dtype_number",
-    "empty_strided_cpu",
     "read_tensor",
     "run_only",
     "torch_states",
@@ -67,12 +64,6 @@ def disable(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _
 def run_only(function: Callable[..., _Result], *args: Any, **kwargs: Any) -> _Result:
     """`function(*args, **kwargs)`, in which compiled code runs and nothing is compiled."""
     return _extension.run_only(function, args, kwargs)  # type: ignore[no-any-return]
-
-
-@functools.cache
-def dtype_number(dtype: torch.dtype) -> int:
-    """Torch's own number of a dtype, as `empty_strided_cpu` takes it."""
-    return read_tensor(torch.empty(0, dtype=dtype, device="cpu"))[1]
 
 
 def _samples() -> tuple[tuple[torch.Tensor, int, int], ...]:

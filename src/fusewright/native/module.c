@@ -11,7 +11,6 @@
 #include "frame_hook.h"
 #include "guard_program.h"
 #include "tensor_access.h"
-#include "tensor_allocation.h"
 #include "torch_state.h"
 
 PyDoc_STRVAR(
@@ -40,14 +39,6 @@ PyDoc_STRVAR(
     "(key set, dtype, device type, device index, requires_grad, sizes, strides) as a `tensor`\n"
     "test takes them. ValueError: a tensor without plain sizes, such as a nested one.");
 
-PyDoc_STRVAR(
-    empty_strided_cpu_doc,
-    "empty_strided_cpu(sizes, strides, dtype, /)\n--\n\n"
-    "A new CPU tensor without values. `sizes`, `strides`: tuples of as many ints; `dtype`: torch's\n"
-    "number of the dtype, as `dtype_number` gives it. Past function and dispatch modes.\n"
-    "ValueError, RuntimeError: sizes and strides that torch refuses, or no memory;\n"
-    "NotImplementedError: this torch does not offer what it takes.");
-
 PyDoc_STRVAR(run_only_doc, "run_only(function, args, kwargs, /)\n--\n\n"
                            "`function(*args, **kwargs)`, in which frames run the entries that hold for\n"
                            "them, and no FrameCompiler is asked for others.");
@@ -60,8 +51,6 @@ static PyMethodDef functions[] = {
     {"dispatch_state", guard_dispatch_state, METH_NOARGS, dispatch_state_doc},
     {"torch_states", torch_states, METH_NOARGS, torch_states_doc},
     {"read_tensor", guard_read_tensor, METH_O, read_tensor_doc},
-    {"empty_strided_cpu", (PyCFunction)(void (*)(void))tensor_allocate_cpu, METH_FASTCALL,
-     empty_strided_cpu_doc},
     {"run_only", (PyCFunction)(void (*)(void))frame_compiler_run_only, METH_FASTCALL,
      run_only_doc},
     {"is_installed", frame_hook_is_installed, METH_NOARGS, is_installed_doc},

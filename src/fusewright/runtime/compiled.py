@@ -39,6 +39,11 @@ class Record:
     peak_bytes: int
     """The most bytes that planned intermediate buffers hold at one time."""
 
+    least_bytes: int
+    """The most that those of them which are yet to be used take at one time: no plan of the same
+    steps in this order needs less.
+    """
+
     timings: dict[str, float]
     """Seconds a stage."""
 

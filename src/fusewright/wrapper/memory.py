@@ -26,6 +26,7 @@ from fusewright.ir.lines import (
     Line,
     Reuse,
 )
+from fusewright.ir.program import Buffer
 from fusewright.wrapper.generate import storage_elements
 
 PoolKey = tuple[DType, str, Index]
@@ -34,9 +35,10 @@ Pool = dict[PoolKey, list[tuple[int, str]]]
 """Dead buffers by what they can be: the line that frees each, and its name."""
 
 
-def plan_memory(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+def plan_memory(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> tuple[Line, ...]:
     """Give each allocation the memory of a dead buffer of the same type, device and span, where
-    there is one.
+    there is one that can wait for it: at no time, for sizes as in `hints`, may more memory be held
+    than the most that buffers yet to be used take.
 
     Only memory that the wrapper allocated itself is given away: graph inputs, constants and results
     of library calls are dropped, and outputs have no last use. On the CPU it waits for whoever has
@@ -46,12 +48,15 @@ def plan_memory(lines: tuple[Line, ...]) -> tuple[Line, ...]:
     result: list[Line | None] = list(lines)
     pool: Pool = {}
     allocated: set[str] = set()
+    held = _held_bytes(lines, hints)
+    most = max(held, default=0)
     for position, line in enumerate(lines):
         match line:
             case Allocate(buffer=buffer):
                 allocated.add(buffer.name)
                 waiting = pool.get(_key(line))
-                if waiting:
+                size = _bytes(line, hints)
+                if waiting and _can_wait(held, most, waiting[-1][0], position, size):
                     freed_at, source = waiting.pop()
                     result[freed_at] = None
                     result[position] = Reuse(buffer=buffer, source=source)
@@ -73,23 +78,44 @@ def _waiting_on_cpu(pool: Pool) -> Pool:
     return {key: waiting for key, waiting in pool.items() if key[1] == "cpu"}
 
 
+def _can_wait(held: list[int], most: int, begin: int, end: int, size: int) -> bool:
+    """Whether so many bytes more may be held from line `begin` to line `end`; if so, they are."""
+    if any(held[position] + size > most for position in range(begin, end)):
+        return False
+    for position in range(begin, end):
+        held[position] += size
+    return True
+
+
 def _key(line: Allocate | FreeIfNotReused) -> PoolKey:
     layout = line.buffer.layout
     return layout.dtype, layout.device, storage_elements(line.buffer)
 
 
+def _bytes(line: Allocate, hints: Mapping[str, int | float]) -> int:
+    return storage_elements(line.buffer).evaluate(hints) * line.buffer.layout.dtype.bytes
+
+
 def peak_bytes(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> int:
-    """The most bytes that planned buffers hold at one time, for the given sizes."""
+    """The most bytes that planned buffers hold at one time, for the given sizes. Of lines ahead of
+    the memory pass: the most that buffers yet to be used take, less than which no plan needs.
+    """
+    return max(_held_bytes(lines, hints), default=0)
+
+
+def _held_bytes(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> list[int]:
+    """The bytes that buffers hold behind each line."""
     alive: dict[str, int] = {}
-    peak = 0
+    total = 0
+    held = []
     for line in lines:
         match line:
             case Allocate(buffer=buffer):
-                elements = storage_elements(buffer).evaluate(hints)
-                alive[buffer.name] = elements * buffer.layout.dtype.bytes
+                alive[buffer.name] = _bytes(line, hints)
+                total += alive[buffer.name]
             case Reuse(buffer=buffer, source=source):
                 alive[buffer.name] = alive.pop(source, 0)
-            case Free(name=name):
-                alive.pop(name, None)
-        peak = max(peak, sum(alive.values()))
-    return peak
+            case Free(name=name) | FreeIfNotReused(buffer=Buffer(name=name)):
+                total -= alive.pop(name, 0)
+        held.append(total)
+    return held

@@ -96,7 +96,7 @@ class Collector:
             kernels.definitions,
             kernels.launches,
         )
-        lines = plan_memory(lines)
+        lines = plan_memory(lines, program.hints)
         verify_lines(lines)
         compile(emit_python(program.name, lines), self.name, "exec")
         calls = Counter(step.operator for step in planned.steps if isinstance(step, CallOperator))
