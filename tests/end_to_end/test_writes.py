@@ -163,6 +163,85 @@ def test_through_views_of_any_size(case: str) -> None:
     check(*VIEWS[case], dynamic=True)
 
 
+def turned(x: torch.Tensor) -> torch.Tensor:
+    """Fresh memory, whose rows are columns."""
+    return x.t() * 1
+
+
+def summed_and_shown(x: torch.Tensor) -> Any:
+    y = turned(x)
+    y.cumsum_(0)
+    return y.broadcast_to((2, -1, -1))
+
+
+def summed_and_split(x: torch.Tensor) -> Any:
+    y = turned(x)
+    y.cumsum_(0)
+    y.unsqueeze(0)[0, 1].mul_(3)
+    return list(y.unfold(0, 2, 1).unbind()), y.t().view(-1)
+
+
+def shown_before_and_after(x: torch.Tensor) -> Any:
+    y = turned(x)
+    rows = y.t()
+    y.cumsum_(1)
+    flat = rows.view(-1)
+    flat.add_(1)
+    return flat, y
+
+
+def halves_and_bits(x: torch.Tensor) -> Any:
+    y, z = turned(x), turned(x).to(torch.complex64)
+    y.cumsum_(0)
+    z.cumsum_(1)
+    return y.view(torch.int32), y.diagonal(), torch.view_as_real(z), z.imag.expand(3, -1, -1)
+
+
+def multiplied_in_place(x: torch.Tensor) -> Any:
+    y = turned(x[:, :3])
+    y.addmm_(turned(x[:, :3]), turned(x[:, :3]))
+    return y.expand(2, -1, -1), y.as_strided((2, 2), (1, 3))
+
+
+def indexed_in_place(x: torch.Tensor) -> Any:
+    y = turned(x)
+    y.index_add_(0, torch.tensor([0]), y[:1] * 2)
+    return y.expand(2, -1, -1), y * 2
+
+
+LAID_OUT = [
+    summed_and_shown,
+    summed_and_split,
+    shown_before_and_after,
+    halves_and_bits,
+    multiplied_in_place,
+    indexed_in_place,
+]
+"""Programs that show memory after a write whose functional form lays its result out otherwise."""
+
+
+@pytest.mark.parametrize("with_gradient", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("program", LAID_OUT)
+def test_views_of_what_a_write_lays_out_otherwise(
+    program: Program, dynamic: bool, with_gradient: bool
+) -> None:
+    x = torch.arange(1.0, 13.0).view(3, 4).requires_grad_(with_gradient)
+    ours = fusewright.compile(program, dynamic=dynamic, options={"strict": True})
+    expected, found = flat(program(x)), flat(ours(x))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert [one.stride() for one in found] == [one.stride() for one in expected]
+    pointers = [[one.untyped_storage().data_ptr() for one in side] for side in (found, expected)]
+    shared = [[side.index(one) for one in side] for side in pointers]
+    assert shared[0] == shared[1]
+    if with_gradient:
+        sums = [
+            sum(one.sum().abs() for one in side if one.requires_grad) for side in (found, expected)
+        ]
+        gradients = [torch.autograd.grad(one, x)[0] for one in sums]
+        torch.testing.assert_close(*gradients)
+
+
 def scattered(x: torch.Tensor) -> Any:
     y = torch.cat([x, x], out=torch.empty(0))
     return y.scatter_add(0, torch.arange(y.numel()).reshape(y.shape) % y.shape[0], y), y

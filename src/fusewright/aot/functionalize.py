@@ -30,6 +30,7 @@ from torch import fx
 from fusewright import torch_compat
 from fusewright.aot.tracer import Fakes
 from fusewright.errors import Unsupported
+from fusewright.fake_rules.geometry import same_sizes
 from fusewright.operators import OperatorKind, facts, operator_named
 from fusewright.torch_compat import OpOverload
 
@@ -115,9 +116,21 @@ class Functionalizer:
             self._write(target, self._fitted(self.current(value), target))
             self._graph.erase_node(node)
             return
+        version = self._versions.get(self.root(node), 0)
+        source = self._sources[node]
+        if source is not None and self._lies_elsewhere(source):
+            self._values[node] = (self._emit(*replay(node, self.current(source))), version)
+            return
         node.args = fx.node.map_arg(node.args, self.current)
         node.kwargs = fx.node.map_arg(node.kwargs, self.current)
-        self._values[node] = (node, self._versions.get(self.root(node), 0))
+        self._values[node] = (node, version)
+
+    def _lies_elsewhere(self, node: fx.Node) -> bool:
+        """Whether what holds the value of `node` has other strides than `node` had in the traced
+        graph, as what is written in place need not: views of it have other strides as well.
+        """
+        held, traced = self.current(node).meta["val"], node.meta["val"]
+        return not same_sizes(held.stride(), traced.stride())
 
     def current(self, node: fx.Node) -> fx.Node:
         """The node that holds what `node` shows at this point of the program."""
