@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tools.replay_programs import CORPORA, LANGUAGES, Generate, without_places
+from tools.replay_programs import CORPORA, LANGUAGES, REFUSALS, Generate, without_places
 
 Texts = Iterator[tuple[str, str]]
 """Names of programs, each with the text generated for it."""
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     number, count = options.part
     chosen = dict(list(every.items())[number - 1 :: count])
-    texts = ((name, text_of(chosen[name], options.language)) for name in chosen)
+    texts = ((name, text_of(name, chosen[name], options.language)) for name in chosen)
     if options.action == "keep":
         return keep(options.folder, texts)
     kept = {
@@ -70,12 +70,17 @@ def part(text: str) -> tuple[int, int]:
     return number, count
 
 
-def text_of(generate: Generate, language: str) -> str:
-    """What is generated for a program, or the error with which the compiler refuses it."""
+def text_of(name: str, generate: Generate, language: str) -> str:
+    """What is generated for a program, or the error with which the compiler refuses it. Any other
+    error is raised, with a note that names the program.
+    """
     try:
         text = generate(LANGUAGES[language])
-    except Exception as error:
+    except REFUSALS as error:
         text = f"{type(error).__name__}: {error}"
+    except Exception as error:
+        error.add_note(f"while the code of {name} was generated")
+        raise
     return without_places(text).rstrip("\n") + "\n"
 
 

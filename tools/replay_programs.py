@@ -32,6 +32,7 @@ from fusewright.aot import (
 )
 from fusewright.config import Options
 from fusewright.context import CompileContext
+from fusewright.errors import FusewrightError
 from fusewright.ir.forms import print_lines
 from fusewright.ir.parse import parse_program
 from fusewright.ir.text import print_schedule
@@ -70,6 +71,9 @@ CASES: Final = (
 
 DTYPES: Final = (torch.float32, torch.int64, torch.bool, torch.complex64)
 """Operators are tried in the first of these that they take."""
+
+REFUSALS: Final = (FusewrightError, RuntimeError)
+"""How the compiler, and torch where it traces, refuse a program; anything else is a defect."""
 
 SAMPLES: Final = 3
 """How many samples of an operator are tried."""
@@ -147,12 +151,13 @@ def code_of_program(text: str, language: KernelLanguage) -> str:
     """What is generated for a `Program` given by its text."""
     context = CompileContext(OPTIONS)
     languages = Languages(OPTIONS, language)
-    planned = schedule(parse_program(text), context, languages.limits_of)
+    program = parse_program(text)
+    planned = schedule(program, context, languages.limits_of)
     kernels = define_kernels(planned, context, languages)
     dying, in_place = last_uses(planned), written_in_place(planned)
     lines = generate_lines(planned, dying, in_place, kernels.definitions, kernels.launches)
     parts = [print_schedule(planned), *map(print_kernel, kernels.definitions)]
-    return "\n".join([*parts, print_lines(plan_memory(lines))])
+    return "\n".join([*parts, print_lines(plan_memory(lines, program.hints))])
 
 
 def without_places(text: str) -> str:
@@ -194,6 +199,7 @@ def operators() -> dict[str, Generate]:
         name_of(info): functools.partial(_code_of_operator, info)
         for info in database()
         if any(dtype in info.dtypes for dtype in DTYPES)
+        and not info.name.startswith("jiterator")  # functions in C++, for a GPU alone
     }
 
 
@@ -230,7 +236,7 @@ def _code_or_refusal(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return "\n".join(code_of_graph(module, inputs, language))
-    except Exception as error:
+    except REFUSALS as error:
         return f"{type(error).__name__}: {error}"
 
 

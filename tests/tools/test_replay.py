@@ -80,7 +80,7 @@ def test_gradients_are_written_and_no_kernel_is_loaded(
     language: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cpu, "compile_batch", None)
-    text = replay.text_of(CORPORA["samples"]()["logsumexp"], language)
+    text = replay.text_of("logsumexp", CORPORA["samples"]()["logsumexp"], language)
     assert text.count("sample with gradient True\nprogram") > 0
     assert text.count("def call(inputs)") >= 2 * text.count("sample with gradient True")
     assert ("define i64 @kernel" if language == "cpu" else "tl.load") in text
@@ -91,5 +91,16 @@ def test_texts_hold_nothing_of_the_machine() -> None:
     assert without_places(place) == "  # aten.exp.default at model.py  y = x / 2 / z.exp()"
     assert without_places("<A at 0x7fa62e87bb80>") == "<A at 0x…>"
     assert without_places("float 0x4010000000000000") == "float 0x4010000000000000"
-    text = replay.text_of(CORPORA["models"]()["perceptron.training"], "cpu")
+    text = replay.text_of("perceptron", CORPORA["models"]()["perceptron.training"], "cpu")
     assert str(ROOT) not in text and " at models.py " in text
+
+
+def test_a_defect_of_the_compiler_is_no_text_to_compare() -> None:
+    """It was kept as the code of every program, and compared equal."""
+
+    def generate(language: object) -> str:
+        raise TypeError("a missing argument")
+
+    with pytest.raises(TypeError, match="a missing argument") as raised:
+        replay.text_of("goldens/inline", generate, "cpu")
+    assert raised.value.__notes__ == ["while the code of goldens/inline was generated"]
