@@ -91,7 +91,7 @@ def fake_worker(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 def test_a_process_that_ends_at_a_kernel_is_replaced(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, idle: queue.LifoQueue
 ) -> None:
-    """Once: at the second time it is the kernel."""
+    """Once: at the second time it is the kernel. A process closes its output before it has ended."""
     cubin = cubins.Cubin(
         code=b"code", function="f", warps=1, shared_bytes=0, parameters=2, scratch_bytes=0
     )
@@ -105,7 +105,10 @@ def test_a_process_that_ends_at_a_kernel_is_replaced(
         f"open({str(mark)!r}, 'w')\n{dies} if new else {answer}",
     )
     assert compile_pool.compile_one(REQUEST) == cubin
-    fake_worker(monkeypatch, f"import os, sys; sys.stdin.readline(); {dies}")
+    fake_worker(
+        monkeypatch,
+        f"import os, sys, time; sys.stdin.readline(); os.close(1); time.sleep(0.3); {dies}",
+    )
     while not idle.empty():
         idle.get().end()
     with pytest.raises(CompilationFailed, match="process that compiles it ended with -11, 2 times"):

@@ -23,6 +23,9 @@ WORKERS: Final = 8
 TRIES: Final = 2
 """How many processes may end at one kernel."""
 
+PATIENCE: Final = 5.0
+"""Seconds that a process has to end in: its output closes before that."""
+
 
 class CompilationFailed(FusewrightError):
     """A kernel cannot be compiled; says why."""
@@ -64,12 +67,15 @@ class _Worker:
             raise _Ended
         return cubin
 
-    def end(self) -> str:
-        """End the process; how it ended, if it had."""
-        code = self.process.poll()
+    def end(self, patience: float = 0.0) -> str:
+        """End the process; how it ended, if it does by itself within so many seconds."""
+        try:
+            ended = f"ended with {self.process.wait(patience)}"
+        except subprocess.TimeoutExpired:
+            ended = "was damaged"
         self.process.kill()
         self.process.communicate()
-        return "was damaged" if code is None else f"ended with {code}"
+        return ended
 
 
 _IDLE: Final[queue.LifoQueue[_Worker]] = queue.LifoQueue()
@@ -89,7 +95,7 @@ def compile_one(request: CompileRequest) -> Cubin:
                 _IDLE.put(worker)
                 raise
             except _Ended:
-                ended = worker.end()
+                ended = worker.end(PATIENCE)
             except BaseException:  # An interrupt: its answer may come yet, and is nobody's.
                 worker.end()
                 raise
