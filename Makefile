@@ -3,7 +3,7 @@
 #   PYTHON       the interpreter to build .venv from: CPython 3.11, 3.12 or 3.13
 #   PIP_OPTIONS  for example --extra-index-url https://download.pytorch.org/whl/cpu,
 #                to get torch without its GPU libraries (gigabytes) on Linux
-#   WORKERS      how many processes `make test` runs tests in
+#   WORKERS      how many processes run tests
 #   TORCH        the version of torch that `make test-torch` runs the tests with, say 2.14.1
 
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,\
@@ -15,12 +15,16 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 NATIVE := $(wildcard src/fusewright/native/*.c src/fusewright/native/*.h)
 
-.PHONY: demo test test-torch lint bench bless clean
+.PHONY: demo test test-all test-torch lint bench bless clean
 
 demo: $(READY)
 	$(BIN)/python -m examples.demo
 
 test: $(READY)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal \
+		-m 'not every_float and not thorough'
+
+test-all: $(READY)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 # Another torch has an environment of its own; the one for development keeps the pinned torch.

@@ -20,6 +20,7 @@ FLASH = "1"
 """Torch's number of it; 2 is the memory-efficient kind, 3 cudnn's."""
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.timeout(600),
     pytest.mark.skipif(torch.version.cuda is not None, reason="this torch is built for GPUs"),
     pytest.mark.skipif(shutil.which("g++") is None, reason="compiles a pretended device with g++"),

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "src" / "fusewright" / "native"
 TORCH_FREE = (

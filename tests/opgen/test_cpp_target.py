@@ -13,6 +13,8 @@ from fusewright.opgen.emit_cpp import SUPPORT
 from tests.golden import golden
 from tests.opgen.processes import run_program
 
+pytestmark = pytest.mark.thorough
+
 
 @golden("cases/cpp.txt")
 def test_wrappers(text: str) -> str:

@@ -91,7 +91,7 @@ def fake_worker(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 def test_a_process_that_ends_at_a_kernel_is_replaced(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, idle: queue.LifoQueue
 ) -> None:
-    """Once: at the second time it is the kernel. A process closes its output before it has ended."""
+    """Once: at the second time it is the kernel. A process closes its output before it ends."""
     cubin = cubins.Cubin(
         code=b"code", function="f", warps=1, shared_bytes=0, parameters=2, scratch_bytes=0
     )

@@ -14,6 +14,8 @@ from fusewright.schedule import inline
 from tools import replay
 from tools.replay_programs import CORPORA, LANGUAGES, without_places
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 
 
