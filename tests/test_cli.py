@@ -98,6 +98,49 @@ def test_explain_runs_a_program_and_tells_what_it_compiled(
     assert CliRunner().invoke(app, ["explain", "nowhere.py"]).exit_code == 2
 
 
+LOOPS = """\
+program chain(x: f32[8])
+  a: f32[8] = pointwise [i0<8]
+    t0 = load x[i0]
+    t1 = exp t0
+    yield t1
+  b: f32[8] = pointwise [i0<8]
+    t0 = load a[i0]
+    t1 = neg t0
+    yield t1
+  return b
+"""
+
+
+def test_opt_runs_the_passes_it_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "loops.txt"
+    file.write_text(LOOPS)
+
+    def groups(*options: str) -> list[str]:
+        result = CliRunner().invoke(app, ["opt", str(file), *options])
+        assert result.exit_code == 0, result.output
+        assert result.stdout.startswith(LOOPS)
+        return re.findall("group (\\w+)", result.stdout)
+
+    assert groups() == ["exp_neg"]
+    assert groups("--pass", "dead-code", "--pass", "batch") == ["exp", "neg"]
+    assert groups("--stop-after", "split") == ["exp", "neg"]
+    assert groups("--stop-after", "inline") == ["exp_neg"]
+    assert groups("--pass", "inline", "--stop-after", "split") == ["exp", "neg"]
+
+
+def test_opt_says_what_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "loops.txt"
+    file.write_text(LOOPS)
+    for option in ("--pass", "--stop-after"):
+        result = CliRunner().invoke(app, ["opt", str(file), option, "fuze"])
+        assert result.exit_code == 1
+        assert "error: no pass is called 'fuze'; there are dead-code, split" in result.stderr
+    file.write_text(LOOPS.replace("load a[i0]", "load a[i0 + 1]"))
+    result = CliRunner().invoke(app, ["opt", str(file)])
+    assert result.exit_code == 1 and "error: " in result.stderr and "a[" in result.stderr
+
+
 def test_survey() -> None:
     result = CliRunner().invoke(app, ["opgen", "--survey"])
     assert "operators declared" in result.output

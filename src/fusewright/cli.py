@@ -17,6 +17,7 @@ except ModuleNotFoundError as error:
 from fusewright.compiler import compilers_made
 from fusewright.errors import FusewrightError
 from fusewright.inspect.explanation import explain_compiler
+from fusewright.ir.text import print_schedule
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -45,6 +46,29 @@ def explain(
                 typer.echo(f"\n{explain_compiler(compiler, next(iter(compiler.events)).function)}")
             if not told:
                 typer.echo("nothing was compiled: no compiled function was called")
+
+
+@app.command()
+def opt(
+    program: Annotated[
+        Path, typer.Argument(help="A program of the loop IR, as text.", exists=True, dir_okay=False)
+    ],
+    passes: Annotated[
+        list[str] | None,
+        typer.Option("--pass", help="Run this pass; repeat for several. All of them."),
+    ] = None,
+    stop_after: Annotated[
+        str | None, typer.Option(help="The last pass that runs, in the scheduler's order.")
+    ] = None,
+) -> None:
+    """Run passes of the scheduler on a program, verify what each gives, and print the schedule."""
+    optimizer = importlib.import_module("fusewright.optimizer")  # `--help` does without.
+    try:
+        chosen = optimizer.chosen_passes(passes, stop_after)
+        typer.echo(print_schedule(optimizer.scheduled_by(_read(program), chosen)), nl=False)
+    except (FusewrightError, ValueError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
 
 
 @app.command()

@@ -8,6 +8,6 @@ Read in this order: `schedule` (the whole floor as one function); `nest`, its wo
 
 from __future__ import annotations
 
-from fusewright.schedule.schedule import schedule
+from fusewright.schedule.schedule import PASSES, schedule
 
-__all__ = ["schedule"]
+__all__ = ["PASSES", "schedule"]

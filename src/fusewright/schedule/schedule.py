@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Final
+
 from fusewright.context import CompileContext
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.limits import LimitsOf, limits_of_cpu
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import ComputedBuffer, Program, RowStatement
+from fusewright.passes import Pass
 from fusewright.records import replace
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.batch import batch
@@ -22,22 +26,63 @@ from fusewright.schedule.simplify import simplify
 from fusewright.schedule.split import split_reductions
 from fusewright.schedule.stages import build_group
 
+PROGRAM_PASSES: Final = (
+    Pass("dead-code", remove_dead_code),
+    Pass("split", split_reductions),
+)
+"""Passes over the program's statements: `run(program, analysis)` gives the program after it."""
+
+STEP_PASSES: Final = (Pass("inline", inline),)
+"""Passes over single steps, before anything depends on their order: `run(steps, kept, analysis)`
+gives the steps after it.
+"""
+
+
+def simplify_nests(graph: Graph) -> None:
+    """Simplify the loops of what fusion has made."""
+    for number, step in enumerate(graph.steps):
+        if isinstance(step, Nest):
+            graph.steps[number] = simplify(step)
+
+
+GRAPH_PASSES: Final = (
+    Pass("fuse", fuse),
+    Pass("simplify", simplify_nests),
+    Pass("batch", batch),
+)
+"""Passes that join and change the steps of a graph in place: `run(graph)`."""
+
+PASSES: Final = tuple(
+    scheduler_pass.name for scheduler_pass in (*PROGRAM_PASSES, *STEP_PASSES, *GRAPH_PASSES)
+)
+"""Names of all passes, in the order in which they run."""
+
 
 def schedule(
-    program: Program, context: CompileContext, limits_of: LimitsOf = limits_of_cpu
+    program: Program,
+    context: CompileContext,
+    limits_of: LimitsOf = limits_of_cpu,
+    passes: Collection[str] = PASSES,
 ) -> Schedule:
-    """Fuse and order the statements of `program`; its values are made in `program.expressions`."""
+    """Fuse and order the statements of `program`; its values are made in `program.expressions`.
+
+    `passes`: names of those that run, always in the order of `PASSES`. A schedule made without
+    some computes the same.
+    """
     analysis = Analysis(program, limits_of)
 
-    program = remove_dead_code(program, analysis)
+    for program_pass in PROGRAM_PASSES:
+        if program_pass.name in passes:
+            program = program_pass.run(program, analysis)
     kept = output_buffers(program) | unread_buffers(program, analysis)
-    program = split_reductions(program, analysis)
     steps = simplified_steps(program, analysis)
-    steps = inline(steps, kept, analysis)
+    for step_pass in STEP_PASSES:
+        if step_pass.name in passes:
+            steps = step_pass.run(steps, kept, analysis)
     graph = Graph.of(steps, kept, analysis)
-    fuse(graph)
-    simplify_nests(graph)
-    batch(graph)
+    for graph_pass in GRAPH_PASSES:
+        if graph_pass.name in passes:
+            graph_pass.run(graph)
     order = order_steps(graph)
     return Schedule(program=program, steps=tuple(_finished(program, graph, n) for n in order))
 
@@ -50,13 +95,6 @@ def simplified_steps(program: Program, analysis: Analysis) -> list[Step | None]:
         else statement
         for position, statement in enumerate(program.statements)
     ]
-
-
-def simplify_nests(graph: Graph) -> None:
-    """Simplify the loops of what fusion has made."""
-    for number, step in enumerate(graph.steps):
-        if isinstance(step, Nest):
-            graph.steps[number] = simplify(step)
 
 
 def _finished(program: Program, graph: Graph, number: int) -> Group | RowStatement:
