@@ -35,7 +35,7 @@ class Settings:
     """What the user says of the sizes of arguments."""
 
     options: Options = field(default_factory=Options)
-    """Those of the front end."""
+    """The options that capture reads."""
 
     name: str | None = None
     """What reports call it; None: by its own name."""

@@ -18,7 +18,7 @@ import torch
 
 from fusewright.capture.directives import TORCH_ORIGINAL, compiled_by_torch
 from fusewright.capture.handlers import handles
-from fusewright.capture.module_face import Behind, ModuleFace, second_face
+from fusewright.capture.module_proxy import ModuleProxy, ProxyState, proxy_of
 from fusewright.capture.trace import CALL_MODULE, root_call
 from fusewright.compiler import Compiler
 from fusewright.native import CompiledCall
@@ -92,36 +92,36 @@ def _named_object(function: Any) -> Any:
 
 @record
 class HowCompiled:
-    """What a compiled module's face knows of its compiling."""
+    """What a compiled module's proxy knows of its compiling."""
 
     compiler: Compiler
     again: Recompile
 
 
-class CompiledModule(ModuleFace):
+class CompiledModule(ModuleProxy):
     """A module with a compiled call."""
 
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        behind = self._behind
+        state = self._proxy_state
         if captured_by_torch():
-            return behind.module(*args, **kwargs)
-        return behind.call(*args, **kwargs)
+            return state.module(*args, **kwargs)
+        return state.call(*args, **kwargs)
 
 
 def compiled_module(
     module: torch.nn.Module, compiler: Compiler, again: Recompile
 ) -> torch.nn.Module:
-    """A second face of `module`, which is called compiled. Copies of it share the compiler."""
-    behind = Behind(
+    """A proxy of `module`, which is called compiled. Copies of it share the compiler."""
+    state = ProxyState(
         module=module,
         call=CompiledCall(compiler.frames, CALL_MODULE, module),
-        of_copy=lambda copied: compiled_module(copied, compiler, again),
+        wrap_another=lambda copied: compiled_module(copied, compiler, again),
         reduced=lambda: (_unpickled, (again, _token(compiler))),
-        detail=HowCompiled(compiler, again),
+        owner=HowCompiled(compiler, again),
     )
-    return second_face(CompiledModule, behind)  # type: ignore[no-any-return]
+    return proxy_of(CompiledModule, state)  # type: ignore[no-any-return]
 
 
 def _shared_function(again: Recompile, compiler: Compiler, copied: Any) -> CompiledFunction:
@@ -163,7 +163,7 @@ def compiler_of(target: Any) -> Compiler:
         case CompiledFunction():
             return target.compiler
         case CompiledModule():
-            return target._behind.detail.compiler  # type: ignore[no-any-return]
+            return target._proxy_state.owner.compiler  # type: ignore[no-any-return]
         case types.MethodType(__func__=CompiledFunction(compiler=compiler)):
             return compiler
         case _:
@@ -173,7 +173,7 @@ def compiler_of(target: Any) -> Compiler:
 def recompile_of(target: Any) -> Recompile:
     """Compiles another target as this one was. TypeError: it is not compiled."""
     if isinstance(target, CompiledModule):
-        return target._behind.detail.again  # type: ignore[no-any-return]
+        return target._proxy_state.owner.again  # type: ignore[no-any-return]
     compiler_of(target)
     return getattr(target, "__func__", target)._again  # type: ignore[no-any-return]
 
@@ -189,7 +189,7 @@ def original_of(target: Any) -> Any:
         case CompiledFunction():
             return target.__wrapped__
         case CompiledModule():
-            return target._behind.module
+            return target._proxy_state.module
         case types.MethodType(__func__=CompiledFunction() as compiled):
             return types.MethodType(compiled.__wrapped__, target.__self__)
         case torch.nn.Module():

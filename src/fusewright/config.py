@@ -134,7 +134,7 @@ class Options:
 
 
 def front_end_options(given: dict[str, Any] | None) -> Options:
-    """Those options that belong to capture, whatever the backend; the others are left to it."""
+    """The options in `given` that capture reads, whatever the backend, which reads the others."""
     return Options.from_user(
         {name: value for name, value in (given or {}).items() if name in FRONT_END_OPTIONS}
     )

@@ -83,8 +83,8 @@ def rows_filled(index: Tensor, *options: Any, **named_options: Any) -> tuple[Ten
 
 
 def gradient_where_filled(gradient: Tensor, dim: int, index: Tensor) -> Tensor:
-    """Of the rows `index` that `index_fill` filled, all of which the formula sums up, each once:
-    `gradient` with zeros in all others.
+    """`gradient` with zeros in all rows but those that `index_fill` filled. torch's formula sums up
+    the rows in `index`, where a row may stand twice; here each counts once.
     """
     if not torch_compat.autograd.runs_backward_of(("IndexFill",)) or gradient.dim() == 0:
         return NotImplemented

@@ -51,8 +51,8 @@ def saved_by_nodes(reaching: Reaching) -> Saved:
 
 
 def eager_saves(saved: Saved, inputs: Iterable[Any], results: Iterable[Any]) -> Iterator[EagerSave]:
-    """Those of `inputs` and `results` that share a version with one that is `saved`: not all that
-    share its memory. `x.data` shows the memory of `x`, and counts for itself.
+    """The `inputs` and `results` that share a version counter with a tensor that is `saved`; not
+    all that share its memory do. `x.data` shows the memory of `x`, and counts for itself.
     """
     unknown = dict(saved)
     places: Iterator[tuple[FromInput | Leaf, Any]] = itertools.chain(

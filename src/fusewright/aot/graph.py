@@ -41,7 +41,7 @@ class AtenGraph:
     """
 
     unnoticed_inputs: frozenset[int] = frozenset()
-    """Those of `mutated_inputs` that are written to without autograd noticing."""
+    """The `mutated_inputs` that are written to without autograd noticing."""
 
     replaced_inputs: tuple[int, ...] = ()
     """`mutated_inputs`, where the outputs may also be computed in these inputs' memory: not where

@@ -65,7 +65,7 @@ def reaching_outputs(outputs: Sequence[torch.Tensor]) -> Reaching:
 
 
 def numbers(bits: int) -> list[int]:
-    """Those whose bit is set."""
+    """The positions of the bits that are set."""
     return [number for number in range(bits.bit_length()) if bits >> number & 1]
 
 

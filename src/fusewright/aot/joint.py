@@ -95,11 +95,11 @@ class JointGraph:
     """Indices of the inputs written to; their new values are the first outputs."""
 
     tracked_mutations: frozenset[int]
-    """Those of them that were written to with gradients on: the copy back is part of the history.
+    """Indices of the inputs written to with gradients on: the copy back is part of their history.
     """
 
     unnoticed_inputs: frozenset[int] = frozenset()
-    """Those that are written to without autograd noticing."""
+    """Indices of the inputs written to without autograd noticing."""
 
     interior_inputs: frozenset[int] = frozenset()
     """Indices of the inputs that have an autograd history already."""

@@ -110,9 +110,9 @@ def _copied(node: fx.Node) -> Any:
 
 
 class WhileCall(LoopCall):
-    """The same where a condition says whether there is another step. Nothing is sliced, and nobody
-    knows how long the stacks get: the results are the last values, the number of steps, and for
-    each stack a tensor of no elements that holds its memory.
+    """A loop that takes another step while a condition holds. It has no inputs that are sliced. How
+    long its stacks get is not known beforehand: its results are the last values, the number of
+    steps, and for each stack a tensor without elements that owns its memory.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class _Rounds:
     ) -> None:
         self.step = step
         self.strides = strides
-        """Of what is carried."""
+        """Strides of the tensors that a step hands to the next."""
 
         self.rest = rest
         """What all steps take."""

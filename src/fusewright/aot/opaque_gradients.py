@@ -33,7 +33,7 @@ Formula = Callable[..., Any]
 
 
 Geometry = tuple[Sequence[int], torch.dtype, torch.device]
-"""Of a gradient: its size, dtype and device."""
+"""The size, dtype and device of a gradient."""
 
 
 class FormulaCall:

@@ -278,6 +278,6 @@ def subgraph(
 
 
 def constants_of(graph: fx.Graph, constants: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Those of `constants` that `graph` reads."""
+    """The `constants` that `graph` reads."""
     names = {str(node.target) for node in graph.find_nodes(op="get_attr")}
     return {name: value for name, value in constants.items() if name in names}

@@ -197,8 +197,9 @@ class _Chooser:
         return Cost.MEMORY if self._is_read_from_memory(node) else Cost.FREE
 
     def _cost_of_call(self, node: fx.Node) -> Cost:
-        """Of what is no operator: a condition or loop; an item, whose cost is that of its producer;
-        a number.
+        """The cost of a node that calls no ATen operator. Numbers are free, as are items of a
+        result, which cost what computes that result; conditions and loops are repeated in
+        checkpointed regions only.
         """
         graphs = getattr(node.target, "graphs", None)
         if graphs is None:

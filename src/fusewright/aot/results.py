@@ -59,7 +59,7 @@ class ResultPlan:
     """Indices of the inputs that the program writes to; their new values are the first outputs."""
 
     unnoticed: frozenset[int]
-    """Those of them that are written to without autograd noticing."""
+    """Indices of the inputs that the program writes to without autograd noticing."""
 
     nodes: list[fx.Node]
     """By position of an output: the node of the traced graph whose last value it is."""

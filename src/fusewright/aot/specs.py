@@ -99,7 +99,7 @@ class GeometryChange:
     index: int
     operator: Any
     arguments: tuple[Any, ...]
-    """Those behind the first."""
+    """The operator's arguments behind the first."""
 
 
 @record

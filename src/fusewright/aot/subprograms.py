@@ -166,7 +166,7 @@ class Layouts:
         values = [node.meta["val"] for node in graph.placeholders]
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
         self.count = len(tensors)
-        """Of tensors."""
+        """How many tensors there are."""
 
         self._sizes = [tuple(map(index_of, one.shape)) for one in tensors]
         self._strides = [tuple(map(index_of, one.stride())) for one in tensors]
@@ -176,11 +176,11 @@ class Layouts:
         ]
 
     def sizes(self, numbers: Sequence[Any]) -> list[tuple[int, ...]]:
-        """Of each tensor, given the graph's numbers."""
+        """The sizes of each tensor, given the graph's numbers."""
         return self._evaluated(self._sizes, numbers)
 
     def strides(self, numbers: Sequence[Any]) -> list[tuple[int, ...]]:
-        """Of each tensor, given the graph's numbers."""
+        """The strides of each tensor, given the graph's numbers."""
         return self._evaluated(self._strides, numbers)
 
     def _evaluated(self, indices: Sequence[Any], numbers: Sequence[Any]) -> list[tuple[int, ...]]:

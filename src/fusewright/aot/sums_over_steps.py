@@ -73,5 +73,5 @@ def _then(sum_: Sum | None, function: Callable[[Tensor], Tensor]) -> Sum | None:
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
-    """Of all rows, transposed, with all rows."""
+    """`left.T @ right`, where the first two dimensions of both, steps and rows, are flattened."""
     return left.flatten(0, 1).t() @ right.flatten(0, 1)

@@ -14,7 +14,7 @@ import torch
 from fusewright import native
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import HANDLERS, handles
-from fusewright.capture.module_face import Behind, ModuleFace, second_face
+from fusewright.capture.module_proxy import ModuleProxy, ProxyState, proxy_of
 from fusewright.capture.sources import AttributeSource, ConstantSource, Source
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value, evaluate
 from fusewright.capture.values.constant import TRUE
@@ -72,8 +72,8 @@ def disable(function: Any = None, *, recursive: bool = True, reason: str = "") -
     if recursive and isinstance(function, torch.nn.Module):
         again = functools.partial(disable, reason=reason)
         call = native.disable(function.__call__)
-        behind = Behind(function, call, again, lambda: (again, ()), reason)
-        return second_face(DisabledModule, behind)
+        state = ProxyState(function, call, again, lambda: (again, ()), reason)
+        return proxy_of(DisabledModule, state)
     if recursive:
         disabled = native.disable(function)
         disabled.__dict__[DISABLE_REASON] = reason
@@ -83,13 +83,13 @@ def disable(function: Any = None, *, recursive: bool = True, reason: str = "") -
     return _unchanged_copy(function, reason)
 
 
-class DisabledModule(ModuleFace):
+class DisabledModule(ModuleProxy):
     """A module that runs as it is, with all that it calls."""
 
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._behind.call(*args, **kwargs)
+        return self._proxy_state.call(*args, **kwargs)
 
 
 def _unchanged_copy(function: types.FunctionType, reason: str) -> types.FunctionType:
@@ -121,7 +121,7 @@ def why_disabled(function: Any) -> str | None:
     if torch_disabled(function):
         return getattr(function, f"{TORCH_DISABLED}_msg", None) or ""
     if isinstance(function, DisabledModule):
-        return function._behind.detail  # type: ignore[no-any-return]
+        return function._proxy_state.owner  # type: ignore[no-any-return]
     return getattr(function, DISABLE_REASON, None)
 
 

@@ -361,7 +361,9 @@ class _TooLate(Exception):
 
 
 class _NotAllowed(Exception):
-    """Something in the graph, a field of `GraphBuilder`, goes with nothing else that was found."""
+    """The frame has to be captured again without the permission `what`, a field of `GraphBuilder`:
+    what it let into the graph conflicts with the rest of the graph.
+    """
 
     def __init__(self, what: str) -> None:
         self.what = what

@@ -105,7 +105,7 @@ class GraphBuilder:
         """Whether tensors of the graph may begin a history of their own: `requires_grad_()`."""
 
         self.leaves: list[torch.Tensor] = []
-        """Those that do."""
+        """Tensors on which the graph calls `requires_grad_()`."""
 
         self.may_have_hooks = True
         """Whether gradients of tensors of the graph may have hooks: `register_hook()`."""
@@ -117,7 +117,9 @@ class GraphBuilder:
         """The checkpointed region that calls are added to: a number of its own; None outside."""
 
         self.readers: dict[fx.Node, Callable[[], torch.Tensor | None]] = {}
-        """Of inputs whose value may be looked at while tracing: what gives it, with a guard."""
+        """For each input whose value may be looked at while tracing: a function that gives the
+        value and guards it.
+        """
 
         self._last_placeholder: fx.Node | None = None
 

@@ -29,7 +29,9 @@ LIKE: Final = frozenset(
 
 
 Readers = Mapping[fx.Node, Callable[[], torch.Tensor | None]]
-"""Of inputs whose value may be looked at: what gives it; None where it may not be after all."""
+"""For each input whose value may be looked at: a function that gives the value, or None where it
+may not be looked at after all.
+"""
 
 
 def known_value(node: fx.Node, fake: torch.Tensor, readers: Readers) -> torch.Tensor | None:

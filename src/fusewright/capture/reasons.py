@@ -299,6 +299,6 @@ LASTING: Final = frozenset(
         DISALLOWED,
     )
 )
-"""Those that lie in what is done, not in what capture knows or did before: capture fails as well
-when it begins with one of the calls inside.
+"""Reasons that lie in what a call does, and not in what capture knew or did before it: capture
+fails as well when it begins inside that call.
 """

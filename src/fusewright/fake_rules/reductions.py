@@ -20,7 +20,7 @@ from fusewright.fake_rules.geometry import (
 )
 
 MOST_DIMENSIONS = 64
-"""Of tensors that torch reduces."""
+"""How many dimensions a tensor may have that torch reduces."""
 
 
 def _reduced_size(x: Tensor, dims: Any, keepdim: bool) -> tuple[int, ...] | None:

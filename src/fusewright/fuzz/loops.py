@@ -84,7 +84,7 @@ class _Generator:
         self.random = random
         self.make = Expressions()
         self.buffers: list[Buffer] = []
-        """Those that later statements may read."""
+        """Buffers that later statements may read."""
 
         self.statements: list[Statement] = []
         self.inexact: set[str] = set()

@@ -218,7 +218,7 @@ class Explanation:
 
     @property
     def guards(self) -> tuple[GuardReport, ...]:
-        """Those of all graphs, in order."""
+        """The guards of all graphs, in order."""
         return tuple(guard for graph in self.graphs for guard in graph.guards)
 
     @property
@@ -312,7 +312,7 @@ def explain_compiler(compiler: Compiler, function: str, result: Any = None) -> E
 
 
 def _call_times(compiler: Compiler) -> tuple[CallTimes, ...]:
-    """Those of all entries for calls from outside, the last used first."""
+    """Times of the calls of all entries that are reached from outside, the last used first."""
     outcomes = (entry.outcome for entry in compiler.frames.entries(compiler.root))
     return tuple(
         CallTimes(
@@ -377,7 +377,9 @@ def _backward_report(compilation: Compilation) -> BackwardReport | None:
 
 
 def _subprogram_reports(record: Record | None) -> tuple[ProgramReport, ...]:
-    """Of the conditions and loops of a compiled graph; none where the backend does not tell."""
+    """Reports on the conditions and loops of a compiled graph; none where the backend does not
+    tell.
+    """
     programs = () if record is None else record.subprograms
     return tuple(
         ProgramReport(launches=len(program.launches), library_calls=len(program.extern_calls))

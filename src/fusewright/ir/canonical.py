@@ -38,7 +38,7 @@ class CanonicalNames:
     """How one group's names map to canonical ones."""
 
     names: Names
-    """Of buffers and locals, and of sizes and outer loops where they change."""
+    """Canonical names of buffers and locals, and of sizes and outer loops where they change."""
 
     stages: tuple[Names, ...]
     """The same with the inner loops of each stage: a loop of one name may stand in several stages,

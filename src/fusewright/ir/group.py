@@ -138,8 +138,8 @@ class Group:
 
     @property
     def taken_over(self) -> tuple[tuple[str, str], ...]:
-        """Those pairs of `reuses` that are no choice: what is combined into begins as the memory,
-        or a copy, of the other.
+        """The pairs of `reuses` that are required: a scatter combines into memory that begins as
+        its base, or as a copy of it.
         """
         actions = (action for stage in self.stages for action in stage.actions)
         combined = {action.buffer for action in actions if isinstance(action, Accumulate)}

@@ -42,8 +42,8 @@ class Operation:
 
     meaning: str
     cost: int = 1
-    """Of one element, in additions; about the throughput of vectors on a CPU, where a division of
-    integers has no vectors.
+    """The work on one element, in additions; about the throughput of vectors on a CPU, where a
+    division of integers has no vectors.
     """
 
     may_raise: bool = False

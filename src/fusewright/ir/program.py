@@ -251,7 +251,7 @@ class CallSubprogram:
 
     outputs: tuple[Buffer, ...]
     name: str
-    """Of the callable among the constants."""
+    """The name of the callable among the constants."""
 
     arguments: tuple[Operand, ...]
     results: tuple[int | None, ...]

@@ -62,7 +62,7 @@ class Accesses:
     """Buffers and locals of which each element is written."""
 
     not_covered: int = 0
-    """Those of which that could not be told."""
+    """How many buffers and locals could not be proved to be written whole."""
 
     rows: list[str] = field(default_factory=list)
     """The accesses that are unknown, and what is not known to be covered."""

@@ -132,7 +132,7 @@ class Traits:
     """Loads, then stores."""
 
     cost: int
-    """Of one point, in additions."""
+    """The work at one point of the loops, in additions."""
 
     reduces: bool
 

@@ -128,4 +128,4 @@ JUMPING: dict[str, Callable[..., Scalar]] = {
     "aten.threshold.default": threshold,
     "aten.hardshrink.default": hardshrink,
 }
-"""Those that jump at a value."""
+"""Activations that are not continuous: they jump at a value."""

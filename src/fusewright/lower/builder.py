@@ -424,7 +424,8 @@ class Call:
 
     origin: Origin
     origins: dict[Origin, None] = field(default_factory=dict)
-    """Those of the lazy boxes read so far, whose expressions become part of what the rule makes."""
+    """Origins of the lazy boxes read so far, whose expressions become part of what the rule makes.
+    """
 
     @property
     def result(self) -> Layout:

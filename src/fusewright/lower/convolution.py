@@ -64,7 +64,7 @@ def convolution(
 
 @rule("aten.max_pool2d_with_indices.default")
 def max_pool(call: Call, x: Box, *arguments: Any) -> Any:
-    """Of what lies with channels last: so does the result."""
+    """Pooling of an image with channels last, whose result has channels last as well."""
     builder = call.builder
     if not builder.free_layouts or x.position is not None:
         return NotImplemented

@@ -108,7 +108,9 @@ def _bitwise_or(expressions: Expressions, arguments: tuple[Value, ...]) -> Value
 
 
 def _with_neutral(arguments: tuple[Value, ...], neutral: bool) -> Value | None:
-    """Of two bools one of which is known: the other if it is `neutral`, else the known one."""
+    """What `and` and `or` give where one of two bools is known: the other argument if the known one
+    is `neutral`, else the known one.
+    """
     left, right = arguments
     for known, other in ((left, right), (right, left)):
         if isinstance(known, Constant) and known.dtype is DType.BOOL:

@@ -22,7 +22,7 @@ class Language:
 
     statement: str
     declaration: str
-    """Of a name and its value."""
+    """A template for a statement that declares a name with its value."""
 
     support: str
     """A call, of a function's name and its arguments."""
@@ -44,7 +44,7 @@ class Language:
     """The value of an optional argument, or another where it was left out."""
 
     attributes: Mapping[str, str]
-    """Of a tensor: its dtype, layout and device."""
+    """How a tensor is asked for its dtype, layout and device."""
 
     defaults: Mapping[str, str]
     """Values of arguments that declarations spell in another way."""

@@ -22,7 +22,9 @@ class NumberSource:
     symbol: str
     position: int
     dimension: int | None = None
-    """Of the tensor there; None for an argument that is a number."""
+    """The dimension of the tensor argument whose size or stride it is; None where the argument is a
+    number.
+    """
 
     is_stride: bool = False
     factor: Index | None = None

@@ -52,7 +52,9 @@ class Record:
 
     notes: tuple[Note, ...]
     subprograms: tuple[Record, ...] = ()
-    """Of conditions and loops, whose functions are programs of their own, and of those in these."""
+    """Records of the functions of conditions and loops, which are programs of their own, nested
+    ones included.
+    """
 
     @property
     def bytes_moved(self) -> int:

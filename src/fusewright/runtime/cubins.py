@@ -69,7 +69,7 @@ class Cubin:
     """How many the function takes: behind those of the source, Triton's own."""
 
     scratch_bytes: int
-    """Of memory that it wants for itself."""
+    """How much scratch memory the kernel asks its caller for."""
 
     def to_bytes(self) -> bytes:
         names = [name for name in type(self).__annotations__ if name != "code"]

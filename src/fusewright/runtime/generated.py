@@ -71,8 +71,8 @@ def reinterpret(
 
 
 def tensor_kind(dtype: torch.dtype, device: str) -> tuple[int, int, int, torch.dtype]:
-    """Of what type and where a native plan makes tensors: torch's numbers of the dtype, the type of
-    device and the device; and the dtype.
+    """The dtype and device of a tensor that a native plan makes: torch's numbers of the dtype, of
+    the type of device and of the device; then the dtype itself.
     """
     _, number, device_type, index, *_ = read_tensor(torch.empty(0, dtype=dtype, device=device))
     return number, device_type, index, dtype

@@ -39,7 +39,7 @@ class Analysis:
         """Decisions about loops that passes remember, by what they depend on."""
 
         self.effects: dict[int, Effects] = {}
-        """Of library calls and copies of the program, by identity."""
+        """What library calls and copies of the program read and write, by their identity."""
 
         self._bytes: dict[str, int] = {}
         self._products: dict[tuple[Index, ...], Index] = {}
@@ -55,7 +55,7 @@ class Analysis:
     # Buffers --------------------------------------------------------------------------------------
 
     def limits(self, name: str) -> Limits:
-        """Those of the device that a buffer is on."""
+        """The limits of the device that a buffer is on."""
         return self.limits_of(self.buffers[name].layout.device)
 
     def memory(self, name: str) -> str:

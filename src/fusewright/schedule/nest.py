@@ -65,19 +65,19 @@ class Piece:
     """store, scatter, or a key of `ops.REDUCTION_KINDS`."""
 
     mode: str = ""
-    """Of a scatter: how it combines."""
+    """How a scatter combines a value with what is in memory."""
 
     writes: tuple[Access, ...]
     inner: tuple[Symbol, ...]
     value: Value
     place: Value | None = None
-    """Of a scatter: the element that is written, as an index value."""
+    """The element that a scatter writes, as an index value."""
 
     base: str = ""
-    """Of a scatter: the buffer whose memory is taken over."""
+    """The buffer whose memory a scatter takes over."""
 
     position: int
-    """Of its statement in the program; pieces keep this order among themselves."""
+    """The position of its statement in the program; pieces keep this order among themselves."""
 
     @property
     def is_store(self) -> bool:

@@ -34,7 +34,7 @@ class Memory:
     """Buffers in memory that each step makes."""
 
     used: dict[int, tuple[str, ...]]
-    """Those of them that each step reads."""
+    """Buffers in memory that each step reads."""
 
     waiting: dict[str, set[int]]
     """Steps that have still to read each of them."""
@@ -85,7 +85,9 @@ def _is_stored(graph: Graph, number: int, name: str) -> bool:
 def _list_schedule(
     memory: Memory, alive: Sequence[int], priority: Callable[[int, Memory], int]
 ) -> list[int]:
-    """Of the steps that are ready always the one of lowest priority, then of lowest number."""
+    """An order of the steps that always continues with the ready step of lowest priority; ties go
+    to the lowest number.
+    """
     dependencies = memory.graph.dependencies
     waiting = {number: len(dependencies.direct[number]) for number in alive}
     followers: dict[int, list[int]] = {number: [] for number in alive}

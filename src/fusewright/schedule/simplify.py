@@ -133,7 +133,9 @@ def _weighted_accesses(nest: Nest) -> Accesses:
 
 
 def _best_order(loops: Loops, accesses: Accesses, analysis: Analysis) -> Loops:
-    """Of the orders that single accesses would like, the one contiguous for the most bytes."""
+    """The loop order that makes the most bytes contiguous, among the orders that the single
+    accesses prefer.
+    """
     if len(loops) < 2:
         return loops
     strides = [

@@ -73,7 +73,7 @@ class Placed:
     """Where later stages find its result."""
 
     locals: list[Local] = field(default_factory=list)
-    """Of a reduction: one a result."""
+    """A reduction's locals, one a result; a store has none."""
 
 
 def build_group(

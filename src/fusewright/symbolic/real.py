@@ -105,7 +105,7 @@ def _quotient(left: Bounds, right: Bounds) -> Bounds:
 
 
 def _power(base: Bounds, exponent: Bounds) -> Bounds:
-    """Of a base that is not negative, to a known power."""
+    """Bounds of a power, if the base is not negative and the exponent is known."""
     if base[0] < 0 or exponent[0] != exponent[1] or exponent[0] < 0:
         return EVERYTHING
     return base[0] ** exponent[0], base[1] ** exponent[0]

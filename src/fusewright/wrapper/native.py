@@ -142,7 +142,7 @@ class _NativeEmitter:
         """How the tensors in the slots of inputs and owned buffers are laid out."""
 
         self._types: dict[str, DType] = {}
-        """Of buffers that were allocated, or took over memory."""
+        """Dtypes of the buffers that the plan allocates, or that take over memory."""
 
         self._kernels: dict[str, Kernel] = {}
 

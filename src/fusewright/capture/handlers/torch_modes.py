@@ -151,7 +151,7 @@ _INDEX_REGION = "_index_region"
 
 @handles(torch_compat.states.push_function_mode)
 def enter_function_mode(interpreter: Interpreter, mode: Value) -> None:
-    """Of the modes in which torch's functions mean something else, one is known."""
+    """Enter a mode in which torch's functions mean something else; capture knows one such mode."""
     if not torch_compat.states.is_index_mode(mode.python_type()):
         name = "torch._C._push_on_torch_function_stack"
         raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function=name)

@@ -25,7 +25,7 @@ class Keys:
         self._machine = machine
         self._objects: dict[int, ObjectValue] = {}
         self._by_number: list[ObjectValue] = []
-        """Those whose `id()` was the key."""
+        """Objects whose `id()` was the key."""
         self._known_classes: set[type] = set()
         """Classes of members of existing sets, which are known by themselves, not by a source."""
         self._has_integers = False

@@ -157,7 +157,7 @@ class Machine:
         """
 
         self.shapes: list[SymbolicShape | None] = []
-        """Of each input, its shape where that is symbolic."""
+        """The shape of each input; None where no size of it is symbolic."""
         self.mutated: dict[int, Any] = {}
         """Existing objects that the program changed, in order of first change."""
         self.draws: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
@@ -168,7 +168,7 @@ class Machine:
         self.steps_left = self.longest
         """How many more instructions may be executed."""
         self.generators: list[GeneratorFrame] = []
-        """Those that the program made."""
+        """Frames of the generators that the program made."""
         self.finalizers: list[WithFinalizer] = []
         """Other objects that the program made whose end runs code."""
         self.regions: list[InferenceRegionValue | IndexRegionValue] = []
@@ -194,7 +194,7 @@ class Machine:
         """Constants that have a source, and no guard until they are looked at."""
         self._locations: dict[tuple[str, int], Location] = {}
         self._texts: dict[tuple[str, int, str], str] = {}
-        """Of lines being executed in a function: how a traceback prints them."""
+        """How a traceback prints a line of a function, by file, line number and function."""
         self.guard(GuardKind.GLOBAL_STATE, None)
         self.guard(GuardKind.EQUALS, _FORWARD_LEVEL, torch_compat.forward_level())
 

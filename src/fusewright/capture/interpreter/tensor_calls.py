@@ -53,7 +53,7 @@ READS_VALUE: Final = frozenset(
 """Tensor methods that read the data into Python: possible for a constant tensor alone."""
 
 READS_INTEGER: Final = frozenset({"item", "__int__", "__index__"})
-"""Those that may give a symbol, where sizes may depend on data."""
+"""Methods whose result may be a symbol, where sizes may depend on data."""
 
 MOST_SYMBOLS: Final = 64
 """The numbers in the largest tensor whose `tolist()` may give symbols."""
@@ -244,9 +244,10 @@ def _guard_leaves(machine: Machine) -> None:
 
 
 def _check(machine: Machine, function: Any, needed: Required) -> None:
-    """Have the graph check what a call requires of sizes that depend on data. It is known from then
-    on, so that the call asks for something else at most. Raises Unsupported where that is not
-    allowed, since eager may go on without, say where one of two sizes to be broadcast is 1.
+    """Add the condition that a call puts on sizes that depend on data to the graph, as a check, and
+    assume it from there on: when the call is tried again, it cannot fail for the same condition.
+    Unsupported: checks are not allowed here, since eager may go on where the condition does not
+    hold, as where one of two sizes to be broadcast is 1.
     """
     if not machine.builder.may_check:
         raise cannot_run(machine, function, needed) from needed

@@ -25,7 +25,7 @@ from fusewright.capture.values.sequences import DequeValue, SequenceValue, seque
 
 LIST_ITERATOR: Final[type] = type(iter([]))
 SEQUENCE_ITERATOR: Final[type] = type(iter(type("_", (), {"__getitem__": None})()))
-"""Of objects that have items at indices and no `__iter__`."""
+"""The iterator of an object that has `__getitem__` and no `__iter__`."""
 
 GENERATOR: Final[Any] = type(_ for _ in ())
 

@@ -98,7 +98,7 @@ class DictValue(ObjectValue):
         if object is not MISSING:
             self._entries = {_stand_in(key): [None, None] for key in keys_in_order(object)}
         self._positions = {key: position for position, key in enumerate(self._entries)}
-        """Of the keys of the existing dict."""
+        """The position of each key of the existing dict."""
 
     def slot(self, interpreter: Interpreter, name: str) -> Value:
         if name == "default_factory":

@@ -33,9 +33,10 @@ class InferenceRegionValue(Value):
 
 
 class IndexRegionValue(Value):
-    """The mode of torch in which an item of a tensor by others of no dimension is read, where it is
-    otherwise a view at a number, which no transform can know: functions that tell which elements a
-    mask has run in it. It cannot be made again in generated code either.
+    """torch's mode in which `x[i]`, where `i` is a tensor without dimensions, reads an element at a
+    place that stays a tensor. Outside of the mode eager looks at the number in `i` and gives a
+    view, which vmap cannot do. Mask functions of attention run in it; generated code cannot enter
+    it.
     """
 
     __slots__ = ("mode",)

@@ -30,7 +30,7 @@ class Reducer:
 
     kind: str
     dtype: DType
-    """Of the values taken in."""
+    """The dtype of the values that are reduced."""
 
     @property
     def keeps_position(self) -> bool:

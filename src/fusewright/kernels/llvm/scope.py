@@ -100,7 +100,7 @@ class Scope:
     indices."""
 
     loaded: dict[Symbol, None] = field(default_factory=dict)
-    """Those of `symbols` that are loaded indices."""
+    """The members of `symbols` that are loaded from memory as indices."""
 
     lanes: Lanes | None = None
     stage_level: int = 0

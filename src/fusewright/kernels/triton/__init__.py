@@ -32,8 +32,8 @@ LIMITS = Limits(
     row_bytes=1 << 20,
     holds_rows=holds_rows,
 )
-"""Of a GPU with some 130 multiprocessors: a program is a tile, and several run on each at a time.
-Rows that are not held are computed again, so that they may be long.
+"""Limits of a GPU with some 130 multiprocessors: a program is a tile, and several run on each at a
+time. Rows that are not held are computed again, so that they may be long.
 """
 
 

@@ -12,11 +12,11 @@ import fusewright
 
 
 def test_faces_of_modules_of_one_class_share_a_class() -> None:
-    face = fusewright.compile(nn.Linear(2, 2))
-    copied = copy.deepcopy(face)
-    assert type(copied) is type(face) is not nn.Linear
+    proxy = fusewright.compile(nn.Linear(2, 2))
+    copied = copy.deepcopy(proxy)
+    assert type(copied) is type(proxy) is not nn.Linear
     assert isinstance(copied, nn.Linear)
-    assert type(fusewright.compile(nn.Tanh())) is not type(face)
+    assert type(fusewright.compile(nn.Tanh())) is not type(proxy)
 
 
 def test_the_class_of_faces_keeps_nothing_alive() -> None:
@@ -24,10 +24,10 @@ def test_the_class_of_faces_keeps_nothing_alive() -> None:
         class Own(nn.Linear):
             pass
 
-        face = fusewright.compile(Own(2, 2))
-        return [weakref.ref(Own), weakref.ref(type(face))]
+        proxy = fusewright.compile(Own(2, 2))
+        return [weakref.ref(Own), weakref.ref(type(proxy))]
 
     dead = classes()
-    gc.collect()  # the class of faces, which is a cycle, as classes are
+    gc.collect()  # the class of proxies, which is a cycle, as classes are
     gc.collect()  # the class of modules, which the first one was made of
     assert [one() for one in dead] == [None, None]
