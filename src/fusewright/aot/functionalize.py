@@ -30,7 +30,7 @@ from torch import fx
 from fusewright import torch_compat
 from fusewright.aot.tracer import Fakes
 from fusewright.errors import Unsupported
-from fusewright.fake_rules.geometry import same_sizes
+from fusewright.fake_rules.geometry import known_equal, same_sizes
 from fusewright.operators import OperatorKind, facts, operator_named
 from fusewright.torch_compat import OpOverload
 
@@ -337,11 +337,14 @@ def _is_invertible(view: fx.Node) -> bool:
 
 def may_repeat_elements(tensor: torch.Tensor) -> bool:
     """Whether two elements of a fake may be one in memory, as `expand` makes them; certain only
-    where not. A stride that is a symbol counts as one that does not repeat.
+    where not. A stride that is a symbol counts as one that does not repeat, and a size that is one
+    as more than 1.
     """
     pairs = zip(tensor.stride(), tensor.shape, strict=True)
-    known = [(step, size) for step, size in pairs if isinstance(step, int) and size != 1]
-    if any(size == 0 for _, size in known):
+    known = [
+        (step, size) for step, size in pairs if isinstance(step, int) and not known_equal(size, 1)
+    ]
+    if any(known_equal(size, 0) for _, size in known):
         return False
     reach = 0
     for step, size in sorted(known, key=lambda pair: pair[0]):

@@ -33,7 +33,7 @@ from fusewright.fake.values import (
 from fusewright.fake_rules import RULES, VIEW_RULES, Geometry, View
 from fusewright.fake_rules.arguments import flat, mapped
 from fusewright.fake_rules.factories import FILLS
-from fusewright.fake_rules.geometry import contiguous
+from fusewright.fake_rules.geometry import contiguous, same_sizes
 from fusewright.fake_rules.requirements import REQUIREMENTS, picks_from_something, within_storage
 from fusewright.fake_rules.trial import geometry_of, result_for_zeros
 from fusewright.operators import OperatorKind, facts, operators_with
@@ -108,6 +108,8 @@ def _refusing_repeated(op: OpOverload, handler: Handler) -> Handler:
 
     def run(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if any(map(shows_repeated, written_tensors(op, args, kwargs))):
+            if op is torch.ops.aten.copy_.default and is_same_memory(*args[:2]):
+                return args[0]
             raise RuntimeError(
                 "unsupported operation: more than one element of the written-to tensor refers to a "
                 "single memory location. Please clone() the tensor before performing the operation."
@@ -115,6 +117,20 @@ def _refusing_repeated(op: OpOverload, handler: Handler) -> Handler:
         return handler(mode, op, args, kwargs)
 
     return run
+
+
+def is_same_memory(a: Any, b: Any) -> bool:
+    """Whether two tensors are known to show the same elements of one storage in the same way: eager
+    copies nothing from one to the other.
+    """
+    return (
+        isinstance(b, FakeTensor)
+        and torch_compat.storage_key(a.meta_tensor) == torch_compat.storage_key(b.meta_tensor)
+        and (a.dtype, a.is_conj(), a.is_neg()) == (b.dtype, b.is_conj(), b.is_neg())
+        and same_sizes(
+            (*a.shape, *a.stride(), a.storage_offset()), (*b.shape, *b.stride(), b.storage_offset())
+        )
+    )
 
 
 def shows_repeated(tensor: torch.Tensor) -> bool:
@@ -213,7 +229,7 @@ def run_in_place(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[st
     )
     strides = list(map(index_of, target.stride())) if mode.facts else target.stride()
     overlaps = 0 in strides or len(set(strides)) < target.dim()  # or may
-    if not fits or overlaps:
+    if not fits or (overlaps and not facts(op).writes_repeated):
         return run_on_meta(mode, op, args, kwargs)
     common_device(op, args, kwargs)
     if mode.asks_eager and not is_usual(args, kwargs):

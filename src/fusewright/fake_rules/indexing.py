@@ -79,7 +79,7 @@ def padded(x: Tensor, pad: Sequence[int], value: Any = 0) -> Geometry | None:
 
 def triangle(x: Tensor, diagonal: int = 0) -> Geometry | None:
     """tril, triu."""
-    return contiguous(x.dtype, x.shape) if x.is_contiguous() and x.dim() >= 2 else None
+    return contiguous(x.dtype, x.shape) if x.dim() >= 2 else None
 
 
 def embedding(weight: Tensor, indices: Tensor, *options: Any) -> Geometry | None:

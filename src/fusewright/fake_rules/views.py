@@ -17,7 +17,7 @@ from fusewright.fake_rules.geometry import contiguous, facts_of, known_equal, na
 from fusewright.ir.index import product
 from fusewright.records import record
 from fusewright.symbolic.nodes import index_of, symbolic_int
-from fusewright.symbolic.relations import below
+from fusewright.symbolic.relations import below, equal
 
 
 @record
@@ -180,8 +180,18 @@ def squeezed(x: Tensor, dims: Any = None) -> View | None:
     axes = [_axis(dim, x.dim()) for dim in named_dims]
     if None in axes:
         return None
-    kept = [d for d in range(x.dim()) if d not in axes or size[d] != 1]
+    kept = [d for d in range(x.dim()) if d not in axes or not _is_one(size[d])]
     return _view([size[d] for d in kept], [stride[d] for d in kept], offset)
+
+
+def _is_one(size: Any) -> bool:
+    """Whether a size is 1.
+
+    DataDependent: it depends on data.
+    """
+    if isinstance(size, int):
+        return size == 1
+    return size.node.facts.decide_exactly(equal(index_of(size), 1))  # type: ignore[no-any-return]
 
 
 def unsqueezed(x: Tensor, dim: int) -> View | None:

@@ -220,6 +220,16 @@ class ShapeFacts:
         self.assume(condition if answer else negation(condition))
         return answer
 
+    def decide_exactly(self, condition: Condition) -> bool:
+        """`decide`, also where layouts are asked for: for what tells how many dimensions a result
+        has, which a size that is not large may change.
+        """
+        before, self.of_layout = self.of_layout, False
+        try:
+            return self.decide(condition)
+        finally:
+            self.of_layout = before
+
     def decide_or(self, condition: Condition, default: bool) -> bool:
         """`decide`, or `default` where the answer depends on data."""
         try:
