@@ -47,7 +47,8 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = 
     ),
     "normalised_groups_of_volumes": (
         lambda x: torch.group_norm(x, 2),
-        lambda: (torch.randn(4).as_strided((1, 2, 1, 1, 2), (4, 1, 4, 4, 2)),),
+        # A group of two that are near each other is all rounding: eager's is off by 1e-3 for some.
+        lambda: (torch.arange(4.0).square().as_strided((1, 2, 1, 1, 2), (4, 1, 4, 4, 2)),),
     ),
     "operand_of_another_type": (
         torch.copysign,

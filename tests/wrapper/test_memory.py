@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
+from typing import Any
 
+import pytest
+import torch
+from torch import fx
+
+from fusewright.config import Options
+from fusewright.context import CompileContext
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import contiguous_strides, integer
-from fusewright.ir.lines import Allocate, CallExtern, Free, FreeIfNotReused, Reuse
+from fusewright.ir.lines import Allocate, CallExtern, Free, FreeIfNotReused, Reuse, TakeInput
 from fusewright.ir.program import Buffer, Layout
 from fusewright.ir.sizes import size_symbol
-from fusewright.wrapper import peak_bytes, plan_memory
+from fusewright.pipeline import compile_graph
+from fusewright.wrapper import pack_native, peak_bytes, plan_memory
 
 
 def buffer(name: str, *size: object, dtype: DType = DType.F32, device: str = "cpu") -> Buffer:
@@ -121,3 +129,60 @@ def test_memory_that_waits_is_counted_once_each() -> None:
     planned = plan_memory(lines, {})
     assert Reuse(buffer=c, source="a") in planned and Allocate(buffer=d) in planned
     assert peak_bytes(planned, {}) <= peak_bytes(lines, {}) == 440
+
+
+def residual(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.conv2d(x, w, padding=1) + x
+
+
+def kept(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.conv2d(x, w, padding=1)
+    return y, y + x
+
+
+def pooled(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Nothing is known of whose memory it gives."""
+    return torch.max_pool2d(x, 3, 1, 1) + w[0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("target", ["native", "python"])
+@pytest.mark.parametrize(("function", "reused"), [(residual, 1), (kept, 0), (pooled, 0)])
+def test_what_a_library_call_makes_is_overwritten_where_nobody_else_has_it(
+    function: Callable[..., Any], reused: int, target: str
+) -> None:
+    x, w = torch.randn(2, 8, 5, 5), torch.randn(8, 8, 3, 3)
+    context = CompileContext(options=Options(verify=True, target=target))
+    with torch.no_grad():
+        compiled = compile_graph(fx.symbolic_trace(function), [x, w], context)
+        wanted = function(x, w)
+        results = compiled(x, w)
+    lines = compiled.record.lines
+    assert sum(isinstance(line, Reuse) for line in lines) == reused
+    assert sum(isinstance(line, Allocate) for line in lines) == 1 - reused
+    torch.testing.assert_close(results, wanted)
+    assert compiled.record.peak_bytes == 2 * 8 * 5 * 5 * 4
+    plan = pack_native(lines, [1] * len(lines))
+    assert "runtime.reinterpret" not in plan.constants  # A kernel writes to the memory itself.
+
+
+def test_memory_of_a_librarys_result_is_planned_once_it_is_taken_over() -> None:
+    """It can be a third buffer then; an input that is taken over is the caller's."""
+    a, b, image = buffer("a", 8), buffer("b", 8), buffer("image", 16)
+    given = buffer("given", 16)
+    call = CallExtern(
+        operator="aten.convolution.default",
+        arguments=(),
+        keywords=(),
+        results=("made",),
+        is_tuple=False,
+    )
+    lines = (
+        TakeInput(buffer=given, position=0),
+        call,
+        *(Reuse(buffer=a, source="made"), FreeIfNotReused(buffer=a)),
+        *(Allocate(buffer=b), FreeIfNotReused(buffer=b)),
+        Reuse(buffer=image, source="given"),
+    )
+    planned = plan_memory(lines, {})
+    assert Reuse(buffer=b, source="a") in planned
+    assert peak_bytes(planned, {}) == 8 * 4

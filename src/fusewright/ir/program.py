@@ -36,6 +36,11 @@ class Layout:
         return total
 
     @property
+    def decides_strides(self) -> bool:
+        """Equal layouts have equal strides: torch gives dimensions of one element any stride."""
+        return all(size.is_constant and size.constant > 1 for size in self.size)
+
+    @property
     def is_contiguous(self) -> bool:
         """Row-major from offset 0; dimensions of size 1 may have any stride."""
         expected = contiguous_strides(self.size)

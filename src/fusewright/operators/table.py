@@ -97,6 +97,9 @@ class Facts:
     refuses_values: bool = False
     """It may take neither zeros nor ones: as masks, these choose nothing, or all."""
 
+    gives_new_memory: bool = False
+    """Nobody else holds the memory of its result: what comes behind may be computed there."""
+
     is_unfilled: bool = False
     """It gives memory that holds anything."""
 
@@ -160,11 +163,18 @@ TABLE: Final = _table(
     # Reductions and library calls.
     _row("sum sum.dim_IntList mean mean.dim amax amin var_mean.correction", REDUCTION),
     _row("_softmax_backward_data _log_softmax_backward_data", REDUCTION),
-    _row("mm bmm", LIBRARY, writes_its_out=True),
-    _row("addmm baddbmm addmv", LIBRARY, writes_its_out=True, takes_reals=True),
+    _row("mm bmm", LIBRARY, writes_its_out=True, gives_new_memory=True),
+    _row(
+        "addmm baddbmm addmv",
+        LIBRARY,
+        writes_its_out=True,
+        takes_reals=True,
+        gives_new_memory=True,
+    ),
+    _row("convolution", LIBRARY, gives_new_memory=True),
     _row(
         """
-        convolution sort sort.stable topk _scaled_dot_product_flash_attention_for_cpu
+        sort sort.stable topk _scaled_dot_product_flash_attention_for_cpu
         _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention
         _scaled_dot_product_cudnn_attention
         """,

@@ -36,6 +36,7 @@ from fusewright.ir.program import (
     FindNumber,
     Program,
 )
+from fusewright.operators import facts
 from fusewright.records import replace
 
 
@@ -193,12 +194,14 @@ def _buffers(schedule: Schedule) -> dict[str, Buffer]:
 
 
 def _owned_buffers(schedule: Schedule) -> set[str]:
-    """Buffers whose memory the wrapper itself allocates: only these may be overwritten by
-    another.
+    """Buffers whose memory the wrapper itself allocates, or a library call for it alone: only these
+    may be overwritten by another.
     """
     owned = {b.name for step in schedule.steps if isinstance(step, Group) for b in step.writes}
     for step in schedule.steps:
-        if isinstance(step, CallOperator) and step.out_operator:
+        if isinstance(step, CallOperator) and (
+            step.out_operator or facts(step.operator).gives_new_memory
+        ):
             owned.update(buffer.name for buffer in step.outputs)
     inputs = {buffer.name for buffer in (*schedule.program.inputs, *schedule.program.constants)}
     aliased = {

@@ -25,6 +25,7 @@ from fusewright.ir.lines import (
     FreeIfNotReused,
     Line,
     Reuse,
+    TakeInput,
 )
 from fusewright.ir.program import Buffer
 from fusewright.wrapper.generate import storage_elements
@@ -92,7 +93,7 @@ def _key(line: Allocate | FreeIfNotReused) -> PoolKey:
     return layout.dtype, layout.device, storage_elements(line.buffer)
 
 
-def _bytes(line: Allocate, hints: Mapping[str, int | float]) -> int:
+def _bytes(line: Allocate | Reuse, hints: Mapping[str, int | float]) -> int:
     return storage_elements(line.buffer).evaluate(hints) * line.buffer.layout.dtype.bytes
 
 
@@ -114,7 +115,12 @@ def _held_bytes(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> li
                 alive[buffer.name] = _bytes(line, hints)
                 total += alive[buffer.name]
             case Reuse(buffer=buffer, source=source):
-                alive[buffer.name] = alive.pop(source, 0)
+                if source not in alive:  # The memory of a library call's result is ours from here.
+                    alive[source] = _bytes(line, hints)
+                    total += alive[source]
+                alive[buffer.name] = alive.pop(source)
+            case TakeInput(buffer=buffer):
+                alive[buffer.name] = 0  # The caller holds it.
             case Free(name=name) | FreeIfNotReused(buffer=Buffer(name=name)):
                 total -= alive.pop(name, 0)
         held.append(total)

@@ -50,6 +50,7 @@ from fusewright.ir.program import (
     ViewReference,
     operand_buffers,
 )
+from fusewright.operators import facts
 from fusewright.runtime.calling import CallingOrder
 from fusewright.runtime.native_plan import NativePlan, Operation
 from fusewright.wrapper.names import (
@@ -136,7 +137,7 @@ class _NativeEmitter:
         """Slots whose values the current line alone needs."""
 
         self._owned: set[str] = set()
-        """Buffers whose memory this plan allocated."""
+        """Buffers whose memory this plan allocated, or a library call for it alone."""
 
         self._geometries: dict[str, Geometry] = {}
         """How the tensors in the slots of inputs and owned buffers are laid out."""
@@ -201,10 +202,12 @@ class _NativeEmitter:
         self._types[name] = layout.dtype
         if source in self._owned:
             self._owned.add(name)
-        known = self._geometries.get(source)
-        if known is not None and (known == _geometry(layout) or name not in self._shown_whole):
+        known = self._geometries.pop(source, None)
+        is_memory = name not in self._shown_whole and (known or source in self._owned)
+        if is_memory or known == _geometry(layout):
             self._slots[name] = self._slots.pop(source)
-            self._geometries[name] = known
+            if known is not None:
+                self._geometries[name] = known
             return
         slot = self._view(source, layout, is_read_only=False)
         self._temporary.remove(slot)
@@ -240,6 +243,8 @@ class _NativeEmitter:
         elif line.results and line.results[0] is not None:
             assert result is not None
             self._slots[line.results[0]] = result
+            if facts(line.operator).gives_new_memory:
+                self._owned.add(line.results[0])
         elif result is not None:
             self._release(result)
 
@@ -280,6 +285,8 @@ class _NativeEmitter:
         geometry = self._geometry_numbers(layout)
         slot = self._slots[line.buffer.name]
         self.write("ensure layout", slot, function, self._kind(layout), *geometry)
+        if layout.decides_strides:
+            self._geometries[line.buffer.name] = _geometry(layout)
 
     def give_back(self, line: Return) -> None:
         outputs = [self._operand(operand) for operand in line.outputs]

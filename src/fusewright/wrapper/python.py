@@ -100,8 +100,8 @@ class _PythonEmitter:
         """Buffers whose memory starts at storage offset 0, because this module allocated it."""
 
         self.layouts: dict[str, tuple[tuple[Index, ...], tuple[Index, ...]]] = {}
-        """Sizes and strides of inputs and owned buffers: memory reused in the same shape needs no
-        new view.
+        """Sizes and strides of inputs, owned buffers and results of calls: memory reused in the
+        same shape needs no new view.
         """
 
     def module(self, name: str) -> str:
@@ -177,6 +177,8 @@ class _PythonEmitter:
         name = line.buffer.name
         dtype = f"torch.{layout.dtype.torch_name}"
         self.write(f"{name} = runtime.with_layout({name}, {size}, {stride}, {dtype})")
+        if layout.decides_strides:
+            self.layouts[name] = (layout.size, layout.stride)
 
     def allocate(self, line: Allocate) -> None:
         layout = line.buffer.layout
