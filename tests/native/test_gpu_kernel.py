@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -130,6 +132,34 @@ def test_where_there_is_no_machine_code_it_runs_eagerly() -> None:
 
     with pytest.raises(LookupError, match="no operator either"):
         kernel(driver, "d", prepare=prepare, eager=refuses)(x[1:], y, 0.5, 3)
+
+
+def test_other_threads_run_during_a_launch() -> None:
+    """The driver waits where too much is launched already: here, for the fifth of a second that it
+    takes the function for.
+    """
+    sleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value
+    functions = (sleep, *Driver(parameters=1).functions[1:])
+    waits = GpuKernel(
+        *("waits", 1, "", functions, lambda device: STREAM),
+        *(lambda *_: (CONTEXT, 200_000, 32, 0, 0), print),
+    )
+    begun, stops, turns = threading.Event(), threading.Event(), []
+
+    def turn() -> None:
+        while not stops.wait(0.001):
+            turns.append(len(turns))
+            begun.set()
+
+    thread = threading.Thread(target=turn)
+    thread.start()
+    begun.wait()
+    before = len(turns)
+    waits(torch.ones(4), 1)
+    after = len(turns)
+    stops.set()
+    thread.join()
+    assert after - before > 5
 
 
 def test_nothing_is_kept_of_a_call() -> None:

@@ -116,6 +116,28 @@ def test_a_process_that_ends_at_a_kernel_is_replaced(
     assert idle.empty()
 
 
+def test_a_process_that_answers_something_else_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, idle: queue.LifoQueue
+) -> None:
+    fake_worker(monkeypatch, "input(); print('c is for code')")
+    with pytest.raises(CompilationFailed, match="process that compiles it ended with 0, 2 times"):
+        compile_pool.compile_one(REQUEST)
+    assert idle.empty()
+
+
+def test_where_no_process_can_be_started(
+    monkeypatch: pytest.MonkeyPatch, idle: queue.LifoQueue
+) -> None:
+    def start(*_: object, **options: object) -> object:
+        raise BlockingIOError("too many processes")
+
+    monkeypatch.setattr(compile_pool.subprocess, "Popen", start)
+    compile_pool.begin_if_cold()
+    with pytest.raises(CompilationFailed, match=r"no process can be started.*too many"):
+        compile_pool.compile_one(REQUEST)
+    assert idle.empty()
+
+
 def test_no_more_processes_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile_pool, "_ROOM", threading.BoundedSemaphore(1))
     cubin = cubins.Cubin(

@@ -147,6 +147,25 @@ def test_what_does_not_compile_or_fit_is_named_and_runs_eagerly(machine: SimpleN
     assert machine.driver.launched == []
 
 
+def test_what_the_driver_refuses_is_named_and_runs_eagerly(
+    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: Any) -> int:
+        raise cuda_driver.DriverRefused("out of memory (CUDA error 2)")
+
+    x, y = torch.ones(64), torch.zeros(64)
+    monkeypatch.setattr(cuda_driver, "load", refuses)
+    with pytest.warns(RuntimeWarning, match="CUDA error 2"):
+        CudaKernel("triton_add", source("load")).launcher()(x, y, 64, 1)
+    assert torch.equal(y, x + 1)
+    monkeypatch.setattr(cuda_driver, "shared_bytes", refuses)
+    (add,) = cuda.load_kernels({"triton_add": source("room")})
+    assert eager_kernels.why_eager("room") == "out of memory (CUDA error 2)"
+    add(y, x, 64, 1)
+    assert torch.equal(x, y + 1)
+    assert machine.driver.launched == []
+
+
 def test_kernels_are_compiled_together_when_they_are_loaded(machine: SimpleNamespace) -> None:
     sources = {f"k{number}": source(f"{number}") for number in range(5)}
     loaded = cuda.load_kernels(sources)

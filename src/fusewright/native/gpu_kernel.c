@@ -194,7 +194,9 @@ static int find_stream(GpuKernel *self, int32_t device, void **stream)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* Launch with the variant's context as this thread's current one. The driver's error, or 0. */
+/* Launch with the variant's context as this thread's current one. The driver's error, or 0. Other
+   threads run meanwhile: the driver waits where too much is launched already, for what only they
+   may set free. */
 static int launch_variant(GpuKernel *self, const Variant *variant, unsigned programs, void *stream,
                           void **parameters)
 {
@@ -243,7 +245,10 @@ static PyObject *launch_kernel(GpuKernel *self, PyObject *const *args, Py_ssize_
     for (Py_ssize_t i = 0; i < variant.hidden; i++) {
         parameters[count + i] = &slots[count];
     }
-    int error = launch_variant(self, &variant, (unsigned)programs, stream, parameters);
+    int error;
+    Py_BEGIN_ALLOW_THREADS
+    error = launch_variant(self, &variant, (unsigned)programs, stream, parameters);
+    Py_END_ALLOW_THREADS
     if (error != 0) {
         return PyErr_Format(PyExc_RuntimeError, "CUDA error %d at the launch of %U", error,
                             self->name);

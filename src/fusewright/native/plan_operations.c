@@ -150,17 +150,45 @@ static int make_integer(PlanFrame *frame, const int64_t *operands)
 
 /* Memory ----------------------------------------------------------------------------------- */
 
-/* How tensors of a constant `(dtype number, device type, device index, dtype)` are made. */
+/* How tensors of a constant `(dtype number, device type, device index, dtype, make)` are made;
+   `make(sizes, strides)` does it, too. */
 static int read_kind(PyObject *kind, int32_t *dtype, int32_t *device, int32_t *index)
 {
-    if (!PyTuple_Check(kind) || PyTuple_GET_SIZE(kind) != 4) {
-        PyErr_SetString(PyExc_TypeError, "a plan's kind of tensors is not a tuple of four");
+    if (!PyTuple_Check(kind) || PyTuple_GET_SIZE(kind) != 5) {
+        PyErr_SetString(PyExc_TypeError, "a plan's kind of tensors is not a tuple of five");
         return -1;
     }
     *dtype = (int32_t)PyLong_AsLong(PyTuple_GET_ITEM(kind, 0));
     *device = (int32_t)PyLong_AsLong(PyTuple_GET_ITEM(kind, 1));
     *index = (int32_t)PyLong_AsLong(PyTuple_GET_ITEM(kind, 2));
     return PyErr_Occurred() ? -1 : 0;
+}
+
+static PyObject *tuple_of(const int64_t *numbers, int64_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (int64_t i = 0; tuple != NULL && i < count; i++) {
+        PyObject *number = PyLong_FromLongLong(numbers[i]);
+        if (number == NULL) {
+            Py_CLEAR(tuple);
+        } else {
+            PyTuple_SET_ITEM(tuple, i, number);
+        }
+    }
+    return tuple;
+}
+
+/* make(sizes, strides), which raises what a user of torch expects where there is no memory. */
+static PyObject *make_in_python(PyObject *make, const int64_t *sizes, int64_t count)
+{
+    PyObject *size = tuple_of(sizes, count), *stride = tuple_of(sizes + count, count);
+    PyObject *tensor = NULL;
+    if (size != NULL && stride != NULL) {
+        tensor = PyObject_CallFunctionObjArgs(make, size, stride, NULL);
+    }
+    Py_XDECREF(size);
+    Py_XDECREF(stride);
+    return tensor;
 }
 
 /* slot, kind, dimensions, sizes, strides */
@@ -172,12 +200,22 @@ static int allocate(PlanFrame *frame, const int64_t *operands)
     }
     int64_t count = operands[2];
     int64_t *sizes = gather_numbers(frame, operands + 3, 2 * count, (int64_t *)frame->scratch);
-    TensorHandle handle;
-    if (torch_library.empty_strided(count, sizes, sizes + count, dtype, device, index, &handle)) {
-        PyErr_SetString(PyExc_RuntimeError, "torch could not allocate a tensor of these sizes");
-        return -1;
-    }
     PlanSlot *slot = &frame->slots[operands[0]];
+    TensorHandle handle;
+    int32_t refusal;
+    if (device == torch_library.cpu_device_type) {
+        refusal = torch_library.empty_strided(count, sizes, sizes + count, dtype, device, index,
+                                              &handle);
+    } else { /* it may wait for the device, whose work other threads may have to go on with */
+        Py_BEGIN_ALLOW_THREADS
+        refusal = torch_library.empty_strided(count, sizes, sizes + count, dtype, device, index,
+                                              &handle);
+        Py_END_ALLOW_THREADS
+    }
+    if (refusal != 0) {
+        PyObject *make = PyTuple_GET_ITEM(constant_at(frame, operands[1]), 4);
+        return plan_slot_set(slot, make_in_python(make, sizes, count));
+    }
     plan_slot_clear(slot);
     slot->handle = handle;
     return 0;
@@ -423,20 +461,6 @@ static bool is_laid_out(TensorHandle handle, int32_t dtype, int64_t dimensions,
            torch_library.get_sizes(handle, &own_sizes) == 0 &&
            torch_library.get_strides(handle, &own_strides) == 0 &&
            memcmp(own_sizes, sizes, bytes) == 0 && memcmp(own_strides, strides, bytes) == 0;
-}
-
-static PyObject *tuple_of(const int64_t *numbers, int64_t count)
-{
-    PyObject *tuple = PyTuple_New(count);
-    for (int64_t i = 0; tuple != NULL && i < count; i++) {
-        PyObject *number = PyLong_FromLongLong(numbers[i]);
-        if (number == NULL) {
-            Py_CLEAR(tuple);
-        } else {
-            PyTuple_SET_ITEM(tuple, i, number);
-        }
-    }
-    return tuple;
 }
 
 /* slot, function(tensor, sizes, strides, dtype) for a tensor laid out otherwise, kind, dimensions,

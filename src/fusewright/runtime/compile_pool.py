@@ -10,6 +10,7 @@ import queue
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from typing import Final
 
 from fusewright.errors import FusewrightError
@@ -58,8 +59,10 @@ class _Worker:
             self.process.stdin.flush()
         except OSError as error:
             raise _Ended from error
-        kind, _, count = self.process.stdout.readline().partition(b" ")
-        data = self.process.stdout.read(int(count or 0))
+        kind, _, count = self.process.stdout.readline().strip().partition(b" ")
+        if not count.isdigit():
+            raise _Ended
+        data = self.process.stdout.read(int(count))
         if kind == b"e":
             raise CompilationFailed(data.decode())
         cubin = Cubin.from_bytes(data)
@@ -88,7 +91,10 @@ def compile_one(request: CompileRequest) -> Cubin:
     ended = ""
     with _ROOM:
         for _ in range(TRIES):
-            worker = _take()
+            try:
+                worker = _take()
+            except OSError as error:
+                raise CompilationFailed(f"no process can be started for it: {error}") from error
             try:
                 cubin = worker.compile(request)
             except CompilationFailed:
@@ -109,8 +115,9 @@ def begin_if_cold() -> None:
     """Start the workers ahead, where no machine code is kept yet: they take a while to begin."""
     if cubins.folder().exists() or not _IDLE.empty():
         return
-    for _ in range(_COUNT):
-        _IDLE.put(_Worker())
+    with suppress(OSError):  # Whoever needs one is told.
+        for _ in range(_COUNT):
+            _IDLE.put(_Worker())
 
 
 def _take() -> _Worker:

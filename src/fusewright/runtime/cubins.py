@@ -101,8 +101,8 @@ def read(request: CompileRequest) -> Cubin | None:
 
 def write(request: CompileRequest, cubin: Cubin) -> None:
     """Keep machine code. What cannot be written, on a full disk say, is compiled again."""
-    path = _path(request)
     try:
+        path = _path(request)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         with os.fdopen(descriptor, "wb") as file:

@@ -26,6 +26,7 @@ from fusewright.native import _extension
 from fusewright.records import record
 from fusewright.runtime import compile_pool, cubins, cuda_driver, eager_kernels
 from fusewright.runtime.cubins import CompileRequest, Cubin
+from fusewright.runtime.cuda_driver import DriverRefused
 
 WARP = 32
 """Threads that run together."""
@@ -69,7 +70,7 @@ class CudaKernel:
     def __init__(self, name: str, source: TritonSource) -> None:
         self.name = name
         self.source = source
-        self._compiled: dict[tuple[int, bool], Cubin | GpuKernelFailed] = {}
+        self._compiled: dict[tuple[int, bool], Cubin | FusewrightError] = {}
         """By architecture of the GPU, and by whether pointers are aligned."""
 
         self._compiling = threading.Lock()
@@ -96,17 +97,19 @@ class CudaKernel:
         """
         try:
             cubin = self.compiled(device, aligned)
-        except GpuKernelFailed as failure:
+            function = cuda_driver.load(device, cubin.code, cubin.function, cubin.shared_bytes)
+        except (GpuKernelFailed, DriverRefused) as failure:
             if eager_kernels.run_eagerly(self.source.key, str(failure)):
                 eager_kernels.warn_of_eager_kernel(self.name, "", str(failure))
             return None
         hidden = cubin.parameters - len(self.source.signature)
-        function = cuda_driver.load(device, cubin.code, cubin.function, cubin.shared_bytes)
         threads = WARP * cubin.warps
         return cuda_driver.context(device), function, threads, cubin.shared_bytes, hidden
 
     def compiled(self, device: int, aligned: bool) -> Cubin:
-        """The machine code for a GPU, tried once. GpuKernelFailed: it cannot be launched."""
+        """The machine code for a GPU, tried once. GpuKernelFailed, DriverRefused: it cannot be
+        launched.
+        """
         major, minor = torch.cuda.get_device_capability(device)
         architecture = 10 * major + minor
         with self._compiling:
@@ -115,10 +118,10 @@ class CudaKernel:
                 try:
                     known = self._compile(architecture, aligned)
                     self._require_room(known, device)
-                except GpuKernelFailed as failure:
+                except (GpuKernelFailed, DriverRefused) as failure:
                     known = failure
                 self._compiled[architecture, aligned] = known
-        if isinstance(known, GpuKernelFailed):
+        if not isinstance(known, Cubin):
             raise known
         return known
 
@@ -126,7 +129,7 @@ class CudaKernel:
         """Compile for a GPU, before the first launch there; whether it can be is kept."""
         try:
             self.compiled(device, True)
-        except GpuKernelFailed as failure:
+        except (GpuKernelFailed, DriverRefused) as failure:
             eager_kernels.run_eagerly(self.source.key, str(failure))
 
     def _require_room(self, cubin: Cubin, device: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping
 
@@ -70,12 +71,16 @@ def reinterpret(
     return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
 
 
-def tensor_kind(dtype: torch.dtype, device: str) -> tuple[int, int, int, torch.dtype]:
+def tensor_kind(
+    dtype: torch.dtype, device: str
+) -> tuple[int, int, int, torch.dtype, Callable[..., torch.Tensor]]:
     """The dtype and device of a tensor that a native plan makes: torch's numbers of the dtype, of
-    the type of device and of the device; then the dtype itself.
+    the type of device and of the device; then the dtype itself, and what makes one of sizes and
+    strides.
     """
     _, number, device_type, index, *_ = read_tensor(torch.empty(0, dtype=dtype, device=device))
-    return number, device_type, index, dtype
+    make = functools.partial(torch.empty_strided, dtype=dtype, device=device)
+    return number, device_type, index, dtype, make
 
 
 def with_layout(

@@ -47,7 +47,7 @@ from fusewright.runtime.triton_compiler import SCRATCH, compile_kernel, paramete
 from fusewright.schedule import schedule
 from fusewright.schedule.in_place import written_in_place
 from fusewright.schedule.lifetimes import last_uses
-from fusewright.wrapper import emit_python, generate_lines, plan_memory
+from fusewright.wrapper import emit_module, generate_lines, pack_native, plan_memory
 from tests.gpu.programs import PROGRAMS
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
@@ -98,7 +98,9 @@ class Collector:
         )
         lines = plan_memory(lines, program.hints)
         verify_lines(lines)
-        compile(emit_python(program.name, lines), self.name, "exec")
+        module = emit_module(program.name, lines)
+        compile(module.text, self.name, "exec")
+        pack_native(lines, module.places)
         calls = Counter(step.operator for step in planned.steps if isinstance(step, CallOperator))
         print(f"{self.name} {half}: {len(kernels.launches)} launches, {dict(calls)}", flush=True)
         self.kernels |= {kernel.key: kernel for kernel in kernels.definitions}
