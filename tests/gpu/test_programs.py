@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -125,6 +127,54 @@ def test_the_callers_stream() -> None:
             found = compiled(y)
         stream.synchronize()
         agree(found, wanted)
+
+
+def test_threads_with_streams_of_their_own() -> None:
+    """What one of them frees, on its stream, another does not write to before it is read."""
+
+    def f(x: Any) -> Any:
+        for _ in range(6):
+            x = (x @ x).softmax(-1) + x.sin()
+        return x
+
+    compiled = fusewright.compile(f, fullgraph=True, options=STRICT)
+    given = [torch.randn(300, 300, device=CUDA) for _ in range(4)]
+    with torch.no_grad():
+        wanted = [f(x) for x in given]
+        compiled(given[0])
+    torch.cuda.synchronize()
+
+    def run(x: torch.Tensor) -> list[torch.Tensor]:
+        stream = torch.cuda.Stream()
+        with torch.no_grad(), torch.cuda.stream(stream):
+            results = [compiled(x) for _ in range(50)]
+        stream.synchronize()
+        return results
+
+    with ThreadPoolExecutor(4) as pool:
+        for results, one in zip(pool.map(run, given), wanted, strict=True):
+            agree(results, [one] * 50, factor=20)
+
+
+def test_more_memory_than_there_is() -> None:
+    """Programs wait for eager's exception, to go on with less; nothing of the call is kept."""
+
+    def f(x: Any) -> Any:
+        y = x.sin().cumsum(0)
+        return y[:, None] + y
+
+    compiled = fusewright.compile(f, dynamic=True, options=STRICT)
+    large, small = (torch.randn(size, device=CUDA) for size in (1 << 20, 100))
+    with torch.no_grad():
+        agree(compiled(small), f(small))
+        gc.collect()
+        before = torch.cuda.memory_allocated()
+        for function in (f, compiled):
+            with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
+                function(large)
+        gc.collect()
+        assert torch.cuda.memory_allocated() == before
+        agree(compiled(small), f(small))
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one CUDA device")
