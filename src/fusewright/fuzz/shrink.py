@@ -154,11 +154,6 @@ def fewer_calls(tree: Tree) -> Iterator[Tree]:
         yield from (keep(calls[:at] + calls[at + 1 :]) for at in range(len(calls)))
 
 
-def _set_calls(tree: Tree, *, place: int, calls: list[ast.expr]) -> None:
-    statement: Any = tree.body[place]
-    statement.value.elts = calls
-
-
 def fewer_statements(tree: Tree) -> Iterator[Tree]:
     """Without half of the statements of a block, a quarter, ... and without each one."""
     for place in range(len(_bodies(tree))):

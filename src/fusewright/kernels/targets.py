@@ -12,8 +12,9 @@ from fusewright.ir.limits import CPU, Limits
 from fusewright.kernels import llvm, triton
 from fusewright.kernels.language import KernelLanguage
 from fusewright.records import record
-from fusewright.runtime import cpu, cuda
+from fusewright.runtime import cuda
 from fusewright.runtime.llvm_engine import cpu_target
+from fusewright.runtime.targets import loader_of
 
 
 @record(kw_only=True)
@@ -35,13 +36,13 @@ def _llvm(options: Options) -> KernelLanguage:
     name = options.kernel_target
     write = functools.partial(llvm.write, target=cpu_target(name))
     target = "" if name == "auto" else name
-    return KernelLanguage(name="cpu", write=write, load=cpu.load_kernels, target=target)
+    return KernelLanguage(name="cpu", write=write, load=loader_of("cpu"), target=target)
 
 
 def _triton(options: Options) -> KernelLanguage:
     """Triton source, which is compiled for the GPU that it is launched on."""
     return KernelLanguage(
-        name="triton", write=triton.write_work, load=cuda.load_kernels, limits=triton.LIMITS
+        name="triton", write=triton.write_work, load=loader_of("triton"), limits=triton.LIMITS
     )
 
 

@@ -30,11 +30,12 @@ def load_kernels(sources: Mapping[str, Source]) -> tuple[Callable[..., Any], ...
     kernels: dict[str, Callable[..., Any]] = {}
     for language in dict.fromkeys(source.language for source in sources.values()):
         alike = {name: source for name, source in sources.items() if source.language == language}
-        kernels.update(zip(alike, _loader(language)(alike), strict=True))
+        kernels.update(zip(alike, loader_of(language)(alike), strict=True))
     return tuple(kernels[name] for name in sources)
 
 
-def _loader(language: str) -> Loader:
+def loader_of(language: str) -> Loader:
+    """What makes the kernels of a language. RuntimeError: nothing was registered for it."""
     loader = _LOADERS.get(language)
     if loader is None:
         raise RuntimeError(
