@@ -173,7 +173,7 @@ def run_by_rule(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
     if isinstance(geometry, Geometry):
         result: Any = mode.make(geometry, device)
     else:
-        result = tuple(mode.make(one, device) for one in geometry)
+        result = tuple(one and mode.make(one, device) for one in geometry)
     mode.constants.follow(op, args, kwargs, result)
     return result
 

@@ -34,8 +34,10 @@ class Geometry:
         return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device="meta")
 
 
-Rule = Callable[..., "Geometry | tuple[Geometry, ...] | None"]
-"""Takes the arguments of an operator; None leaves the call to torch's own meta kernel."""
+Rule = Callable[..., "Geometry | tuple[Geometry | None, ...] | None"]
+"""Takes the arguments of an operator; None leaves the call to torch's own meta kernel. A result
+that is left out has no geometry.
+"""
 
 
 def contiguous(dtype: torch.dtype, size: Sequence[int]) -> Geometry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -54,6 +55,28 @@ def margin_loss_gradient(gradient: Tensor, x: Tensor, *rest: Any) -> Geometry:
     return contiguous(x.dtype, x.shape)
 
 
+def group_norm_gradient(
+    gradient: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    inverse: Tensor,
+    weight: Tensor | None,
+    batch: int,
+    channels: int,
+    pixels: int,
+    groups: int,
+    mask: Sequence[bool],
+) -> tuple[Geometry | None, ...] | None:
+    """native_group_norm_backward of no elements, where torch's meta kernel divides by their number:
+    the gradients of x, the weight and the bias that `mask` asks for.
+    """
+    if x.numel() != 0:
+        return None
+    parameter = contiguous(x.dtype, (channels,))
+    found = (elementwise(x.dtype, (x,)), parameter, parameter)
+    return tuple([one if wanted else None for one, wanted in zip(found, mask, strict=True)])
+
+
 def attention_gradient(
     gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any
 ) -> Any:
@@ -82,5 +105,6 @@ RULES: dict[Any, Rule] = {
     **named(softmax_gradient, "_softmax_backward_data _log_softmax_backward_data"),
     **named(embedding_gradient, "embedding_dense_backward"),
     **named(margin_loss_gradient, "multi_margin_loss_backward multilabel_margin_loss_backward"),
+    **named(group_norm_gradient, "native_group_norm_backward"),
     **named(attention_gradient, "_scaled_dot_product_flash_attention_for_cpu_backward"),
 }

@@ -135,8 +135,12 @@ def windows(
 def resampled(x: Tensor, output_size: Sequence[int], *parameters: Any) -> Geometry | None:
     """upsample_nearest2d and its like: on the CPU row-major, or with the channels last of images
     and volumes where their strides suggest that.
+
+    Torch's meta kernels raise TypeError where the batch has no elements.
     """
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+    if x.device.type != "cpu" or not x.dtype.is_floating_point:
+        return None
+    if x.dtype not in (torch.float32, torch.float64) and x.numel() != 0:
         return None
     if len(output_size) != x.dim() - 2 or any(size < 1 for size in output_size):
         return None

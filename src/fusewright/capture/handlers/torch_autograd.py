@@ -135,14 +135,21 @@ def checkpoint(
     **keywords: Value,
 ) -> Value:
     """`checkpoint(function, …)`: the function itself, as a region of the graph that a backend may
-    compute again in backward.
+    compute again in backward. Eager keeps the arguments for that, and its backward raises where one
+    was written to since.
     """
     reentrant = use_reentrant is None or interpreter.truth(use_reentrant)
     if reentrant or context_fn is not None:
         what = "checkpoint(use_reentrant=True)" if reentrant else "checkpoint(context_fn=…)"
         raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation=what)
     passed = {name: kw for name, kw in keywords.items() if name not in _CHECKPOINT_OPTIONS}
-    return interpreter.call_checkpointed(function, list(arguments), passed)
+    kept = [each.fake for each in arguments if isinstance(each, TensorValue)]
+    versions = [fake._version for fake in kept]
+    result = interpreter.call_checkpointed(function, list(arguments), passed)
+    if torch.is_grad_enabled() and versions != [fake._version for fake in kept]:
+        what = "checkpoint of a function that writes to its argument"
+        raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation=what)
+    return result
 
 
 _CHECKPOINT_OPTIONS = ("preserve_rng_state", "determinism_check", "debug", "early_stop")
