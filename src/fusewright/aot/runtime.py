@@ -46,14 +46,14 @@ def with_results(graph: AtenGraph, compiled: Compiled) -> Callable[[list[Any]], 
     return arranged(graph, compiled)
 
 
-def in_recorded_types(
-    compiled: Callable[[list[Any]], tuple[Any, ...]],
-) -> Callable[[list[Any]], tuple[Any, ...]]:
+def in_recorded_types(compiled: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """`compiled` with autocast off: what it calls was recorded behind autocast's casts. Else an
     operator that calls others, as `cdist` does a product, would have those cast once more.
     """
 
-    def run(inputs: list[Any]) -> tuple[Any, ...]:
+    def run(inputs: list[Any]) -> Any:
+        if not torch_compat.is_autocast_on():  # to turn it off takes ten times as long as this
+            return compiled(inputs)
         with torch_compat.without_autocast():
             return compiled(inputs)
 

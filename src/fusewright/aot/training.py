@@ -19,7 +19,7 @@ from fusewright.aot.backward_parts import BackwardPart, backward_parts
 from fusewright.aot.eager_saves import EagerSave
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.partition import Partition
-from fusewright.aot.runtime import Compiled, arranged, returns_results
+from fusewright.aot.runtime import Compiled, arranged, in_recorded_types, returns_results
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
 from fusewright.errors import FusewrightError
 from fusewright.native import disable
@@ -69,8 +69,10 @@ class Backward:
     tangents: tuple[int, ...]
     """The numbers of the tangents that it takes after the saved values."""
 
-    outputs: tuple[int, ...]
-    """The numbers of the gradients that it gives; the others are absent."""
+    gradients: tuple[int | None, ...]
+    """By input: the place of its gradient among what it gives and, behind that, the tangents; None
+    where the gradient is absent.
+    """
 
     saved_tensors_read: frozenset[int]
     """The numbers, among the saved tensors, of those that it reads."""
@@ -97,7 +99,7 @@ class TrainingPlan:
         measured: Callable[[int], None] | None,
     ) -> None:
         joint = partition.joint
-        self.forward = forward
+        self.forward = in_recorded_types(forward)
         self.output_count = joint.output_count
         self.measured = measured
         self.histories = [
@@ -110,8 +112,7 @@ class TrainingPlan:
         enabled = torch.is_grad_enabled()
         set_grad_enabled(False)
         try:
-            with torch_compat.without_autocast():
-                outputs = list(self.forward(inputs))
+            outputs = list(self.forward(inputs))
             for position in range(self.output_count):  # a view here could not be written to
                 outputs[position] = torch_compat.without_base(outputs[position])
         finally:
@@ -208,8 +209,14 @@ class HistoryPlan:
         saved = partial.graph.placeholders[: self._saved_count]
         tensors = [node for node in saved if not _is_number(node)]
         read = frozenset(number for number, node in enumerate(tensors) if node.users)
-        run = disable(self._compile_backward(partial.graph))
-        return Backward(run, partial.tangents, partial.outputs, read)
+        run = disable(in_recorded_types(self._compile_backward(partial.graph)))
+        found = [
+            *map(FromGraph, partial.outputs),
+            *(None if number in absent else FromInput(number) for number in partial.tangents),
+        ]
+        places = {one: place for place, one in enumerate(found) if one is not None}
+        gradients = tuple(None if one is None else places.get(one) for one in self.gradients)
+        return Backward(run, partial.tangents, gradients, read)
 
 
 def _reached(save: EagerSave, inputs: Mapping[int, Any], results: Sequence[Any]) -> Any:
@@ -298,7 +305,7 @@ def _check_versions(ctx: Any, gradients: Sequence[Any]) -> None:
 
 def _absent(gradients: Sequence[Any]) -> frozenset[int]:
     """The numbers of the tangents that are not there."""
-    return frozenset(number for number, one in enumerate(gradients) if one is None)
+    return frozenset([number for number, one in enumerate(gradients) if one is None])
 
 
 def _memory_beside(saved: Sequence[torch.Tensor], inputs: Sequence[Any]) -> int:
@@ -320,34 +327,17 @@ def _run_backward(ctx: Any, saved: list[Any], gradients: Sequence[Any]) -> tuple
     for position, number in zip(history.number_positions, ctx.numbers, strict=True):
         saved.insert(position, number)
     backward = history.backward(_absent(gradients))
-    tangents: dict[int, torch.Tensor] = {}
+    layouts = ctx.layouts
     try:
-        for number in backward.tangents:
-            tangents[number] = _tangent(gradients[number], ctx.layouts[number])
-        saved += tangents.values()
-        with torch_compat.without_autocast():
-            computed = dict(zip(backward.outputs, backward.run(saved), strict=True))
+        tangents = [_tangent(gradients[number], layouts[number]) for number in backward.tangents]
+        saved += tangents
+        found = [*backward.run(saved), *tangents]
     except RuntimeError as error:
         if any(torch_compat.is_transformed(one) for one in gradients if one is not None):
             raise FusewrightError(BATCHED_GRADIENTS) from error
         raise
-    found = [_gradient(place, gradients, tangents, computed) for place in history.gradients]
-    return (None, None, None, *found)
-
-
-def _gradient(
-    place: FromInput | FromGraph | None,
-    given: Sequence[torch.Tensor | None],
-    tangents: Mapping[int, torch.Tensor],
-    computed: Mapping[int, torch.Tensor],
-) -> torch.Tensor | None:
-    """The gradient of an input, found at `place`; None where it is absent."""
-    match place:
-        case FromInput(number):
-            return None if given[number] is None else tangents[number]
-        case FromGraph(number):
-            return computed.get(number)
-    return None
+    taken = [None if place is None else found[place] for place in backward.gradients]
+    return (None, None, None, *taken)
 
 
 def _tangent(gradient: torch.Tensor | None, layout: Layout) -> torch.Tensor:
@@ -399,8 +389,7 @@ def with_gradients(
         if not torch.is_grad_enabled():  # the same graph, without a history
             arguments = list(inputs)
             inputs.clear()
-            with torch_compat.without_autocast():
-                return plan.forward(arguments)[: plan.output_count]
+            return plan.forward(arguments)[: plan.output_count]
         return plan.call(inputs)
 
     eager_saves = [save for history in plan.histories for save in history.eager_saves]
