@@ -15,6 +15,7 @@ SOURCES = (
     "torch_state",
     "tensor_access",
     "cpu_kernel",
+    "plan_numbers",
     "plan_operations",
     "call_plan",
     "gpu_kernel",

@@ -5,12 +5,8 @@
 #include <string.h>
 
 #include "cpu_kernel.h"
+#include "plan_numbers.h"
 #include "plan_slots.h"
-
-static PlanSlot *slot_at(const PlanFrame *frame, int64_t place)
-{
-    return place >= 0 ? &frame->slots[place] : &frame->plan->constants[~place];
-}
 
 static PyObject *constant_at(const PlanFrame *frame, int64_t place)
 {
@@ -38,114 +34,6 @@ static int gather_objects(const PlanFrame *frame, const int64_t *places, int64_t
         }
     }
     return 0;
-}
-
-/* Numbers ---------------------------------------------------------------------------------- */
-
-static int raise_overflow(void)
-{
-    PyErr_SetString(PyExc_OverflowError, "a size of a compiled graph does not fit in 64 bits");
-    return -1;
-}
-
-static int add(PlanFrame *frame, const int64_t *operands)
-{
-    int64_t *numbers = frame->numbers;
-    return __builtin_add_overflow(numbers[operands[1]], numbers[operands[2]],
-                                  &numbers[operands[0]])
-               ? raise_overflow()
-               : 0;
-}
-
-static int multiply(PlanFrame *frame, const int64_t *operands)
-{
-    int64_t *numbers = frame->numbers;
-    return __builtin_mul_overflow(numbers[operands[1]], numbers[operands[2]],
-                                  &numbers[operands[0]])
-               ? raise_overflow()
-               : 0;
-}
-
-/* As in Python: towards negative infinity, and the remainder has the sign of the divisor. */
-static int divide(PlanFrame *frame, const int64_t *operands, bool wants_remainder)
-{
-    int64_t left = frame->numbers[operands[1]], right = frame->numbers[operands[2]];
-    if (right == 0) {
-        PyErr_SetString(PyExc_ZeroDivisionError, "integer division or modulo by zero");
-        return -1;
-    }
-    if (right == -1 && left == INT64_MIN) {
-        return raise_overflow();
-    }
-    int64_t rest = left % right;
-    bool corrects = rest != 0 && (rest < 0) != (right < 0);
-    frame->numbers[operands[0]] =
-        wants_remainder ? rest + (corrects ? right : 0) : left / right - corrects;
-    return 0;
-}
-
-static int floor_divide(PlanFrame *frame, const int64_t *operands)
-{
-    return divide(frame, operands, false);
-}
-
-static int take_remainder(PlanFrame *frame, const int64_t *operands)
-{
-    return divide(frame, operands, true);
-}
-
-static int take_minimum(PlanFrame *frame, const int64_t *operands)
-{
-    int64_t *numbers = frame->numbers;
-    numbers[operands[0]] = Py_MIN(numbers[operands[1]], numbers[operands[2]]);
-    return 0;
-}
-
-static int take_maximum(PlanFrame *frame, const int64_t *operands)
-{
-    int64_t *numbers = frame->numbers;
-    numbers[operands[0]] = Py_MAX(numbers[operands[1]], numbers[operands[2]]);
-    return 0;
-}
-
-/* number, slot: of a Python int, or the 64 bits of a float. */
-static int read_number(PlanFrame *frame, const int64_t *operands)
-{
-    PyObject *object = plan_slot_object(slot_at(frame, operands[1]));
-    return object == NULL ? -1 : cpu_kernel_number(object, &frame->numbers[operands[0]]);
-}
-
-/* number, tensor, dimension */
-static int read_extent(PlanFrame *frame, const int64_t *operands,
-                       int32_t (*read)(TensorHandle, int64_t **))
-{
-    TensorHandle handle = slot_at(frame, operands[1])->handle;
-    int64_t dimensions, *extents;
-    if (handle == NULL || torch_library.get_dim(handle, &dimensions) != 0 || operands[2] < 0 ||
-        operands[2] >= dimensions || read(handle, &extents) != 0) {
-        PyErr_Format(PyExc_RuntimeError, "an input of a compiled graph has no dimension %lld",
-                     (long long)operands[2]);
-        return -1;
-    }
-    frame->numbers[operands[0]] = extents[operands[2]];
-    return 0;
-}
-
-static int read_size(PlanFrame *frame, const int64_t *operands)
-{
-    return read_extent(frame, operands, torch_library.get_sizes);
-}
-
-static int read_stride(PlanFrame *frame, const int64_t *operands)
-{
-    return read_extent(frame, operands, torch_library.get_strides);
-}
-
-/* slot, number */
-static int make_integer(PlanFrame *frame, const int64_t *operands)
-{
-    return plan_slot_set(&frame->slots[operands[0]],
-                         PyLong_FromLongLong(frame->numbers[operands[1]]));
 }
 
 /* Memory ----------------------------------------------------------------------------------- */
@@ -499,16 +387,16 @@ static int give_back(PlanFrame *frame, const int64_t *operands)
 }
 
 const PlanOperation plan_operations[] = {
-    {"add", "nrr", add},
-    {"multiply", "nrr", multiply},
-    {"//", "nrr", floor_divide},
-    {"%", "nrr", take_remainder},
-    {"min", "nrr", take_minimum},
-    {"max", "nrr", take_maximum},
-    {"read number", "ns", read_number},
-    {"read size", "nsi", read_size},
-    {"read stride", "nsi", read_stride},
-    {"make integer", "or", make_integer},
+    {"add", "nrr", plan_add},
+    {"multiply", "nrr", plan_multiply},
+    {"//", "nrr", plan_floor_divide},
+    {"%", "nrr", plan_remainder},
+    {"min", "nrr", plan_minimum},
+    {"max", "nrr", plan_maximum},
+    {"read number", "ns", plan_read_number},
+    {"read size", "nsi", plan_read_size},
+    {"read stride", "nsi", plan_read_stride},
+    {"make integer", "or", plan_make_integer},
     {"allocate", "ok#*r*r", allocate},
     {"move", "oo", move},
     {"reinterpret", "os#*r*rr", reinterpret},

@@ -41,4 +41,10 @@ static inline PyObject *plan_slot_object(PlanSlot *slot)
     return plan_slot_set(slot, object) < 0 ? NULL : object;
 }
 
+/* The slot at an operand: of the call, or a constant's. */
+static inline PlanSlot *slot_at(const PlanFrame *frame, int64_t place)
+{
+    return place >= 0 ? &frame->slots[place] : &frame->plan->constants[~place];
+}
+
 #endif
