@@ -75,6 +75,11 @@ def both(
 # Elementwise --------------------------------------------------------------------------------------
 
 
+@program(integers((5,)))
+def integer_steps_beyond_32_bits(x: Any) -> Any:
+    return x + torch.arange(0, 5 << 30, 1 << 30, device=x.device)
+
+
 @program(numbers((33, 70), (70,)))
 def broadcast_sum_and_activation(x: Any, bias: Any) -> Any:
     return functional.gelu(x + bias) * torch.sigmoid(x)

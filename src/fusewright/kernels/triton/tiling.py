@@ -9,11 +9,13 @@ expressions simplify when the flattened variable stands for its loops:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from fusewright.ir.group import Group, Stage
 from fusewright.ir.index import Index, Symbol, extent, integer, known_multiple, loop, product
-from fusewright.kernels.analysis import Dependences, Traits, extent_hint
+from fusewright.ir.sizes import is_real
+from fusewright.ir.value import IndexValue, Random
+from fusewright.kernels.analysis import Dependences, Traits, extent_hint, stage_values
 from fusewright.records import record
 
 OUTER_NAMES = ("x", "y", "z")
@@ -218,7 +220,7 @@ def _is_wide(group: Group) -> bool:
     counts = [product(extent(symbol) for symbol in group.outer)]
     for stage in group.stages:
         counts.append(product(extent(symbol) for symbol in stage.inner))
-        counts += _indices(stage)
+        counts += [*_indices(stage), *_computed(stage)]
     limit = (1 << 31) - PERSISTENT_LIMIT
     return any(
         high is None or low is None or high >= limit or low < -limit
@@ -229,6 +231,15 @@ def _is_wide(group: Group) -> bool:
 def _indices(stage: Stage) -> list[Index]:
     """Where a stage touches memory and locals."""
     return [access.index for access in Traits.of(stage, Dependences()).accesses]
+
+
+def _computed(stage: Stage) -> Iterator[Index]:
+    """Index expressions that a stage computes with."""
+    for value in stage_values(stage):
+        match value:
+            case IndexValue(index=index) | Random(position=index):
+                if not any(map(is_real, index.free())):
+                    yield index
 
 
 def programs(tiling: Tiling) -> Index:
