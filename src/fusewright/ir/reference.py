@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fusewright import philox
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Compound, Index, Symbol
 from fusewright.ir.ops import NUMBER_FUNCTIONS
@@ -341,8 +342,10 @@ class Grid:
             case Load(buffer=buffer, index=index):
                 self._define(value.indirect, mask)
                 return self._load(buffer, index, mask)
-            case Random():
-                raise NotImplementedError("random draws have no reference evaluation")
+            case Random(seed=seed, position=position):
+                self._define(value.indirect, mask)
+                place = self.tensor(self.index(position))
+                return philox.uniform(self.value(seed, mask), place).to(dtype)
 
     def _define(self, indirect: Sequence[Value], mask: Tensor | None) -> None:
         """Give the loaded symbols their places under `mask`."""

@@ -96,8 +96,8 @@ class Indirect:
 
 @record(eq=False, kw_only=True)
 class Random:
-    """A draw from the Philox stream of a seed buffer, at a position: `kind` is uniform, normal or
-    bits.
+    """The number that Philox gives for a seed at a position: `kind` is uniform, as
+    `philox.uniform`.
     """
 
     kind: str

@@ -8,7 +8,7 @@ Apply        `ops.OPERATIONS` gives its type; only `where` takes half types (low
 Cast         between different types
 Masked       the mask is bool; both values have its type
 Indirect     of integer values; its size is in scope
-Random       kind uniform, normal or bits; the seed is i64
+Random       kind uniform, of a floating type; the seed is i64
 all          real types only
 """
 
@@ -36,7 +36,7 @@ from fusewright.ir.value import (
 )
 from fusewright.records import field, record
 
-RANDOM_KINDS = ("uniform", "normal", "bits")
+RANDOM_KINDS = ("uniform",)
 
 
 @record(frozen=False)
@@ -225,7 +225,7 @@ def _random(value: Random, scope: ValueScope) -> str | None:
         return f"{value.kind} is none of {', '.join(RANDOM_KINDS)}"
     if value.seed.dtype is not DType.I64:
         return f"the seed is {value.seed.dtype}, not i64"
-    if value.dtype.is_float == (value.kind == "bits"):
+    if not value.dtype.is_float:
         return f"{value.kind} gives no {value.dtype}"
     return scope.out_of_scope(value.position)
 

@@ -129,6 +129,19 @@ def shift_right(x, y):
     return x >> tl.where(inside, y, y * 0 + (bits - 1))
 
 
+# Random numbers -----------------------------------------------------------------------------------
+
+
+@triton.jit
+def uniform(seed, position):
+    """What `fusewright.philox.uniform` gives."""
+    place = tl.to_tensor(position).to(tl.int64)
+    low = (place & 0xFFFFFFFF).to(tl.uint32)
+    high = ((place >> 32) & 0xFFFFFFFF).to(tl.uint32)
+    word, _, _, _ = tl.philox(seed, low, high, low * 0, low * 0, 10)
+    return (word >> 8).to(tl.float32) * 5.9604644775390625e-08
+
+
 # Combiners of reductions --------------------------------------------------------------------------
 
 

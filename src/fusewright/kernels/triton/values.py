@@ -212,8 +212,8 @@ class Writer:
         return any(not isinstance(argument, Constant) for argument in value.arguments[first:])
 
     def random(self, value: Random) -> str:
-        function = {"uniform": "tl.rand", "normal": "tl.randn", "bits": "tl.randint"}[value.kind]
-        drawn = f"{function}({self.operand(value.seed)}, {self.index(value.position)})"
+        seed, position = self.operand(value.seed), self.index(value.position)
+        drawn = f"functions.{value.kind}({seed}, {position})"
         return drawn if value.dtype is DType.F32 else f"{drawn}.to({TYPES[value.dtype]})"
 
     # Forgetting -----------------------------------------------------------------------------------
