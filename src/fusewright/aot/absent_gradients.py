@@ -99,7 +99,9 @@ class _AbsentNodes:
             if not gradients or node.op == "output":
                 continue
             self._gradients.add(node)
-            if self.nodes.issuperset(gradients):
+            # What is added to a gradient is one too, though it may depend on no tangent, as zeros.
+            is_sum = node.target is aten.add.Tensor
+            if self.nodes.issuperset(node.all_input_nodes if is_sum else gradients):
                 self.nodes.add(node)
 
     def only_summand(self, node: fx.Node) -> fx.Node | None:

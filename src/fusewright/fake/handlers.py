@@ -101,9 +101,10 @@ def _noting_randomness(op: OpOverload, handler: Handler) -> Handler:
 
 def _refusing_repeated(op: OpOverload, handler: Handler) -> Handler:
     """`handler`, made to raise as eager does where an argument written to has elements that are one
-    in memory, as after `expand`.
+    in memory, as after `expand`. Of a composite operator those that it is made of decide.
     """
-    if not torch_compat.written_arguments(op) or facts(op).writes_repeated or op in SPECIAL:
+    lets_through = facts(op).writes_repeated or op in SPECIAL or torch_compat.is_composite(op)
+    if not torch_compat.written_arguments(op) or lets_through:
         return handler
 
     def run(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
