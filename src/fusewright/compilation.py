@@ -24,7 +24,7 @@ class Settings:
     """How one function or module is compiled."""
 
     backend: Backend
-    """With the user's mode and options bound."""
+    """The backend, with the user's mode and options bound."""
 
     backend_name: str
     fullgraph: bool = False

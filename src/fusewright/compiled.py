@@ -68,8 +68,8 @@ class CompiledFunction(CompiledCall):
         return _shared_function(self._again, self.compiler, copied)
 
     def __reduce__(self) -> Any:
-        """By name where the name leads here, as for a decorated function; else the original and how
-        it was compiled.
+        """Pickle the name where the name leads here, as for a decorated function; else the original
+        and how it was compiled.
         """
         if _named_object(self) is self:
             return self.__qualname__

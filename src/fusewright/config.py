@@ -81,7 +81,8 @@ class Options:
     """
 
     accumulated_recompile_limit: int = 256
-    """The same for all functions that one compiled function or module runs, resumed parts included.
+    """How often all functions that one compiled function or module runs may be compiled together,
+    resumed parts included.
     """
 
     capture_scalar_outputs: bool = False

@@ -127,7 +127,9 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def mapped(function: Function, value: Any, kinds: Kinds = torch.Tensor) -> Any:
-    """The same containers with the results of a function for what is of these kinds."""
+    """A copy of containers in which each object of these kinds is replaced by what `function` gives
+    for it.
+    """
     match value:
         case _ if isinstance(value, kinds):
             return function(value)

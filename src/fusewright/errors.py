@@ -21,7 +21,7 @@ class Location:
     """The source line, stripped; empty when the file cannot be read."""
 
     def with_text(self) -> Location:
-        """The same with the source line, where the file can be read."""
+        """A copy with the source line, where the file can be read."""
         return Location(self.file, self.line, linecache.getline(self.file, self.line).strip())
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class Call:
 
     code: CodeType
     location: Location
-    """What it was executing, in the user's program."""
+    """The line of the user's program that was being executed."""
 
     position: int
     """The instruction being executed, as an index."""
@@ -44,7 +44,7 @@ class Call:
     """How many instructions it had executed, with repetitions, that one not included."""
 
     def __str__(self) -> str:
-        """As a traceback prints it."""
+        """The call as a traceback prints it."""
         place = (
             f'  File "{self.location.file}", line {self.location.line}, in {self.code.co_name}\n'
         )
@@ -72,19 +72,19 @@ class Unsupported(FusewrightError):
         self.location = location
         self.remedy = remedy
         self.reason = reason
-        """Its name in the catalogue, docs/graph-breaks.md."""
+        """The reason's name in the catalogue, docs/graph-breaks.md."""
         self.calls = tuple(calls)
-        """From the captured function to the one that cannot be captured."""
+        """The calls being traced, from the captured function to the one that cannot be captured."""
         where = f"{location}\n  " if location else ""
         advice = f"\n  {remedy}" if remedy else ""
         super().__init__(f"{where}{what}{advice}")
 
     def at(self, location: Location) -> Unsupported:
-        """The same at another place."""
+        """A copy that names another place."""
         return Unsupported(self.what, location, self.remedy, self.reason, self.calls)
 
     def seen_from(self, depth: int) -> Unsupported:
-        """The same where capture begins with one of the calls inside."""
+        """A copy for a capture that begins with the call at `depth`."""
         calls = self.calls[depth:]
         return Unsupported(self.what, self.location, self.remedy, self.reason, calls)
 

@@ -1,6 +1,6 @@
-"""Random numbers that are a function of a seed and of a position: each is found without those before
-it, and found again in a backward. The generator is Philox 4x32 with ten rounds (Salmon et al.,
-Parallel random numbers: as easy as 1, 2, 3, 2011), as on GPUs.
+"""Random numbers that are a function of a seed and of a position: each is found without those
+before it, and found again in a backward. The generator is Philox 4x32 with ten rounds (Salmon
+et al., Parallel random numbers: as easy as 1, 2, 3, 2011), as on GPUs.
 """
 
 from __future__ import annotations

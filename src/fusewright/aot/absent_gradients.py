@@ -33,7 +33,7 @@ class PartialBackward:
     """A backward graph that computes some of the gradients from some of the tangents."""
 
     graph: AtenGraph
-    """It takes the saved values, and then the tangents."""
+    """The backward graph, whose inputs are the saved values and then the tangents."""
 
     tangents: tuple[int, ...]
     """The numbers, in the whole graph, of the tangents that it takes."""

@@ -81,7 +81,7 @@ class OneByOne:
     """A compiled program that takes its inputs one by one."""
 
     writes_last: ClassVar = True
-    """As in `runtime.compiled.CompiledGraph`."""
+    """Whether inputs are written to when all else is done: see `runtime.compiled.CompiledGraph`."""
 
     run: OfOneList
 

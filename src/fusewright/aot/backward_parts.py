@@ -53,7 +53,7 @@ class BackwardPart:
     """
 
     is_freed: bool
-    """As in `History`."""
+    """Whether eager's backward frees something, so that a second one fails."""
 
     eager_saves: tuple[EagerSave, ...]
     """What eager saves for these gradients, and `saved` does not name."""

@@ -49,8 +49,8 @@ def native_layer_norm_backward(
     bias: Tensor | None,
     mask: Sequence[bool],
 ) -> Any:
-    """With n = (x - mean) / deviation, over the last dimensions: dx = (g w - mean(g w) - n mean(g w
-    n)) / deviation, dw = sum(g n), db = sum(g).
+    """Gradients over the last dimensions, with n = (x - mean) / deviation:
+    dx = (g w - mean(g w) - n mean(g w n)) / deviation, dw = sum(g n), db = sum(g).
     """
     if not _is_computed(gradient, x, weight) or not normalized_shape:
         return NotImplemented
@@ -128,7 +128,7 @@ def fused_rms_norm_backward(
     weight: Tensor | None,
     mask: Sequence[bool],
 ) -> Any:
-    """With n = x / root: dx = (g w - n mean(g w n)) / root, dw = sum(g n)."""
+    """Gradients with n = x / root: dx = (g w - n mean(g w n)) / root, dw = sum(g n)."""
     if not _is_computed(gradient, x, weight):
         return NotImplemented
     outer = x.dim() - len(normalized_shape)
@@ -231,7 +231,9 @@ def cudnn_batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    """As `native_batch_norm`; what cudnn keeps beside the statistics for its backward is empty."""
+    """Batch norm as in `native_batch_norm`; what cudnn keeps for its backward beside the statistics
+    is empty.
+    """
     if not training:
         return NotImplemented
     found = batch_norm_training(x, weight, bias, running_mean, running_var, momentum, eps)
@@ -299,8 +301,8 @@ def native_batch_norm_backward(
     eps: float,
     mask: Sequence[bool],
 ) -> Any:
-    """As `native_layer_norm_backward`, over all but the channels; by fixed statistics outside
-    training.
+    """Gradients as in `native_layer_norm_backward`, over all dimensions but the channels; outside
+    training, with fixed statistics.
     """
     if not _is_computed(gradient, x, weight) or x.dim() < 2:
         return NotImplemented

@@ -96,7 +96,7 @@ class TracedProgram:
     """Leaves of the result: nodes, or literal values."""
 
     values: list[Any]
-    """The same leaves as the program sees them: fakes with their autograd history."""
+    """The leaves of the result as the program sees them: fakes with their autograd history."""
 
     structure: Any
     symbols: SymbolNodes

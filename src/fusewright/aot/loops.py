@@ -336,7 +336,7 @@ class _Entry:
     """An argument of the loop of the gradients."""
 
     source: Any
-    """As in `_Backward.sources`."""
+    """The argument's source: see `_Backward.sources`."""
 
     value: Any
     """The fake, or number, that each step takes."""

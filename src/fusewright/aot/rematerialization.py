@@ -48,16 +48,16 @@ class Cost(IntEnum):
     """Nothing: backward's own kernels compute it on the way."""
 
     MEMORY = 1
-    """It has to be written to memory, for a library call that reads it."""
+    """The value has to be written to memory, for a library call that reads it."""
 
     REDUCTION = 2
-    """It is a reduction, or an operator whose cost is that of its memory."""
+    """The operator is a reduction, or costs as much as the memory that it touches."""
 
     LIBRARY = 3
-    """It is a matrix product, a convolution or the like."""
+    """The operator is a matrix product, a convolution or the like."""
 
     FORBIDDEN = 4
-    """It would not give the same again."""
+    """The operator would give another value the second time."""
 
 
 def _draws(graph: fx.Graph) -> bool:

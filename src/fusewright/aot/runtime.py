@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fusewright.aot.graph import AtenGraph
 
 COPIED_TOGETHER = 4
-"""So many tensors on a GPU, or more, are copied by one call."""
+"""From how many tensors on a GPU on one call copies them all."""
 
 Compiled = Callable[[list[Any]], Sequence[Any]]
 """One list of inputs in, cleared; a flat tuple of the graph's outputs out."""

@@ -84,7 +84,7 @@ class Detached:
 
 @record
 class Repeated:
-    """The same tensor as result number `index`, an earlier one."""
+    """A result that is the very tensor of an earlier result, number `index`."""
 
     index: int
 

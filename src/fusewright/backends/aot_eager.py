@@ -16,7 +16,7 @@ aot_eager = aot_autograd(fw_compiler=eager, partition_fn=min_cut_rematerializati
 """Traced, no operator decomposed."""
 
 aot_eager_default_partitioner = aot_autograd(fw_compiler=eager, partition_fn=default_partition)
-"""Nothing is computed again for backward."""
+"""Traced; nothing is computed again for backward."""
 
 aot_eager_decomp_partition = aot_autograd(
     fw_compiler=eager,

@@ -24,7 +24,7 @@ STAGES: dict[str, Callable[..., Callable[..., Any]]] = {
         graph, inputs, options={"strict": True, "verify": True}
     ),
 }
-"""In the compiler's order: each compiles the whole graph, and runs what one more stage made."""
+"""Stages in the compiler's order: each compiles the whole graph, and runs what one more made."""
 
 
 def stage_check(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

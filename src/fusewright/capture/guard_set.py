@@ -45,7 +45,7 @@ class StateReading:
     words: str
     read: Callable[[], Any]
     number: int
-    """As the native floor reads and compares it."""
+    """The state's number on the native floor, which reads and compares it."""
 
     value: Any = None
 

@@ -95,7 +95,7 @@ class SizeHistory:
         """Texts and numbers of which nothing may be known: so many were there already."""
 
         self.open_texts: set[Source] = set()
-        """The same of texts only."""
+        """Texts of which nothing may be known; a number at such a place may be."""
 
         self._seen: dict[tuple[str, int], tuple[float | None, ...]] = {}
         """The numbers at a place, by how many they are: a tensor has other ones there than a tensor

@@ -21,7 +21,7 @@ class TensorPattern:
     device: torch.device
     layout: torch.layout
     metadata: tuple[int, int, int, int, bool, Extents, Extents]
-    """As the native floor reads and compares it: key set, dtype, device type and index as torch
+    """The pattern as the native floor compares it: key set, dtype, device type and index as torch
     numbers them, requires_grad, sizes, strides; None for what may be anything."""
 
     @classmethod

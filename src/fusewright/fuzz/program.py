@@ -54,7 +54,7 @@ class Program:
 
     @property
     def title(self) -> str:
-        """For example `tensors 12`."""
+        """The name that reports have for the program, as `tensors 12`."""
         return f"{self.kind} {self.seed}"
 
     @property
@@ -66,7 +66,7 @@ class Program:
         return torch.float32
 
     def with_source(self, source: str) -> Program:
-        """The same, written otherwise."""
+        """A copy with another source."""
         return Program(self.kind, self.seed, source)
 
     def load(self, lift: bool = False) -> dict[str, Any]:

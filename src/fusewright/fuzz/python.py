@@ -143,7 +143,7 @@ class _Writer:
         return text if whole else _enclosed(text)
 
     def _block(self, depth: int, targets: list[tuple[str, str]]) -> str:
-        """Some statements, which see what their head sets; what they set stays inside, mostly."""
+        """Statements of a block, which see what its head sets; what they set mostly stays in it."""
         self._scopes.append({})
         for kind, name in targets:
             self._scopes[-1].setdefault(kind, []).append(name)

@@ -137,7 +137,7 @@ def _can_go(statement: ast.stmt) -> bool:
 
 
 def fewer_calls(tree: Tree) -> Iterator[Tree]:
-    """Each call alone, then without each call."""
+    """Programs with each call alone, then without each call."""
     for number, statement in enumerate(tree.body):
         match statement:
             case ast.Assign(targets=[ast.Name(id="CALLS")], value=ast.List(elts=calls)):
@@ -155,7 +155,7 @@ def fewer_calls(tree: Tree) -> Iterator[Tree]:
 
 
 def fewer_statements(tree: Tree) -> Iterator[Tree]:
-    """Without half of the statements of a block, a quarter, ... and without each one."""
+    """Programs without half of the statements of a block, a quarter, ... and without each one."""
     for place in range(len(_bodies(tree))):
         node, name = _bodies(tree)[place]
         statements: list[ast.stmt] = getattr(node, name)
@@ -195,7 +195,7 @@ def unwrapped_blocks(tree: Tree) -> Iterator[Tree]:
 
 
 def shorter_variables(tree: Tree) -> Iterator[Tree]:
-    """Without an assignment, its variable replaced by one that its right side mentions."""
+    """Programs without an assignment, its variable replaced by one that its right side mentions."""
     for place, (node, name) in enumerate(_bodies(tree)):
         statements: list[ast.stmt] = getattr(node, name)
         for at, statement in enumerate(statements):
@@ -218,7 +218,7 @@ def _renamed(tree: Tree, old: str, new: str) -> Tree:
 
 
 def fewer_elements(tree: Tree) -> Iterator[Tree]:
-    """Without one element of a tuple or list, argument, operand or keyword."""
+    """Programs without one element of a tuple or list, argument, operand or keyword."""
     places = [
         (number, name)
         for number, node in enumerate(ast.walk(tree))
@@ -244,7 +244,7 @@ def _node(tree: Tree, number: int) -> Any:
 
 
 def fewer_inputs(tree: Tree) -> Iterator[Tree]:
-    """Without a parameter of f that it does not mention, and what `make` makes for it."""
+    """Programs without a parameter of f that f does not mention, and what `make` makes for it."""
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if "f" not in functions or "make" not in functions:
         return

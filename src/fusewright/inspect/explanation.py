@@ -86,7 +86,7 @@ class BackwardReport:
 
     library_calls: int | None
     subprograms: tuple[ProgramReport, ...]
-    """As a graph's."""
+    """The programs that functions of conditions and loops in it are compiled to."""
 
     stage_seconds: Mapping[str, float]
 

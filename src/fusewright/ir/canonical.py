@@ -41,8 +41,8 @@ class CanonicalNames:
     """Canonical names of buffers and locals, and of sizes and outer loops where they change."""
 
     stages: tuple[Names, ...]
-    """The same with the inner loops of each stage: a loop of one name may stand in several stages,
-    at another depth in each.
+    """Canonical names in each stage, those of its inner loops included: loops of one name may stand
+    in several stages, at another depth in each.
     """
 
     arguments: tuple[KernelArgument, ...]

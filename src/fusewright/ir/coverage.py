@@ -24,10 +24,10 @@ class Coverage(Enum):
     """What is known of the elements of one buffer or local."""
 
     WHOLE = auto()
-    """Each is written."""
+    """Every element is written."""
 
     PARTIAL = auto()
-    """Some surely is not."""
+    """Some element is surely not written."""
 
     UNKNOWN = auto()
 

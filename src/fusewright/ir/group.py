@@ -151,8 +151,8 @@ class Schedule:
     """What scheduling decided: kernels, library calls and copies in order."""
 
     program: Program
-    """As it was scheduled: dead statements removed. Inputs, constants, sizes and outputs are read
-    from it.
+    """The program as it was scheduled, without dead statements: the next stages read its inputs,
+    constants, sizes and outputs.
     """
 
     steps: tuple[Group | RowStatement, ...]

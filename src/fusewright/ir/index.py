@@ -116,8 +116,8 @@ class Index(Printed):
     __slots__ = ("_bounds", "_free", "_printed", "constant", "terms")
 
     def __init__(self, terms: tuple[Term, ...], constant: int) -> None:
-        """For this module; others use `integer`, `Symbol.index`, the operators and the functions
-        below.
+        """Private to this module: others use `integer`, `Symbol.index`, the operators and the
+        functions below.
         """
         self.terms = terms
         self.constant = constant

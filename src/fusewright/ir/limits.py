@@ -22,7 +22,7 @@ class Limits:
     """A fusion must leave this many points of outer loops, unless the work is small."""
 
     reductions: int = 16
-    """With this many rows or tiles of rows a reduction is parallel enough."""
+    """How many rows or tiles of rows make a reduction parallel enough."""
 
     longest_tile: int = 0
     """Elements that are worked through one after the other where a second kernel would cost as

@@ -18,7 +18,7 @@ class Origin:
     """The user's source line, stripped."""
 
     module_path: str = ""
-    """For example `bert.encoder.layer.0.output`."""
+    """The module that was running, as `bert.encoder.layer.0.output`."""
 
     def __str__(self) -> str:
         place = f" at {self.file}:{self.line}" if self.file else ""

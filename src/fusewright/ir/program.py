@@ -243,7 +243,7 @@ class CallOperator:
     """The out-variant that writes `outputs[0]` in place (`aten.addmm.out`), or empty."""
 
     has_effect: bool = False
-    """It draws random numbers or checks something: such calls are all kept, in their order."""
+    """Whether the call draws random numbers or checks something; such calls keep their order."""
 
 
 @record(kw_only=True)

@@ -73,7 +73,7 @@ class ValueRows:
 
     rows: tuple[str, ...]
     names: Names
-    """With the loaded indices numbered within this body."""
+    """The names, with loaded indices numbered within this body."""
 
     _operands: Mapping[int, str]
 

@@ -46,7 +46,9 @@ OWN = Names()
 
 
 def print_layout(layout: Layout, names: Names = OWN) -> str:
-    """Such as `f32[32, 128]`; stride and offset where not contiguous, a device that is no CPU."""
+    """A layout as `f32[32, 128]`; with stride and offset where it is not contiguous, and with its
+    device where that is not the CPU.
+    """
     parts = [f"{layout.dtype}{print_list(layout.size, names)}"]
     if layout.stride != contiguous_strides(layout.size):
         parts.append(f"stride {print_list(layout.stride, names)}")
@@ -58,7 +60,7 @@ def print_layout(layout: Layout, names: Names = OWN) -> str:
 
 
 def print_buffer(buffer: Buffer, names: Names = OWN) -> str:
-    """Such as `x: f32[32, 128]`."""
+    """A buffer with its layout, as `x: f32[32, 128]`."""
     return f"{names.buffer(buffer.name)}: {print_layout(buffer.layout, names)}"
 
 
@@ -71,12 +73,12 @@ def print_symbol(symbol: Symbol) -> str:
 
 
 def print_size(fact: SizeFact) -> str:
-    """Such as `s0 in [2, inf) hint 128`."""
+    """A size with its bounds, as `s0 in [2, inf) hint 128`."""
     return f"{print_symbol(fact.symbol)} hint {fact.hint}"
 
 
 def print_loops(loops: Sequence[Symbol], names: Names = OWN) -> str:
-    """Such as `[i0<32, i1<s0 + 1]`."""
+    """Loops with their extents, as `[i0<32, i1<s0 + 1]`."""
     return "[" + ", ".join(_loop(symbol, names) for symbol in loops) + "]"
 
 
@@ -111,7 +113,7 @@ def _loop(symbol: Symbol, names: Names) -> str:
 
 
 def print_wrapped(start: str, items: list[str], end: str, indentation: str) -> str:
-    """On one line if it fits, else one item a line, in brackets."""
+    """Items between `start` and `end`, on one line if they fit, else one a line, in brackets."""
     line = f"{indentation}{start}{', '.join(items)}{end}"
     if len(line) <= COLUMNS:
         return line

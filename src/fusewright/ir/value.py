@@ -204,7 +204,7 @@ class Expressions:
     def named_indirect(
         self, name: str, value: Value, size: Index, *, wrap: bool, check: bool
     ) -> Indirect:
-        """As `indirect`, with the symbol's name given."""
+        """An index that is loaded, as `indirect` makes it, whose symbol has this name."""
         upper = size.upper
         symbol = Symbol(name, 0, None if upper is None else upper - 1)
         made = Indirect(symbol=symbol, value=value, size=size, wrap=wrap, check=check)

@@ -86,7 +86,7 @@ class Memory:
 
     dtype: DType
     capacity: Index
-    """In elements."""
+    """How many elements the memory holds."""
 
 
 @record(frozen=False)

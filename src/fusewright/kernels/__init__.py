@@ -42,10 +42,10 @@ class KernelSet:
     """The kernels of one schedule."""
 
     definitions: tuple[Kernel, ...]
-    """In order of first use."""
+    """The kernels, in order of first use."""
 
     launches: Mapping[int, Launch]
-    """By the place of the group among the schedule's steps."""
+    """The launches, by the place of the group among the schedule's steps."""
 
 
 def define_kernels(

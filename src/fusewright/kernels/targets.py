@@ -22,7 +22,7 @@ class Target:
     """What the compiler knows of one type of device."""
 
     device_type: str
-    """As torch names it: `cpu`, `cuda`."""
+    """The type of device as torch names it: `cpu`, `cuda`."""
 
     language: Callable[[Options], KernelLanguage]
     """What kernels for it are written in, and what loads them."""
@@ -53,7 +53,7 @@ TARGETS: Final = {
         Target(device_type="cuda", language=_triton, begin=cuda.begin),
     )
 }
-"""By type of device."""
+"""All targets, by type of device."""
 
 
 class Languages:

@@ -112,7 +112,7 @@ class Box:
 
 @record
 class Cost:
-    """What it takes to compute one element."""
+    """The cost of computing one element."""
 
     operations: int = 0
     transcendental: int = 0

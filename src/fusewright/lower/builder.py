@@ -463,13 +463,13 @@ class Call:
         return Scalar(value, builder.expressions)
 
     def read(self, box: Box, at: Position, dtype: DType | None = None) -> Scalar:
-        """As `raw`, converted to `dtype`: by default the type in which arithmetic on the box's type
-        is done.
+        """The element of `raw`, converted to `dtype`: by default to the type of arithmetic on the
+        box's type.
         """
         return self.raw(box, at).cast(box.dtype.compute if dtype is None else dtype)
 
     def stored(self, box: Box, at: Position, dtype: DType | None = None) -> Scalar:
-        """As `read`, of the element that eager has in memory: one of a half type is rounded first.
+        """The element of `read` as eager has it in memory: one of a half type is rounded first.
         What jumps at a value asks for this, or a tensor that is computed twice, say for forward and
         for backward, may lie on both sides of it.
         """

@@ -19,8 +19,8 @@ from fusewright.records import record
 from fusewright.symbolic.real import Real
 
 CAT_LIMIT = 4
-"""More tensors than this are joined by the eager operator: a branch for each would cost more than
-its copies.
+"""The most tensors that a loop joins. The eager operator joins more: a branch for each tensor would
+cost more than its copies.
 """
 
 

@@ -353,7 +353,7 @@ def is_nothing(call: Call, meta: Any) -> bool:
 
 
 def count_readers(graph: fx.Graph) -> dict[fx.Node, Readers]:
-    """For each node, how many operators read it (through views), and if any needs it in memory."""
+    """How many operators read each node (through views), and whether any needs it in memory."""
     counts: dict[fx.Node, Readers] = {}
     names = _Names()
     for node in reversed(graph.nodes):

@@ -22,13 +22,13 @@ from fusewright.symbolic.real import Real
 
 
 class Operands(Enum):
-    """In which type a formula gets its operands."""
+    """The type in which a formula gets its operands."""
 
     RESULT = auto()
     """The type eager's result has (half types as f32)."""
 
     STORED = auto()
-    """As RESULT, of elements rounded as eager has them in memory: formulas that jump."""
+    """Operands as with RESULT, rounded as eager has them in memory: for formulas that jump."""
 
     PROMOTED = auto()
     """The operands' own common type, whatever the result is, of elements rounded as eager has them

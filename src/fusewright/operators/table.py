@@ -25,22 +25,22 @@ class OperatorKind(Enum):
     """By a matrix product, a convolution, attention or sorting, which cost more than memory."""
 
     VIEW = auto()
-    """It shows its argument's memory, or compiled code does."""
+    """The result shows the argument's memory, in eager or in compiled code."""
 
     RESHAPE = auto()
     """A view in the sizes that are its second argument."""
 
     ITSELF = auto()
-    """It gives its argument."""
+    """The result is the argument."""
 
     LITERAL = auto()
-    """It makes a tensor of the program out of a literal."""
+    """The result is a tensor made of a literal of the program."""
 
     GEOMETRY = auto()
-    """It tells sizes or strides."""
+    """The result is sizes or strides of the argument."""
 
     OTHER = auto()
-    """As torch declares and tags it."""
+    """The operator is computed as torch declares and tags it."""
 
 
 class Neutral(Enum):
@@ -69,42 +69,42 @@ class Facts:
     """The view whose geometry its argument takes on: `transpose.int` for `transpose_`."""
 
     takes_reals: bool = False
-    """It takes a real number as it is when it runs: in its kernel, or in a library call."""
+    """The operator takes a real number that varies, in its kernel or in a library call."""
 
     writes_its_out: bool = False
-    """Its out-variant computes right into the result; many compute elsewhere and copy."""
+    """The out-variant computes right into the result; many compute elsewhere and copy."""
 
     overwrites: bool = False
-    """Its loops take over the memory of the first argument."""
+    """The operator's loops take over the memory of the first argument."""
 
     keeps_filled: bool = False
-    """It gives a filled tensor for a filled one, as pointwise operators do."""
+    """The result of a tensor filled with one value is filled, as with pointwise operators."""
 
     neutral: Neutral | None = None
-    """With which second arguments a call changes nothing."""
+    """The second arguments with which a call changes nothing."""
 
     takes_memory: bool = False
-    """It gives its argument other memory, which cannot be traced."""
+    """The operator gives its argument other memory, which cannot be traced."""
 
     writes_repeated: bool = False
-    """Eager lets it write to a tensor whose elements are one in memory."""
+    """Eager lets the operator write to a tensor whose elements are one in memory."""
 
     writes_unnoticed: bool = False
-    """It writes to arguments without autograd noticing, as its schema does not say so: what was
-    saved before does not count as modified.
+    """The operator writes to arguments without autograd noticing, as its schema does not say so:
+    what was saved before does not count as modified.
     """
 
     refuses_values: bool = False
-    """It may take neither zeros nor ones: as masks, these choose nothing, or all."""
+    """The operator may get neither zeros nor ones: as masks, these choose nothing, or all."""
 
     gives_new_memory: bool = False
     """Nobody else holds the memory of its result: what comes behind may be computed there."""
 
     is_unfilled: bool = False
-    """It gives memory that holds anything."""
+    """The result's memory holds anything."""
 
     seeks_equals: bool = False
-    """It tells which elements of two tensors are equal: one rounding more, and none are."""
+    """The result tells which elements of two tensors are equal: one rounding more, and none are."""
 
     @property
     def is_view(self) -> bool:

@@ -37,13 +37,13 @@ class Outcome:
 
     error: Exception | None = None
     resized: bool = False
-    """It warned that an out was resized."""
+    """Whether the case warned that an out was resized."""
 
     written: list[Tensor] = field(default_factory=list)
     """What was written to, afterwards."""
 
     returns_written: bool = True
-    """It returned the very tensors that it wrote to."""
+    """Whether the case returned the very tensors that it wrote to."""
 
 
 def differences(

@@ -68,7 +68,7 @@ class Parameter:
     name: str
     type: Type
     default: str | None
-    """As declared: `1`, `None`, `Mean`, `[]`; None where the argument must be given."""
+    """The default as declared: `1`, `None`, `Mean`, `[]`; None where the argument must be given."""
 
     keyword_only: bool
     written: bool
@@ -81,10 +81,10 @@ class Result:
 
     type: Type
     written: bool
-    """It is an argument that was written to."""
+    """Whether the result is an argument that was written to."""
 
     view: bool
-    """It shares memory with an argument that is not written to."""
+    """Whether the result shares memory with an argument that is not written to."""
 
 
 @record(kw_only=True)
@@ -94,10 +94,10 @@ class Operator:
     """
 
     name: str
-    """With its overload, without namespace: `add.Tensor`."""
+    """The name with its overload, without namespace: `add.Tensor`."""
 
     base: str
-    """Without overload and without the mark of in-place operators: `add`."""
+    """The name without overload and without the mark of in-place operators: `add`."""
 
     kind: Kind
     schema: str
@@ -130,7 +130,7 @@ class Operator:
     """All tensors must be on one device; false where the operator looks after this itself."""
 
     writes_to_const: bool
-    """In C++, what it writes to is `const at::Tensor&`: so are operators declared that resize."""
+    """Whether it writes to `const at::Tensor&` in C++, as operators that resize are declared."""
 
     line: int
     """Where in `native_functions.yaml` it stands."""

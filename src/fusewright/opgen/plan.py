@@ -43,7 +43,7 @@ class Made:
 
 @record
 class Inherited:
-    """Nothing to generate: torch's own kernel does it through the backend's."""
+    """An operator with nothing to generate: torch's own kernel does it through the backend's."""
 
     operator: Operator
     reason: str

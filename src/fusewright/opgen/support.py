@@ -24,7 +24,9 @@ aten = torch.ops.aten
 
 
 def map_tensors(function: Callable[[Tensor], Any], values: Any) -> Any:
-    """The same nested lists, tuples and dictionaries with each tensor replaced."""
+    """A copy of nested lists, tuples and dictionaries in which each tensor is replaced by what
+    `function` gives for it.
+    """
     match values:
         case Tensor():
             return function(values)
@@ -44,8 +46,8 @@ def tensors_in(values: object) -> list[Tensor]:
 
 
 def to_meta(values: Any) -> Any:
-    """The same arguments with the geometry of tensors alone; a scalar on the CPU stays as it is,
-    since it takes part in type promotion in its own way.
+    """Arguments with meta tensors in place of tensors. A scalar tensor on the CPU stays, since it
+    takes part in type promotion in its own way.
     """
     return map_tensors(_meta, values)
 
@@ -76,7 +78,7 @@ def check_same_device(*values: Any) -> None:
 
 
 def check_same_device_or_scalar(*values: Any) -> None:
-    """The same as pointwise operators have it: scalars may be on the CPU."""
+    """Require tensors on one device as pointwise operators do: scalars may be on the CPU."""
     check_same_device(*(t for t in tensors_in(values) if t.dim() > 0 or t.device.type != "cpu"))
 
 

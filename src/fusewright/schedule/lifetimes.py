@@ -29,8 +29,8 @@ def step_writes(step: Step) -> tuple[Buffer, ...]:
 
 
 def last_uses(schedule: Schedule) -> tuple[tuple[str, ...], ...]:
-    """For each step the names of the buffers that no later step reads and that are no output, in
-    order of use.
+    """The buffers that die with each step: those that no later step reads and that are no output,
+    in order of use.
 
     Graph inputs and constants are among them; a buffer that nobody reads dies with the step that
     makes it; one whose memory another is an alias of lives as long as the alias.

@@ -104,7 +104,7 @@ class Piece:
             yield write.index
 
     def rename(self, renaming: Renaming, inner: tuple[Symbol, ...], analysis: Analysis) -> Piece:
-        """The same work with loop variables replaced, inside the inner loops `inner`."""
+        """The piece with loop variables replaced, inside the inner loops `inner`."""
         if all(symbol.index == index for symbol, index in renaming.items()):
             return self if inner == self.inner else replace(self, inner=inner)
         substitute = analysis.expressions.substitute
@@ -123,7 +123,7 @@ class Nest:
 
     outer: tuple[Symbol, ...]
     pieces: tuple[Piece, ...]
-    """In the order of their statements."""
+    """The pieces, in the order of their statements."""
 
     analysis: Analysis
 

@@ -57,7 +57,7 @@ class Memory:
         return Memory(graph, made, used, waiting)
 
     def copy(self) -> Memory:
-        """To run steps on without changing this one."""
+        """A copy, on which steps can run without changing this one."""
         return replace(self, waiting={name: set(steps) for name, steps in self.waiting.items()})
 
     def growth(self, number: int) -> int:

@@ -75,7 +75,7 @@ class ShapeFacts:
 
         self._replacements: dict[Symbol, Index] = {}
         self._least: dict[tuple[object, ...], int] = {}
-        """By the terms of a sum: a number that their sum is never below."""
+        """Numbers that sums are never below, by the terms of the sum."""
 
         self._sums: list[tuple[Index, Index]] = []
         """Sums of sizes that depend on data, with what each is known to be."""

@@ -50,7 +50,7 @@ def _operand(number: Any) -> Operand:
 FUNCTIONS: Final[dict[str, Function]] = {
     name: _function(name) for name in (*FUNCTIONS_OF_ONE, "floordiv", "atan2", "copysign", "fmod")
 }
-"""By name; they stand in graphs."""
+"""Functions of numbers by name, which stand in graphs."""
 
 
 def _logarithm(number: Any, *base: Any) -> Any:
@@ -80,4 +80,4 @@ IN_PYTHON: Final[dict[Any, Function]] = {
     math.isfinite: lambda number: FUNCTIONS["fabs"](number) < math.inf,
     float.is_integer: lambda number: number == FUNCTIONS["floor"](number),
 }
-"""By function of Python's, the same of symbolic numbers."""
+"""By function of Python's, the one that computes it of symbolic numbers."""

@@ -66,7 +66,7 @@ class NumberNodes:
 
         self._nodes: dict[Index | Real, fx.Node] = {}
         self._symbols: dict[str, fx.Node] = {}
-        """By name, since what is known of a symbol may grow."""
+        """Nodes of symbols, by name, since what is known of a symbol may grow."""
 
     def define(self, number: Operand, node: fx.Node) -> None:
         """`node` (a placeholder, say) holds this number."""

@@ -383,12 +383,12 @@ class ConditionNode(Node):
 
     @property
     def index(self) -> Index:
-        """The integer that it is in arithmetic, where torch 2.11 passes it on as it is: decided."""
+        """1 or 0, for arithmetic with integers, to which torch 2.11 passes conditions: decided."""
         return integer(int(self.bool_()))
 
     @property
     def number(self) -> float:
-        """The same in arithmetic of real numbers."""
+        """1.0 or 0.0, for arithmetic with real numbers: the condition is decided."""
         return float(self.bool_())
 
     @property

@@ -45,7 +45,7 @@ def evaluate(number: Operand, values: Mapping[str, float]) -> int | float:
 
 
 def with_indices(number: Operand, function: Callable[[Index], Index]) -> Operand:
-    """The same number with each index replaced by what `function` makes of it."""
+    """A number with each index in it replaced by what `function` makes of that."""
     match number:
         case Index():
             return function(number)
@@ -55,7 +55,7 @@ def with_indices(number: Operand, function: Callable[[Index], Index]) -> Operand
 
 
 def renamed(number: Operand, names: Mapping[Symbol, Symbol]) -> Operand:
-    """The same number of other symbols."""
+    """A number with each symbol replaced by the one that `names` has for it."""
     match number:
         case Symbol():
             return names[number]

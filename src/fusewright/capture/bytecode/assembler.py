@@ -174,10 +174,10 @@ class _Item:
     """None for a label."""
 
     operand: int
-    """With flag bits; of a jump, known once the layout is."""
+    """The operand with its flag bits; that of a jump is known once the layout is."""
 
     size: int
-    """In code units, caches and `EXTENDED_ARG`s included."""
+    """The size in code units, caches and `EXTENDED_ARG`s included."""
 
     target: int | None = None
     """Index of the instruction that a jump goes to."""

@@ -19,7 +19,7 @@ class Positions(NamedTuple):
     line: int | None = None
     end_line: int | None = None
     column: int | None = None
-    """In UTF-8 bytes from the start of the line, as CPython counts."""
+    """Columns are UTF-8 bytes from the start of the line, as CPython counts them."""
 
     end_column: int | None = None
 
@@ -39,7 +39,7 @@ class Instruction:
     """
 
     name: str
-    """As CPython names it, but with these names in every version, however it encodes them:
+    """CPython's name, but for these, which are the same in every version, however it encodes them:
 
     - `JUMP`, `JUMP_NO_INTERRUPT`, `POP_JUMP_IF_TRUE`, … whichever way they go;
     - `LOAD_METHOD`, `LOAD_SUPER_METHOD`, `LOAD_ZERO_SUPER_ATTR`, `LOAD_ZERO_SUPER_METHOD` and
@@ -59,7 +59,7 @@ class Instruction:
     """The innermost region of the exception table that the instruction lies in."""
 
     def __repr__(self) -> str:
-        """Without what a jump's target itself refers to, since loops would not end."""
+        """The instruction without what a jump's target refers to, since loops would not end."""
         if isinstance(self.argument, Instruction):
             return f"{self.name} -> {self.argument.name}"
         return self.name if self.argument is None else f"{self.name} {self.argument!r}"
@@ -80,7 +80,7 @@ class ExceptionRegion:
 
 @record(eq=False)
 class OffsetOf:
-    """As the operand of `LOAD_CONST`: the place of `instruction` in the assembled code, an int as
+    """An operand of `LOAD_CONST`: the place of `instruction` in the assembled code, an int as
     CPython saves it for a region with `saves_offset`, for a `RERAISE` to restore."""
 
     instruction: Instruction

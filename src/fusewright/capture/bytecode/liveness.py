@@ -30,7 +30,9 @@ def live_locals(instructions: Sequence[Instruction]) -> list[frozenset[str]]:
 
 
 def live_cells(instructions: Sequence[Instruction]) -> list[frozenset[str]]:
-    """The same of variables in cells, as far as these instructions read and write them."""
+    """The variables in cells that may be read from each instruction on, as far as these
+    instructions read and write them, before they are written again.
+    """
     return _live(instructions, _CELL_READS, "STORE_DEREF")
 
 

@@ -189,7 +189,7 @@ class RandomValue(ObjectValue):
     def __init__(self, cls: type, twin: random.Random) -> None:
         super().__init__(cls)
         self.twin = twin
-        """In the state that the generator is in."""
+        """A generator of Python's in the state that the program's is in."""
 
     def changes(self) -> dict[str, Any]:
         return {name: value for name, value in super().changes().items() if name != "gauss_next"}

@@ -319,8 +319,8 @@ def interpolate(
 
 @handles(torch.nn.functional.one_hot)
 def one_hot(interpreter: Interpreter, tensor: Value, num_classes: Value = NONE) -> Any:
-    """With a check that each class is one of so many, which torch's kernel makes on the CPU;
-    row-major, where torch's own way on fakes takes over the layout of the classes.
+    """`one_hot` with the check that each class is one of so many, which torch's kernel makes on the
+    CPU. The result is row-major; torch's own way on fakes takes over the layout of the classes.
     """
     if not isinstance(tensor, TensorValue) or not isinstance(num_classes, ConstantValue):
         return DECLINED
@@ -406,7 +406,7 @@ def check(interpreter: Interpreter, condition: Value, message: Value | None = No
 
 @handles(torch_compat.promise_size)
 def check_is_size(interpreter: Interpreter, number: Value, **keywords: Value) -> Any:
-    """That an integer which depends on data is a size."""
+    """Assume that an integer which depends on data is a size, so not negative."""
     if not isinstance(number, SymbolicValue):
         return DECLINED
     return None if (number.number >= 0).node.expect_true() else DECLINED

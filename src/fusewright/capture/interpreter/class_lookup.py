@@ -60,7 +60,9 @@ class ClassLookup:
         return found
 
     def attribute_after(self, cls: type, after: type, name: str) -> Found:
-        """The same for the classes behind `after` in the order of `cls`, which is guarded."""
+        """The attribute as the classes behind `after` have it, in the method resolution order of
+        `cls`, which is guarded.
+        """
         order = cls.__mro__
         order_source = AttributeSource(ConstantSource(cls), "__mro__")
         rest = order[order.index(after) + 1 :]

@@ -55,7 +55,7 @@ class VectorType:
         return FLOATING.get(self.element) or INTEGER.get(self.element) or 64
 
     def of(self, element: str) -> VectorType:
-        """The same number of lanes of another element type."""
+        """The type of as many lanes of another element type."""
         return VectorType(element, self.lanes)
 
     def constant(self, value: Number) -> str:
@@ -190,11 +190,11 @@ class Register:
         return Register(self.builder, self.type.constant(value), self.type)
 
     def bits(self) -> Register:
-        """The same bits as integers."""
+        """The register's bits as integers."""
         return self.builder.cast("bitcast", self, f"i{self.type.bits}")
 
     def as_floating(self) -> Register:
-        """The same bits as floating-point numbers of that width."""
+        """The register's bits as floating-point numbers of its width."""
         return self.builder.cast("bitcast", self, {32: "float", 64: "double"}[self.type.bits])
 
 

@@ -111,7 +111,7 @@ def _absolute_integer(o: Operands) -> Register:
 
 
 def _sign_float(o: Operands) -> Register:
-    """As eager has it, NaN has sign 0."""
+    """The sign of a real number; that of NaN is 0, as in eager."""
     (x,) = o.values
     negative = o.b.select(x < 0.0, x.like(-1.0), x.like(0.0))
     return o.b.select(x > 0.0, x.like(1.0), negative)

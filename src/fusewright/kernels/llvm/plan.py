@@ -212,7 +212,9 @@ def _inner_plan(inner: tuple[Symbol, ...], traits: Traits, lanes: int) -> InnerP
 
 
 def _inner_unroll(traits: Traits, lane: Symbol, lanes: int) -> int:
-    """As for outer lanes; and a short row is taken in one masked step."""
+    """How many vectors wide steps over lanes inside are, as over those outside; a short row is one
+    masked step.
+    """
     if traits.cost > 12:
         return 1
     whole = extent(lane)

@@ -239,7 +239,7 @@ class Scope:
         self.b.lines += body.lines
 
     def _end(self, symbols: Sequence[Symbol]) -> None:
-        """Behind a loop its variables have no values."""
+        """Forget the values of a loop's variables: behind it they have none."""
         for symbol in symbols:
             self.symbols.pop(symbol, None)
 

@@ -23,7 +23,7 @@ function of the C compiler that no process has.
 """
 
 REGISTER: dict[DType, str] = {**MEMORY, DType.BOOL: "i1"}
-"""And in registers, where a bool is one bit."""
+"""LLVM's types of elements in registers, where a bool is one bit."""
 
 
 def constant(b: Builder, value: float | int | bool, dtype: DType, lanes: int = 1) -> Register:

@@ -57,7 +57,7 @@ def evaluate(scope: Scope, root: Value, guard: Guard = ()) -> Register:
 
 
 def evaluate_lanes(scope: Scope, root: Value) -> Register:
-    """As `evaluate`, spread over the lanes."""
+    """The value of `root` as `evaluate` gives it, spread over the lanes."""
     return scope.spread(evaluate(scope, root))
 
 

@@ -58,7 +58,7 @@ class Encoding:
 
     bits: int = 0
     backward: bool = False
-    """For jumps: the operand counts towards the start of the code."""
+    """Whether a jump's operand counts towards the start of the code."""
 
 
 @record(kw_only=True)
@@ -105,7 +105,7 @@ class Version:
     """Our name of an operation -> its effect on the stack, where it is this version's own."""
 
     effects_when_jumping: Mapping[str, Effect] = field(default_factory=dict)
-    """The same for the operations that leave something else when they jump."""
+    """Our name of an operation -> its effect on the stack when it jumps, where that is another."""
 
     skipped_at_loop_end: tuple[str, ...] = ()
     """Instructions at the target of `FOR_ITER` that it jumps over."""

@@ -76,7 +76,7 @@ for _name in DOUBLE_BINARY:
 
 @vector_function("lgamma", "float")
 def lgamma(b: Builder, x: Register) -> Register:
-    """In double precision: the C library's own for floats errs by many ulps near its zeros."""
+    """lgamma in double precision: the C library's for floats errs by many ulps near its zeros."""
     wide = per_lane(b, "lgamma", b.cast("fpext", x, "double"))
     return b.cast("fptrunc", wide, "float")
 

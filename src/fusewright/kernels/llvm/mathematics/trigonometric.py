@@ -81,7 +81,9 @@ def _odd_polynomial(b: Builder, x: Register, coefficients: tuple[float, ...]) ->
 
 
 def _arc_sine_parts(b: Builder, x: Register) -> tuple[Register, Register, Register]:
-    """For m = |x|: whether m <= 1/2; asin(m) if so; else acos(m), as 2 asin(sqrt((1 - m) / 2))."""
+    """Three values, with m = |x|: whether m <= 1/2; asin(m) where it is; and elsewhere acos(m), as
+    2 asin(sqrt((1 - m) / 2)).
+    """
     magnitude = widen(b, b.absolute(x))
     near = magnitude <= 0.5
     root = b.intrinsic("sqrt", (1.0 - magnitude) * 0.5)
