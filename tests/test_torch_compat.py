@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fusewright.torch_compat
+from fusewright.torch_compat import autograd
 from fusewright.torch_version import refused_version, unknown_version
 from tests.source_names import dotted_names
 
@@ -92,3 +94,16 @@ def test_a_name_that_is_not_there_is_found() -> None:
     assert is_there("torch._C._get_privateuse1_backend_name")
     assert not is_there("torch._C.no_such_name")
     assert not is_there("torch.no_such_module.name")
+
+
+def test_saved_versions_share_a_plain_tensor_and_count_for_themselves() -> None:
+    """Also where a mode is on when it is made."""
+    cpu, dtype = torch.device("cpu"), torch.float8_e4m3fn  # nobody else's: it is made here
+    with FakeTensorMode():
+        assert type(autograd._no_elements(dtype, cpu)) is torch.Tensor
+    first, second = (torch.ones(3, requires_grad=True) * 1 for _ in range(2))
+    versions = [autograd.SavedVersion(first), autograd.SavedVersion(second)]
+    first.add_(1)
+    with pytest.raises(RuntimeError, match="is at version 1; expected version 0"):
+        versions[0].check(0)
+    versions[1].check(0)

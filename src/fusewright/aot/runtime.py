@@ -62,10 +62,14 @@ def in_recorded_types(compiled: Callable[[list[Any]], Any]) -> Callable[[list[An
 
 def returns_results(graph: AtenGraph, count: int) -> bool:
     """Whether the first `count` outputs of `graph` are the program's results as they stand."""
-    plain = tuple(FromGraph(position) for position in range(count))
     nested = graph.structure is not None
     arranges = graph.bases or graph.inputs_with_bits or graph.geometry_changes
-    return graph.results == plain and not (nested or arranges)
+    is_plain = len(graph.results) == count and _are_first_outputs(graph.results)
+    return is_plain and not (nested or arranges)
+
+
+def _are_first_outputs(results: Sequence[ResultSpec]) -> bool:
+    return all(spec == FromGraph(position) for position, spec in enumerate(results))
 
 
 Finish = Callable[[Sequence[Any], Mapping[int, Any], Sequence[Any]], None]
@@ -89,6 +93,7 @@ def arranged(
     bases, mutated, structure = graph.bases, graph.mutated_inputs, graph.structure
     results, with_bits = graph.results, graph.inputs_with_bits
     changes = graph.geometry_changes
+    are_outputs = _are_first_outputs(results)
 
     def run(inputs: list[Any]) -> Any:
         for index in with_bits:
@@ -100,8 +105,8 @@ def arranged(
             has_history = torch.is_grad_enabled() or not begins_with_gradients
             history = tracked if has_history else frozenset()
             _write(kept, zip(mutated, outputs, strict=False), history, graph.unnoticed_inputs)
-        leaves: list[Any] = []
-        for spec in results:
+        leaves = list(outputs[: len(results)]) if are_outputs else []
+        for spec in () if are_outputs else results:
             leaves.append(_result(spec, kept, outputs, leaves))
         for change in changes:
             change.operator(kept[change.index], *change.arguments)

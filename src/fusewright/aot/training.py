@@ -8,7 +8,7 @@ saved-tensor hooks. Gradients that eager execution would not compute are None.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ import torch
 from fusewright import torch_compat
 from fusewright.aot.absent_gradients import backward_without
 from fusewright.aot.backward_parts import BackwardPart, backward_parts
-from fusewright.aot.eager_saves import EagerSave
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.partition import Partition
 from fusewright.aot.runtime import Compiled, arranged, in_recorded_types, returns_results
@@ -144,8 +143,8 @@ class TrainingPlan:
             if node is None:  # the call was made without gradients
                 return
             node.versions = [
-                torch_compat.autograd.SavedVersion(_reached(save, inputs, results))
-                for save in history.eager_saves
+                torch_compat.autograd.SavedVersion((inputs if is_input else results)[number])
+                for is_input, number in history.noted
             ]
 
 
@@ -176,6 +175,9 @@ class HistoryPlan:
         self.eager_saves = part.eager_saves
         """What eager saves and this does not."""
 
+        self.noted = _places(save.place for save in part.eager_saves)
+        """Where those are found, in the program's inputs or results."""
+
         self._of_others = part.outputs_of_others
         self._whole_backward = part.graph
         self._saved_count = len(part.saved)
@@ -187,7 +189,7 @@ class HistoryPlan:
         """The tensors to save. Another history's outputs are saved without it, which may in turn
         save outputs of this one.
         """
-        tensors = [_found(place, inputs, outputs) for place in self.saved_tensors]
+        tensors = _found(self.saved_tensors, inputs, outputs)
         for number in self._of_others:
             tensors[number] = tensors[number].detach()
         return tensors
@@ -219,25 +221,27 @@ class HistoryPlan:
         return Backward(run, partial.tangents, gradients, read)
 
 
-def _reached(save: EagerSave, inputs: Mapping[int, Any], results: Sequence[Any]) -> Any:
-    match save.place:
-        case FromInput(index):
-            return inputs[index]
-        case Leaf(number):
-            return results[number]
-
-
 def _is_number(node: Any) -> bool:
     return not isinstance(node.meta["val"], torch.Tensor)
 
 
-def _by_kind(
-    part: BackwardPart,
-) -> tuple[tuple[FromInput | FromGraph, ...], tuple[FromInput | FromGraph, ...]]:
+Places = tuple[tuple[bool, int], ...]
+"""Where values of a call are: whether among its inputs, and at which number."""
+
+
+def _by_kind(part: BackwardPart) -> tuple[Places, Places]:
     """Where saved tensors, and where saved sizes, are found."""
     pairs = list(zip(part.saved, part.saved_nodes, strict=True))
-    tensors = tuple(place for place, node in pairs if not _is_number(node))
-    return tensors, tuple(place for place, node in pairs if _is_number(node))
+    tensors = _places(place for place, node in pairs if not _is_number(node))
+    return tensors, _places(place for place, node in pairs if _is_number(node))
+
+
+def _places(specs: Iterable[FromInput | FromGraph | Leaf]) -> Places:
+    return tuple((isinstance(spec, FromInput), _number_of(spec)) for spec in specs)
+
+
+def _number_of(spec: FromInput | FromGraph | Leaf) -> int:
+    return spec.position if isinstance(spec, FromGraph) else spec.index
 
 
 class CompiledFunction(torch.autograd.Function):
@@ -248,7 +252,7 @@ class CompiledFunction(torch.autograd.Function):
         ctx: Any, history: HistoryPlan, inputs: list[Any], outputs: list[Any], *reached: Any
     ) -> Any:
         ctx.save_for_backward(*history.saved(inputs, outputs))
-        ctx.numbers = [_found(place, inputs, outputs) for place in history.saved_numbers]
+        ctx.numbers = _found(history.saved_numbers, inputs, outputs)
         ctx.history = history
         ctx.layouts = history.layouts
         if history.is_dynamic:
@@ -317,8 +321,8 @@ def _memory_beside(saved: Sequence[torch.Tensor], inputs: Sequence[Any]) -> int:
     return sum(storages.values())
 
 
-def _found(place: FromInput | FromGraph, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    return inputs[place.index] if isinstance(place, FromInput) else outputs[place.position]
+def _found(places: Places, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    return [(inputs if is_input else outputs)[number] for is_input, number in places]
 
 
 def _run_backward(ctx: Any, saved: list[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:

@@ -134,6 +134,15 @@ def _names_of_saved(kind: type) -> tuple[str, ...]:
     return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
 
 
+@functools.cache
+def _no_elements(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A tensor of a type without elements, whose memory others may show: a plain one, whatever mode
+    the call that first needs it is in.
+    """
+    with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+        return torch.empty(0, dtype=dtype, device=device)
+
+
 class SavedVersion:
     """Tells whether a tensor is written to from now on. Keeps no memory alive but that of leaves,
     which somebody else holds more often than not.
@@ -148,7 +157,7 @@ class SavedVersion:
             return
         self._tensor, self._size = weakref.ref(tensor), tensor.shape
         self._witness = tensor.detach()  # keeps its version when it is given other memory
-        self._witness.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        self._witness.data = _no_elements(tensor.dtype, tensor.device)
 
     def check(self, told: int) -> None:
         """Raise what the engine does with a saved tensor that was written to; the message is to
