@@ -51,6 +51,11 @@ class Layout:
         """The layout of `value`."""
         return cls(tuple(value.shape), value.stride(), value.dtype, value.device)
 
+    @classmethod
+    def of_gradient(cls, value: torch.Tensor) -> Layout:
+        """The layout that the gradient of `value` has: for a contiguous one, its own."""
+        return cls.of(value if value.is_contiguous() else torch.empty_like(value))
+
     def numbers(self) -> tuple[int, ...]:
         """Sizes and strides."""
         return (*self.size, *self.stride)
@@ -256,7 +261,7 @@ class CompiledFunction(torch.autograd.Function):
         ctx.history = history
         ctx.layouts = history.layouts
         if history.is_dynamic:
-            ctx.layouts = [Layout.of(torch.empty_like(outputs[i])) for i in history.tangents]
+            ctx.layouts = [Layout.of_gradient(outputs[i]) for i in history.tangents]
         ctx.set_materialize_grads(False)
         return tuple([outputs[position] for position in history.tangents])
 
