@@ -1,0 +1,204 @@
+"""Programs that train on two processes: `torchrun --nproc-per-node 2 programs.py FILE` runs each
+with `DistributedDataParallel`, in eager and compiled, and writes to FILE what differs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+import fusewright
+
+STEPS = 5
+
+
+class Model(nn.Module):
+    """A perceptron with running statistics, and parts that scenarios turn on."""
+
+    def __init__(self, *, unused: bool = False, breaks: bool = False, again: bool = False) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 32)
+        self.norm = nn.BatchNorm1d(32)
+        self.second = nn.Linear(32, 32)
+        self.last = nn.Linear(32, 4)
+        self.spare = nn.Linear(32, 4) if unused else None
+        self.breaks, self.again = breaks, again
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = F.relu(self.norm(self.first(x)))
+        if self.breaks:
+            fusewright.graph_break()
+        if self.again:
+            hidden = checkpoint(self.second, hidden, use_reentrant=False)
+        else:
+            hidden = self.second(hidden)
+        if self.spare is not None and x.shape[0] == 3:
+            return self.spare(F.relu(hidden))
+        return self.last(F.relu(hidden))
+
+
+def tied() -> nn.Module:
+    """A model whose first and last layers share their weight."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 4))
+    model[2].weight = model[0].weight
+    return model
+
+
+def frozen() -> nn.Module:
+    """A model of which one layer is not trained."""
+    model = Model()
+    model.second.requires_grad_(False)
+    return model
+
+
+def losses(
+    model: nn.Module, x: Tensor, y: Tensor, accumulate: Callable[[], Any] = contextlib.nullcontext
+) -> Tensor:
+    """The loss of a batch, after a backward."""
+    with accumulate():
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+    return loss.detach()
+
+
+def batches(rank: int, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Other numbers on each rank."""
+    generator = torch.Generator().manual_seed(rank)
+    for size in sizes:
+        yield (
+            torch.randn(size, 8, generator=generator),
+            torch.randn(size, 4, generator=generator),
+        )
+
+
+def train(
+    make: Callable[[], nn.Module],
+    wrap: Callable[[nn.Module], tuple[nn.Module, nn.Module]],
+    sizes: list[int],
+    *,
+    hook: Any = None,
+    accumulates: bool = False,
+    joins: bool = False,
+) -> dict[str, list[Tensor]]:
+    """The loss of each step, and parameters and buffers after the last.
+
+    `wrap` gives the module that is called and the one that reduces gradients.
+    """
+    torch.manual_seed(0)
+    called, reducer = wrap(make())
+    if hook is not None:
+        reducer.register_comm_hook(None, hook)
+    optimizer = torch.optim.SGD(reducer.parameters(), lr=0.1)
+    found = []
+    with Join([reducer]) if joins else contextlib.nullcontext():
+        for number, (x, y) in enumerate(batches(dist.get_rank(), sizes)):
+            waits = accumulates and number % 2 == 0
+            found.append(losses(called, x, y, reducer.no_sync if waits else contextlib.nullcontext))
+            if not waits:
+                optimizer.step()
+                optimizer.zero_grad()
+    return {
+        "losses": found,
+        "parameters": [one.detach().clone() for one in reducer.parameters()],
+        "buffers": [one.clone() for one in reducer.buffers()],
+    }
+
+
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "a static graph": {"ddp": {"static_graph": True}},
+    "unused parameters": {
+        "make": lambda: Model(unused=True),
+        "ddp": {"find_unused_parameters": True},
+    },
+    "gradients in buckets": {"ddp": {"gradient_as_bucket_view": True}},
+    "many buckets": {"ddp": {"bucket_cap_mb": 0.001}},
+    "buffers of each rank": {"ddp": {"broadcast_buffers": False}},
+    "accumulation": {"train": {"accumulates": True}},
+    "a hook that compresses": {"train": {"hook": fp16_compress_hook}},
+    "uneven inputs": {"sizes": [[5] * STEPS, [5] * (STEPS - 2)], "train": {"joins": True}},
+    "sizes that differ between ranks": {"sizes": [[5, 6, 7, 8, 9], [5, 5, 5, 4, 2]]},
+    "a graph break": {"make": lambda: Model(breaks=True)},
+    "a checkpoint": {"make": lambda: Model(again=True)},
+    "shared parameters": {"make": tied},
+    "frozen parameters": {"make": frozen},
+}
+"""By name: how the model is made, options of DDP and of `train`, sizes of batches by rank."""
+
+
+def run(name: str) -> list[str]:
+    """What differs from eager, of one scenario, under both ways to compile."""
+    scenario = SCENARIOS[name]
+    make = scenario.get("make", Model)
+    options = scenario.get("ddp", {})
+    sizes = scenario.get("sizes", [[5, 5, 5, 3, 5]] * 2)[dist.get_rank()]
+
+    compiled: list[Any] = []
+
+    def eager(model: nn.Module) -> tuple[nn.Module, nn.Module]:
+        reducer = DistributedDataParallel(model, **options)
+        return reducer, reducer
+
+    def compiled_around(model: nn.Module) -> tuple[nn.Module, nn.Module]:
+        reducer = DistributedDataParallel(model, **options)
+        compiled.append(fusewright.compile(reducer))
+        return compiled[-1], reducer
+
+    def compiled_within(model: nn.Module) -> tuple[nn.Module, nn.Module]:
+        compiled.append(fusewright.compile(model))
+        reducer = DistributedDataParallel(compiled[-1], **options)
+        return reducer, reducer
+
+    arguments = scenario.get("train", {})
+    expected = train(make, eager, sizes, **arguments)
+    differences = []
+    for way in (compiled_around, compiled_within):
+        found = train(make, way, sizes, **arguments)
+        try:
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+        except AssertionError as error:
+            differences.append(f"{way.__name__}: {error}")
+        trained = torch.cat([one.flatten() for one in found["parameters"]])
+        if not any(one.training for one in fusewright.compilations(compiled[-1])):
+            differences.append(f"{way.__name__}: no graph was trained")
+        others = [torch.empty_like(trained) for _ in range(dist.get_world_size())]
+        dist.all_gather(others, trained)
+        if not all(torch.equal(other, trained) for other in others):
+            differences.append(f"{way.__name__}: parameters differ between ranks")
+    return differences
+
+
+def main() -> None:
+    """Run all scenarios; the first rank writes what it found."""
+    dist.init_process_group("gloo")
+    results: dict[str, list[str]] = {}
+    for name in SCENARIOS:
+        try:
+            results[name] = run(name)
+        except Exception:
+            results[name] = [traceback.format_exc()]
+    if dist.get_rank() == 0:
+        with open(sys.argv[1], "w") as file:
+            json.dump(results, file)
+    dist.barrier()
+    dist.destroy_process_group()
+    os._exit(0)  # now and then gloo's threads abort a process that ends, in eager too
+
+
+if __name__ == "__main__":
+    main()
