@@ -21,6 +21,7 @@ import torch
 from torch import fx
 
 from fusewright import control_flow, torch_compat
+from fusewright.aot.clean_up import clean_up
 from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.joint import trace_joint
@@ -39,7 +40,6 @@ from fusewright.aot.subprograms import (
 )
 from fusewright.aot.sums_over_steps import Sum, dependent, sum_over_steps
 from fusewright.aot.symbols import symbols_as_numbers
-from fusewright.aot.trace import clean_up
 from fusewright.aot.tracer import Recorder, trace
 from fusewright.errors import UnsupportedOperator
 from fusewright.records import record, replace

@@ -11,15 +11,11 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
-from fusewright.aot.accumulation import accumulate_in_place
-from fusewright.aot.common_subexpressions import merge_common_subexpressions
-from fusewright.aot.constant_folding import fold_constants
-from fusewright.aot.dead_code import remove_dead_code
+from fusewright.aot.clean_up import clean_up
 from fusewright.aot.decompositions import DECOMPOSITIONS
 from fusewright.aot.gradient_decompositions import GRADIENT_DECOMPOSITIONS
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.joint import JointGraph, trace_joint
-from fusewright.aot.no_operations import remove_no_operations
 from fusewright.aot.results import finish_graph
 from fusewright.aot.shared_memory import Relatives, relatives
 from fusewright.aot.tracer import Decomposition, Fakes, trace
@@ -55,7 +51,7 @@ def trace_inference(
     with context.stage("functionalize"):
         graph = finish_graph(program, inputs, fakes)
     with context.stage("clean up"):
-        return replace(graph, constants=clean_up(graph))
+        return replace(graph, constants=clean_up(graph, verify=context.options.verify))
 
 
 def trace_training(
@@ -84,7 +80,7 @@ def trace_training(
         if written:  # they lie in one history; that is known only now, and rare
             graph = _trace_joint(module, example_inputs, interior, decompositions, written)
     with context.stage("clean up"):
-        return replace(graph, constants=clean_up(graph))
+        return replace(graph, constants=clean_up(graph, verify=context.options.verify))
 
 
 def _trace_joint(
@@ -102,20 +98,6 @@ def _written_relatives(graph: JointGraph, example_inputs: Sequence[Any]) -> Rela
     """The groups of inputs that share a history, one of which is written to."""
     written = set(graph.mutated_inputs)
     return tuple(group for group in relatives(example_inputs) if not written.isdisjoint(group))
-
-
-def clean_up(graph: AtenGraph | JointGraph) -> dict[str, torch.Tensor]:
-    """Fold what is constant, merge what is equal, add rows in place, drop what is nothing or dead;
-    gives the constants that are still read.
-    """
-    remove_no_operations(graph.graph)
-    fold_constants(graph.graph)
-    merge_common_subexpressions(graph.graph)
-    accumulate_in_place(graph.graph)
-    tangents = graph.tangent_nodes if isinstance(graph, JointGraph) else ()
-    remove_dead_code(graph.graph, tangents)
-    used = {str(node.target) for node in graph.graph.find_nodes(op="get_attr")}
-    return {name: value for name, value in graph.constants.items() if name in used}
 
 
 def needs_gradients(module: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
