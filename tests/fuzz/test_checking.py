@@ -154,6 +154,35 @@ def test_sums_are_judged_by_what_is_summed() -> None:
     assert found(program(one_large), lambda f, x: (f(x)[0] / 2,)) == {"wrong_value"}
 
 
+def test_operators_in_inference_mode_are_judged_by_what_they_are_made_of() -> None:
+    """There `layer_norm` comes as itself: rows of equal numbers are 0 up to rounding."""
+    rows = "x0.fill_(3)\nreturn (F.layer_norm(x0, (3,)),)"
+    for mode in ("plain", "inference"):
+        assert found(program(rows, mode), lambda f, x: (f(x)[0] + 1e-5,)) == set()
+        assert found(program(rows, mode), lambda f, x: (f(x)[0] + 1,)) == {"wrong_value"}
+
+
+def test_logarithms_are_judged_by_what_they_are_added_to() -> None:
+    """Where their sum is 0, nothing is left of the digits of either."""
+    ones = "x0.fill_(-1)\nreturn (torch.logaddexp2(x0, x0),)"
+    assert found(program(ones), lambda f, x: (f(x)[0] + 1e-7,)) == set()
+    assert found(program(ones), lambda f, x: (f(x)[0] + 1e-5,)) == {"wrong_value"}
+
+
+def test_rounding_stays_in_the_range_of_an_operator() -> None:
+    """A loss that refuses numbers beyond 1 is judged all the same."""
+    loss = "x0.fill_(40)\ns = x0.sigmoid()\nF.binary_cross_entropy(s, s)\nreturn (x0 / 3 - x0 / 3,)"
+    assert found(program(loss), lambda f, x: (f(x)[0] + 1e-8,)) == set()
+
+
+def test_parts_of_complex_numbers_are_judged_one_by_one() -> None:
+    """A part that is not a number in both excuses nothing, and accuses of nothing."""
+    parts = "return (torch.complex(x0 / 3 * 3 - x0, x0 * torch.nan),)"
+    assert found(program(parts), lambda f, x: (torch.complex(x - x, x * torch.nan),)) == set()
+    wrong = found(program(parts), lambda f, x: (torch.complex(x - x + 1, x * torch.nan),))
+    assert wrong == {"wrong_value"}
+
+
 def test_right_programs_have_no_findings() -> None:
     assert check(program("y = x0.sin()\nx0.add_(1)\nreturn (y, x0[1:], x0)")).outcome == "right"
     assert check(program("return (x0[9],)")).outcome == "same exception"

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import torch
 
+from fusewright import torch_compat
 from fusewright.fuzz.execution import Outcome, run
 from fusewright.fuzz.inputs import noisy_inputs
 from fusewright.fuzz.observation import Tensor
@@ -60,10 +61,20 @@ SQUARES: Final = frozenset(
 )
 """Sums of products, and products: as `SUMS`."""
 
-ABSOLUTE: Final = frozenset(
-    str.split("linspace _fft_c2c _fft_r2c _fft_c2r logaddexp logaddexp2 logsumexp")
-)
+ABSOLUTE: Final = frozenset(str.split("linspace _fft_c2c _fft_r2c _fft_c2r logsumexp"))
 """Operators whose error is one of the largest element of the result."""
+
+OF_THE_LARGER: Final = frozenset(str.split("logaddexp logaddexp2"))
+"""Operators whose error is one of the larger argument, which a logarithm is added to: their sum may
+be 0, as where both arguments are -1 to the base of 2.
+"""
+
+WITHIN_ONE: Final = frozenset(
+    str.split("sigmoid tanh _softmax sin cos erf sigmoid_ tanh_ sin_ cos_ erf_")
+)
+"""Operators whose results are in no rounding beyond 1 or -1: what is computed of them may refuse
+such numbers.
+"""
 
 CANCELLING: Final = frozenset(str.split("gelu gelu_backward"))
 """Operators whose error is one of their first argument, where the second factor of the result is a
@@ -131,6 +142,9 @@ class _Noise(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
+        if torch_compat.is_composite(function):  # as operators come in inference mode
+            with self:
+                return torch_compat.decompose(function, args, kwargs or {})
         name = function.overloadpacket.__name__
         if name in SUMS or name in SQUARES:
             count = 1 if name in NORMALISATIONS else len(args)  # statistics are written to
@@ -152,12 +166,18 @@ class _Noise(TorchDispatchMode):
             factor, argument = args[0], args[-1]  # one and the same without a gradient
             noise = factor * self._noise(factor.shape).to(factor)
             result.add_(torch.where(argument.abs() < CANCELS_BELOW, noise, 0.0))
+        if name in OF_THE_LARGER:
+            larger = torch.maximum(args[0].abs(), args[1].abs())
+            noise = larger * self._noise(larger.shape).to(larger)
+            result.add_(torch.where(larger.isfinite(), noise, 0.0))
         if name in UNSIGNED:
             for tensor in tensors:
                 self._sign_zeros(tensor)
         if name not in EXACT and not function.is_view:
             for tensor in tensors:
                 self._change(tensor)
+        if name in WITHIN_ONE and not result.is_complex():
+            result.clamp_(-1, 1)
         return result
 
     def _summands(self, value: Any, squared: bool) -> Any:

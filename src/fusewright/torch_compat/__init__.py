@@ -322,19 +322,25 @@ def decompose(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     """What a composite operator gives, by the operators that it is made of.
 
     Torch's Python writing of `dropout` gives a copy where that in C++ gives its argument itself;
-    that of resampling to the nearest keeps the layout of rows.
+    that of resampling to the nearest keeps the layout of rows, and those that weigh neighbours
+    subtract them, which gives NaN where one is infinite.
     """
     in_cpp = op is torch.ops.aten.dropout.default
-    in_cpp |= op in _NEAREST and not has_symbolic_geometry(args[0])
+    in_cpp |= op in _RESAMPLING and not has_symbolic_geometry(args[0])
     if in_cpp:
         return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
     return op.decompose(*args, **kwargs)
 
 
-_NEAREST = frozenset(
-    getattr(torch.ops.aten, f"{name}{rank}d").vec
-    for name in ("upsample_nearest", "_upsample_nearest_exact")
-    for rank in (1, 2, 3)
+_RESAMPLING = frozenset(
+    getattr(torch.ops.aten, name).vec
+    for name in str.split(
+        """
+        upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
+        _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
+        upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa
+        """
+    )
 )
 
 
