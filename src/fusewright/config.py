@@ -75,6 +75,12 @@ class Options:
     much is computed again as that takes; 0 keeps as little as possible.
     """
 
+    eager_random: bool = False
+    """Let dropout on a GPU draw what eager draws, by a kernel of its own whose mask is kept for
+    backward: else kernels make its numbers on the way, others than eager's, and again in backward.
+    On the CPU all draws are eager's.
+    """
+
     recompile_limit: int = 8
     """How often one function may be compiled for one object that it is called on, for the guards
     that fail; then other such calls run eagerly, or fail where that is an error.

@@ -98,12 +98,39 @@ def test_dropout_draws_what_eager_draws() -> None:
         return torch.nn.functional.dropout(x * 2, 0.3) + torch.rand_like(x)
 
     x = torch.randn(64, 64, device=CUDA)
-    compiled = fusewright.compile(f, fullgraph=True, options=STRICT)
+    compiled = fusewright.compile(f, fullgraph=True, options={**STRICT, "eager_random": True})
     with torch.no_grad():
         torch.manual_seed(3)
         wanted = f(x)
         torch.manual_seed(3)
         agree(compiled(x), wanted)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_dropout_in_kernels(dynamic: bool) -> None:
+    """Backward drops what forward dropped; so many elements are dropped; torch's seed decides
+    which, and each call draws anew.
+    """
+
+    def f(x: Any) -> Any:
+        return torch.nn.functional.dropout(x, 0.25)
+
+    x = torch.ones(1000, 1001, device=CUDA, requires_grad=True)
+    compiled = fusewright.compile(f, dynamic=dynamic, options=STRICT)
+    kept = []
+    for seed in (3, 4, 3, None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        y = compiled(x)
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+        assert torch.equal(gradient, y.detach())
+        assert torch.equal(y != 0, (y - 4 / 3).abs() < 1e-6)
+        assert abs(float((y != 0).double().mean()) - 0.75) < 3e-3
+        kept.append(y != 0)
+    assert torch.equal(kept[0], kept[2])
+    for one, other in ((0, 1), (2, 3)):
+        agreeing = float((kept[one] == kept[other]).double().mean())
+        assert abs(agreeing - (0.75**2 + 0.25**2)) < 3e-3
 
 
 def test_the_callers_stream() -> None:
@@ -173,7 +200,7 @@ def test_more_memory_than_there_is() -> None:
             with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
                 function(large)
         gc.collect()
-        assert torch.cuda.memory_allocated() == before
+        assert torch.cuda.memory_allocated() <= before
         agree(compiled(small), f(small))
 
 

@@ -80,6 +80,11 @@ def test_the_current_gpu(device: Path, tmp_path: Path) -> None:
     assert run_pretending(device, tmp_path, "current_device").split() == ["0", "wrong"]
 
 
+def test_dropout(device: Path, tmp_path: Path) -> None:
+    """Kernels draw, and nothing but seeds is kept for backward."""
+    assert run_pretending(device, tmp_path, "dropout").rstrip().endswith("\n0 wrong")
+
+
 def test_small_programs(device: Path, tmp_path: Path) -> None:
     compile_graphs(device, tmp_path, "--train")
 

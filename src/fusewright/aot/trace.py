@@ -16,6 +16,7 @@ from fusewright.aot.decompositions import DECOMPOSITIONS
 from fusewright.aot.gradient_decompositions import GRADIENT_DECOMPOSITIONS
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.joint import JointGraph, trace_joint
+from fusewright.aot.kernel_draws import KERNEL_DRAWS
 from fusewright.aot.results import finish_graph
 from fusewright.aot.shared_memory import Relatives, relatives
 from fusewright.aot.tracer import Decomposition, Fakes, trace
@@ -47,7 +48,7 @@ def trace_inference(
     """
     fakes, inputs = _fake_inputs(example_inputs)
     with context.stage("trace"):
-        program = trace(module, inputs, fakes, decompositions)
+        program = trace(module, inputs, fakes, _chosen(decompositions, context))
     with context.stage("functionalize"):
         graph = finish_graph(program, inputs, fakes)
     with context.stage("clean up"):
@@ -75,12 +76,20 @@ def trace_training(
     # are there, as those of any other node.
     without_search = torch.autograd.set_detect_anomaly(False)
     with context.stage("trace"), without_hooks, without_search:
-        graph = _trace_joint(module, example_inputs, interior, decompositions)
+        chosen = _chosen(decompositions, context)
+        graph = _trace_joint(module, example_inputs, interior, chosen)
         written = _written_relatives(graph, example_inputs)
         if written:  # they lie in one history; that is known only now, and rare
-            graph = _trace_joint(module, example_inputs, interior, decompositions, written)
+            graph = _trace_joint(module, example_inputs, interior, chosen, written)
     with context.stage("clean up"):
         return replace(graph, constants=clean_up(graph, verify=context.options.verify))
+
+
+def _chosen(
+    decompositions: Mapping[Any, Decomposition], context: CompileContext
+) -> Mapping[Any, Decomposition]:
+    """`decompositions`, and those of draws where these need not be eager's."""
+    return decompositions if context.options.eager_random else {**decompositions, **KERNEL_DRAWS}
 
 
 def _trace_joint(

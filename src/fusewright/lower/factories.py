@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, as_index
+from fusewright.ir.index import Index, as_index, contiguous_strides, integer
 from fusewright.lower.boxes import Box, Position
 from fusewright.lower.builder import Call
 from fusewright.lower.rules import rule, words
@@ -92,6 +92,25 @@ def round_float(value: float, dtype: DType) -> float:
     """The number of a floating type that is nearest to `value`."""
     torch_dtype = getattr(torch, dtype.torch_name)
     return torch.tensor(value, dtype=torch_dtype, device="cpu").item()  # type: ignore[no-any-return]
+
+
+@rule("fusewright.philox_uniform.default")
+def philox_uniform(call: Call, seed: Box, size: Any) -> Any:
+    """The number of each element in row-major order; a library call on the CPU, whose kernels make
+    none.
+    """
+    layout = call.result
+    if layout.device == "cpu":
+        return NotImplemented
+    strides = contiguous_strides(layout.size)
+
+    def element(at: Position) -> Scalar:
+        start, expressions = call.read(seed, ()), call.builder.expressions
+        place = sum((i * stride for i, stride in zip(at, strides, strict=True)), integer(0))
+        drawn = expressions.random("uniform", start.value, place, layout.dtype)
+        return Scalar(drawn, expressions)
+
+    return call.elementwise(element)
 
 
 @rule("aten.linspace.default")

@@ -138,6 +138,7 @@ TABLE: Final = _table(
         """
         _native_batch_norm_legit_no_training ones_like zeros_like slice_scatter select_scatter
         diagonal_scatter arange.start_step flip tril triu masked_fill.Tensor
+        fusewright.philox_uniform.default
         """,
         POINTWISE,
     ),
