@@ -63,7 +63,12 @@ def reshaped(x: Tensor, size: Sequence[int]) -> View | None:
         stride: tuple[int, ...] | None = contiguous(x.dtype, wanted).stride
     else:
         stride = strides_of_view(x.shape, x.stride(), wanted)
-    return None if stride is None else _view(wanted, stride, x.storage_offset())
+    if stride is None:  # Torch's kernels in Python would copy.
+        raise RuntimeError(
+            "view size is not compatible with input tensor's size and stride (at least one "
+            "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
+        )
+    return _view(wanted, stride, x.storage_offset())
 
 
 def reshape_alias(x: Tensor, size: Sequence[int], stride: Sequence[int]) -> View:

@@ -20,6 +20,7 @@ class DType(Enum):
     I8 = ("i8", 8, "signed", "int8")
     U8 = ("u8", 8, "unsigned", "uint8")
     BOOL = ("bool", 8, "bool", "bool")
+    C32 = ("c32", 32, "complex", "complex32")
     C64 = ("c64", 64, "complex", "complex64")
     C128 = ("c128", 128, "complex", "complex128")
     U64 = ("u64", 64, "opaque", "uint64")
