@@ -284,11 +284,14 @@ class Builder:
     def _eager_copy(self, box: Box, stride: tuple[Index, ...] | None) -> Box:
         """A copy by eager, where loops cannot make it: they hold real numbers and leave no gaps.
 
-        Raises: Unsupported, where not even the storage in row-major order lets sizes and strides
-        express `box`.
+        Raises: Unsupported, where loops cannot copy `box`, and not even its storage in row-major
+        order lets sizes and strides express it.
         """
         self.realise(box)
         form = ("memory_format", "contiguous_format")
+        if self.layout(box) is None and box.dtype.is_computed:
+            box = self.copy(box)
+            self.realise(box)
         if self.layout(box) is None:
             whole = Box(box.storage, box.storage.size)
             plain = self._library_copy(whole, box.device, "aten.clone.default", form)
