@@ -163,7 +163,7 @@ def bags_of_words(m: Any, i: Any, o: Any) -> Any:
 
 @cases(
     lambda: (nn.AdaptiveLogSoftmaxWithLoss(4, 10, [3, 6]), X, torch.tensor([0, 4, 8])),
-    breaks="branch-on-tensor",
+    breaks="fake-execution",  # squeeze of what nonzero found, which may be one
 )
 def adaptive_softmax(m: Any, x: Any, t: Any) -> Any:
     return m(x, t)
