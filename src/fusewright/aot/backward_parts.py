@@ -21,9 +21,9 @@ from torch import fx
 
 from fusewright.aot.dead_code import dependents, is_wanted
 from fusewright.aot.eager_saves import EagerSave
-from fusewright.aot.graph import AtenGraph
+from fusewright.aot.graph import AtenGraph, constants_of
 from fusewright.aot.joint import History, JointGraph
-from fusewright.aot.partition import Partition, ancestors, constants_of, subgraph
+from fusewright.aot.partition import Partition, ancestors, subgraph
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
 from fusewright.records import record, replace
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 import torch
@@ -10,7 +11,7 @@ from fusewright.aot.accumulation import accumulate_in_place
 from fusewright.aot.common_subexpressions import merge_common_subexpressions
 from fusewright.aot.constant_folding import fold_constants
 from fusewright.aot.dead_code import remove_dead_code
-from fusewright.aot.graph import AtenGraph
+from fusewright.aot.graph import AtenGraph, constants_of
 from fusewright.aot.joint import JointGraph
 from fusewright.aot.no_operations import remove_no_operations
 from fusewright.aot.verify import verify_graph
@@ -32,12 +33,9 @@ def clean_up(graph: AtenGraph | JointGraph, *, verify: bool = False) -> dict[str
     graph is checked after each pass.
     """
     tangents = graph.tangent_nodes if isinstance(graph, JointGraph) else ()
-    for graph_pass in PASSES:
+    dead_code = Pass("dead-code", functools.partial(remove_dead_code, tangents=tangents))
+    for graph_pass in (*PASSES, dead_code):
         graph_pass.run(graph.graph)
         if verify:
             verify_graph(graph.graph, graph_pass.name)
-    remove_dead_code(graph.graph, tangents)
-    if verify:
-        verify_graph(graph.graph, "dead-code")
-    used = {str(node.target) for node in graph.graph.find_nodes(op="get_attr")}
-    return {name: value for name, value in graph.constants.items() if name in used}
+    return constants_of(graph.graph, graph.constants)

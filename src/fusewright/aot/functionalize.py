@@ -116,14 +116,12 @@ class Functionalizer:
             self._write(target, self._fitted(self.current(value), target))
             self._graph.erase_node(node)
             return
-        version = self._versions.get(self.root(node), 0)
         source = self._sources[node]
         if source is not None and self._lies_elsewhere(source):
-            self._values[node] = (self._emit(*replay(node, self.current(source))), version)
-            return
+            return  # `current` computes it anew where it is read
         node.args = fx.node.map_arg(node.args, self.current)
         node.kwargs = fx.node.map_arg(node.kwargs, self.current)
-        self._values[node] = (node, version)
+        self._values[node] = (node, self._versions.get(self.root(node), 0))
 
     def _lies_elsewhere(self, node: fx.Node) -> bool:
         """Whether what holds the value of `node` has other strides than `node` had in the traced

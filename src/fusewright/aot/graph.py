@@ -103,3 +103,9 @@ class TracedProgram:
     has_mutations: bool
     geometry_changes: tuple[GeometryChange, ...] = ()
     inputs_with_bits: tuple[int, ...] = ()
+
+
+def constants_of(graph: fx.Graph, constants: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The `constants` that `graph` reads."""
+    names = {str(node.target) for node in graph.find_nodes(op="get_attr")}
+    return {name: value for name, value in constants.items() if name in names}

@@ -23,7 +23,7 @@ from torch import fx
 
 from fusewright.aot.dead_code import dependents, is_wanted
 from fusewright.aot.functionalize import memory_owner, shown_memory, view_source
-from fusewright.aot.graph import AtenGraph
+from fusewright.aot.graph import AtenGraph, constants_of
 from fusewright.aot.joint import JointGraph
 from fusewright.aot.specs import FromGraph, FromInput
 from fusewright.records import record
@@ -275,9 +275,3 @@ def subgraph(
         returned.append(value)
     graph.output(tuple(returned))
     return graph
-
-
-def constants_of(graph: fx.Graph, constants: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The `constants` that `graph` reads."""
-    names = {str(node.target) for node in graph.find_nodes(op="get_attr")}
-    return {name: value for name, value in constants.items() if name in names}

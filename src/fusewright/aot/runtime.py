@@ -105,9 +105,12 @@ def arranged(
             has_history = torch.is_grad_enabled() or not begins_with_gradients
             history = tracked if has_history else frozenset()
             _write(kept, zip(mutated, outputs, strict=False), history, graph.unnoticed_inputs)
-        leaves = list(outputs[: len(results)]) if are_outputs else []
-        for spec in () if are_outputs else results:
-            leaves.append(_result(spec, kept, outputs, leaves))
+        if are_outputs:
+            leaves = list(outputs[: len(results)])
+        else:
+            leaves = []
+            for spec in results:
+                leaves.append(_result(spec, kept, outputs, leaves))
         for change in changes:
             change.operator(kept[change.index], *change.arguments)
         if finish is not None:
