@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from fusewright.native import CallPlan
 from fusewright.native._extension import GpuKernel
 from tests.native.driver import Driver
 
@@ -171,3 +172,79 @@ def test_nothing_is_kept_of_a_call() -> None:
     for _ in range(100):
         add(x, x, number, 1)
     assert [sys.getrefcount(one) for one in (x, number, add)] == before
+
+
+# In a plan ----------------------------------------------------------------------------------------
+
+
+def bits(real: float) -> int:
+    """A double as the integer of the same bits."""
+    return int(struct.unpack("q", struct.pack("d", real))[0])
+
+
+def launching(
+    one: GpuKernel, numbers: tuple[int, ...], programs: int, tensors: int = 2
+) -> CallPlan:
+    """A plan that launches a kernel on views of its inputs, which no Python code has needed."""
+    values = (*numbers, programs, 4, 1, 0)
+    places = range(len(numbers))
+    size, stride, offset = len(values) - 3, len(values) - 2, len(values) - 1
+    views = [("reinterpret", 1, (tensors + i, i, 1, size, stride, offset)) for i in range(tensors)]
+    slots = range(tensors, 2 * tensors)
+    launch = (~0, tensors, *slots, len(numbers), *places, len(numbers))
+    operations = (*views, ("launch on GPU", 7, launch), ("return", 8, (0,)))
+    return CallPlan(operations, tensors, 2 * tensors, values, (one,), {}, "twin.py")
+
+
+def test_what_the_driver_is_asked_by_a_plan() -> None:
+    driver = Driver(parameters=7)
+    x, y = torch.ones(64), torch.ones(64)
+    plan = launching(kernel(driver, "ild"), (-5, 1 << 40, bits(2.5)), 3)
+    assert plan(x, y) == ()
+    (launched,) = driver.launched
+    assert launched.slots == [x.data_ptr(), y.data_ptr(), -5, 1 << 40, bits(2.5), 0, 0]
+    assert (launched.function, launched.grid, launched.stream) == (FUNCTION + 1, (3, 1, 1), STREAM)
+
+
+def test_a_plan_runs_eagerly_what_has_no_machine_code() -> None:
+    driver, calls = Driver(parameters=2), []
+
+    def eager(*arguments: Any) -> None:
+        calls.append(arguments)
+
+    one = kernel(driver, "id", prepare=lambda device, aligned: None, eager=eager)
+    x, y = torch.ones(64), torch.ones(64)
+    launching(one, (7, bits(0.5)), 3)(x, y)
+    ((a, b, *numbers),) = calls
+    assert (a.data_ptr(), b.data_ptr(), a.shape) == (x.data_ptr(), y.data_ptr(), (4,))
+    assert numbers == [7, 0.5, 3] and driver.launched == []
+
+    def fails(*_: Any) -> None:
+        raise KeyError("eager")
+
+    with pytest.raises(KeyError, match="eager"):
+        launching(kernel(driver, prepare=lambda *_: None, eager=fails), (), 3)(x, y)
+
+
+def test_a_plan_launches_nothing_without_programs_and_refuses_too_many() -> None:
+    driver = Driver(parameters=2)
+    x, y = torch.ones(64), torch.ones(64)
+    launching(kernel(driver), (), 0)(x, y)
+    assert driver.launched == []
+    for programs in (-1, 1 << 31):
+        with pytest.raises(ValueError, match="programs in one launch"):
+            launching(kernel(driver), (), programs)(x, y)
+    driver.error = 700
+    with pytest.raises(RuntimeError, match="CUDA error 700 at the launch of add"):
+        launching(kernel(driver), (), 1)(x, y)
+
+
+def test_a_plan_refuses_a_kernel_of_other_arguments() -> None:
+    x, y = torch.ones(64), torch.ones(64)
+    for one in (kernel(Driver(parameters=2), "i"), kernel(Driver(parameters=2), tensors=1), print):
+        with pytest.raises(TypeError, match="does not take 2 tensors and 0 sizes"):
+            launching(one, (), 1)(x, y)  # type: ignore[arg-type]
+    launch = ("launch on GPU", 1, (~0, 1, 0, 0, 0))
+    plan = CallPlan((launch,), 1, 1, (1,), (kernel(Driver(1), tensors=1),), {}, "twin.py")
+    with pytest.raises(RuntimeError, match="tensor argument 0 has no data in memory"):
+        plan(5)

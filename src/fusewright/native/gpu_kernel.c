@@ -7,8 +7,6 @@
 #include <string.h>
 #include <structmember.h>
 
-#include "tensor_access.h"
-
 /* Functions of the CUDA driver; each returns 0 or an error's number. */
 typedef int (*LaunchFunction)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                               unsigned block_x, unsigned block_y, unsigned block_z,
@@ -51,10 +49,10 @@ typedef struct {
 
 /* -1 with an exception, unless the tensor lies on the GPU of those before it: a kernel would read
    memory that its GPU may not see. */
-static int check_device(GpuKernel *self, PyObject *tensor, Py_ssize_t place, int32_t *device)
+static int check_device(GpuKernel *self, TensorHandle tensor, Py_ssize_t place, int32_t *device)
 {
     int32_t own;
-    if (torch_library.get_device_index(tensor_access_handle(tensor), &own) != 0) {
+    if (torch_library.get_device_index(tensor, &own) != 0) {
         PyErr_Format(PyExc_RuntimeError, "%U: tensor argument %zd has no device", self->name,
                      place);
         return -1;
@@ -70,22 +68,17 @@ static int check_device(GpuKernel *self, PyObject *tensor, Py_ssize_t place, int
 }
 
 /* The pointer of each tensor, one slot each, and all of them or-ed together; and their GPU. */
-static int fill_pointers(GpuKernel *self, PyObject *const *args, uint64_t *slots, uint64_t *all,
-                         int32_t *device)
+static int fill_pointers(GpuKernel *self, const TensorHandle *tensors, uint64_t *slots,
+                         uint64_t *all, int32_t *device)
 {
     for (Py_ssize_t i = 0; i < self->tensor_count; i++) {
         void *pointer;
-        if (!tensor_access_is_tensor(args[i])) {
-            PyErr_Format(PyExc_TypeError, "%U: argument %zd must be a tensor, not %s", self->name,
-                         i, Py_TYPE(args[i])->tp_name);
-            return -1;
-        }
-        if (torch_library.get_data_pointer(tensor_access_handle(args[i]), &pointer) != 0) {
+        if (tensors[i] == NULL || torch_library.get_data_pointer(tensors[i], &pointer) != 0) {
             PyErr_Format(PyExc_RuntimeError, "%U: tensor argument %zd has no data in memory",
                          self->name, i);
             return -1;
         }
-        if (check_device(self, args[i], i, device) < 0) {
+        if (check_device(self, tensors[i], i, device) < 0) {
             return -1;
         }
         slots[i] = (uint64_t)(uintptr_t)pointer;
@@ -94,9 +87,23 @@ static int fill_pointers(GpuKernel *self, PyObject *const *args, uint64_t *slots
     return 0;
 }
 
+/* The handles of the tensors among the arguments. */
+static int find_handles(GpuKernel *self, PyObject *const *args, TensorHandle *handles)
+{
+    for (Py_ssize_t i = 0; i < self->tensor_count; i++) {
+        if (!tensor_access_is_tensor(args[i])) {
+            PyErr_Format(PyExc_TypeError, "%U: argument %zd must be a tensor, not %s", self->name,
+                         i, Py_TYPE(args[i])->tp_name);
+            return -1;
+        }
+        handles[i] = tensor_access_handle(args[i]);
+    }
+    return 0;
+}
+
 /* Each number, one slot each: an integer, of which the driver may read the lower half, or a
    double. */
-static int fill_numbers(GpuKernel *self, PyObject *const *args, uint64_t *slots)
+static int fill_numbers(GpuKernel *self, PyObject *const *args, int64_t *slots)
 {
     const char *kinds = PyUnicode_AsUTF8(self->kinds);
     if (kinds == NULL) {
@@ -107,7 +114,7 @@ static int fill_numbers(GpuKernel *self, PyObject *const *args, uint64_t *slots)
             double real = PyFloat_AsDouble(args[i]);
             memcpy(&slots[i], &real, sizeof real);
         } else {
-            slots[i] = (uint64_t)PyLong_AsLongLong(args[i]);
+            slots[i] = PyLong_AsLongLong(args[i]);
         }
         if (PyErr_Occurred()) {
             return -1;
@@ -216,27 +223,59 @@ static int launch_variant(GpuKernel *self, const Variant *variant, unsigned prog
     return error;
 }
 
-static PyObject *launch_kernel(GpuKernel *self, PyObject *const *args, Py_ssize_t count,
-                               long long programs)
+/* Whether a kernel can be launched as so many programs. False with an exception. */
+static bool is_grid(GpuKernel *self, int64_t programs)
 {
+    if (programs < 0 || programs > INT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "%U would need %lld programs in one launch", self->name,
+                     (long long)programs);
+        return false;
+    }
+    return true;
+}
+
+static Py_ssize_t argument_count(const GpuKernel *self)
+{
+    return self->tensor_count + PyUnicode_GET_LENGTH(self->kinds);
+}
+
+bool gpu_kernel_takes(PyObject *object, Py_ssize_t tensors, Py_ssize_t numbers)
+{
+    GpuKernel *kernel = (GpuKernel *)object;
+    return Py_IS_TYPE(object, &GpuKernel_Type) && kernel->tensor_count == tensors &&
+           PyUnicode_GET_LENGTH(kernel->kinds) == numbers;
+}
+
+int gpu_kernel_launch(PyObject *kernel, const TensorHandle *tensors, const int64_t *numbers,
+                      int64_t programs)
+{
+    GpuKernel *self = (GpuKernel *)kernel;
+    Py_ssize_t count = argument_count(self);
     uint64_t slots[MAXIMUM_ARGUMENTS + 1], all = 0;
     void *parameters[MAXIMUM_ARGUMENTS + MAXIMUM_HIDDEN];
     int32_t device = -1;
     void *stream = NULL;
-    if (fill_pointers(self, args, slots, &all, &device) < 0 ||
-        fill_numbers(self, args + self->tensor_count, slots + self->tensor_count) < 0) {
-        return NULL;
+    if (!is_grid(self, programs)) {
+        return -1;
     }
+    if (programs == 0) {
+        return GPU_KERNEL_LAUNCHED;
+    }
+    if (fill_pointers(self, tensors, slots, &all, &device) < 0) {
+        return -1;
+    }
+    memcpy(slots + self->tensor_count, numbers,
+           (size_t)(count - self->tensor_count) * sizeof *numbers);
     const Variant *found = find_variant(self, device, all % ALIGNMENT == 0);
     if (found == NULL) {
-        return NULL;
+        return -1;
     }
     const Variant variant = *found; /* other threads may add some, and move them, from here on */
     if (variant.function == NULL) {
-        return PyObject_Vectorcall(self->eager, args, (size_t)(count + 1), NULL);
+        return GPU_KERNEL_HAS_NO_CODE;
     }
     if (find_stream(self, device, &stream) < 0) {
-        return NULL;
+        return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
         parameters[i] = &slots[i];
@@ -250,18 +289,56 @@ static PyObject *launch_kernel(GpuKernel *self, PyObject *const *args, Py_ssize_
     error = launch_variant(self, &variant, (unsigned)programs, stream, parameters);
     Py_END_ALLOW_THREADS
     if (error != 0) {
-        return PyErr_Format(PyExc_RuntimeError, "CUDA error %d at the launch of %U", error,
-                            self->name);
+        PyErr_Format(PyExc_RuntimeError, "CUDA error %d at the launch of %U", error, self->name);
+        return -1;
     }
-    Py_RETURN_NONE;
+    return GPU_KERNEL_LAUNCHED;
+}
+
+/* The number in a slot as an object: `kind` is its letter. */
+static PyObject *number_in(int64_t slot, char kind)
+{
+    if (kind != 'd') {
+        return PyLong_FromLongLong(slot);
+    }
+    double real;
+    memcpy(&real, &slot, sizeof real);
+    return PyFloat_FromDouble(real);
+}
+
+int gpu_kernel_run_eagerly(PyObject *kernel, PyObject *const *tensors, const int64_t *numbers,
+                           int64_t programs)
+{
+    GpuKernel *self = (GpuKernel *)kernel;
+    const char *kinds = PyUnicode_AsUTF8(self->kinds);
+    Py_ssize_t count = argument_count(self), made = self->tensor_count;
+    PyObject *arguments[MAXIMUM_ARGUMENTS + 1], *result = NULL;
+    memcpy(arguments, tensors, (size_t)self->tensor_count * sizeof *tensors);
+    for (; kinds != NULL && made <= count; made++) {
+        Py_ssize_t place = made - self->tensor_count;
+        arguments[made] = made == count ? PyLong_FromLongLong(programs)
+                                        : number_in(numbers[place], kinds[place]);
+        if (arguments[made] == NULL) {
+            break;
+        }
+    }
+    if (made > count) {
+        result = PyObject_Vectorcall(self->eager, arguments, (size_t)made, NULL);
+    }
+    while (made > self->tensor_count) {
+        Py_DECREF(arguments[--made]);
+    }
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
 }
 
 static PyObject *call_kernel(PyObject *object, PyObject *const *args, size_t flagged_count,
                              PyObject *names)
 {
     GpuKernel *self = (GpuKernel *)object;
-    Py_ssize_t given = PyVectorcall_NARGS(flagged_count);
-    Py_ssize_t count = self->tensor_count + PyUnicode_GET_LENGTH(self->kinds);
+    Py_ssize_t given = PyVectorcall_NARGS(flagged_count), count = argument_count(self);
+    TensorHandle handles[MAXIMUM_ARGUMENTS];
+    int64_t numbers[MAXIMUM_ARGUMENTS];
     if (given != count + 1 || (names != NULL && PyTuple_GET_SIZE(names) > 0)) {
         return PyErr_Format(PyExc_TypeError,
                             "%U takes %zd positional arguments (%zd tensors, %zd sizes, programs); "
@@ -270,17 +347,24 @@ static PyObject *call_kernel(PyObject *object, PyObject *const *args, size_t fla
                             PyUnicode_GET_LENGTH(self->kinds), given);
     }
     long long programs = PyLong_AsLongLong(args[count]);
-    if (programs == -1 && PyErr_Occurred()) {
+    if ((programs == -1 && PyErr_Occurred()) || !is_grid(self, programs)) {
         return NULL;
-    }
-    if (programs < 0 || programs > INT32_MAX) {
-        return PyErr_Format(PyExc_ValueError, "%U would need %lld programs in one launch",
-                            self->name, programs);
     }
     if (programs == 0) {
         Py_RETURN_NONE;
     }
-    return launch_kernel(self, args, count, programs);
+    if (find_handles(self, args, handles) < 0 ||
+        fill_numbers(self, args + self->tensor_count, numbers) < 0) {
+        return NULL;
+    }
+    switch (gpu_kernel_launch(object, handles, numbers, programs)) {
+    case GPU_KERNEL_LAUNCHED:
+        Py_RETURN_NONE;
+    case GPU_KERNEL_HAS_NO_CODE:
+        return PyObject_Vectorcall(self->eager, args, (size_t)given, NULL);
+    default:
+        return NULL;
+    }
 }
 
 static PyObject *GpuKernel_new(PyTypeObject *type, PyObject *args, PyObject *keywords)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cpu_kernel.h"
+#include "gpu_kernel.h"
 #include "plan_numbers.h"
 #include "plan_slots.h"
 
@@ -147,6 +148,13 @@ static int release(PlanFrame *frame, const int64_t *operands)
 
 /* Calls ------------------------------------------------------------------------------------ */
 
+static int refuse_kernel(PyObject *kernel, int64_t tensors, int64_t numbers)
+{
+    PyErr_Format(PyExc_TypeError, "%R does not take %lld tensors and %lld sizes", kernel,
+                 (long long)tensors, (long long)numbers);
+    return -1;
+}
+
 /* kernel, how many tensors, tensors, how many numbers, numbers, units, grain */
 static int launch(PlanFrame *frame, const int64_t *operands)
 {
@@ -155,9 +163,7 @@ static int launch(PlanFrame *frame, const int64_t *operands)
     const int64_t *places = operands + 2;
     int64_t numbers = places[tensors];
     if (!cpu_kernel_takes(kernel, tensors, numbers)) {
-        PyErr_Format(PyExc_TypeError, "%R does not take %lld tensors and %lld sizes", kernel,
-                     (long long)tensors, (long long)numbers);
-        return -1;
+        return refuse_kernel(kernel, tensors, numbers);
     }
     for (int64_t i = 0; i < tensors; i++) {
         TensorHandle handle = slot_at(frame, places[i])->handle;
@@ -170,6 +176,33 @@ static int launch(PlanFrame *frame, const int64_t *operands)
     gather_numbers(frame, places, numbers, (int64_t *)(frame->scratch + tensors));
     places += numbers;
     return cpu_kernel_launch(kernel, frame->scratch, frame->numbers[places[0]], places[1]);
+}
+
+/* kernel, how many tensors, tensors, how many numbers, numbers, programs */
+static int launch_on_gpu(PlanFrame *frame, const int64_t *operands)
+{
+    PyObject *kernel = constant_at(frame, operands[0]);
+    int64_t tensors = operands[1];
+    const int64_t *places = operands + 2;
+    const int64_t *sizes = places + tensors + 1;
+    int64_t numbers = places[tensors];
+    if (!gpu_kernel_takes(kernel, tensors, numbers)) {
+        return refuse_kernel(kernel, tensors, numbers);
+    }
+    for (int64_t i = 0; i < tensors; i++) {
+        frame->scratch[i] = slot_at(frame, places[i])->handle;
+    }
+    int64_t *given = gather_numbers(frame, sizes, numbers, (int64_t *)(frame->scratch + tensors));
+    int64_t programs = frame->numbers[sizes[numbers]];
+    int result = gpu_kernel_launch(kernel, frame->scratch, given, programs);
+    if (result != GPU_KERNEL_HAS_NO_CODE) {
+        return result;
+    }
+    PyObject **objects = (PyObject **)frame->scratch;
+    if (gather_objects(frame, places, tensors, objects) < 0) {
+        return -1;
+    }
+    return gpu_kernel_run_eagerly(kernel, objects, given, programs);
 }
 
 /* result or NOTHING, function, how many arguments, arguments, names of the last of them or NOTHING
@@ -402,6 +435,7 @@ const PlanOperation plan_operations[] = {
     {"reinterpret", "os#*r*rr", reinterpret},
     {"release", "o", release},
     {"launch", "k#*s#*rri", launch},
+    {"launch on GPU", "k#*s#*rr", launch_on_gpu},
     {"call", "dk#*sq", call},
     {"mm", "ksssk", mm},
     {"bmm", "ksssk", bmm},

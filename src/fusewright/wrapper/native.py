@@ -65,6 +65,9 @@ from fusewright.wrapper.native_numbers import Numbers
 PRODUCTS = {"aten.mm.out": "mm", "aten.bmm.out": "bmm", "aten.addmm.out": "addmm"}
 """Operators that have an operation of their own, of floats."""
 
+LAUNCHES = {"cpu": "launch", "triton": "launch on GPU"}
+"""Operations for kernels of these languages; those of others are called as Python calls them."""
+
 OUT = repr(("out",))
 
 Geometry = tuple[tuple[Index, ...], tuple[Index, ...]]
@@ -224,10 +227,13 @@ class _NativeEmitter:
         kernel = self._kernels[launch.kernel]
         function = self._constant(launch.kernel)
         buffers = [self._slots[name] for name in launch.buffers]
-        if kernel.language == "cpu" and isinstance(kernel.facts, CpuFacts):
+        if kernel.language in LAUNCHES:
             sizes = [self.numbers.place(size) for size in launch.sizes]
-            units, grain = self.numbers.place(launch.units), kernel.facts.grain
-            self.write("launch", function, len(buffers), *buffers, len(sizes), *sizes, units, grain)
+            work = [self.numbers.place(launch.units)]
+            if isinstance(kernel.facts, CpuFacts):
+                work.append(kernel.facts.grain)
+            operation = LAUNCHES[kernel.language]
+            self.write(operation, function, len(buffers), *buffers, len(sizes), *sizes, *work)
             return
         numbers = [*launch.sizes, launch.units]
         if isinstance(kernel.facts, CpuFacts):
