@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fusewright import api, capture
-from fusewright.capture.handlers.registry import HANDLERS
+from fusewright.capture.handlers.registry import MEANINGS, Meaning
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.errors import BackendCompilerFailed, NothingRaised, Unsupported
 from tests.capture.agreement import assert_same
@@ -103,7 +103,7 @@ def wrong_divmod(monkeypatch: pytest.MonkeyPatch) -> None:
     def raises(interpreter: Interpreter, *arguments: Value) -> Value:
         interpreter.raise_error(OverflowError, "too large")
 
-    monkeypatch.setitem(HANDLERS, divmod, raises)
+    monkeypatch.setitem(MEANINGS, divmod, Meaning(handler=raises))
 
 
 @pytest.mark.usefixtures("wrong_divmod")

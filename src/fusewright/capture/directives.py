@@ -13,7 +13,7 @@ import torch
 
 from fusewright import native
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import HANDLERS, handles
+from fusewright.capture.handlers.registry import handles
 from fusewright.capture.module_proxy import ModuleProxy, ProxyState, proxy_of
 from fusewright.capture.sources import AttributeSource, ConstantSource, Source
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value, evaluate
@@ -256,5 +256,5 @@ def _known(interpreter: Interpreter, function: Any, argument: Value) -> Any:
 def _enter(function: Function, handler: Callable[..., Any]) -> Function:
     if not callable(function):
         raise TypeError(f"{function!r} is not callable")
-    HANDLERS[function] = handler
+    handles(function)(handler)
     return function

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from torch import fx
 
 from fusewright.capture.frame_capture import NotCaptured, capture_call
-from fusewright.capture.handlers.registry import INNER_FUNCTIONS
+from fusewright.capture.handlers.registry import meaning_of
 
 
 def call_module(self: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -49,7 +49,7 @@ def root_call(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[types.FunctionType, tuple[Any, ...], dict[str, Any]]:
     """The Python function whose frame is captured for a call of any callable, and its arguments."""
-    if isinstance(function, types.FunctionType) and id(function.__code__) not in INNER_FUNCTIONS:
+    if isinstance(function, types.FunctionType) and not meaning_of(function).takes_closure:
         return function, args, kwargs
     if isinstance(function, types.MethodType) and isinstance(function.__func__, types.FunctionType):
         return function.__func__, (function.__self__, *args), kwargs

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
-from fusewright.capture.handlers.registry import DECLINED, HANDLERS, POLYFILLS, PURE, handles
+from fusewright.capture.handlers.registry import DECLINED, handles, meaning_of, pure
 from fusewright.capture.interpreter.stand_ins import raise_as, raise_real, run_for_real
 from fusewright.capture.sources import ConstantSource, StateSource
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value
@@ -34,12 +34,12 @@ from fusewright.capture.values.sequences import SliceValue, TupleValue
 from fusewright.capture.values.tensors import TensorMethodValue, TensorValue
 from fusewright.records import record
 
-PURE.update({
+pure(
     type.__or__, type.__ror__, str.maketrans, bytes.maketrans, bytearray.maketrans,
     abs, ascii, bin, bool, bytes, chr, complex, divmod, float, format, hash, hex, int, len, max,
     min, oct, ord, pow,
     range, repr, round, sorted, str, sum, frozenset,
-})  # fmt: skip
+)  # fmt: skip
 
 
 # -- attributes -----------------------------------------------------------------------------------
@@ -474,7 +474,8 @@ def _text(interpreter: Interpreter, value: Value, name: str, function: Any) -> A
     except NotConstant:
         pass
     method, _ = interpreter.class_attribute(value.python_type(), name)
-    if isinstance(method, types.FunctionType) or method in HANDLERS or method in POLYFILLS:
+    meaning = meaning_of(method)
+    if isinstance(method, types.FunctionType) or meaning.handler or meaning.polyfill:
         return interpreter.call_special(value, name, [])
     if name == "__str__":
         return _text(interpreter, value, "__repr__", repr)

@@ -23,7 +23,7 @@ from typing import Any, Final
 from torch.autograd.function import FunctionMeta
 
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import DECLINED, PURE, handles
+from fusewright.capture.handlers.registry import DECLINED, handles, pure
 from fusewright.capture.interpreter.stand_ins import raise_real
 from fusewright.capture.sources import ConstantSource
 from fusewright.capture.values.base import Interpreter, NotConstant, Value
@@ -42,7 +42,7 @@ METACLASSES: Final = (
 )
 """Metaclasses that run no code of the user's when they make a class."""
 
-PURE.add(enum.auto)
+pure(enum.auto)
 
 
 @handles(builtins.__build_class__)

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import DECLINED, HANDLERS, PURE, handles
+from fusewright.capture.handlers.registry import DECLINED, handles, pure
 from fusewright.capture.interpreter.stand_ins import raise_real
 from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value, known_arguments
 from fusewright.capture.values.classes import ClassValue
@@ -58,10 +58,10 @@ def signature(interpreter: Interpreter, target: Value, **keywords: Value) -> Any
     )
 
 
-PURE.update({
+pure(
     json.dumps, json.loads, re.compile, re.match, re.fullmatch, re.search, re.sub, re.subn,
     re.split, re.findall, re.finditer, re.escape, os.fspath,
-})  # fmt: skip
+)  # fmt: skip
 
 
 _PICKLED_AS_EQUAL = (type(None), bool, int, float)
@@ -124,7 +124,7 @@ for _name, _symbol in {
     )
 
 
-HANDLERS.update({
+_MEANINGS: dict[Any, Callable[..., Any]] = {
     divmod: lambda interpreter, left, right: interpreter.binary("divmod", left, right),
     operator.getitem: lambda interpreter, container, key: interpreter.get_item(container, key),
     operator.setitem: lambda interpreter, container, key, value: interpreter.call_special(
@@ -136,7 +136,9 @@ HANDLERS.update({
     operator.not_: lambda interpreter, value: boolean(not interpreter.truth(value)),
     operator.truth: lambda interpreter, value: boolean(interpreter.truth(value)),
     operator.is_: lambda interpreter, left, right: boolean(interpreter.identical(left, right)),
-})  # fmt: skip
+}
+for _function, _handler in _MEANINGS.items():
+    handles(_function)(_handler)
 
 
 @handles(pow)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from fusewright.capture.handlers import containers
-from fusewright.capture.handlers.registry import DECLINED, HANDLERS, handles, polyfill
+from fusewright.capture.handlers.registry import DECLINED, handles, meaning_of, polyfill
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.constant import FALSE, NONE, TRUE, ConstantValue
 from fusewright.capture.values.tensors import TensorValue
@@ -210,7 +210,8 @@ def smaller(one: Any, other: Any) -> Any:
 
 def _choosing(function: Callable[..., Any], replacement: Callable[..., Any]) -> None:
     """Have the larger or smaller of two numbers chosen in the graph, where one is kept there."""
-    usual = HANDLERS[function]
+    usual = meaning_of(function).handler
+    assert usual is not None
 
     def call(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
         kept = interpreter.keeps_numbers and any(isinstance(one, TensorValue) for one in arguments)

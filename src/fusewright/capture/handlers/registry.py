@@ -1,72 +1,128 @@
-"""The table of callables that capture understands: what a call of each means on values.
+"""The table of callables that capture understands: one row each, which says what a call means.
 
-A handler takes the interpreter and the call's arguments as values, and returns a value (None stands
-for Python's None) or DECLINED, to let the call be treated as if there were no handler. Callables in
-`PURE` are run for real when everything they are given is known.
+There are three ways, tried in the order in which `Meaning` has them. A callable without a row is
+interpreted if it is written in Python, made by its `__new__` and `__init__` if it is a class, put
+in the graph if it is torch's, and otherwise breaks the graph (`interpreter.calls`).
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+import types
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from fusewright.capture.reasons import Reason
 from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.constant import CONSTANT_TYPES
+from fusewright.records import record, replace
 
-HANDLERS: Final[dict[Any, Callable[..., Any]]] = {}
-"""By the callable itself: a C function, a method descriptor, a class, or a Python function."""
-
-PURE: Final[set[Any]] = set()
-"""Callables without side effects whose result depends on their arguments alone."""
-
-POLYFILLS: Final[dict[Any, Callable[..., Any]]] = {}
-"""Python functions that are inlined in place of C functions."""
-
-
-INNER_FUNCTIONS: Final[dict[int, Callable[..., Any]]] = {}
-"""Handlers of what a library's function returns, a closure, by the identity of its code, which the
-library keeps. They take the closure before its arguments.
+Handler = Callable[..., Any]
+"""What a call means on values: given the interpreter and the arguments, it returns a value (None
+stands for Python's None), or DECLINED, to let the next way be tried.
 """
 
 
-_WAITING: Final[dict[str, Callable[[ModuleType], object]]] = {}
-"""By module: what enters the handlers of its functions."""
+@record
+class Meaning:
+    """A row: how calls of one callable are captured."""
 
-
-def when_imported(name: str) -> Callable[[Callable[[ModuleType], None]], None]:
-    """Decorates a function that enters handlers: it is called, with the module of this name, once a
-    program has imported that, so that capture does not import it for programs without it.
+    handler: Handler | None = None
+    """Says it on values."""
+    is_pure: bool = False
+    """Whether it has no side effects and its result depends on its arguments alone: it is run for
+    real when they are known, and, if written in C and without a polyfill, on stand-ins when not.
     """
-    return functools.partial(_WAITING.__setitem__, name)
+    polyfill: Callable[..., Any] | None = None
+    """A Python function, or class, that does the same and is interpreted in its place."""
+    takes_closure: bool = False
+    """Whether the row is that of a closure's code, and its handler takes the closure first."""
 
 
-def enter_imported() -> None:
-    """Enter the handlers of modules that are there by now; done before a capture."""
-    for name in [name for name in _WAITING if name in sys.modules]:
-        enter = _WAITING.pop(name, None)  # another thread may have been first
-        if enter is not None:
-            enter(sys.modules[name])
+MEANINGS: Final[dict[Any, Meaning]] = {}
+"""By the callable itself: a C function, a method descriptor, a class, or a Python function; of what
+a library's function returns, a closure, by its code.
+"""
+
+_NONE: Final = Meaning()
+_PURE: Final = Meaning(is_pure=True)
+
+_METHODS_IN_C: Final = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+)
+_PURE_OWNERS: Final = (*CONSTANT_TYPES, tuple, frozenset, slice)
+"""Classes that are pure, as their methods written in C are."""
+
+_PURE_MODULES: Final = frozenset({"math", "cmath", "_operator"})
+"""Modules whose functions written in C are pure."""
 
 
-class _Declined:
-    __slots__ = ()
+def meaning_of(function: Any) -> Meaning:
+    """The row of a callable, an empty one where it has none."""
+    try:
+        row = MEANINGS.get(function)
+    except TypeError:  # it has no hash, and no row
+        return _NONE
+    if row is None and isinstance(function, types.FunctionType):
+        row = MEANINGS.get(function.__code__)
+    if row is None:
+        return _PURE if _is_of_pure_kind(function) else _NONE
+    return row
 
 
-DECLINED: Final = _Declined()
+def _is_of_pure_kind(function: Any) -> bool:
+    if isinstance(function, _METHODS_IN_C):
+        return function.__objclass__ in _PURE_OWNERS
+    if isinstance(function, types.BuiltinFunctionType):
+        return function.__module__ in _PURE_MODULES
+    return isinstance(function, type) and function in _PURE_OWNERS
 
 
-def handles(*callables: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a handler for some callables in the table."""
+# -- entering rows --------------------------------------------------------------------------------
 
-    def enter(handler: Callable[..., Any]) -> Callable[..., Any]:
-        for function in callables:
-            HANDLERS[function] = handler
+
+def _enter(functions: tuple[Any, ...], **columns: Any) -> None:
+    for function in functions:
+        MEANINGS[function] = replace(meaning_of(function), **columns)
+
+
+def handles(*functions: Any) -> Callable[[Handler], Handler]:
+    """Decorates the handler of some callables."""
+
+    def enter(handler: Handler) -> Handler:
+        _enter(functions, handler=handler)
         return handler
 
     return enter
+
+
+def handles_closures(code: types.CodeType) -> Callable[[Handler], Handler]:
+    """Decorates the handler of closures of this code, which it takes before their arguments."""
+
+    def enter(handler: Handler) -> Handler:
+        _enter((code,), handler=handler, takes_closure=True)
+        return handler
+
+    return enter
+
+
+def polyfill(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorates the Python function, or class, that does what some callables written in C do."""
+
+    def enter(replacement: Callable[..., Any]) -> Callable[..., Any]:
+        _enter(functions, polyfill=replacement)
+        return replacement
+
+    return enter
+
+
+def pure(*functions: Any) -> None:
+    """Enter callables without side effects whose result depends on their arguments alone."""
+    _enter(functions, is_pure=True)
 
 
 def refusal(reason: Reason, **details: object) -> Callable[..., NoReturn]:
@@ -78,20 +134,29 @@ def refusal(reason: Reason, **details: object) -> Callable[..., NoReturn]:
     return refuse
 
 
-def polyfill(*callables: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a Python function that does what some callables written in C do."""
-
-    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
-        for original in callables:
-            POLYFILLS[original] = function
-        return function
-
-    return enter
+class _Declined:
+    __slots__ = ()
 
 
-def find(table: dict[Any, Any], function: Any) -> Any:
-    """A table's entry for a callable, or None; a callable that has no hash is in no table."""
-    try:
-        return table.get(function)
-    except TypeError:
-        return None
+DECLINED: Final = _Declined()
+
+
+# -- rows for modules that a program may not import ------------------------------------------------
+
+_WAITING: Final[dict[str, Callable[[ModuleType], object]]] = {}
+"""By module: what enters the rows of its functions."""
+
+
+def when_imported(name: str) -> Callable[[Callable[[ModuleType], None]], None]:
+    """Decorates a function that enters rows: it is called, with the module of this name, once a
+    program has imported that, so that capture does not import it for programs without it.
+    """
+    return functools.partial(_WAITING.__setitem__, name)
+
+
+def enter_imported() -> None:
+    """Enter the rows of modules that are there by now; done before a capture."""
+    for name in [name for name in _WAITING if name in sys.modules]:
+        enter = _WAITING.pop(name, None)  # another thread may have been first
+        if enter is not None:
+            enter(sys.modules[name])

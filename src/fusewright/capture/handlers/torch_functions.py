@@ -13,7 +13,7 @@ from torch.distributions.utils import lazy_property
 
 from fusewright import torch_compat
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import DECLINED, PURE, handles, polyfill
+from fusewright.capture.handlers.registry import DECLINED, handles, polyfill, pure
 from fusewright.capture.interpreter.stand_ins import raise_real
 from fusewright.capture.values.base import MISSING, Interpreter, Value
 from fusewright.capture.values.classes import ClassValue
@@ -25,10 +25,10 @@ from fusewright.capture.values.tensors import TensorValue
 from fusewright.errors import Unsupported
 from fusewright.fake.refusals import refusal
 
-PURE.update({
+pure(
     torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast,
     torch.broadcast_shapes, torch.cuda.is_available, torch.backends.mps.is_available,
-})  # fmt: skip
+)  # fmt: skip
 
 
 @handles(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 import torch
 
 from fusewright.capture import reasons
-from fusewright.capture.handlers.registry import HANDLERS, INNER_FUNCTIONS, handles, refusal
+from fusewright.capture.handlers.registry import handles, handles_closures, refusal
 from fusewright.capture.values.base import (
     Interpreter,
     NotConstant,
@@ -123,12 +123,9 @@ def _transform(transform: Callable[..., Any], names: tuple[str, ...]) -> Callabl
     return given
 
 
-for _function in TRANSFORMS:
-    _code = _function.__code__
-    handles(_function)(_transform(_function, _code.co_varnames[1 : _code.co_argcount]))
-
-
-def _closure_of(transform: Callable[..., Any]) -> Callable[..., Value]:
+def _closure_of(
+    transform: Callable[..., Any], handler: Callable[..., Value]
+) -> Callable[..., Value]:
     """A handler for what a transform returned before: its cells hold the arguments."""
     code = transform.__code__
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -139,16 +136,19 @@ def _closure_of(transform: Callable[..., Any]) -> Callable[..., Value]:
         assert isinstance(closure, FunctionValue)
         cells = zip(closure.code.co_freevars, closure.cells, strict=True)
         given = {name: cell.load(interpreter) for name, cell in cells if name in parameters}
-        transformed = HANDLERS[transform](interpreter, **given)
+        transformed = handler(interpreter, **given)
         return interpreter.call(transformed, list(arguments), keywords)
 
     return call
 
 
 for _function in TRANSFORMS:
-    for _constant in _function.__code__.co_consts:
+    _code = _function.__code__
+    _handler = _transform(_function, _code.co_varnames[1 : _code.co_argcount])
+    handles(_function)(_handler)
+    for _constant in _code.co_consts:
         if isinstance(_constant, types.CodeType) and "func" in _constant.co_freevars:
-            INNER_FUNCTIONS[id(_constant)] = _closure_of(_function)
+            handles_closures(_constant)(_closure_of(_function, _handler))
 
 
 handles(torch.func.linearize)(_refusal("linearize"))

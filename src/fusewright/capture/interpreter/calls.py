@@ -1,5 +1,5 @@
-"""What calling something means: a handler, a fold, a polyfill, an inlined function, a new instance,
-or a call in the graph.
+"""What calling something means: what the table of callables says (`handlers.registry`), an inlined
+function, a new instance, or a call in the graph.
 """
 
 from __future__ import annotations
@@ -19,14 +19,7 @@ from fusewright.capture import reasons
 from fusewright.capture.directives import disabled_error, torch_original, why_disabled
 from fusewright.capture.finalizers import has_finalizer
 from fusewright.capture.graph import is_graph_function, is_tensor_method
-from fusewright.capture.handlers.registry import (
-    DECLINED,
-    HANDLERS,
-    INNER_FUNCTIONS,
-    POLYFILLS,
-    PURE,
-    find,
-)
+from fusewright.capture.handlers.registry import DECLINED, Meaning, meaning_of
 from fusewright.capture.interpreter import stand_ins, tensor_calls
 from fusewright.capture.interpreter.arguments import bind_arguments
 from fusewright.capture.interpreter.attributes import bind
@@ -34,7 +27,7 @@ from fusewright.capture.interpreter.handler_calls import call_handler
 from fusewright.capture.sources import ConstantSource, ModuleSource, Source
 from fusewright.capture.values.base import MISSING, NotConstant, Value, evaluate, known_arguments
 from fusewright.capture.values.classes import ClassValue
-from fusewright.capture.values.constant import CONSTANT_TYPES, NONE
+from fusewright.capture.values.constant import NONE
 from fusewright.capture.values.functions import FunctionValue, Namespace, function_name
 from fusewright.capture.values.numbers import FUNCTIONS, has_symbols, number_of
 from fusewright.capture.values.tensors import TensorValue
@@ -42,19 +35,6 @@ from fusewright.errors import FusewrightError, Unsupported
 
 if TYPE_CHECKING:
     from fusewright.capture.interpreter.machine import Machine
-
-PURE_OWNERS: Final = (*CONSTANT_TYPES, tuple, frozenset, slice)
-"""Classes whose methods written in C have no side effects."""
-
-METHODS_IN_C: Final = (
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.ClassMethodDescriptorType,
-)
-
-PURE_MODULES: Final = frozenset({"math", "cmath", "_operator"})
-"""Modules whose functions written in C have no side effects."""
-
 
 CACHING: Final = type(functools.lru_cache(lambda: None))
 """The class of what `functools.lru_cache` makes."""
@@ -68,24 +48,13 @@ def call_object(
     keywords: dict[str, Value],
 ) -> Value:
     """Call what is known by identity: a class, or a function of Python, C or torch."""
-    handler = find(HANDLERS, function)
-    if handler is not None:
-        result = call_handler(machine, handler, function, arguments, keywords)
-        if result is not DECLINED:
-            return result  # type: ignore[no-any-return]
-    if is_pure(function):
-        result = _fold(machine, function, arguments, keywords)
-        if result is not None:
-            return result
-    replacement = find(POLYFILLS, function)
-    if replacement is not None:
-        return inline(machine, _function(machine, replacement), arguments, keywords)
-    if is_pure(function) and not is_graph_function(function):
-        return stand_ins.run_for_real(machine, function, arguments, keywords)
-    if isinstance(function, type):
-        return instantiate(machine, function, arguments, keywords)
     if isinstance(function, types.FunctionType):
         return inline(machine, _function(machine, function), arguments, keywords)
+    result = _call_by_table(machine, meaning_of(function), function, arguments, keywords)
+    if result is not None:
+        return result
+    if isinstance(function, type):
+        return instantiate(machine, function, arguments, keywords)
     if is_graph_function(function):
         return machine.call_graph(function, arguments, keywords)
     if arguments and isinstance(arguments[0], TensorValue) and is_tensor_method(function):
@@ -93,6 +62,32 @@ def call_object(
     if isinstance(function, CACHING):
         return _call_caching(machine, function, arguments, keywords)
     raise machine.unsupported(reasons.UNKNOWN_CALLABLE, function=function_name(function))
+
+
+def _call_by_table(
+    machine: Machine,
+    meaning: Meaning,
+    function: Any,
+    arguments: list[Value],
+    keywords: dict[str, Value],
+) -> Value | None:
+    """What a callable's row makes of a call: its ways are tried in this order. None where it has
+    none, or none that takes these arguments.
+    """
+    if meaning.handler is not None:
+        result = call_handler(machine, meaning.handler, function, arguments, keywords)
+        if result is not DECLINED:
+            return result  # type: ignore[no-any-return]
+    if meaning.is_pure:
+        folded = _fold(machine, function, arguments, keywords)
+        if folded is not None:
+            return folded
+    if meaning.polyfill is not None:
+        return machine.call_object(meaning.polyfill, None, arguments, keywords)
+    is_in_c = not isinstance(function, types.FunctionType)
+    if meaning.is_pure and is_in_c and not is_graph_function(function):
+        return stand_ins.run_for_real(machine, function, arguments, keywords)
+    return None
 
 
 def _call_caching(
@@ -147,25 +142,14 @@ def inline(
             raise disabled_error(machine, function.object)
         if torch_compat.is_module_bookkeeping(function.object):
             return NONE
-        handler = INNER_FUNCTIONS.get(id(function.code))
-        if handler is not None:
-            arguments = [function, *arguments]
-            return call_handler(machine, handler, function.object, arguments, keywords)  # type: ignore[no-any-return]
-        handler = HANDLERS.get(function.object)
-        if handler is not None:
-            result = call_handler(machine, handler, function.object, arguments, keywords)
-            if result is not DECLINED:
-                return result  # type: ignore[no-any-return]
+        meaning = meaning_of(function.object)
+        operands = [function, *arguments] if meaning.takes_closure else arguments
+        result = _call_by_table(machine, meaning, function.object, operands, keywords)
+        if result is not None:
+            return result
         original = torch_original(machine, function.object, function.source)
         if original is not None:
             return machine.call(original, arguments, keywords)
-        replacement = POLYFILLS.get(function.object)
-        if replacement is not None:
-            return inline(machine, _function(machine, replacement), arguments, keywords)
-        if function.object in PURE:
-            result = _fold(machine, function.object, arguments, keywords)
-            if result is not None:
-                return result
         result = _called_in_graph(machine, function, arguments, keywords)
         if result is not None:
             return result
@@ -251,17 +235,3 @@ def import_module(
     if not names and "." in name and not level:
         module = sys.modules[name.partition(".")[0]]
     return machine.wrap(module, ModuleSource(module.__name__))
-
-
-def is_pure(function: Any) -> bool:
-    """Whether a callable has no side effects and its result depends on its arguments alone."""
-    try:
-        if function in PURE:
-            return True
-    except TypeError:
-        return False
-    if isinstance(function, METHODS_IN_C):
-        return function.__objclass__ in PURE_OWNERS
-    if isinstance(function, types.BuiltinFunctionType):
-        return function.__module__ in PURE_MODULES
-    return isinstance(function, type) and function in PURE_OWNERS

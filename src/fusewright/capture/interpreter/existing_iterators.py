@@ -17,7 +17,6 @@ from typing import Any, Final, TypeGuard
 
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
-from fusewright.capture.handlers.registry import HANDLERS
 from fusewright.capture.sources import ItemSource, ReducedSource, Source
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.iterators import (
@@ -116,12 +115,20 @@ def _take_apart(
         if isinstance(iterator, itertools.islice):
             return _resliced(machine, *values, *states)
         keywords = {"strict": states[0]} if states else {}
-        found: IteratorValue = HANDLERS[function](machine, *values, **keywords)
-        return found
+        return _made_by(machine, function, *values, **keywords)
     if isinstance(values[0], DequeValue) and values[0].times_changed:
         return None  # The next item is an error, which Python raises.
     state = [each.constant() for each in (*values[1:], *states)]
     return _at_position(machine, iterator, values[0], state)
+
+
+def _made_by(
+    machine: Interpreter, function: Any, *arguments: Value, **keywords: Value
+) -> IteratorValue:
+    """The iterator that a function of the table makes."""
+    iterator = machine.call_object(function, None, list(arguments), keywords)
+    assert isinstance(iterator, IteratorValue)
+    return iterator
 
 
 def _rechained(
@@ -133,8 +140,8 @@ def _rechained(
     machine.guard(GuardKind.LENGTH, source, len(inner))
     values = [machine.wrap(each, ItemSource(source, i)) for i, each in enumerate(inner)]
     moved = [each.taken(chain) if _is_apart(each) else each for each in values]
-    found: IteratorValue = HANDLERS[chain_again](machine, *moved)
-    return _unless_changed(machine, found, (SequenceValue, DictValue, SetValue))
+    chained = _made_by(machine, chain_again, *moved)
+    return _unless_changed(machine, chained, (SequenceValue, DictValue, SetValue))
 
 
 def _resliced(machine: Interpreter, inner: Value, *bounds: Value) -> IteratorValue:
@@ -145,8 +152,7 @@ def _resliced(machine: Interpreter, inner: Value, *bounds: Value) -> IteratorVal
     stop, step = rest
     last = None if stop is None else stop - done
     left = [machine.new(bound) for bound in (first - done, last, step)]
-    found: IteratorValue = HANDLERS[itertools.islice](machine, inner, *left)
-    return found
+    return _made_by(machine, itertools.islice, inner, *left)
 
 
 def keep_iterators_whole(machine: Interpreter) -> bool:
@@ -230,10 +236,7 @@ def _at_position(
     if isinstance(iterator, reversed) and state:
         position = machine.length(container) - 1 - position
     if isinstance(iterator, reversed | _OVER_DEQUES[1]):
-        found: IteratorValue = HANDLERS[reverse_iterator_at](
-            machine, container, machine.new(position)
-        )
-        return found
+        return _made_by(machine, reverse_iterator_at, container, machine.new(position))
     if isinstance(container, SequenceValue):
         if state and isinstance(iterator, _BACKWARDS):
             return IteratorValue.backwards(container, position)

@@ -15,7 +15,7 @@ from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.graph import FAKE_FAILURES, contains_tensor
 from fusewright.capture.guards import GuardKind
-from fusewright.capture.handlers.registry import DECLINED, HANDLERS, find
+from fusewright.capture.handlers.registry import DECLINED, meaning_of
 from fusewright.capture.interpreter.handler_calls import call_handler
 from fusewright.capture.known_values import known_value
 from fusewright.capture.memory import (
@@ -440,7 +440,7 @@ def call_method(
 ) -> Value:
     """`tensor.name(*arguments, **keywords)`."""
     function = getattr(torch.Tensor, name, None)
-    handler = find(HANDLERS, function)
+    handler = meaning_of(function).handler
     if handler is not None:
         result = call_handler(machine, handler, function, [tensor, *arguments], keywords)
         if result is not DECLINED:

@@ -15,7 +15,7 @@ import torch
 from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
-from fusewright.capture.handlers.registry import HANDLERS
+from fusewright.capture.handlers.registry import MEANINGS
 from fusewright.capture.interpreter import existing_iterators
 from fusewright.capture.interpreter.attributes import find_class_attribute
 from fusewright.capture.sources import (
@@ -205,7 +205,7 @@ def _method_in_c(owner: Any, name: str) -> Any:
     """
     if isinstance(owner, type):
         raw = find_class_attribute(owner, name)
-        is_known = isinstance(raw, types.ClassMethodDescriptorType) and raw in HANDLERS
+        is_known = isinstance(raw, types.ClassMethodDescriptorType) and raw in MEANINGS
         return raw if is_known else None
     raw = getattr(type(owner), name, None)
     is_in_c = isinstance(raw, types.MethodDescriptorType | types.WrapperDescriptorType)
