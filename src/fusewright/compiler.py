@@ -18,6 +18,7 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.capture import Capture, NotCaptured, capture_call
+from fusewright.capture.breaks import BreakTable
 from fusewright.capture.directives import (
     compiled_by_torch,
     disabled_alone,
@@ -32,7 +33,6 @@ from fusewright.capture.left_alone import (
     is_left_alone,
     is_written_by_fx,
 )
-from fusewright.capture.resume import ResumeTable
 from fusewright.capture.sizes import SizeHistory
 from fusewright.capture.sources import LocalSource
 from fusewright.capture.trace import CALL_MODULE
@@ -89,7 +89,7 @@ class Compiler:
         """What pickles call it, once there are any."""
         self.measures_guards = False
         """Whether the cost of guards is measured when they are made."""
-        self.resumes = ResumeTable()
+        self.breaks = BreakTable()
         self.root: types.CodeType = CALL_MODULE.__code__
         """The code of the function that is compiled, wherever it stands."""
         self.frames = FrameCompiler(
@@ -116,7 +116,7 @@ class Compiler:
     def reset(self) -> None:
         """Forget everything compiled."""
         self.frames.reset()
-        self.resumes = ResumeTable()
+        self.breaks = BreakTable()
         self._histories.clear()
         self._idle.clear()
         self._trials.clear()
@@ -187,7 +187,7 @@ class Compiler:
             return True
         if runs_as_written(frame.code) or frame.code in self._not_compiled:
             return True
-        if frame.code in self.resumes.native:
+        if frame.code in self.breaks.native:
             return True
         if torch_disabled(frame.function) or compiled_by_torch(frame.function):
             return False
@@ -210,7 +210,7 @@ class Compiler:
 
     def _is_resumed(self, code: types.CodeType) -> bool:
         """Whether code goes on after a graph break."""
-        original, _ = self.resumes.locate(code, 0)
+        original, _ = self.breaks.resumes.locate(code, 0)
         return original is not code
 
     def _leave_open(self, frame: Frame) -> None:
@@ -235,7 +235,7 @@ class Compiler:
             capture = capture_call(
                 _function(frame),
                 frame.locals,
-                None if self.settings.refuses else self.resumes,
+                None if self.settings.refuses else self.breaks,
                 self._history(frame.code),
             )
         except NotCaptured as failure:
@@ -299,7 +299,7 @@ class Compiler:
         history = self._histories.setdefault(code, SizeHistory(self.settings.dynamic, of_data))
         if code is self.root:
             history.said = self.settings.said_shapes
-        values, results = self.resumes.left_open(code)
+        values, results = self.breaks.left_open(code)
         history.left_open.update(map(LocalSource, values))
         history.open_texts.update(map(LocalSource, results))
         return history
@@ -359,7 +359,7 @@ class Compiler:
 
     def _subject(self, frame: Frame) -> Subject:
         """What to call a frame; the compiled function itself by the name that the user gave."""
-        about = Subject.of(frame, self.resumes)
+        about = Subject.of(frame, self.breaks.resumes)
         name = self.settings.name
         return replace(about, name=name) if name and frame.code is self.root else about
 

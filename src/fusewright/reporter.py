@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from torch import fx
 
 from fusewright.capture import Capture, reasons
-from fusewright.capture.graph_failure import Failed
-from fusewright.capture.resume import ResumeTable
+from fusewright.capture.breaks import Failed
+from fusewright.capture.bytecode.resume import ResumeTable
 from fusewright.capture.trace import CALL_MODULE
 from fusewright.compilation import Compilation, Settings
 from fusewright.errors import (

@@ -94,7 +94,7 @@ BACKEND_STAGES = (
 CAPTURE_STAGES = (
     Compiler._compile,
     frame_capture.capture_call,
-    frame_capture._run,
+    frame_capture._trace,
     frame_capture.Capture._write,
 )
 
@@ -176,7 +176,7 @@ def _step(
 
 
 def test_out_of_memory_while_compiling() -> None:
-    for stage in (pipeline.compile_aten, frame_capture._run):
+    for stage in (pipeline.compile_aten, frame_capture._trace):
         for point in live(stage, lambda around: compiled_program({}, "fusewright", around)):
             with nothing_left_changed(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -13,7 +13,7 @@ import torch
 
 import fusewright
 from fusewright.capture import frame_capture, reasons
-from fusewright.capture.foreseen import ForeseenBreaks
+from fusewright.capture.breaks.foreseen import ForeseenBreaks
 from fusewright.capture.reasons import Reason
 from fusewright.errors import Call, Location, Unsupported
 from tests.capture.test_graph_breaks import compiled, graphs

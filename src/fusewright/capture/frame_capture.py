@@ -1,7 +1,7 @@
 """Capture one call of a Python function: its graph, the guards under which it holds, and the
 function to run instead.
 
-    capture = capture_call(function, arguments, resumes)   # the frame's locals at entry
+    capture = capture_call(function, arguments, breaks)   # the frame's locals at entry
     capture.graph_module, capture.inputs              # what a backend compiles
     capture.guards                                    # when it may be used again
     capture.finish(compiled)                          # the Python function that calls what the
@@ -15,25 +15,29 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import fx
 
 from fusewright import torch_compat
 from fusewright.capture import handlers, reasons
-from fusewright.capture.break_writer import BreakWriter, Interruption, interruption
-from fusewright.capture.graph import PERMISSIONS, NeedsConstants
-from fusewright.capture.graph_failure import (
+from fusewright.capture.breaks import (
+    Again,
+    BreakTable,
+    BreakWriter,
     Failed,
-    Recover,
+    Interruption,
+    Plan,
     entry_of,
+    interruption,
     keeping_random_state,
     run_as_written,
     run_unless_written,
     tell_why_not,
     writes_last,
 )
+from fusewright.capture.graph import ALL_ALLOWED, NeedsConstants, Permissions
 from fusewright.capture.guards import Guard, GuardKind, current_gpu
 from fusewright.capture.histories import leaves
 from fusewright.capture.interpreter.existing_iterators import keep_iterators_whole
@@ -50,6 +54,7 @@ from fusewright.capture.memory import (
 from fusewright.capture.rebuild import (
     Effects,
     FunctionWriter,
+    Recover,
     Write,
     first_dropped,
     first_unmakeable,
@@ -57,7 +62,6 @@ from fusewright.capture.rebuild import (
     reachable_outputs,
     written_values,
 )
-from fusewright.capture.resume import ResumeTable
 from fusewright.capture.sizes import SizeHistory
 from fusewright.capture.sources import CellSource, LocalSource
 from fusewright.capture.values.base import TracedError, Value
@@ -66,7 +70,7 @@ from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.tensors import TensorValue, UnknownValue
 from fusewright.context import WhileUsed
-from fusewright.errors import Call, SaidShape, Unsupported
+from fusewright.errors import SaidShape, Unsupported
 from fusewright.modes import ModeChange, Modes, changed_modes, guarding_modes, restore
 from fusewright.records import record, replace
 
@@ -139,7 +143,7 @@ class Capture:
     """The function of Python that was called."""
 
     root: FunctionValue
-    resumes: ResumeTable
+    breaks: BreakTable
 
     def all_guards(self) -> tuple[Guard, ...]:
         """The guards, with what has been assumed of sizes so far; to be asked when the graph is
@@ -188,9 +192,9 @@ class Capture:
             self.function.__closure__,
         )
         function.__kwdefaults__ = self.function.__kwdefaults__
-        found, builder = self.graph_break, self.machine.builder
-        if found is not None and found.is_where_it_failed and not builder.is_restricted:
-            self.resumes.foreseen.expect(found.error)
+        stop, permissions = self.graph_break, self.machine.builder.permissions
+        if stop is not None and stop.is_where_it_failed and permissions == ALL_ALLOWED:
+            self.breaks.foreseen.expect(stop.error)
         self.machine.release()
         return function
 
@@ -214,7 +218,7 @@ class Capture:
         match self.result:
             case GraphBreak(interruption=interruption):
                 reason = self.result.error.reason
-                breaking = BreakWriter(self.machine, self.root, interruption, self.resumes, reason)
+                breaking = BreakWriter(self.machine, self.root, interruption, self.breaks, reason)
                 return breaking.write_break(effects)
             case result:
                 return FunctionWriter(self.machine, self.root).write(effects, result)
@@ -223,7 +227,7 @@ class Capture:
 def capture_call(
     function: types.FunctionType,
     arguments: Mapping[str, Any],
-    resumes: ResumeTable | None = None,
+    breaks: BreakTable | None = None,
     history: SizeHistory | None = None,
 ) -> Capture:
     """Trace one call of `function`; `arguments` are its locals at entry, `*args` and `**kwargs`
@@ -231,224 +235,109 @@ def capture_call(
 
     What cannot be captured is a graph break: the call is traced once more, up to the instruction
     of `function` that led there, so that nothing of the attempt remains. Raises NotCaptured when
-    that is not possible, or when breaks are not wanted: `resumes` is None. Then symbolic sizes are
+    that is not possible, or when breaks are not wanted: `breaks` is None. Then symbolic sizes are
     given up before.
     """
-    error = resumes.foreseen.take(function.__code__) if resumes else None
-    plan = _Plan() if error is None else _Plan(error.calls[0].executed, error, error.calls[0])
-    allowed = dict.fromkeys(PERMISSIONS, True)
+    plan = Plan()
+    error = breaks.foreseen.take(function.__code__) if breaks else None
+    if error is not None:
+        place = error.calls[0]
+        plan = Plan(stop=place.executed, error=error, foreseen=place)
     while True:
-        with _tracing() as modes, ExitStack() as attempt:
-            machine = Machine(function.__globals__, history)
-            for what, is_allowed in allowed.items():
-                setattr(machine.builder, what, is_allowed)
-            attempt.callback(machine.release)
-            try:
-                result = _attempt(machine, function, arguments, resumes, plan, modes)
-            except _NotAllowed as found:
-                assert allowed[found.what], "what is not allowed does not come up again"
-                plan = _Plan()
-                allowed[found.what] = False
-                continue
-            except TracedError as raised:
-                raised.forget_frames()
-                text = raised.value.describe()
-                machine.guard_distinct()
-                raise NotCaptured(machine.guard_list(), None, text) from None
-            except SaidShape:
-                raise
-            except Exception as failure:
-                error = machine.failure(failure)
-                if error is not failure:
-                    error.__cause__ = failure
-                elif error is plan.error:
-                    _without_frames(error)
-                if resumes is None and machine.sizes.give_up_symbols():
-                    plan = _Plan()
-                    continue
-                raise NotCaptured(machine.guard_list(), error) from None
-            if isinstance(result, Capture):
-                attempt.pop_all()
-                return result
-            plan = result
-
-
-@record
-class _Plan:
-    """How far to trace a call."""
-
-    stop: int = -1
-    """How many instructions of the function itself to execute; -1 for all."""
-
-    error: Unsupported | None = None
-    """Why to stop there."""
-
-    foreseen: Call | None = None
-    """The place to stop at, where that was not seen in this call, but while tracing one around it.
-    """
-
-    looked_at: int = 0
-    """Where something live there cannot be made, how many instructions before it are looked at for
-    a place where all can; 0 for none."""
+        try:
+            return _attempt(function, arguments, breaks, history, plan)
+        except Again as again:
+            plan = again.plan
 
 
 def _attempt(
+    function: types.FunctionType,
+    arguments: Mapping[str, Any],
+    breaks: BreakTable | None,
+    history: SizeHistory | None,
+    plan: Plan,
+) -> Capture:
+    """Trace a call as planned. Raises Again with a better plan, NotCaptured where there is none."""
+    with _tracing() as modes, ExitStack() as on_failure:
+        machine = Machine(function.__globals__, history, plan.permissions)
+        on_failure.callback(machine.release)
+        try:
+            capture = _trace(machine, function, arguments, breaks, plan, modes)
+        except (Again, SaidShape):
+            raise
+        except TracedError as raised:
+            raised.forget_frames()
+            text = raised.value.describe()
+            machine.guard_distinct()
+            raise NotCaptured(machine.guard_list(), None, text) from None
+        except Exception as failure:
+            better = _better_plan(machine, breaks, plan, failure)
+            if better is not None:
+                raise Again(better) from None
+            error = machine.failure(failure)
+            if error is not failure:
+                error.__cause__ = failure
+            elif error is plan.error:
+                _without_frames(error)
+            raise NotCaptured(machine.guard_list(), error) from None
+        on_failure.pop_all()
+        return capture
+
+
+def _better_plan(
+    machine: Machine, breaks: BreakTable | None, plan: Plan, failure: Exception
+) -> Plan | None:
+    """How to trace a call again that could not be traced as planned; None: not at all."""
+    if isinstance(failure, NeedsConstants) and machine.sizes.take_as_constants(failure.symbols):
+        return plan
+    if isinstance(failure, Unsupported):
+        if plan.foreseen is not None:
+            return plan.whole()
+        executed = machine.root.executed if machine.root else 0
+        if breaks is not None and executed and plan.error is None:
+            return plan.broken(executed - 1, _without_frames(failure))
+    if breaks is None and machine.sizes.give_up_symbols():
+        return plan.whole()
+    return None
+
+
+def _trace(
     machine: Machine,
     function: types.FunctionType,
     arguments: Mapping[str, Any],
-    resumes: ResumeTable | None,
-    plan: _Plan,
-    modes: Modes,
-) -> Capture | _Plan:
-    """Trace a call as planned: the capture, or a better plan. Raises Unsupported where is none."""
-    try:
-        if torch_compat.states.has_foreign_modes():
-            raise machine.unsupported(reasons.TORCH_FUNCTION_MODE)
-        if torch_compat.is_transforming():
-            raise machine.unsupported(reasons.INSIDE_TRANSFORM)
-        root = _root_function(machine, function)
-        frame = machine.new_frame(root, _root_variables(machine, function, arguments))
-        if plan.looked_at:
-            assert resumes is not None and plan.error is not None, "a frame stops at a known break"
-            begin = max(1, plan.stop - plan.looked_at)
-            stop = _last_makeable(machine, frame, resumes, begin, plan.stop)
-            if stop == 0 and begin > 1:
-                return replace(plan, looked_at=plan.looked_at * _WIDER)
-            if stop == 0:
-                raise plan.error
-            return _Plan(stop, plan.error)
-        frame.stop = plan.stop
-        return _run(machine, frame, function, resumes, plan, modes)
-    except NeedsConstants as needed:
-        if not machine.sizes.take_as_constants(needed.symbols):
-            raise machine.failure(needed) from needed
-        return plan
-    except _GoesRound:
-        return _Plan()
-    except _TooLate as found:
-        stop = plan.stop if found.stop is None else found.stop
-        assert plan.error is not None, "a frame stops at a known break"
-        if stop <= 1 and plan.foreseen is not None:
-            return _Plan()
-        if stop <= 1:
-            raise plan.error from None
-        return _Plan(stop, plan.error, looked_at=_WIDER if found.stop is None else 0)
-    except Unsupported as failure:
-        if plan.foreseen is not None:
-            return _Plan()
-        executed = machine.root.executed if machine.root else 0
-        if resumes is None or not executed or plan.error is not None:
-            raise
-        return _Plan(executed - 1, _without_frames(failure))
-
-
-def _without_frames(error: Unsupported) -> Unsupported:
-    """An error that is kept to be told of, not to be raised: its traceback would keep all that the
-    interrupted frames refer to.
-    """
-    error.__traceback__ = error.__cause__ = error.__context__ = None
-    return error
-
-
-class _TooLate(Exception):
-    """The break must be earlier: at the instruction that raised an exception which is handled
-    there, so that it is raised for real, with a traceback; or where all that is live can be made.
-    """
-
-    def __init__(self, stop: int | None) -> None:
-        self.stop = stop
-        """Where to break instead; None when it has to be looked for."""
-
-
-class _NotAllowed(Exception):
-    """The frame has to be captured again without the permission `what`, a field of `GraphBuilder`:
-    what it let into the graph conflicts with the rest of the graph.
-    """
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-
-
-class _GoesRound(Exception):
-    """The break leads back to the code that is being captured, a loop that breaks in each round: it
-    is to be captured for all of them.
-    """
-
-
-_WIDER: Final = 32
-"""How many instructions are looked at first for a place to break, and how many times as many when
-there is none: each time the call is executed once more.
-"""
-
-
-def _last_makeable(
-    machine: Machine, frame: Frame, resumes: ResumeTable, begin: int, end: int
-) -> int:
-    """Before which instruction, of those that are executed from `begin` on and before `end`, all
-    that is live could last be made by generated code; 0 for none.
-    """
-    last = 0
-    for stop in range(begin, end):
-        frame.stop = stop
-        try:
-            machine.run(frame)
-        except Stopped:
-            machine.handled = frame.handled
-        found = interruption(frame, resumes)
-        if found is not None:
-            needed = [*found.live_values, *written_values(pending_writes(machine))]
-            if first_unmakeable(machine, needed) is None:
-                last = stop
-    return last
-
-
-def _run(
-    machine: Machine,
-    frame: Frame,
-    function: types.FunctionType,
-    resumes: ResumeTable | None,
-    plan: _Plan,
+    breaks: BreakTable | None,
+    plan: Plan,
     modes: Modes,
 ) -> Capture:
-    """Execute a frame to its end, or to where it is told to stop."""
-    result: Value | GraphBreak
-    error = plan.error
-    try:
-        result = machine.run(frame)
-        kept = [result]
-    except Stopped:
-        assert error is not None and resumes is not None, "a frame stops at a known break"
-        if plan.foreseen is not None and plan.foreseen.position != frame.position:
-            raise error from None
-        _look_for_raised(frame)
-        found = interruption(frame, resumes)
-        if found is None:
-            raise _TooLate(None) from None
-        if resumes.begins_behind(frame.code, found.position) and keep_iterators_whole(machine):
-            raise _GoesRound from None
-        kept = found.live_values
-        result = GraphBreak(error=error, interruption=found)
+    """Execute a call as planned, and finish its graph."""
+    if torch_compat.states.has_foreign_modes():
+        raise machine.unsupported(reasons.TORCH_FUNCTION_MODE)
+    if torch_compat.is_transforming():
+        raise machine.unsupported(reasons.INSIDE_TRANSFORM)
+    root = _root_function(machine, function)
+    frame = machine.new_frame(root, _root_variables(machine, function, arguments))
+    if plan.window:
+        assert breaks is not None, "a frame stops at a known break"
+        stop = _last_makeable(machine, frame, breaks, plan)
+        raise Again(plan.searching() if stop is None else plan.earlier(stop))
+    frame.stop = plan.stop
+    result = _run(machine, frame, breaks, plan)
     writes = pending_writes(machine)
-    needed = [*kept, *written_values(writes)]
+    needed = [*_kept(result), *written_values(writes)]
     missing = first_unmakeable(machine, needed)
     if missing is not None and isinstance(result, GraphBreak):
-        raise _TooLate(None)
+        raise Again(plan.searching())
     if isinstance(missing, UnknownValue):
         raise missing.refusal()
     if missing is not None:
         raise machine.unsupported(reasons.NO_REBUILD, object=missing.describe())
-    _look_for_dropped(machine, needed, error)
+    _look_for_dropped(machine, needed, plan)
     outputs = reachable_outputs(machine, needed)
     machine.builder.add_sizes(tensor.fake for tensor in machine.inputs)
     graph_module = _finish_graph(machine, outputs)
-    if machine.builder.has_checks and may_write_inputs(graph_module.graph):
-        raise _NotAllowed("may_check")  # The call could not begin again.
-    if any_is_seen_through(graph_module.graph, machine.builder.copied_items):
-        raise _NotAllowed("may_copy_items")
-    if _has_history_of_its_own(machine, outputs):
-        raise _NotAllowed("may_make_leaves")  # To autograd, results come from the graph's inputs.
-    if _has_hooks(machine, outputs):
-        raise _NotAllowed("may_have_hooks")  # The engine may be asked for its gradient.
+    permissions = _permissions_left(machine, graph_module.graph, outputs)
+    if permissions != plan.permissions:
+        raise Again(Plan(permissions=permissions))
     machine.guard_distinct()
     _guard_memory(machine, graph_module.graph)
     return Capture(
@@ -463,8 +352,78 @@ def _run(
         machine=machine,
         function=function,
         root=frame.function,
-        resumes=resumes or ResumeTable(),
+        breaks=breaks or BreakTable(),
     )
+
+
+def _without_frames(error: Unsupported) -> Unsupported:
+    """An error that is kept to be told of, not to be raised: its traceback would keep all that the
+    interrupted frames refer to.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
+
+
+def _last_makeable(machine: Machine, frame: Frame, breaks: BreakTable, plan: Plan) -> int | None:
+    """After how many instructions, of the last ones before the planned break, all that is live
+    could last be made by generated code; None for none. The frame is executed once, and asked at
+    each of these.
+    """
+    last = None
+    for stop in range(max(1, plan.stop - plan.window), plan.stop):
+        frame.stop = stop
+        try:
+            machine.run(frame)
+        except Stopped:
+            machine.handled = frame.handled
+        place = interruption(frame, breaks.resumes)
+        if place is not None:
+            needed = [*place.live_values, *written_values(pending_writes(machine))]
+            if first_unmakeable(machine, needed) is None:
+                last = stop
+    return last
+
+
+def _run(
+    machine: Machine, frame: Frame, breaks: BreakTable | None, plan: Plan
+) -> Value | GraphBreak:
+    """Execute a frame to its end, or to where it is told to stop."""
+    try:
+        return machine.run(frame)
+    except Stopped:
+        assert plan.error is not None and breaks is not None, "a frame stops at a known break"
+        if plan.foreseen is not None and plan.foreseen.position != frame.position:
+            raise plan.error from None
+        _look_for_raised(frame, plan)
+        place = interruption(frame, breaks.resumes)
+        if place is None:
+            raise Again(plan.searching()) from None
+        begins_behind = breaks.resumes.begins_behind(frame.code, place.position)
+        if begins_behind and keep_iterators_whole(machine):
+            # A loop that breaks in each round is captured once for all of them.
+            raise Again(plan.whole()) from None
+        return GraphBreak(error=plan.error, interruption=place)
+
+
+def _kept(result: Value | GraphBreak) -> list[Value]:
+    """The values that must exist when the graph has run: the result, or all that is live."""
+    return result.interruption.live_values if isinstance(result, GraphBreak) else [result]
+
+
+def _permissions_left(
+    machine: Machine, graph: fx.Graph, outputs: Sequence[TensorValue | SymbolicValue]
+) -> Permissions:
+    """The permissions that a graph was made with, less one that it makes use of and must not."""
+    builder, allowed = machine.builder, machine.builder.permissions
+    if builder.has_checks and may_write_inputs(graph):
+        return replace(allowed, checks=False)  # The call could not begin again.
+    if any_is_seen_through(graph, builder.copied_items):
+        return replace(allowed, copied_items=False)
+    if _has_history_of_its_own(machine, outputs):
+        return replace(allowed, leaves=False)  # To autograd, results come from the graph's inputs.
+    if _has_hooks(machine, outputs):
+        return replace(allowed, hooks=False)  # The engine may be asked for its gradient.
+    return allowed
 
 
 def _has_history_of_its_own(
@@ -506,27 +465,27 @@ def _guard_memory(machine: Machine, graph: fx.Graph) -> None:
     machine.guard(GuardKind.MEMORY, None, tuple(zip(sources, placed, strict=True)))
 
 
-def _look_for_dropped(
-    machine: Machine, needed: Sequence[Value], broken: Unsupported | None
-) -> None:
+def _look_for_dropped(machine: Machine, needed: Sequence[Value], plan: Plan) -> None:
     """Break where an object is made that runs code when it is dropped, which happens before the
-    end: only a real one does. `broken`: why there is a break already, which is later.
+    end, or before the planned break: only a real one does.
     """
     dropped = first_dropped(machine, needed)
     if dropped is None or machine.root is None:
         return
-    if broken is not None:
-        raise _TooLate(dropped.made_at - 1)
+    if plan.error is not None:
+        raise Again(plan.earlier(dropped.made_at - 1))
     machine.root.executed = dropped.made_at
     reason = reasons.FINALIZER
     raise Unsupported(reason.text(object=dropped.what), dropped.place, reason.remedy, reason.name)
 
 
-def _look_for_raised(frame: Frame) -> None:
-    """Raise _TooLate when an exception is being handled that was never raised for real."""
+def _look_for_raised(frame: Frame, plan: Plan) -> None:
+    """Break at the instruction that raised, where an exception is being handled that was never
+    raised for real: it then is, with a traceback.
+    """
     for entry in frame.stack:
         if isinstance(entry, SavedException) and entry.handled.source is None:
-            raise _TooLate(entry.raised_at - 1)
+            raise Again(plan.earlier(entry.raised_at - 1))
 
 
 @contextmanager

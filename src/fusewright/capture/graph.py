@@ -19,6 +19,7 @@ from fusewright.errors import DataDependent, FusewrightError, UnsupportedOperato
 from fusewright.fake import FakeMode, FakeTensor
 from fusewright.ir.index import Symbol
 from fusewright.ir.sizes import is_real
+from fusewright.records import record
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.graph_nodes import NumberNodes
 from fusewright.symbolic.nodes import (
@@ -71,14 +72,33 @@ def is_tensor_method(function: Any) -> bool:
     return isinstance(function, types.FunctionType) and function.__module__ == "torch._tensor"
 
 
-PERMISSIONS: Final = ("may_check", "may_copy_items", "may_make_leaves", "may_have_hooks")
-"""Attributes of a builder: what a call is captured without where it cannot be captured with it."""
+@record(kw_only=True)
+class Permissions:
+    """What a graph may contain unless it was found to conflict with the rest of the graph: the call
+    is then traced again without.
+    """
+
+    checks: bool = True
+    """Calls that raise where a tensor is not true."""
+
+    copied_items: bool = True
+    """Items of tensors as copies, where eager's are views."""
+
+    leaves: bool = True
+    """Tensors that begin a history of their own: `requires_grad_()`."""
+
+    hooks: bool = True
+    """Hooks on gradients of the graph's tensors: `register_hook()`."""
+
+
+ALL_ALLOWED: Final = Permissions()
+_NONE: Final = Permissions(checks=False, copied_items=False, leaves=False, hooks=False)
 
 
 class GraphBuilder:
     """Grows an `fx.Graph`, running each call on fake tensors as it is added."""
 
-    def __init__(self, facts: ShapeFacts) -> None:
+    def __init__(self, facts: ShapeFacts, permissions: Permissions) -> None:
         self.facts = facts
         self.graph = fx.Graph()
         self.mode = FakeMode()
@@ -89,29 +109,18 @@ class GraphBuilder:
         self._unknown: dict[str, tuple[fx.Node, int]] = {}
         """By the name of a symbol that depends on data: the tensor and dimension that have it."""
 
-        self.may_check = True
-        """Whether calls may be added that raise where a tensor is not true."""
-
+        self.permissions = permissions
         self.has_checks = False
-        """Whether there are such calls."""
-
-        self.may_copy_items = True
-        """Whether an item of a tensor may be a copy, where eager's is a view."""
+        """Whether there are calls that raise where a tensor is not true."""
 
         self.copied_items: list[tuple[FakeTensor, FakeTensor]] = []
-        """The tensors that they were read from, and the copies."""
-
-        self.may_make_leaves = True
-        """Whether tensors of the graph may begin a history of their own: `requires_grad_()`."""
+        """The tensors of which items are copies, and the copies."""
 
         self.leaves: list[torch.Tensor] = []
         """Tensors on which the graph calls `requires_grad_()`."""
 
-        self.may_have_hooks = True
-        """Whether gradients of tensors of the graph may have hooks: `register_hook()`."""
-
         self.hooked: list[torch.Tensor] = []
-        """The tensors that do."""
+        """Tensors on which the graph calls `register_hook()`."""
 
         self.checkpoint: int | None = None
         """The checkpointed region that calls are added to: a number of its own; None outside."""
@@ -122,11 +131,6 @@ class GraphBuilder:
         """
 
         self._last_placeholder: fx.Node | None = None
-
-    @property
-    def is_restricted(self) -> bool:
-        """Whether one of these is not allowed, so that the program breaks where it might not."""
-        return not all(getattr(self, what) for what in PERMISSIONS)
 
     def add_input(
         self, name: str, tensor: torch.Tensor, shape: SymbolicShape | None = None
@@ -288,10 +292,8 @@ class SubgraphBuilder(GraphBuilder):
     """
 
     def __init__(self, parent: GraphBuilder) -> None:
-        super().__init__(parent.facts)
+        super().__init__(parent.facts, _NONE)
         self.mode = parent.mode
-        for what in PERMISSIONS:
-            setattr(self, what, False)
         self.lifted: dict[fx.Node, fx.Node] = {}
         """By node of the graph around: the input for it."""
 

@@ -31,7 +31,6 @@ import torch
 
 from fusewright.capture import reasons
 from fusewright.capture.bytecode import Builder, Positions, assemble, header, with_body
-from fusewright.capture.graph_failure import Recover
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.interpreter.attributes import find_class_attribute
 from fusewright.capture.interpreter.machine import Machine
@@ -50,6 +49,7 @@ from fusewright.capture.values.tensors import TensorValue
 from fusewright.capture.values.views import shown_mapping
 from fusewright.errors import Location, Unsupported
 from fusewright.modes import ModeChange
+from fusewright.native import Continuation
 from fusewright.records import record
 from fusewright.symbolic.graph_nodes import numeric_function
 from fusewright.symbolic.nodes import SYMBOLIC
@@ -67,6 +67,12 @@ class Write:
 
     value: Any
     """The new value, MISSING to delete; None for a container, whose content stands in `owner`."""
+
+
+Recover = Callable[[BaseException, types.FunctionType, tuple[Any, ...]], Continuation | None]
+"""(what the graph raised, the function as written, its locals at entry) -> how the call goes on;
+None: the exception does.
+"""
 
 
 @record

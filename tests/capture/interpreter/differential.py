@@ -86,10 +86,10 @@ def broken(function: Callable[[], Any], step: int) -> tuple[tuple[str, Any], int
     resume functions as well; and how many breaks there were.
     """
     from fusewright.capture import frame_capture
-    from fusewright.capture.resume import ResumeTable
+    from fusewright.capture.breaks import BreakTable
     from fusewright.native import Continuation
 
-    resumes = ResumeTable()
+    table = BreakTable()
     arguments: tuple[Any, ...] = ()
     breaks = 0
     whole = frame_capture.Machine
@@ -99,7 +99,7 @@ def broken(function: Callable[[], Any], step: int) -> tuple[tuple[str, Any], int
             names = function.__code__.co_varnames[: function.__code__.co_argcount]
             known = dict(zip(names, arguments, strict=True))
             try:
-                capture = frame_capture.capture_call(function, known, resumes)
+                capture = frame_capture.capture_call(function, known, table)
                 made = capture.finish(None, None)
             except frame_capture.NotCaptured:
                 made = function  # it runs as it is

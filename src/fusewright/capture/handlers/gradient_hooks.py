@@ -32,7 +32,7 @@ def register_hook(interpreter: Interpreter, tensor: TensorValue, hook: Value) ->
     """`tensor.register_hook(hook)`; what it returns breaks the graph where it is looked at."""
     builder = interpreter.builder
     computed = tensor.object is MISSING and tensor.fake.grad_fn is not None
-    if not (computed and builder.may_have_hooks and _computes_alone(hook)):
+    if not (computed and builder.permissions.hooks and _computes_alone(hook)):
         raise _refusal(interpreter)
     use = _Registration()
     try:

@@ -218,7 +218,7 @@ def require_gradients(
     if tensor.fake.requires_grad == wanted:
         return tensor
     builder = interpreter.builder
-    if not (wanted and tensor.object is MISSING and builder.may_make_leaves):
+    if not (wanted and tensor.object is MISSING and builder.permissions.leaves):
         raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation="tensor.requires_grad_()")
     builder.leaves.append(tensor.fake)
     return interpreter.call_graph("requires_grad_", [tensor], {})

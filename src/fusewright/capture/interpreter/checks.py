@@ -6,8 +6,9 @@ which the graph makes as well.
     …
 
 Capture goes on as if the check held. Where it does not, the graph raises, and the call begins again
-as it was written (`capture.graph_failure`): so what the program sees is its own exception, from its
-own line. That asks for a graph that may run twice, one that writes to nothing that it is given.
+as it was written (`capture.breaks.graph_failure`): so what the program sees is its own exception,
+from its own line. That asks for a graph that may run twice, one that writes to nothing that it is
+given.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def condition(frame: Frame, jump: int, value: Value) -> bool:
 
 def _may_check(frame: Frame, value: Value) -> bool:
     """On a GPU, a check of a tensor that fails would end the process's use of it."""
-    if not frame.machine.builder.may_check:
+    if not frame.machine.builder.permissions.checks:
         return False
     match value:
         case SymbolicValue():

@@ -6,6 +6,13 @@ import types
 from collections.abc import Sequence
 from typing import Any, Final
 
+from fusewright.capture.bytecode.resume import (
+    OffsetSlot,
+    ResumePoint,
+    ResumeTable,
+    Slot,
+    parameters,
+)
 from fusewright.capture.bytecode.versions import VERSION
 from fusewright.capture.interpreter.frame import (
     NULL,
@@ -15,7 +22,6 @@ from fusewright.capture.interpreter.frame import (
     Yielded,
     stopped_generator,
 )
-from fusewright.capture.resume import OffsetSlot, ResumePoint, ResumeTable, Slot, parameters
 from fusewright.capture.values.base import Rebuilder, TracedError, Value
 from fusewright.capture.values.constant import NONE, ConstantValue
 from fusewright.capture.values.iterators import GeneratorValue

@@ -22,7 +22,7 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.capture import reasons
-from fusewright.capture.graph import GraphBuilder
+from fusewright.capture.graph import ALL_ALLOWED, GraphBuilder, Permissions
 from fusewright.capture.guards import Guard, GuardKind
 from fusewright.capture.handlers.registry import enter_imported
 from fusewright.capture.interpreter import (
@@ -141,9 +141,14 @@ class Machine:
     truth = operators.truth
     unary = operators.unary
 
-    def __init__(self, root_globals: dict[str, Any], history: SizeHistory | None = None) -> None:
+    def __init__(
+        self,
+        root_globals: dict[str, Any],
+        history: SizeHistory | None = None,
+        permissions: Permissions = ALL_ALLOWED,
+    ) -> None:
         enter_imported()
-        self.builder = GraphBuilder(ShapeFacts(self.location))
+        self.builder = GraphBuilder(ShapeFacts(self.location), permissions)
         facts = self.builder.facts
         use_facts = functools.partial(self.builder.mode.use_facts, facts)
         self.sizes = Sizes(history or SizeHistory(False), facts, use_facts)

@@ -521,7 +521,8 @@ def tensor_item(machine: Interpreter, tensor: TensorValue, key: Value) -> Value:
     try:
         return machine.call_graph(operator.getitem, [tensor, key], {})
     except Unsupported as refusal:
-        if refusal.reason != reasons.FAKE_EXECUTION.name or not machine.builder.may_copy_items:
+        may_copy = machine.builder.permissions.copied_items
+        if refusal.reason != reasons.FAKE_EXECUTION.name or not may_copy:
             raise
         found = _copied_item(machine, tensor, key)
         if found is None:

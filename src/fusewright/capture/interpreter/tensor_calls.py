@@ -249,7 +249,7 @@ def _check(machine: Machine, function: Any, needed: Required) -> None:
     Unsupported: checks are not allowed here, since eager may go on where the condition does not
     hold, as where one of two sizes to be broadcast is 1.
     """
-    if not machine.builder.may_check:
+    if not machine.builder.permissions.checks:
         raise cannot_run(machine, function, needed) from needed
     machine.builder.has_checks = machine.may_return = True
     call_graph(machine, torch_compat.check, [machine.new(needed.condition)], {})

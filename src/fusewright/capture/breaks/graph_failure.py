@@ -25,11 +25,6 @@ import torch
 from fusewright.errors import FusewrightError, is_partial_write
 from fusewright.native import Continuation, Entry
 
-Recover = Callable[[BaseException, FunctionType, tuple[Any, ...]], Continuation | None]
-"""(what the graph raised, the function as written, its locals at entry) -> how the call goes on;
-None: the exception does.
-"""
-
 Failed = Callable[[Exception], Callable[[], None] | None]
 """Told what a graph raised; gives what to call if the call, as it was written, returns."""
 

@@ -17,7 +17,7 @@ variables of the resume function, so that closures made before the break share t
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from types import CodeType
 from typing import Any
 
@@ -43,7 +43,6 @@ from fusewright.capture.bytecode.liveness import (
     live_locals,
     reachable,
 )
-from fusewright.capture.foreseen import ForeseenBreaks
 from fusewright.records import field, record, replace
 
 
@@ -118,10 +117,6 @@ class ResumeTable:
 
     def __init__(self) -> None:
         self._originals: dict[int, _Original] = {}
-        self.native: set[CodeType] = set()
-        """Code of resume functions that run as they are."""
-        self.foreseen = ForeseenBreaks()
-        self._open: dict[CodeType, tuple[frozenset[str], frozenset[str]]] = {}
 
     def locate(self, code: CodeType, position: int) -> tuple[CodeType, int]:
         """The original code and the position there of an instruction of a resume function; of any
@@ -146,17 +141,6 @@ class ResumeTable:
             target = instructions.index(instruction.argument)
             behind.append(target + len(skipped_by_jump(instruction)))
         return origin.position in behind
-
-    def leave_open(self, code: CodeType, values: Iterable[str], results: Iterable[str]) -> None:
-        """Note which parameters of a resume function are other ones at each call: values of which
-        nothing was known where it broke, and results of an instruction that was given such.
-        """
-        before = self.left_open(code)
-        self._open[code] = before[0].union(values), before[1].union(results)
-
-    def left_open(self, code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
-        """The parameters that were noted, and those that are results."""
-        return self._open.get(code, (frozenset(), frozenset()))
 
     def live(self, code: CodeType, position: int) -> frozenset[str]:
         """The locals that may be read from an instruction of an original code on."""

@@ -19,14 +19,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from fusewright.capture import reasons
+from fusewright.capture.breaks.table import BreakTable
 from fusewright.capture.bytecode import ExceptionRegion, Instruction
 from fusewright.capture.bytecode.effects import MOVABLE, consumed, produced, skipped_by_jump
-from fusewright.capture.bytecode.stack import ENDS
-from fusewright.capture.bytecode.versions import VERSION
-from fusewright.capture.interpreter.frame import NULL, Frame, SavedException, SavedOffset
-from fusewright.capture.interpreter.machine import Machine
-from fusewright.capture.rebuild import Effects, FunctionWriter
-from fusewright.capture.resume import (
+from fusewright.capture.bytecode.resume import (
     OffsetSlot,
     ResumePoint,
     ResumeTable,
@@ -35,6 +31,11 @@ from fusewright.capture.resume import (
     first_argument,
     is_passed,
 )
+from fusewright.capture.bytecode.stack import ENDS
+from fusewright.capture.bytecode.versions import VERSION
+from fusewright.capture.interpreter.frame import NULL, Frame, SavedException, SavedOffset
+from fusewright.capture.interpreter.machine import Machine
+from fusewright.capture.rebuild import Effects, FunctionWriter
 from fusewright.capture.values.base import Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import FunctionValue
@@ -130,14 +131,15 @@ class BreakWriter(FunctionWriter):
         machine: Machine,
         root: FunctionValue,
         stop: Interruption,
-        resumes: ResumeTable,
+        breaks: BreakTable,
         reason: str,
     ) -> None:
         super().__init__(machine, root)
         self.stop = stop
         self.reason = reason
         """The name of the reason for the break."""
-        self.resumes = resumes
+        self.breaks = breaks
+        self.resumes = breaks.resumes
         instructions = stop.frame.program.instructions
         self.instruction = instructions[stop.frame.position]
         self._index_of = {item: index for index, item in enumerate(instructions)}
@@ -362,7 +364,7 @@ class BreakWriter(FunctionWriter):
         code.build_tuple(count)
         target = self.resumes.code(self.stop.original, point)
         if self.reason in _NATIVE_BEHIND:
-            self.resumes.native.add(target)
+            self.breaks.native.add(target)
         self._pass_open(target, kept, names, results)
         self._make_function(target, cells)
         code.swap(2)
@@ -389,7 +391,7 @@ class BreakWriter(FunctionWriter):
         of_open = self.reason == reasons.VARYING_VALUE.name
         slots = range(len(kept), len(kept) + len(results)) if of_open else ()
         if values or slots:
-            self.resumes.leave_open(target, values, [f".s{index}" for index in slots])
+            self.breaks.leave_open(target, values, [f".s{index}" for index in slots])
 
     def _forget_all(self) -> None:
         """Let go of what was on the stack, and of what was made, but not of variables."""

@@ -1,0 +1,74 @@
+"""How a call is traced, and how again: capture tries one plan after the other.
+
+The first plan is to trace the call to its end. An attempt that fails raises `Again` with the next
+one: to stop before the instruction that cannot be captured, or at an earlier one, or to leave
+something out of the graph.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fusewright.capture.graph import ALL_ALLOWED, Permissions
+from fusewright.errors import Call, Unsupported
+from fusewright.records import record, replace
+
+WIDER: Final = 32
+"""How many instructions are looked at first for a place to break, and how many times as many when
+none of them is one.
+"""
+
+
+@record(kw_only=True)
+class Plan:
+    """How one attempt traces a call."""
+
+    stop: int = -1
+    """How many instructions of the function itself to execute; -1 for all."""
+
+    error: Unsupported | None = None
+    """Why the attempt stops there."""
+
+    foreseen: Call | None = None
+    """The place to stop at, where capture of a call around this one has shown it."""
+
+    window: int = 0
+    """How many instructions before `stop` are searched for the last place where generated code can
+    make all that is live; 0: the attempt breaks at `stop`.
+    """
+
+    permissions: Permissions = ALL_ALLOWED
+    """What the graph may contain."""
+
+    def whole(self) -> Plan:
+        """A plan to trace the call to its end, with the same permissions."""
+        return Plan(permissions=self.permissions)
+
+    def broken(self, stop: int, error: Unsupported) -> Plan:
+        """A plan to break the graph after `stop` instructions, because of `error`."""
+        return Plan(stop=stop, error=error, permissions=self.permissions)
+
+    def earlier(self, stop: int) -> Plan:
+        """A plan to break the graph earlier, after `stop` instructions. Raises the reason for the
+        break where the function has done nothing by then.
+        """
+        assert self.error is not None, "a frame stops at a known break"
+        if stop <= 1:
+            raise self.error
+        return self.broken(stop, self.error)
+
+    def searching(self) -> Plan:
+        """A plan to look for an earlier place to break, among more instructions than this one looks
+        at. Raises the reason for the break where there are none.
+        """
+        assert self.error is not None, "a frame stops at a known break"
+        if self.stop - self.window <= 1:
+            raise self.error
+        return replace(self, foreseen=None, window=max(self.window, 1) * WIDER)
+
+
+class Again(Exception):
+    """The call has to be traced again, by another plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
