@@ -56,14 +56,16 @@ def described(cls: type, arguments: list[str]) -> str:
 
 def unknown_instructions() -> list[str]:
     """The instructions of the running Python for which there is neither a handler nor a reason."""
+    from fusewright.capture.bytecode.operations import OPERATIONS as ROWS
     from fusewright.capture.bytecode.versions import OPERATIONS, VERSION
-    from fusewright.capture.interpreter.instructions import OPCODES, REFUSED
+    from fusewright.capture.interpreter.instructions import OPCODES
 
     ours = {*OPERATIONS.forward, *OPERATIONS.backward}
     assert ours and len(dis.opname) >= 256
     plain = {name for name in ours if not name.startswith("INSTRUMENTED_")}
     pairs = {*VERSION.local_pairs, "COMPARE_OP_TO_BOOL"}  # which come as two
-    return sorted(plain - OPCODES.keys() - REFUSED.keys() - pairs)
+    refused = {name for name, row in ROWS.items() if row.refusal}
+    return sorted(plain - OPCODES.keys() - refused - pairs)
 
 
 STEPS = (2, 7)
@@ -117,11 +119,11 @@ def broken(function: Callable[[], Any], step: int) -> tuple[tuple[str, Any], int
 def breaking_machine(whole: type, step: int) -> type:
     """A machine whose outermost frame cannot go on after `step` instructions."""
     from fusewright.capture import reasons
-    from fusewright.capture.bytecode.effects import MOVABLE
+    from fusewright.capture.bytecode.operations import OPERATIONS
     from fusewright.capture.interpreter.frame import Stopped
     from fusewright.capture.interpreter.instructions import OPCODES
 
-    breaking = {OPCODES[name] for name in MOVABLE if name in OPCODES}
+    breaking = {handler for name, handler in OPCODES.items() if OPERATIONS[name].is_movable}
 
     class BreakingMachine(whole):
         def run(self, frame: Any) -> Any:

@@ -21,7 +21,13 @@ from typing import Any, Final
 from fusewright.capture import reasons
 from fusewright.capture.breaks.table import BreakTable
 from fusewright.capture.bytecode import ExceptionRegion, Instruction
-from fusewright.capture.bytecode.effects import MOVABLE, consumed, produced, skipped_by_jump
+from fusewright.capture.bytecode.operations import (
+    OPERATIONS,
+    End,
+    consumed,
+    produced,
+    skipped_by_jump,
+)
 from fusewright.capture.bytecode.resume import (
     OffsetSlot,
     ResumePoint,
@@ -31,7 +37,6 @@ from fusewright.capture.bytecode.resume import (
     first_argument,
     is_passed,
 )
-from fusewright.capture.bytecode.stack import ENDS
 from fusewright.capture.bytecode.versions import VERSION
 from fusewright.capture.interpreter.frame import NULL, Frame, SavedException, SavedOffset
 from fusewright.capture.interpreter.machine import Machine
@@ -98,7 +103,7 @@ def interruption(frame: Frame, resumes: ResumeTable) -> Interruption | None:
     """
     original, position = resumes.locate(frame.code, frame.position)
     instruction = frame.program.instructions[frame.position]
-    if instruction.name not in MOVABLE or position < 0:
+    if not OPERATIONS[instruction.name].is_movable or position < 0:
         return None
     if frame.handled is not None and instruction.region is None:
         return None  # nobody would put back the exception handled before, were another raised
@@ -271,7 +276,7 @@ class BreakWriter(FunctionWriter):
 
     def _go_on(self, kept: list[Any], results: tuple[Slot, ...], in_handler: bool) -> None:
         """Continue with the next instruction."""
-        if self.instruction.name in ENDS:
+        if OPERATIONS[self.instruction.name].end is End.LEAVES:
             return
         if in_handler:
             self._leave_handler(results.count(Slot.VALUE))

@@ -10,7 +10,6 @@ from fusewright.capture.bytecode.disassembler import (
     header,
     taken_apart,
 )
-from fusewright.capture.bytecode.effects import consumed, produced, skipped_by_jump
 from fusewright.capture.bytecode.instruction import (
     LABEL,
     NO_POSITIONS,
@@ -20,6 +19,7 @@ from fusewright.capture.bytecode.instruction import (
     OffsetOf,
     Positions,
 )
+from fusewright.capture.bytecode.operations import consumed, produced, skipped_by_jump
 
 __all__ = [
     "LABEL",

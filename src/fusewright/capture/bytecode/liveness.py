@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fusewright.capture.bytecode.instruction import Instruction
-from fusewright.capture.bytecode.stack import ENDS, ENDS_AND_JUMPS
+from fusewright.capture.bytecode.operations import OPERATIONS, End
 
 _READS = frozenset(
     {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST", "MAKE_CELL"}
@@ -96,7 +96,7 @@ def always_raises(instructions: Sequence[Instruction], start: int) -> bool:
         name = instructions[index].name
         if name == "RAISE_VARARGS":
             raises = True
-        elif name in ENDS or name == "YIELD_VALUE":
+        elif OPERATIONS[name].end is End.LEAVES or name == "YIELD_VALUE":
             return False
         pending += _successors(instructions, index, index_of)
     return raises
@@ -109,7 +109,7 @@ def _successors(
     instruction = instructions[index]
     if isinstance(instruction.argument, Instruction):
         yield index_of[instruction.argument]
-    if instruction.name not in ENDS_AND_JUMPS and index + 1 < len(instructions):
+    if OPERATIONS[instruction.name].end is None and index + 1 < len(instructions):
         yield index + 1
 
 

@@ -30,7 +30,6 @@ from fusewright.capture.bytecode import (
     taken_apart,
 )
 from fusewright.capture.bytecode.builder import opening
-from fusewright.capture.bytecode.effects import skipped_by_jump
 from fusewright.capture.bytecode.instruction import (
     CO_GENERATOR,
     CO_NESTED,
@@ -43,6 +42,7 @@ from fusewright.capture.bytecode.liveness import (
     live_locals,
     reachable,
 )
+from fusewright.capture.bytecode.operations import skipped_by_jump
 from fusewright.records import field, record, replace
 
 

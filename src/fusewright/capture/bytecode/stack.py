@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from fusewright.capture.bytecode.effects import consumed, produced
 from fusewright.capture.bytecode.instruction import CodeUnit, Instruction
+from fusewright.capture.bytecode.operations import OPERATIONS, consumed, produced
 from fusewright.capture.bytecode.versions import VERSION
 from fusewright.errors import InvalidBytecode
-
-ENDS = frozenset({"RAISE_VARARGS", "RERAISE", "RETURN_CONST", "RETURN_VALUE"})
-ENDS_AND_JUMPS = ENDS | {"JUMP", "JUMP_NO_INTERRUPT"}
-"""Operations after which the next instruction is not reached."""
 
 
 def stack_size(unit: CodeUnit) -> int:
@@ -62,6 +58,6 @@ def stack_size(unit: CodeUnit) -> int:
 
         after = rest + produced(instruction, jumps=False)
         deepest = max(deepest, after)
-        if instruction.name not in ENDS_AND_JUMPS:
+        if OPERATIONS[instruction.name].end is None:
             reach(index + 1, after)
     return deepest

@@ -12,9 +12,9 @@ from fusewright.capture.interpreter.instructions import (
     stack,
     variables,
 )
-from fusewright.capture.interpreter.instructions.table import OPCODES, REFUSED, unknown_opcode
+from fusewright.capture.interpreter.instructions.table import OPCODES, unknown_opcode
 
 THEMES = (calls, containers, exceptions, iteration, operators, patterns, stack, variables)
 """The files whose import fills the table."""
 
-__all__ = ["OPCODES", "REFUSED", "THEMES", "unknown_opcode"]
+__all__ = ["OPCODES", "THEMES", "unknown_opcode"]

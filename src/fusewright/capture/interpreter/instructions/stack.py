@@ -10,7 +10,7 @@ from fusewright.capture.interpreter.instructions.table import opcode
 from fusewright.capture.values.constant import NONE, ConstantValue
 
 
-@opcode("NOP", "RESUME", "PRECALL", "CACHE", "COPY_FREE_VARS", "EXTENDED_ARG", "NOT_TAKEN")
+@opcode("NOP", "RESUME", "PRECALL", "CACHE", "COPY_FREE_VARS")
 def nothing(frame: Frame, operand: Any) -> None:
     """Instructions that matter to CPython's machinery only."""
 

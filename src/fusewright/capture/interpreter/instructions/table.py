@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fusewright.capture import reasons
+from fusewright.capture.bytecode.operations import OPERATIONS
 from fusewright.capture.bytecode.versions import VERSION
 from fusewright.capture.interpreter.frame import NULL, Frame, Handler
 from fusewright.capture.values.base import Value
@@ -18,37 +19,13 @@ from fusewright.errors import Unsupported
 OPCODES: Final[dict[str, Handler]] = {}
 """The handler of each instruction, by name."""
 
-_ASYNCHRONOUS: Final = "asynchronous functions suspend themselves for an event loop"
-_STAR: Final = "`except*` tells by their tracebacks which exceptions were raised anew"
-_TOP_LEVEL: Final = "no function contains it"
-_INTERNAL: Final = "no code object contains it"
-
-REFUSED: Final[dict[str, str]] = {
-    "ASYNC_GEN_WRAP": _ASYNCHRONOUS,
-    "BEFORE_ASYNC_WITH": _ASYNCHRONOUS,
-    "END_ASYNC_FOR": _ASYNCHRONOUS,
-    "GET_AITER": _ASYNCHRONOUS,
-    "GET_ANEXT": _ASYNCHRONOUS,
-    "GET_AWAITABLE": _ASYNCHRONOUS,
-    "CHECK_EG_MATCH": _STAR,
-    "PREP_RERAISE_STAR": _STAR,
-    "CALL_INTRINSIC_2": "it is part of `except*` or makes type parameters",
-    "IMPORT_STAR": _TOP_LEVEL,
-    "PRINT_EXPR": _TOP_LEVEL,
-    "END_FOR": "a loop that ends passes it over",
-    "ENTER_EXECUTOR": _INTERNAL,
-    "EXIT_INIT_CHECK": _INTERNAL,
-    "INTERPRETER_EXIT": _INTERNAL,
-    "RESERVED": _INTERNAL,
-}
-"""The instructions that have no handler, and why: each breaks the graph."""
-
 
 def opcode(*names: str) -> Callable[[Handler], Handler]:
     """Enter a handler in the table."""
 
     def enter(handler: Handler) -> Handler:
         for name in names:
+            assert not OPERATIONS[name].refusal, "a refused instruction is not executed"
             OPCODES[name] = handler
         return handler
 
@@ -64,7 +41,8 @@ def unknown_opcode(frame: Frame, name: Any) -> Value | None:
 
 def refusal(frame: Frame, name: str) -> Unsupported:
     """The error for an instruction that is not interpreted."""
-    why = REFUSED.get(name, "capture does not interpret it")
+    row = OPERATIONS.get(name)
+    why = row.refusal if row else "capture does not interpret it"
     return frame.machine.unsupported(reasons.UNKNOWN_OPCODE, opcode=name, why=why)
 
 
