@@ -4,13 +4,15 @@ same numbers. What graphs on a GPU do with it: `tests.gpu.pretended.dropout`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 import fusewright
 from fusewright import philox
 from fusewright.aot import trace_inference
-from fusewright.aot.kernel_draws import uniform_operator
+from fusewright.aot.kernel_draws import SEEDS, uniform_operator
 from fusewright.context import CompileContext
 
 
@@ -44,5 +46,62 @@ def test_the_cpus_dropout_is_left_alone(train: bool | None) -> None:
 
     module = torch.fx.symbolic_trace(Dropout())
     graph = trace_inference(module, [torch.randn(3)], CompileContext())
-    targets = [node.target for node in graph.graph.nodes if node.op == "call_function"]
-    assert torch.ops.aten.native_dropout.default in targets
+    assert "aten.native_dropout.default" in targets(graph.graph)
+
+
+def targets(graph: torch.fx.Graph) -> list[str]:
+    return [str(node.target) for node in graph.nodes if node.op == "call_function"]
+
+
+def seed() -> torch.Tensor:
+    return torch.ops.aten.randint.default(SEEDS, [], dtype=torch.int64)
+
+
+def two_draws(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    draw = uniform_operator()
+    first = draw(seed(), x.shape)
+    return first * x, draw(seed(), x.shape) + first
+
+
+def test_seeds_are_drawn_at_once() -> None:
+    x = torch.randn(3, 5)
+    torch.manual_seed(3)
+    seeds = torch.randint(SEEDS, (2,))
+    first, second = (philox.uniform(one, torch.arange(15)).view(3, 5) for one in seeds)
+    compiled = fusewright.compile(two_draws, options={"strict": True, "verify": True})
+    for _ in range(2):
+        torch.manual_seed(3)
+        with torch.no_grad():
+            found = compiled(x)
+        assert torch.equal(found[0], first * x) and torch.equal(found[1], second + first)
+    (compilation,) = fusewright.api.compilations(compiled)
+    calls = compilation.compiled.record.extern_calls
+    assert [call for call in calls if "philox" not in call] == ["fusewright.draw_seeds.default"]
+
+
+def test_seeds_are_kept_for_backward() -> None:
+    x = torch.randn(3, 5, requires_grad=True)
+    compiled = fusewright.compile(two_draws, options={"strict": True, "verify": True})
+    torch.manual_seed(3)
+    scaled, _ = compiled(x)
+    (slope,) = torch.autograd.grad(scaled.sum(), x)
+    torch.manual_seed(3)
+    drawn = philox.uniform(torch.randint(SEEDS, (2,))[0], torch.arange(15)).view(3, 5)
+    assert torch.equal(slope, drawn)
+
+
+def test_draws_of_the_program_stay_as_they_are() -> None:
+    """One that is also a result, one alone, and one that is read by another operator."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        draw, shown, read = uniform_operator(), seed(), seed()
+        return draw(shown, x.shape), shown, draw(read, x.shape) + read, draw(seed(), x.shape)
+
+    graphs: list[torch.fx.Graph] = []
+
+    def backend(module: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Any:
+        graphs.append(trace_inference(module, examples, CompileContext()).graph)
+        return module.forward
+
+    fusewright.compile(program, backend=backend, fullgraph=True)(torch.randn(3))
+    assert targets(graphs[0]).count("aten.randint.default") == 3

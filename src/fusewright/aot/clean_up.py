@@ -13,6 +13,7 @@ from fusewright.aot.constant_folding import fold_constants
 from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.graph import AtenGraph, constants_of
 from fusewright.aot.joint import JointGraph
+from fusewright.aot.kernel_draws import join_draws_of_seeds
 from fusewright.aot.no_operations import remove_no_operations
 from fusewright.aot.verify import verify_graph
 from fusewright.passes import Pass
@@ -22,6 +23,7 @@ PASSES: Final = (
     Pass("constants", fold_constants),
     Pass("equal-calls", merge_common_subexpressions),
     Pass("accumulation", accumulate_in_place),
+    Pass("seeds", join_draws_of_seeds),
 )
 """Passes in the order in which they run, before dead code: `run(graph)` changes a graph in place
 and gives how many calls it replaced.

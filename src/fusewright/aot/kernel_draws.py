@@ -1,5 +1,5 @@
-"""Random numbers that kernels make on the way, on a GPU: a call draws one seed for each operator,
-and the numbers are a function of the seed and of a position.
+"""Random numbers that kernels make on the way, on a GPU: a call draws a seed for each operator, all
+at once, and the numbers are a function of the seed and of a position.
 
 before                                      after
 ------                                      -----
@@ -9,17 +9,27 @@ y, mask = native_dropout(x, 0.1, True)      seed = randint(2**63 - 1, [])
 
 Nothing but the seed is kept for backward, which computes the mask again; eager keeps it whole, and
 writes and reads it in kernels of their own. The numbers are others than eager's.
+
+seed = randint(2**63 - 1, [])               seeds = draw_seeds(2)
+...                                         seed = seeds[0]
+seed_1 = randint(2**63 - 1, [])             ...
+                                            seed_1 = seeds[1]
+
+A draw is a launch. Each seed stays a tensor of its own, so that equal layers share their kernels:
+these would differ by the seed's place in a tensor of all.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import operator
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from fusewright import philox, random_state, torch_compat
 from fusewright.aot.decompositions import native_dropout as dropout_of_nothing
@@ -61,6 +71,56 @@ def native_dropout(x: Tensor, probability: float, train: bool | None) -> tuple[T
     mask = aten.ge.Scalar(uniform_operator()(seed, x.shape), probability)
     kept = aten.mul.Tensor(aten.mul.Tensor(widened(x), mask), 1 / (1 - probability))
     return rounded(kept, x), mask
+
+
+def _draw_seeds(count: int, device: torch.device) -> list[Tensor]:
+    return list(torch.randint(SEEDS, (count,), device=device).unbind())
+
+
+@functools.cache
+def seeds_operator() -> OpOverload:
+    """`draw_seeds(count)`: single numbers, which share memory. Defined as `uniform_operator` is."""
+    _library.define(
+        "draw_seeds(int count, *, Device device) -> Tensor[]",
+        tags=(torch.Tag.nondeterministic_seeded,),
+    )
+    _library.impl("draw_seeds", _draw_seeds, "CompositeExplicitAutograd")
+    found: OpOverload = torch.ops.fusewright.draw_seeds.default
+    return found
+
+
+def join_draws_of_seeds(graph: fx.Graph) -> int:
+    """Draw the seeds of a device at once, where the first of them was drawn. Gives how many draws
+    were replaced.
+    """
+    by_device: dict[torch.device, list[fx.Node]] = defaultdict(list)
+    for node in graph.find_nodes(op="call_function", target=aten.randint.default):
+        if _is_seed(node):
+            by_device[node.meta["val"].device].append(node)
+    joined = [draws for draws in by_device.values() if len(draws) > 1]
+    for draws in joined:
+        _join(graph, draws)
+    return sum(map(len, joined))
+
+
+def _is_seed(node: fx.Node) -> bool:
+    """Whether nothing but `philox_uniform` reads a number: a program's own draws are eager's."""
+    return bool(node.users) and all(
+        str(user.target) == "fusewright.philox_uniform.default" for user in node.users
+    )
+
+
+def _join(graph: fx.Graph, draws: Sequence[fx.Node]) -> None:
+    values = tuple(draw.meta["val"] for draw in draws)
+    with graph.inserting_before(draws[0]):
+        seeds = graph.call_function(seeds_operator(), (len(draws),), {"device": values[0].device})
+    seeds.meta.update(draws[0].meta, val=values)
+    for place, draw in enumerate(draws):
+        with graph.inserting_before(draw):
+            seed = graph.call_function(operator.getitem, (seeds, place))
+        seed.meta.update(draw.meta)
+        draw.replace_all_uses_with(seed)
+        graph.erase_node(draw)
 
 
 KERNEL_DRAWS: Mapping[Any, Callable[..., Any]] = {aten.native_dropout.default: native_dropout}

@@ -80,6 +80,7 @@ def wrong_in_training(dtype: torch.dtype, stride: tuple[int, ...]) -> list[str]:
     texts = {half: print_program(program) for half, program in found.programs.items()}
     wrong = [f"{half} draws no two masks" for half in texts if texts[half].count("random") < 2]
     wrong += [f"{half} calls dropout" for half in texts if "native_dropout" in texts[half]]
+    wrong += ["seeds are not drawn at once"] * (texts["forward"].count("draw_seeds") != 1)
     kept = [buffer.layout for buffer in found.programs["backward"].inputs]
     wrong += ["backward is given masks" for layout in kept if layout.dtype.torch_name == "bool"]
     if sum(layout.dtype.torch_name == "int64" and not layout.size for layout in kept) != 2:
