@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
 from pathlib import Path
 
@@ -120,3 +122,85 @@ def test_many_may_write_at_a_time() -> None:
         thread.join()
     assert found == [large] * 30
     assert len(files()) == 1
+
+
+# Room ---------------------------------------------------------------------------------------------
+
+
+def numbered(number: int) -> CompileRequest:
+    return replace(REQUEST, name=f"k{number}")
+
+
+def with_ages(count: int) -> None:
+    """Write so many files, each an hour older than the one before."""
+    for number in range(count):
+        cubins.write(numbered(number), CUBIN)
+        os.utime(cubins._path(numbered(number)), (0, 1e9 - 3600 * number))
+
+
+def test_what_was_read_longest_ago_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_ages(8)
+    size = cubins._path(numbered(0)).stat().st_size
+    assert cubins.read(numbered(7)) == CUBIN  # Now it is the youngest.
+    monkeypatch.setattr(cubins, "ROOM", 8 * size)
+    cubins.prune()
+    assert len(files()) == 8
+    monkeypatch.setattr(cubins, "ROOM", 8 * size - 1)
+    monkeypatch.setattr(cubins, "KEPT", 3 * size)
+    cubins.prune()
+    assert [n for n in range(8) if cubins.read(numbered(n)) is not None] == [0, 1, 7]
+
+
+def test_writing_looks_at_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_ages(4)
+    monkeypatch.setattr(cubins, "ROOM", 0)
+    monkeypatch.setattr(cubins, "KEPT", 0)
+    monkeypatch.setattr(cubins, "_WRITTEN", itertools.count(1))
+    cubins.write(numbered(4), CUBIN)
+    assert len(files()) == 5
+    monkeypatch.setattr(cubins, "_WRITTEN", itertools.count(cubins.PRUNE_EVERY))
+    cubins.write(numbered(5), CUBIN)
+    assert files() == []
+
+
+def test_what_a_killed_writer_left_goes_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_ages(1)
+    left = cubins.folder() / "left.tmp"
+    left.write_bytes(bytes(64))
+    os.utime(left, (0, 0))
+    monkeypatch.setattr(cubins, "ROOM", 64)
+    monkeypatch.setattr(cubins, "KEPT", cubins._path(numbered(0)).stat().st_size)
+    cubins.prune()
+    assert not left.exists() and cubins.read(numbered(0)) == CUBIN
+
+
+def test_many_prune_while_others_write_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read is right or missing, and nobody fails."""
+    monkeypatch.setattr(cubins, "ROOM", 600)
+    monkeypatch.setattr(cubins, "KEPT", 300)
+    monkeypatch.setattr(cubins, "PRUNE_EVERY", 1)
+    wrong: list[object] = []
+
+    def work() -> None:
+        try:
+            for number in range(60):
+                cubins.write(numbered(number % 7), CUBIN)
+                wrong.extend(
+                    cubin
+                    for cubin in [cubins.read(numbered(number % 5))]
+                    if cubin not in (None, CUBIN)
+                )
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_without_a_folder_nothing_is_pruned() -> None:
+    cubins.prune()
+    assert not cubins.folder().exists()

@@ -2,18 +2,21 @@
 a kernel, read without Triton.
 
 A file is a line of JSON and the code. It is written whole, so that processes may share the folder;
-one that is damaged, or that another user could have written, counts as missing.
+one that is damaged, or that another user could have written, counts as missing. When files come to
+more than `ROOM` bytes, those that were not read for longest are removed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import os
 import stat
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +26,15 @@ from fusewright.runtime.folders import generated_folder
 
 FORMAT: Final = 1
 """Number of the format of files: others are not read."""
+
+ROOM: Final = 1 << 30
+"""Bytes that files may come to: some ten thousand kernels."""
+
+KEPT: Final = ROOM * 3 // 4
+"""Bytes that are left when some have to go."""
+
+PRUNE_EVERY: Final = 64
+"""Files that a process writes between two looks at all of them; the first is one of those looks."""
 
 
 @record(kw_only=True)
@@ -92,11 +104,16 @@ class Cubin:
 
 def read(request: CompileRequest) -> Cubin | None:
     """The machine code for a request, if it was compiled before."""
+    path = _path(request)
     try:
-        with _path(request).open("rb") as file:
-            return Cubin.from_bytes(file.read()) if _is_private(file.fileno()) else None
+        with path.open("rb") as file:
+            cubin = Cubin.from_bytes(file.read()) if _is_private(file.fileno()) else None
     except OSError:
         return None
+    if cubin is not None:
+        with suppress(OSError):  # A folder that is only read keeps what it has.
+            os.utime(path)
+    return cubin
 
 
 def write(request: CompileRequest, cubin: Cubin) -> None:
@@ -110,6 +127,33 @@ def write(request: CompileRequest, cubin: Cubin) -> None:
         os.replace(temporary, path)
     except OSError:
         return
+    if next(_WRITTEN) % PRUNE_EVERY == 0:
+        prune()
+
+
+def prune() -> None:
+    """Remove the files that were used longest ago, where all come to more than `ROOM`; also what
+    processes that ended while they wrote left behind. Another process may remove the same.
+    """
+    files: list[tuple[float, int, Path]] = []
+    with suppress(OSError):
+        for path in folder().iterdir():
+            with suppress(OSError):
+                status = path.stat()
+                files.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in files)
+    if total <= ROOM:
+        return
+    for _, size, path in sorted(files):
+        with suppress(OSError):
+            path.unlink()
+        total -= size
+        if total <= KEPT:
+            return
+
+
+_WRITTEN: Final = itertools.count()
+"""How many files this process has written."""
 
 
 def folder() -> Path:
