@@ -59,6 +59,15 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def only_objects_of_this_file_are_collected() -> None:
+    """What earlier files have left in caches stays, too: with all of it, each of the many tests
+    that collect garbage took seconds.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def bless(request: pytest.FixtureRequest) -> bool:
     """Whether golden tests rewrite their cases instead of failing."""

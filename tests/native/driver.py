@@ -17,6 +17,9 @@ LAUNCH = ctypes.CFUNCTYPE(
 GET_CONTEXT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
 SET_CONTEXT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
+ALIVE: list[Any] = []
+"""Every driver's functions: a kernel has their addresses alone, and may outlive its driver."""
+
 
 @dataclass
 class Launched:
@@ -68,6 +71,7 @@ class Driver:
             return 0
 
         self._kept = LAUNCH(launch), GET_CONTEXT(get_context), SET_CONTEXT(set_context)
+        ALIVE.append(self._kept)
 
     @property
     def functions(self) -> tuple[int, int, int]:
