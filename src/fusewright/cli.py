@@ -133,6 +133,7 @@ def fuzz(
         list[str] | None, typer.Option(help="A class that counts as a finding; repeat for more.")
     ] = None,
     dynamic: Annotated[bool, typer.Option("--dynamic", help="Sizes are symbols always.")] = False,
+    device: Annotated[str, typer.Option(help="Where programs run: cpu or cuda.")] = "cpu",
     guard_pages: Annotated[
         bool, typer.Option("--guard-pages", help="Kernels run between pages not to be touched.")
     ] = False,
@@ -154,6 +155,7 @@ def fuzz(
             folder=resume,
             only=only,
             dynamic=dynamic,
+            device=device,
             guard_pages=guard_pages,
             garbage=garbage,
         )

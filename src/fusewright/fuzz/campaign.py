@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from fusewright.errors import did_you_mean
 from fusewright.fuzz import loop_programs, modules, python, tensors
-from fusewright.fuzz.checking import Verdict
+from fusewright.fuzz.checking import ON_CPU, Verdict, Way
 from fusewright.fuzz.comparison import CLASSES
 from fusewright.fuzz.program import Program
 from fusewright.fuzz.report import Group, grouped, table
@@ -33,6 +33,9 @@ GENERATORS: Final[Mapping[str, Any]] = {
     "loops": loop_programs.generate,
 }
 """From a seed to a program, for each kind."""
+
+DEVICES: Final[Mapping[str, tuple[str, ...]]] = {"cpu": tuple(GENERATORS), "cuda": ("tensors",)}
+"""Where programs run, and which kinds do without being told: others make tensors of the CPU."""
 
 SHRINK_SECONDS: Final = 25.0
 
@@ -56,6 +59,7 @@ class Plan:
     jobs: int = 1
     folder: Path | None = None
     dynamic: bool | None = None
+    device: str = "cpu"
     guard_pages: bool = False
     garbage: bool = False
     only: frozenset[str] = frozenset(CLASSES)
@@ -63,18 +67,27 @@ class Plan:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that choose checks of memory, and hide GPUs: programs run on the CPU, and what
-        autograd starts for a GPU does not outlive a fork.
+        """Variables that choose checks of memory, and hide GPUs where programs run on the CPU: what
+        autograd starts for a GPU does not outlive a fork. Elsewhere nobody begins to use one when
+        asked whether there is one, since that does not either.
         """
-        hidden = {"CUDA_VISIBLE_DEVICES": ""}
+        gpus = {"CUDA_VISIBLE_DEVICES": ""}
+        if self.device != "cpu":
+            gpus = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
         pages = {GUARD_PAGES: "both"} if self.guard_pages else {}
-        return hidden | pages | ({GARBAGE: "1"} if self.garbage else {})
+        return gpus | pages | ({GARBAGE: "1"} if self.garbage else {})
+
+    @property
+    def way(self) -> Way:
+        """How programs are checked."""
+        return Way(self.dynamic, self.device)
 
     @property
     def options(self) -> str:
         """What a command that repeats a case needs beside its seed."""
         chosen = {
             "--dynamic": self.dynamic,
+            f"--device {self.device}": self.device != "cpu",
             "--guard-pages": self.guard_pages,
             "--garbage": self.garbage,
         }
@@ -88,6 +101,7 @@ def plan_from(
     seconds: float | None,
     only: Sequence[str] | None,
     dynamic: bool,
+    device: str = "cpu",
     **fields: Any,
 ) -> Plan:
     """The plan that a command line tells. ValueError: a name is not known."""
@@ -95,8 +109,11 @@ def plan_from(
         for name in names or ():
             if name not in known:
                 raise ValueError(f"{name!r} is not known; {did_you_mean(name, list(known))}")
+    if device not in DEVICES:
+        raise ValueError(f"{device!r} is no device; {did_you_mean(device, list(DEVICES))}")
     return Plan(
-        kinds=tuple(kinds or GENERATORS),
+        kinds=tuple(kinds or DEVICES[device]),
+        device=device,
         count=100 if count is None and seconds is None else count,
         seconds=seconds,
         only=frozenset(only or CLASSES),
@@ -127,7 +144,7 @@ class Campaign:
         os.environ.update(self.plan.environment)
         warm_up()
         self._resume()
-        pool = Pool(self.plan.jobs, generate, self.plan.dynamic)
+        pool = Pool(self.plan.jobs, generate, self.plan.way)
         try:
             for verdict in pool.check(self._tasks(), self._is_over):
                 self._note(self._confirmed(verdict, generate))
@@ -174,7 +191,7 @@ class Campaign:
         """A crash or a hang may be of another program's making: alone, it shows again or not."""
         if verdict.outcome != "found" or verdict.worst.kind not in ("crash", "hang"):
             return verdict
-        pool = Pool(1, generate, self.plan.dynamic)
+        pool = Pool(1, generate, self.plan.way)
         try:
             again = pool.one(Task(verdict.kind, verdict.seed))
         finally:
@@ -229,7 +246,7 @@ class Campaign:
             process = os.fork()
             if not process:
                 try:
-                    write_smaller(verdict, path, generate, self.plan.dynamic)
+                    write_smaller(verdict, path, generate, self.plan.way)
                 finally:
                     os._exit(0)
             self._shrinking.add(process)
@@ -245,16 +262,14 @@ class Campaign:
             path.write_text(annotated(generate(verdict.kind, verdict.seed), verdict))
 
 
-def write_smaller(
-    verdict: Verdict, path: Path, generate: Generate, dynamic: bool | None = None
-) -> None:
+def write_smaller(verdict: Verdict, path: Path, generate: Generate, way: Way = ON_CPU) -> None:
     """Write the program of a finding, and then a smaller one over it."""
     program = generate(verdict.kind, verdict.seed)
     path.write_text(annotated(program, verdict))
     if program.kind == "loops":
         write_whole(path, annotated(loop_programs.smaller(program), verdict))
         return
-    pool = Pool(1, generate, dynamic)
+    pool = Pool(1, generate, way)
     try:
         shrink(
             program,

@@ -20,6 +20,10 @@ NUMBER: Final = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?|\b(nan|inf|True|False)\b"
 _VARIABLE: Final = re.compile(r"\b[a-z]{1,2}\d+\b")
 
 
+TWO_DEVICES: Final = "to be on the same device"
+"""In messages about programs that were not written for a GPU."""
+
+
 @record
 class Verdict:
     """What came of a program."""
@@ -41,19 +45,29 @@ class Verdict:
         return gravest(list(self.findings))
 
 
-def compiled(dynamic: bool | None = None) -> Transform:
-    """The transform that compiles functions; `dynamic` goes before what the program says."""
+@record
+class Way:
+    """How programs are checked."""
 
-    def transform(function: Any, of_program: Any) -> Any:
-        return compile(function, dynamic=of_program if dynamic is None else dynamic)
+    dynamic: bool | None = None
+    """Goes before what a program says."""
 
-    return transform
+    device: str = "cpu"
+
+    def transform(self, function: Any, of_program: Any) -> Any:
+        """What compiles a function. On a GPU too it draws what eager draws."""
+        dynamic = of_program if self.dynamic is None else self.dynamic
+        return compile(function, dynamic=dynamic, options={"eager_random": self.device != "cpu"})
+
+
+ON_CPU: Final = Way()
 
 
 def check(
     program: Program,
     transform: Transform | None = None,
     before_compiled: Callable[[], None] = lambda: None,
+    way: Way = ON_CPU,
 ) -> Verdict:
     """Run a program both ways and compare. It returns for whatever the program does, short of
     ending the process; `before_compiled` is called when eager has got through.
@@ -64,10 +78,10 @@ def check(
     if "\ndef verify(" in program.source:
         before_compiled()
         return _verified(program, program.load()["verify"], start)
-    eager = _eager(program)
+    eager = _eager(program, way.device)
     if eager is not None:
         before_compiled()
-        findings = _findings(program, eager, transform or compiled())
+        findings = _findings(program, eager, transform or way.transform, way.device)
         raised = any(call.raised for call in eager)
         outcome = "found" if findings else "same exception" if raised else "right"
     seconds = time.perf_counter() - start
@@ -90,20 +104,23 @@ def _verified(program: Program, verify: Callable[[], str | None], start: float) 
     return Verdict(program.kind, program.seed, "found", (finding,), name, seconds)
 
 
-def _eager(program: Program) -> list[Outcome] | None:
+def _eager(program: Program, device: str) -> list[Outcome] | None:
     try:
-        outcomes = list(run(program))
+        outcomes = list(run(program, device=device))
     except Exception:
         return None
-    if any(outcome.raised and outcome.raised.phase == "make" for outcome in outcomes):
+    raised = [outcome.raised for outcome in outcomes if outcome.raised is not None]
+    if any(one.phase == "make" or TWO_DEVICES in one.message for one in raised):
         return None
     return outcomes
 
 
-def _findings(program: Program, eager: list[Outcome], transform: Transform) -> list[Finding]:
+def _findings(
+    program: Program, eager: list[Outcome], transform: Transform, device: str
+) -> list[Finding]:
     with told_fallbacks() as messages:
         try:
-            outcomes = list(run(program, transform))
+            outcomes = list(run(program, transform, device=device))
         except Exception as error:  # Nothing but the compiler can raise it: eager ran through.
             return [Finding("extra_exception", 0, "exception", f"{type(error).__name__}: {error}")]
         told = [

@@ -22,7 +22,7 @@ CLASSES: Final = {
     "missing_exception": "only eager raises",
     "other_exception": "both raise, exceptions of different types, or one only in backward",
     "alias": "other results are the same object, or share memory",
-    "wrong_meta": "a tensor has another dtype, shape or requires_grad",
+    "wrong_meta": "a tensor has another dtype, shape, requires_grad or device",
     "strides": "a tensor has other strides",
     "zero_sign": "a zero has the other sign",
     "message": "both raise, with different messages",
@@ -145,7 +145,10 @@ def _short(fact: Fact) -> str:
 def _compare_tensors(
     call: int, path: str, expected: Tensor, actual: Tensor, judge: Judge
 ) -> Iterator[Finding]:
-    meta = [(fact.dtype, fact.shape, fact.requires_grad) for fact in (expected, actual)]
+    meta = [
+        (fact.dtype, fact.shape, fact.requires_grad, str(fact.device))
+        for fact in (expected, actual)
+    ]
     if meta[0] != meta[1]:
         yield Finding("wrong_meta", call, path, f"eager {meta[0]}, compiled {meta[1]}")
     if meta[0][:2] != meta[1][:2]:

@@ -56,9 +56,14 @@ def eagerly(function: Any, dynamic: Any) -> Any:
     return function
 
 
-def run(program: Program, transform: Transform = eagerly, lift: bool = False) -> Iterator[Outcome]:
-    """The calls of a program, one after the other. Whatever the text of the program itself raises
-    when it is executed is raised.
+def run(
+    program: Program,
+    transform: Transform = eagerly,
+    lift: bool = False,
+    device: str = "cpu",
+) -> Iterator[Outcome]:
+    """The calls of a program on a device, one after the other. Whatever the text of the program
+    itself raises when it is executed is raised.
     """
     before = torch.get_default_dtype()
     torch.manual_seed(program.seed)
@@ -66,8 +71,8 @@ def run(program: Program, transform: Transform = eagerly, lift: bool = False) ->
     try:
         if lift:
             torch.set_default_dtype(torch.float64)
-        with collected_leaves(lift) as leaves:
-            namespace = program.load(lift)
+        with collected_leaves(lift, device) as leaves:
+            namespace = program.load(lift, device)
             target = transform(namespace["f"], namespace["DYNAMIC"])
             for call in namespace["CALLS"]:
                 leaves.clear()
@@ -117,7 +122,8 @@ def _backward(result: Any) -> None:
         if tensor.requires_grad:
             values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
             slope = torch.linspace(0.5, 1.5, values.numel(), dtype=torch.float64)
-            total = total + (values.double() * slope.reshape(values.shape)).sum()
+            slope = slope.reshape(values.shape).to(values.device)
+            total = total + (values.double() * slope).sum()
     if isinstance(total, torch.Tensor):
         total.backward()
 

@@ -29,22 +29,25 @@ LOW: Final = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class _Run:
-    """The run in progress: lifted to double precision or not, and the leaves it made."""
+    """The run in progress: lifted to double precision or not, where its tensors are, and the leaves
+    it made.
+    """
 
     lift = False
+    device = "cpu"
     noise = 0.0
     leaves: list[torch.Tensor] = []  # noqa: RUF012  replaced for each run
 
 
 @contextmanager
-def collected_leaves(lift: bool = False) -> Iterator[list[torch.Tensor]]:
-    """The tensors of which gradients will be asked, as they are made inside."""
-    before = _Run.lift, _Run.leaves
-    _Run.lift, _Run.leaves = lift, []
+def collected_leaves(lift: bool = False, device: str = "cpu") -> Iterator[list[torch.Tensor]]:
+    """The tensors of which gradients will be asked, as they are made inside, on a device."""
+    before = _Run.lift, _Run.device, _Run.leaves
+    _Run.lift, _Run.device, _Run.leaves = lift, device, []
     try:
         yield _Run.leaves
     finally:
-        _Run.lift, _Run.leaves = before
+        _Run.lift, _Run.device, _Run.leaves = before
 
 
 @contextmanager
@@ -75,7 +78,7 @@ def fill(
         values = lifted(values)
     if _Run.noise and values.dtype == torch.float64 and kind in ("normal", "positive", "constant"):
         values = values * (1 + _Run.noise * (2 * torch.rand(values.shape) - 1))
-    tensor = _laid_out(values, layout)
+    tensor = _laid_out(values.to(_Run.device), layout)
     return leaf(tensor.detach()) if grad else tensor
 
 
@@ -92,7 +95,7 @@ def weights(module: nn.Module, seed: int) -> nn.Module:
         for parameter in module.parameters():
             values = generator.randn(*parameter.shape) * 0.4
             parameter.copy_(torch.from_numpy(numpy.asarray(values)).to(parameter.dtype))
-    return module.double() if _Run.lift else module
+    return module.to(_Run.device, torch.float64 if _Run.lift else None)
 
 
 def lifted(tensor: torch.Tensor) -> torch.Tensor:

@@ -35,12 +35,13 @@ class Tensor:
     """A tensor as it was at the end of a call."""
 
     dtype: torch.dtype
+    device: torch.device
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     requires_grad: bool
     is_leaf: bool
     values: torch.Tensor
-    """A copy, without gradient."""
+    """A copy on the CPU, without gradient."""
 
     identity: int
     """A number of the object, and of its memory, each in order of appearance."""
@@ -122,7 +123,16 @@ class Observer:
             with torch.no_grad():
                 whole.set_(tensor.untyped_storage())
             self.facts[path] = Tensor(
-                tensor.dtype, tuple(whole.shape), (1,), False, True, whole.clone(), -1, None, 0
+                tensor.dtype,
+                tensor.device,
+                tuple(whole.shape),
+                (1,),
+                False,
+                True,
+                _copied(whole),
+                -1,
+                None,
+                0,
             )
 
     def _number(self, value: Any) -> tuple[int, bool]:
@@ -147,11 +157,12 @@ class Observer:
         values = tensor.detach().resolve_conj().resolve_neg()
         self.facts[path] = Tensor(
             tensor.dtype,
+            tensor.device,
             tuple(tensor.shape),
             tuple(tensor.stride()) if strided else (),
             tensor.requires_grad,
             tensor.is_leaf,
-            (values if strided else values.to_dense()).clone(),
+            _copied(values if strided else values.to_dense()),
             identity,
             memory,
             offset,
@@ -205,6 +216,10 @@ class Observer:
     ) -> None:
         for name, part in parts:
             self.add(path + form.format(name), part, depth + 1)
+
+
+def _copied(values: torch.Tensor) -> torch.Tensor:
+    return values.to("cpu", copy=True)
 
 
 def _module_state(module: nn.Module) -> Iterator[tuple[str, Any]]:

@@ -14,6 +14,7 @@ Each run executes the whole text in a namespace of its own, so that nothing is s
 
 from __future__ import annotations
 
+import ast
 import linecache
 import re
 from pathlib import Path
@@ -40,6 +41,16 @@ _PRECISION: Final = (
 
 _FILL: Final = re.compile(r"^.*\bfill\(.*$", re.MULTILINE)
 """Lines that make inputs: their dtype is the one of the values, whichever run it is."""
+
+FACTORIES: Final = frozenset(
+    str.split(
+        """
+        arange empty eye full linspace logspace ones rand randint randn randperm scalar_tensor
+        tensor tril_indices triu_indices zeros
+        """
+    )
+)
+"""Functions of torch that make tensors of none."""
 
 NARROWEST: Final = ((r"bfloat16", torch.bfloat16), (r"float16|half", torch.float16))
 
@@ -69,9 +80,13 @@ class Program:
         """A copy with another source."""
         return Program(self.kind, self.seed, source)
 
-    def load(self, lift: bool = False) -> dict[str, Any]:
-        """The namespace that executing the text makes; `lift`: with floats of 64 bits."""
+    def load(self, lift: bool = False, device: str = "cpu") -> dict[str, Any]:
+        """The namespace that executing the text makes; `lift`: with floats of 64 bits. What it
+        makes anew is on `device`.
+        """
         source = _in_double(self.source) if lift else self.source
+        if device != "cpu":
+            source = _on_device(source, device)
         namespace: dict[str, Any] = {"__name__": f"fuzz_{self.kind}_{self.seed}"}
         exec(_compiled(source, f"fuzz_{self.kind}_{self.seed}.py"), namespace)
         namespace.setdefault("CALLS", [{}])
@@ -103,3 +118,25 @@ def _in_double(source: str) -> str:
 
     lines = source.splitlines(keepends=True)
     return "".join(line if _FILL.match(line) else rewritten(line) for line in lines)
+
+
+class _Placing(ast.NodeTransformer):
+    """Has each call of a factory name a device."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        function = node.func
+        names_one = any(keyword.arg == "device" for keyword in node.keywords)
+        match function:
+            case ast.Attribute(value=ast.Name(id="torch"), attr=name) if name in FACTORIES:
+                if not names_one:
+                    node.keywords.append(ast.keyword("device", ast.Constant(self.device)))
+        return node
+
+
+def _on_device(source: str, device: str) -> str:
+    """The text with factories on a device."""
+    return ast.unparse(_Placing(device).visit(ast.parse(source)))

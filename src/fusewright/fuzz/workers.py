@@ -28,13 +28,16 @@ from typing import Any, Final
 import torch
 
 from fusewright.api import compile
-from fusewright.fuzz.checking import Verdict, check, compiled
+from fusewright.fuzz.checking import ON_CPU, Verdict, Way, check
 from fusewright.fuzz.comparison import Finding
 from fusewright.fuzz.program import Program
 from fusewright.records import record, replace
 
 TIME_LIMIT: Final = 30.0
 """Seconds after which a program hangs."""
+
+GPU_TIME_LIMIT: Final = 120.0
+"""The same on a GPU, where compiling a kernel takes most of a second."""
 
 LIFETIME: Final = 150
 """Programs that one process checks; then another takes over, with memory of its own."""
@@ -65,7 +68,8 @@ def warm_up() -> None:
 class Worker:
     """One process, and the task that it has."""
 
-    def __init__(self, generate: Generate, dynamic: bool | None) -> None:
+    def __init__(self, generate: Generate, way: Way) -> None:
+        self.limit = TIME_LIMIT if way.device == "cpu" else GPU_TIME_LIMIT
         requests, self._send = os.pipe()
         self.answers, answer = os.pipe()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the worker
@@ -77,7 +81,7 @@ class Worker:
             for descriptor in _PARENTS_ENDS:
                 os.close(descriptor)
             os.dup2(self._errors.fileno(), 2)
-            _serve(requests, answer, generate, dynamic)
+            _serve(requests, answer, generate, way)
         os.close(requests)
         os.close(answer)
         self.task: Task | None = None
@@ -105,7 +109,8 @@ class Worker:
             if answer is None:
                 self.compiling = True
             else:
-                self.done, self.task = self.done + 1, None
+                is_last = answer.pop("last", False)
+                self.done, self.task = LIFETIME if is_last else self.done + 1, None
                 yield verdict_from(answer)
 
     def _ended(self) -> Verdict:
@@ -125,12 +130,12 @@ class Worker:
 
     def hangs(self) -> Verdict | None:
         """The verdict on a task that takes too long; the process is ended then."""
-        if self.task is None or time.monotonic() - self.since < TIME_LIMIT:
+        if self.task is None or time.monotonic() - self.since < self.limit:
             return None
         if select.select([self.answers], [], [], 0)[0]:  # It has answered by now.
             return None
         self.end()
-        return self._failure("hang", f"no answer in {TIME_LIMIT:.0f} s {self._last_words()}")
+        return self._failure("hang", f"no answer in {self.limit:.0f} s {self._last_words()}")
 
     def _failure(self, kind: str, detail: str) -> Verdict:
         task, self.task = self.task, None
@@ -158,7 +163,7 @@ class Worker:
         self._errors.close()
 
 
-def _serve(requests: int, answer: int, generate: Generate, dynamic: bool | None) -> None:
+def _serve(requests: int, answer: int, generate: Generate, way: Way) -> None:
     """The life of a child: it never returns."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.enable()
@@ -173,21 +178,30 @@ def _serve(requests: int, answer: int, generate: Generate, dynamic: bool | None)
         kind, seed, source = json.loads(line)
         try:
             program = Program(kind, seed, source) if source else generate(kind, seed)
-            verdict = check(program, compiled(dynamic), lambda: tell(None))
+            verdict = check(program, None, lambda: tell(None), way)
         except Exception as error:
             detail = f"{type(error).__name__}: {error}"
             verdict = Verdict(kind, seed, "discarded", (Finding("crash", 0, "fuzzer", detail),))
         gc.collect()  # What a program has left behind is freed: broken memory shows.
-        tell(verdict_to(verdict))
+        tell(verdict_to(verdict) | {"last": not _works(way.device)})
     os._exit(0)
+
+
+def _works(device: str) -> bool:
+    """Whether a device goes on: after a failed assertion a process can use a GPU no more."""
+    try:
+        torch.empty(1, device=device).zero_().item()
+    except RuntimeError:
+        return False
+    return True
 
 
 class Pool:
     """Workers that check tasks, so many at once."""
 
-    def __init__(self, size: int, generate: Generate, dynamic: bool | None = None) -> None:
+    def __init__(self, size: int, generate: Generate, way: Way = ON_CPU) -> None:
         self._size = size
-        self._make = lambda: Worker(generate, dynamic)
+        self._make = lambda: Worker(generate, way)
         self._idle: deque[Worker] = deque()
 
     def check(self, tasks: Iterable[Task], stop: Callable[[], bool]) -> Iterator[Verdict]:
