@@ -258,6 +258,15 @@ def test_gradients_of_while_loops(program: Any, expected: Any) -> None:
     assert len(compilations(compiled)) == 2
 
 
+@pytest.mark.parametrize(("program", "expected"), WHILE_LOOPS, ids=lambda one: one.__name__)
+def test_hooks_on_saved_tensors_see_what_while_loops_keep(program: Any, expected: Any) -> None:
+    compiled = fusewright.compile(program, fullgraph=True, options={"strict": True})
+    x, w = torch.randn(3, 4), torch.rand(4, 4)
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda saved: saved):
+        found = with_gradients(compiled, x, w)
+    torch.testing.assert_close(found, with_gradients(expected, x, w), rtol=1e-4, atol=1e-5)
+
+
 def test_a_layer_that_keeps_a_workspace_in_a_scan() -> None:
     layer = torch.nn.LSTM(4, 4)
 

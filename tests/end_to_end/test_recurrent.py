@@ -183,6 +183,24 @@ def test_backward_twice() -> None:
     assert_alike(torch.autograd.grad(loss, list(model.parameters())), first)
 
 
+def test_hooks_on_saved_tensors_see_what_the_library_keeps() -> None:
+    """Copies take the place of what is saved: a copy of a tensor without elements that holds the
+    library's memory made oneDNN read what is not there.
+    """
+    model, x = nn.LSTM(4, 3, 2), torch.randn(5, 2, 4)
+    compiled = fusewright.compile(model, fullgraph=True, options={"strict": True})
+
+    def pack(tensor: Tensor) -> Tensor:
+        return torch.stack([tensor, tensor])
+
+    def unpack(copies: Tensor) -> Tensor:
+        return copies[1]
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        found = with_gradients(model, compiled, x)
+    assert_alike(found, with_gradients(model, model, x))
+
+
 def test_an_lstm_in_a_function_that_is_one_node() -> None:
     model, x = nn.LSTM(4, 3), torch.randn(5, 2, 4)
 

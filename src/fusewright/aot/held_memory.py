@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 
-def held(tensor: Tensor, size: Sequence[int] = (0,)) -> Tensor:
+def held(tensor: Tensor, size: Sequence[int] = (0,), dtype: torch.dtype | None = None) -> Tensor:
     """A tensor of this size, of no elements, that holds the memory of a contiguous `tensor`."""
-    return _in_memory(tensor, tensor.dtype, size)
+    return _in_memory(tensor, dtype or tensor.dtype, size)
 
 
 def released(holder: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -17,6 +17,7 @@ from fusewright import torch_compat
 from fusewright.aot.absent_gradients import backward_without
 from fusewright.aot.backward_parts import BackwardPart, backward_parts
 from fusewright.aot.graph import AtenGraph
+from fusewright.aot.held_memory import held, released
 from fusewright.aot.partition import Partition
 from fusewright.aot.runtime import Compiled, arranged, in_recorded_types, returns_results
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
@@ -107,7 +108,8 @@ class TrainingPlan:
         self.output_count = joint.output_count
         self.measured = measured
         self.histories = [
-            HistoryPlan(part, disable(compile_backward)) for part in backward_parts(partition)
+            HistoryPlan(part, disable(compile_backward), self.output_count)
+            for part in backward_parts(partition)
         ]
 
     def outputs(self, inputs: list[Any]) -> list[Any]:
@@ -156,7 +158,9 @@ class TrainingPlan:
 class HistoryPlan:
     """One of the histories of a compiled graph's outputs, and what computes its gradients."""
 
-    def __init__(self, part: BackwardPart, compile_backward: CompileBackward) -> None:
+    def __init__(
+        self, part: BackwardPart, compile_backward: CompileBackward, output_count: int
+    ) -> None:
         self.inputs = part.inputs
         """Indices of the inputs that it leads to."""
 
@@ -184,6 +188,7 @@ class HistoryPlan:
         """Where those are found, in the program's inputs or results."""
 
         self._of_others = part.outputs_of_others
+        self._holders = _holders(part, output_count)
         self._whole_backward = part.graph
         self._saved_count = len(part.saved)
         self._compile_backward = compile_backward
@@ -192,12 +197,30 @@ class HistoryPlan:
 
     def saved(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[torch.Tensor]:
         """The tensors to save. Another history's outputs are saved without it, which may in turn
-        save outputs of this one.
+        save outputs of this one. Of what holds memory the bytes are saved, so that hooks on saved
+        tensors see them: a copy of a tensor without elements holds nothing.
         """
         tensors = _found(self.saved_tensors, inputs, outputs)
         for number in self._of_others:
             tensors[number] = tensors[number].detach()
+        for number in self._holders:
+            tensors[number] = released(tensors[number], torch.uint8)
         return tensors
+
+    def holder_sizes(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[torch.Size]:
+        """The sizes of the tensors that hold memory, of which a call saves the bytes."""
+        if not self._holders:
+            return []
+        tensors = _found(self.saved_tensors, inputs, outputs)
+        return [tensors[number].shape for number in self._holders]
+
+    def hold_again(self, saved: list[torch.Tensor], sizes: Sequence[torch.Size]) -> None:
+        """Put the tensors that hold memory in the places of the bytes that were saved of them."""
+        for (number, dtype), size in zip(self._holders.items(), sizes, strict=True):
+            memory = saved[number]
+            if memory.untyped_storage().nbytes() != memory.nbytes:  # a hook gave a part of a tensor
+                memory = memory.clone()
+            saved[number] = held(memory, size, dtype)
 
     def backward(self, absent: frozenset[int]) -> Backward:
         """The backward graph for calls in which the tangents `absent`, by number, are not there,
@@ -241,6 +264,21 @@ def _by_kind(part: BackwardPart) -> tuple[Places, Places]:
     return tensors, _places(place for place, node in pairs if _is_number(node))
 
 
+def _holders(part: BackwardPart, output_count: int) -> dict[int, torch.dtype]:
+    """By number among the saved tensors, those without elements that the graph computes for its
+    backward alone, with their types: they may hold memory (`held_memory`).
+    """
+    places = list(zip(part.saved, part.saved_nodes, strict=True))
+    tensors = [(place, node.meta["val"]) for place, node in places if not _is_number(node)]
+    return {
+        number: value.dtype
+        for number, (place, value) in enumerate(tensors)
+        if isinstance(place, FromGraph)
+        and place.position >= output_count
+        and any(isinstance(size, int) and size == 0 for size in value.shape)
+    }
+
+
 def _places(specs: Iterable[FromInput | FromGraph | Leaf]) -> Places:
     return tuple((isinstance(spec, FromInput), _number_of(spec)) for spec in specs)
 
@@ -258,6 +296,7 @@ class CompiledFunction(torch.autograd.Function):
     ) -> Any:
         ctx.save_for_backward(*history.saved(inputs, outputs))
         ctx.numbers = _found(history.saved_numbers, inputs, outputs)
+        ctx.holder_sizes = history.holder_sizes(inputs, outputs)
         ctx.history = history
         ctx.layouts = history.layouts
         if history.is_dynamic:
@@ -333,6 +372,7 @@ def _found(places: Places, inputs: Sequence[Any], outputs: Sequence[Any]) -> lis
 def _run_backward(ctx: Any, saved: list[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
     """The gradient of each input of `CompiledFunction.forward`, from those of its outputs."""
     history: HistoryPlan = ctx.history
+    history.hold_again(saved, ctx.holder_sizes)
     for position, number in zip(history.number_positions, ctx.numbers, strict=True):
         saved.insert(position, number)
     backward = history.backward(_absent(gradients))
