@@ -19,6 +19,7 @@ from fusewright.capture.values.constant import NONE, ConstantValue, is_none
 from fusewright.capture.values.iterators import (
     GENERATOR,
     GeneratorValue,
+    InterpretedIteratorValue,
     IteratorValue,
     Remaking,
     chain_again,
@@ -56,6 +57,8 @@ def iterate(interpreter: Interpreter, value: Value, *sentinel: Value) -> Value:
 
 @handles(next)
 def next_item(interpreter: Interpreter, iterator: Value, *default: Value) -> Value:
+    if isinstance(iterator, InterpretedIteratorValue) and not default:
+        return iterator.step(interpreter)
     item = interpreter.next(iterator)
     if item is not None:
         return item
@@ -82,7 +85,10 @@ def enumerated(interpreter: Interpreter, iterable: Value, start: Value | None = 
         number += 1
         return interpreter.new_tuple([ConstantValue(number - 1), item])
 
-    return IteratorValue(advance, enumerate, lambda: (enumerate, [iterator, ConstantValue(number)]))
+    def remake() -> Remaking:
+        return enumerate, [iterator, ConstantValue(number)]
+
+    return IteratorValue(advance, enumerate, remake, stays_at_end=False)
 
 
 @handles(zip)
@@ -101,7 +107,10 @@ def zipped(interpreter: Interpreter, *iterables: Value, strict: Value | None = N
             found.append(item)
         return interpreter.new_tuple(found) if found else None
 
-    return IteratorValue(advance, zip, lambda: (zip_strictly if is_strict else zip, iterators))
+    def remake() -> Remaking:
+        return zip_strictly if is_strict else zip, iterators
+
+    return IteratorValue(advance, zip, remake, stays_at_end=False)
 
 
 def _check_equally_long(interpreter: Interpreter, iterators: list[Value], ended: int) -> None:
@@ -130,7 +139,10 @@ def mapped(interpreter: Interpreter, function: Value, *iterables: Value) -> Valu
             found.append(item)
         return interpreter.call(function, found)
 
-    return IteratorValue(advance, map, lambda: (map, [function, *iterators]))
+    def remake() -> Remaking:
+        return map, [function, *iterators]
+
+    return IteratorValue(advance, map, remake, stays_at_end=False)
 
 
 @handles(filter)
@@ -156,7 +168,10 @@ def _kept(
                 return item
         return None
 
-    return IteratorValue(advance, kind, lambda: (kind, [function, iterator]))
+    def remake() -> Remaking:
+        return kind, [function, iterator]
+
+    return IteratorValue(advance, kind, remake, stays_at_end=False)
 
 
 @handles(reversed)
@@ -296,20 +311,29 @@ def chain_from_iterable(interpreter: Interpreter, cls: Value, iterables: Value) 
 def _chained(interpreter: Interpreter, outer: Value, *started: Value) -> Value:
     """The iterables in `outer`, after what is left of one that was begun."""
     active = list(started)
+    is_open = True
+    """Whether more may come. What the iterables raise, or one that is none, ends the chain."""
 
     def advance(interpreter: Interpreter) -> Value | None:
-        while True:
+        nonlocal is_open
+        while is_open:
             if not active:
+                is_open = False
                 iterable = interpreter.next(outer)
                 if iterable is None:
-                    return None
+                    break
                 active.append(interpreter.iterate(iterable))
+                is_open = True
             item = interpreter.next(active[0])
             if item is not None:
                 return item
             active.clear()
+        return None
 
-    return IteratorValue(advance, itertools.chain, lambda: (chain_again, [outer, *active]))
+    def remake() -> Remaking:
+        return (chain_again, [outer, *active]) if is_open else (itertools.chain, [])
+
+    return IteratorValue(advance, itertools.chain, remake, stays_at_end=False)
 
 
 @handles(itertools.repeat)
@@ -379,26 +403,34 @@ def slice_iterator(interpreter: Interpreter, iterable: Value, *bounds: Value) ->
     start, stop, step = span.start or 0, span.stop, span.step or 1
     iterator = interpreter.iterate(iterable)
     position = 0
+    is_open = True
+    """Whether more may come. What the iterator raises ends the slice."""
 
     def advance(interpreter: Interpreter) -> Value | None:
-        nonlocal position, start
-        target = start if stop is None else min(start, stop)
-        while position < target:
+        nonlocal position, start, is_open
+        if not is_open:
+            return None
+        is_open = False
+        while position < start:
             position += 1
             if interpreter.next(iterator) is None:
                 return None
-        if stop is not None and start >= stop:
+        if stop is not None and position >= stop:
             return None
-        position, start = position + 1, start + step
-        return interpreter.next(iterator)
+        position += 1
+        start = start + step if stop is None else min(start + step, stop)
+        item = interpreter.next(iterator)
+        is_open = item is not None
+        return item
 
     def remake() -> Remaking:
+        if not is_open:
+            return itertools.islice, [interpreter.new(()), ConstantValue(0)]
         end = None if stop is None else max(stop - position, 0)
-        first = start - position if stop is None else min(start - position, stop - position)
-        rest = [ConstantValue(item) for item in (max(first, 0), end, step)]
+        rest = [ConstantValue(item) for item in (max(start - position, 0), end, step)]
         return itertools.islice, [iterator, *rest]
 
-    return IteratorValue(advance, itertools.islice, remake)
+    return IteratorValue(advance, itertools.islice, remake, stays_at_end=False)
 
 
 def _arranging(function: Any) -> Any:
@@ -434,13 +466,6 @@ for _function in (
     itertools.combinations_with_replacement,
 ):
     handles(_function)(_arranging(_function))
-
-
-@polyfill(itertools.compress)
-def compress(data: Iterable[Any], selectors: Iterable[Any]) -> Iterator[Any]:
-    for item, selector in zip(data, selectors):  # noqa: B905 (the shorter one ends it)
-        if selector:
-            yield item
 
 
 @polyfill(itertools.groupby)

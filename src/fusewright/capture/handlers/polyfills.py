@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import collections
 import functools
-import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -121,65 +120,6 @@ def product(iterable: Iterable[Any], /, *, start: Any = 1) -> Any:
     for item in iterable:
         result = result * item
     return result
-
-
-@polyfill(itertools.accumulate)
-def accumulate(
-    iterable: Iterable[Any], function: Any = None, *, initial: Any = None
-) -> Iterator[Any]:
-    total = initial
-    started = initial is not None
-    if started:
-        yield total
-    for item in iterable:
-        if not started:
-            total, started = item, True
-        else:
-            total = total + item if function is None else function(total, item)
-        yield total
-
-
-@polyfill(itertools.starmap)
-def starmap(function: Callable[..., Any], iterable: Iterable[Any]) -> Iterator[Any]:
-    for arguments in iterable:
-        yield function(*arguments)
-
-
-@polyfill(itertools.takewhile)
-def take_while(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
-    for item in iterable:
-        if not predicate(item):
-            break
-        yield item
-
-
-@polyfill(itertools.dropwhile)
-def drop_while(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
-    iterator = iter(iterable)
-    for item in iterator:
-        if not predicate(item):
-            yield item
-            break
-    yield from iterator
-
-
-@polyfill(itertools.zip_longest)
-def zip_longest(*iterables: Iterable[Any], fillvalue: Any = None) -> Iterator[Any]:
-    iterators = [iter(iterable) for iterable in iterables]
-    while iterators:
-        row = [next(iterator, _ABSENT) for iterator in iterators]
-        if all(item is _ABSENT for item in row):
-            break
-        yield tuple([fillvalue if item is _ABSENT else item for item in row])
-
-
-@polyfill(itertools.pairwise)
-def pairwise(iterable: Iterable[Any]) -> Iterator[Any]:
-    iterator = iter(iterable)
-    previous = next(iterator, _ABSENT)
-    for item in iterator:
-        yield previous, item
-        previous = item
 
 
 @polyfill(operator.itemgetter)

@@ -5,6 +5,7 @@ generators.
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from fusewright.capture.values.base import (
     Value,
 )
 from fusewright.capture.values.constant import ConstantValue, is_none
-from fusewright.capture.values.objects import ExceptionValue
+from fusewright.capture.values.objects import ExceptionValue, ObjectValue
 from fusewright.capture.values.sequences import DequeValue, SequenceValue, sequence_base
 
 LIST_ITERATOR: Final[type] = type(iter([]))
@@ -40,15 +41,18 @@ Remaking = tuple[Callable[..., Any], Sequence[Value]]
 class IteratorValue(Value):
     """An iterator made while tracing, at its present position."""
 
-    __slots__ = ("_advance", "_remake", "cls", "finished")
+    __slots__ = ("_advance", "_remake", "cls", "finished", "stays_at_end")
 
     def __init__(
         self,
         advance: Callable[[Interpreter], Value | None],
         cls: type = LIST_ITERATOR,
         remake: Callable[[], Remaking] | None = None,
+        *,
+        stays_at_end: bool = True,
     ) -> None:
-        """`advance` gives the next item, or None at the end, and is not called again then.
+        """`advance` gives the next item, or None at the end; it is not called again then, unless
+        the iterator asks those that it draws from again (`stays_at_end` is False).
 
         `remake` says how generated code makes the iterator again at the position where it is.
         """
@@ -57,6 +61,7 @@ class IteratorValue(Value):
         self._remake = remake
         self.cls = cls
         self.finished = False
+        self.stays_at_end = stays_at_end
 
     @classmethod
     def over(cls, items: Sequence[Value], kind: type = LIST_ITERATOR) -> IteratorValue:
@@ -138,7 +143,7 @@ class IteratorValue(Value):
         if self.finished:
             return None
         item = self._advance(interpreter)
-        self.finished = item is None
+        self.finished = item is None and self.stays_at_end
         return item
 
     def _remade(self) -> Remaking:
@@ -156,6 +161,41 @@ class IteratorValue(Value):
         for operand in operands:
             code.complete(operand)
         code.call(function, *operands)
+
+
+class InterpretedIteratorValue(IteratorValue):
+    """An iterator of a class written in C, for which one written in Python is interpreted: `state`
+    is an object of that, with nothing but its `__slots__`.
+    """
+
+    __slots__ = ("state",)
+
+    def __init__(self, cls: type, state: ObjectValue) -> None:
+        advance = functools.partial(_item_or_none, state)
+        super().__init__(advance, cls, functools.partial(_restoring, state), stays_at_end=False)
+        self.state = state
+
+    def step(self, interpreter: Interpreter) -> Value:
+        """The next item; at the end StopIteration is raised."""
+        return _call_next(self.state, interpreter)
+
+
+def _call_next(state: ObjectValue, interpreter: Interpreter) -> Value:
+    return interpreter.call_object(vars(state.cls)["__next__"], None, [state], {})
+
+
+def _item_or_none(state: ObjectValue, interpreter: Interpreter) -> Value | None:
+    try:
+        return _call_next(state, interpreter)
+    except TracedError as error:
+        if error.is_caught_as(StopIteration):
+            return None
+        raise
+
+
+def _restoring(state: ObjectValue) -> Remaking:
+    cls: Any = state.cls
+    return cls.restored, [state.known[name] for name in cls.__slots__]
 
 
 class ExistingIteratorValue(IteratorValue):
