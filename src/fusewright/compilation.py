@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from torch import fx
 
 from fusewright.backends.registry import Backend
-from fusewright.capture.guard_set import GuardSet
+from fusewright.capture.guards import GuardSet
 from fusewright.capture.said_shapes import SaidShapes
 from fusewright.config import Options
 from fusewright.errors import Location

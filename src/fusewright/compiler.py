@@ -26,8 +26,7 @@ from fusewright.capture.directives import (
     torch_disabled,
 )
 from fusewright.capture.finalizers import holds_last_references
-from fusewright.capture.guard_set import GuardSet, build_guards
-from fusewright.capture.guards import Guard
+from fusewright.capture.guards import Guard, GuardSet, build_guards
 from fusewright.capture.left_alone import (
     computes_with_tensors,
     is_left_alone,

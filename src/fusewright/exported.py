@@ -21,7 +21,7 @@ import torch
 from torch import fx
 
 from fusewright.capture import Capture, NotCaptured, capture_call
-from fusewright.capture.guard_set import GuardSet, build_guards
+from fusewright.capture.guards import GuardSet, build_guards
 from fusewright.capture.sizes import SizeHistory
 from fusewright.capture.trace import root_call
 from fusewright.compiled import original_of

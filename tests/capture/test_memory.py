@@ -11,9 +11,8 @@ import pytest
 import torch
 
 import fusewright
-from fusewright.capture.guard_set import GuardSet, build_guards
-from fusewright.capture.guards import Guard, GuardKind
-from fusewright.capture.memory import node_may_write, placements
+from fusewright.capture.guards import Guard, GuardKind, GuardSet, build_guards, placements
+from fusewright.capture.memory import node_may_write
 from fusewright.capture.sources import LocalSource
 from fusewright.capture.trace import trace
 from tests.capture.agreement import assert_same

@@ -38,16 +38,14 @@ from fusewright.capture.breaks import (
     writes_last,
 )
 from fusewright.capture.graph import ALL_ALLOWED, NeedsConstants, Permissions
-from fusewright.capture.guards import Guard, GuardKind, current_gpu
+from fusewright.capture.guards import Guard, GuardKind, current_gpu, has_memory, placements
 from fusewright.capture.histories import leaves
 from fusewright.capture.interpreter.existing_iterators import keep_iterators_whole
 from fusewright.capture.interpreter.frame import Frame, SavedException, Stopped
 from fusewright.capture.interpreter.machine import Machine
 from fusewright.capture.memory import (
     any_is_seen_through,
-    has_memory,
     may_write_inputs,
-    placements,
     storages_of,
     written_storages,
 )

@@ -34,7 +34,28 @@ from fusewright.capture.bytecode import Builder, Positions, assemble, header, wi
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.interpreter.attributes import find_class_attribute
 from fusewright.capture.interpreter.machine import Machine
-from fusewright.capture.sources import InstanceSource, Source
+from fusewright.capture.sources import (
+    AttributeSource,
+    BuiltinSource,
+    CellContentsSource,
+    CellSource,
+    ConstantSource,
+    DictItemSource,
+    DictKeySource,
+    DictValueSource,
+    DictValuesSource,
+    ExtentSource,
+    GlobalSource,
+    InstanceSource,
+    ItemSource,
+    LocalSource,
+    ModuleSource,
+    ReducedSource,
+    ReferentSource,
+    ShownSource,
+    Source,
+    TypeAttributeSource,
+)
 from fusewright.capture.values.base import MISSING, NotConstant, Value
 from fusewright.capture.values.classes import ClassNamespace, MadeValue
 from fusewright.capture.values.constant import ConstantValue, is_constant
@@ -581,50 +602,78 @@ class FunctionWriter:
 
     def _load_step(self, source: Source) -> None:
         """Push what a source names, given its base."""
+        if source.base is None:
+            self._load_root(source)
+        else:
+            self._load_from_base(source)
+
+    def _load_root(self, source: Source) -> None:
         code = self.code
-        base = source.base
-        match source.step:
-            case ("local", name):
+        match source:
+            case LocalSource(name=name):
                 code.load_local(name)
-            case ("global", None, name):
+            case GlobalSource(name=name, module=None):
                 code.load_global(name)
-            case ("global", module, name):
-                code.load_constant(sys.modules[module].__dict__)
-                code.load_constant(name)
-                code.load_subscript()
-            case ("builtin", name):
+            case GlobalSource(name=name, module=str(module)):
+                self._load_item(ConstantValue(sys.modules[module].__dict__), name)
+            case BuiltinSource(name=name):
                 code.load_constant(getattr(builtins, name))
-            case ("module", name):
+            case ModuleSource(name=name):
                 code.load_constant(sys.modules[name])
-            case ("constant", value):
+            case ConstantSource(value=value):
                 self.constant(value)
-            case ("referent", reference):
+            case ReferentSource(value=reference):
                 self.call(reference)
-            case ("cell", name):
+            case CellSource(name=name):
                 code.load_closure(name)
-            case ("cell_contents",):
-                self._from(base)
+            case _:
+                raise AssertionError(f"compiled code reads no {type(source).__name__}")
+
+    def _load_from_base(self, source: Source) -> None:
+        code = self.code
+        match source:
+            case CellContentsSource(origin=origin):
+                self.source(origin)
                 code.load_attribute("cell_contents")
-            case ("attribute", name):
-                self._from(base)
+            case AttributeSource(origin=origin, name=name):
+                self.source(origin)
                 code.load_attribute(name)
-            case ("instance", name):
-                self._from(base)
+            case InstanceSource(origin=origin, name=name):
+                self.source(origin)
                 code.load_attribute("__dict__")
                 code.load_constant(name)
                 code.load_subscript()
-            case ("item" | "dict_item" | "dict_value", key):
-                self._from(base)
-                code.load_constant(key)
-                code.load_subscript()
-            case (name, *operand) if name in _STEP_READERS:
-                self.call(_STEP_READERS[name], base, *map(ConstantValue, operand))
-            case step:
-                raise AssertionError(f"unknown step {step}")
+            case (
+                ItemSource(origin=origin, index=key, overridden=True)
+                | DictItemSource(origin=origin, key=key, overridden=True)
+            ):
+                self.call(own_item, origin, ConstantValue(key))
+            case (
+                ItemSource(origin=origin, index=key)
+                | DictItemSource(origin=origin, key=key)
+                | DictValueSource(origin=origin, index=key)
+            ):
+                self._load_item(origin, key)
+            case TypeAttributeSource(origin=origin, name=name):
+                self.call(find_class_attribute, origin, ConstantValue(name))
+            case DictKeySource(origin=origin, index=index):
+                self.call(key_at, origin, ConstantValue(index))
+            case DictValuesSource(origin=origin):
+                self.call(values_in_order, origin)
+            case ReducedSource(origin=origin):
+                self.call(_reduce, origin)
+            case ShownSource(origin=origin):
+                self.call(shown_mapping, origin)
+            case ExtentSource(origin=origin, dim=dim, is_stride=is_stride):
+                read = torch.Tensor.stride if is_stride else torch.Tensor.size
+                self.call(read, origin, ConstantValue(dim))
+            case _:
+                raise AssertionError(f"compiled code reads no {type(source).__name__}")
 
-    def _from(self, base: Source | None) -> None:
-        assert base is not None, "a derived source has a base"
-        self.source(base)
+    def _load_item(self, container: Value | Source, key: Any) -> None:
+        self.push(container)
+        self.code.load_constant(key)
+        self.code.load_subscript()
 
 
 # -- called by generated code ---------------------------------------------------------------------
@@ -672,15 +721,4 @@ def key_at(mapping: dict[Any, Any], index: int) -> Any:
     return keys_in_order(mapping)[index]
 
 
-_STEP_READERS: Final[dict[str, Callable[..., Any]]] = {
-    "type_attribute": find_class_attribute,
-    "dict_key": key_at,
-    "dict_values": values_in_order,
-    "reduced": operator.methodcaller("__reduce__"),
-    "shown": shown_mapping,
-    "size": torch.Tensor.size,
-    "stride": torch.Tensor.stride,
-    "own_item": own_item,
-    "own_dict_item": own_item,
-}
-"""What loads the steps of a source that are no instruction, given the base and any operand."""
+_reduce: Final = operator.methodcaller("__reduce__")

@@ -13,10 +13,16 @@ from typing import Any, Final
 
 import torch
 
+from fusewright.capture.guards import Extents, Reading, ShapeGuard
 from fusewright.capture.said_shapes import Kind, Rule, SaidShapes
-from fusewright.capture.shape_guard import Reading, ShapeGuard
-from fusewright.capture.sources import ExtentSource, ItemSource, Source
-from fusewright.capture.tensor_pattern import Extents
+from fusewright.capture.sources import (
+    ConstantSource,
+    DictItemSource,
+    ExtentSource,
+    ItemSource,
+    LocalSource,
+    Source,
+)
 from fusewright.config import NOTHING, OfData
 from fusewright.errors import MarkedDimension, SaidShape
 from fusewright.ir.index import Symbol, integer
@@ -432,16 +438,11 @@ def _may_be_symbol(number: float) -> bool:
 
 def _of_a_constant(source: Source) -> bool:
     """Whether something is found in an object that compiled code would hold, so as to read it."""
-    while source.base is not None:
-        source = source.base
-    return source.step[0] == "constant"
+    return isinstance(source.root(), ConstantSource)
 
 
 def _of_call(source: Source) -> bool:
     """Whether something belongs to the arguments of the call, and not to an object or a module."""
-    step: Source | None = source
-    while step is not None:
-        if step.step[0] not in ("local", "item", "dict_item", "own_item", "own_dict_item"):
-            return False
-        step = step.base
-    return True
+    while isinstance(source, ItemSource | DictItemSource):
+        source = source.origin
+    return isinstance(source, LocalSource)

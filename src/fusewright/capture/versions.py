@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
 
-from fusewright.capture.guard_set import Check, GuardSet
+from fusewright.capture.guards import Check, GuardKind, GuardSet
 from fusewright.capture.sizes import NUMBERS, TEXTS
 from fusewright.capture.sources import LocalSource, Source
 
@@ -33,7 +33,7 @@ def _value(check: Check, locals: dict[str, Any]) -> Source | None:
     subject = check.subject
     if isinstance(subject, str):
         return None
-    if check.test == "equals":
+    if check.kind is GuardKind.EQUALS:
         return subject if type(check.expected) in (*TEXTS, *NUMBERS) else None
     is_number = isinstance(subject, LocalSource) and type(locals.get(subject.name)) in NUMBERS
-    return subject if check.test == "sizes" and is_number else None
+    return subject if check.kind is GuardKind.SHAPES and is_number else None

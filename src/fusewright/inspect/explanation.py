@@ -9,8 +9,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from fusewright.capture.guard_set import Check, GuardSet
-from fusewright.capture.guards import GuardKind
+from fusewright.capture.guards import Check, GuardKind, GuardSet
+from fusewright.capture.sources import (
+    CellSource,
+    ConstantSource,
+    LocalSource,
+    StateSource,
+    ThreadSource,
+)
 from fusewright.compilation import Compilation
 from fusewright.compiler import Compiler
 from fusewright.errors import Location
@@ -389,32 +395,33 @@ def _subprogram_reports(record: Record | None) -> tuple[ProgramReport, ...]:
 
 def _guard_reports(guards: GuardSet) -> tuple[GuardReport, ...]:
     """One for each fact: a tensor's class, which is tested apart, belongs to the tensor's own."""
+    tensors = {check.subject for check in guards.checks if check.kind is GuardKind.TENSOR}
     return tuple(
         GuardReport(
-            kind=check.kind.value,
+            kind=check.kind.title,
             group=_group(check),
             expression=expression,
             expected=expected,
             location=location,
         )
         for check, expression, expected, location in guards.facts()
-        if check.kind is not GuardKind.TENSOR or check.test == "tensor"
+        if check.kind is not GuardKind.TYPE or check.subject not in tensors
     )
-
-
-_GROUP_OF_ROOT: Final = {"local": "objects", "cell": "objects", "constant": "classes"}
-"""What is read from, by the first step of a source; else it is the variables of a module."""
 
 
 def _group(check: Check) -> str:
     if check.kind in (GuardKind.TENSOR, GuardKind.SHAPES):
         return "tensors"
     if isinstance(check.subject, str):
-        return "modes" if check.kind is GuardKind.GLOBAL_STATE else "classes"
-    source = check.subject
-    while source.base is not None:
-        source = source.base
-    return _GROUP_OF_ROOT.get(source.step[0], "globals")
+        return "classes"
+    match check.subject.root():
+        case StateSource() | ThreadSource():
+            return "modes"
+        case LocalSource() | CellSource():
+            return "objects"
+        case ConstantSource():
+            return "classes"
+    return "globals"
 
 
 def _merged(breaks: Sequence[GraphBreak]) -> list[tuple[GraphBreak, int]]:

@@ -23,7 +23,7 @@ from torch import fx
 from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.graph import ALL_ALLOWED, GraphBuilder, Permissions
-from fusewright.capture.guards import Guard, GuardKind
+from fusewright.capture.guards import Guard, GuardKind, Kind, TensorPattern, has_memory
 from fusewright.capture.handlers.registry import enter_imported
 from fusewright.capture.interpreter import (
     attributes,
@@ -42,7 +42,6 @@ from fusewright.capture.interpreter.instructions import OPCODES, unknown_opcode
 from fusewright.capture.interpreter.keys import Keys
 from fusewright.capture.interpreter.namespaces import Namespaces
 from fusewright.capture.interpreter.wrapping import IDENTITY_TYPES, new_value, wrap_object
-from fusewright.capture.memory import has_memory
 from fusewright.capture.reasons import Reason
 from fusewright.capture.sizes import SizeHistory, Sizes, SymbolicShape
 from fusewright.capture.sources import (
@@ -55,7 +54,6 @@ from fusewright.capture.sources import (
     identifier,
     module_name,
 )
-from fusewright.capture.tensor_pattern import TensorPattern
 from fusewright.capture.values.base import MISSING, NotConstant, TracedError, Value
 from fusewright.capture.values.classes import ClassNamespace, MadeValue
 from fusewright.capture.values.constant import (
@@ -154,7 +152,7 @@ class Machine:
         self.sizes = Sizes(history or SizeHistory(False), facts, use_facts)
         if any(self.sizes.history.of_data):
             self.builder.mode.allow_of_data(facts, self.sizes.history.of_data)
-        self.guards: dict[tuple[GuardKind, Source | None, Any], Guard] = {}
+        self.guards: dict[tuple[Kind, Source | None, Any], Guard] = {}
         self.inputs: list[TensorValue] = []
         self.restrided: dict[int, Unsupported | None] = {}
         """By key of an input's storage in which the program counts from the beginning: why it may
@@ -275,12 +273,12 @@ class Machine:
         error.follow(self.handled)
         raise TracedError(error)
 
-    def guard(self, kind: GuardKind, source: Source | None, expected: Any = None) -> None:
+    def guard(self, kind: Kind, source: Source | None, expected: Any = None) -> None:
         """Let the captured code be reused only while this holds."""
         if self.classes.is_of_made(source):
             return
         if kind is GuardKind.TENSOR:
-            key: tuple[GuardKind, Source | None, Any] = (kind, source, None)
+            key: tuple[Kind, Source | None, Any] = (kind, source, None)
         else:
             key = (kind, source, _guard_key(expected))
         if key not in self.guards:
@@ -590,8 +588,9 @@ class Machine:
     def add_input(self, value: TensorValue, tensor: Any, source: Source) -> tuple[fx.Node, Any]:
         """Make an existing tensor an input of the graph."""
         shape = self.sizes.tensor(tensor, source)
-        expected = tensor if shape is None else TensorPattern.of(tensor, shape.open)
-        self.guard(GuardKind.TENSOR, source, expected)
+        self.guard(GuardKind.TYPE, source, type(tensor))
+        pattern = TensorPattern.of(tensor, None if shape is None else shape.open)
+        self.guard(GuardKind.TENSOR, source, pattern)
         node, fake = self.builder.add_input(identifier(source, len(self.inputs)), tensor, shape)
         self.shapes.append(shape)
         node.meta["source"] = source

@@ -16,9 +16,18 @@ import pytest
 import torch
 
 from fusewright import native
-from fusewright.capture import guard_set
-from fusewright.capture.guard_set import GlobalState, GuardSet, build_guards
-from fusewright.capture.guards import Guard, GuardKind
+from fusewright.capture import sources
+from fusewright.capture.guards import (
+    Guard,
+    GuardKind,
+    GuardSet,
+    Kind,
+    TensorPattern,
+    build_guards,
+    program,
+    states,
+)
+from fusewright.capture.guards.states import global_state
 from fusewright.capture.sources import (
     AttributeSource,
     BuiltinSource,
@@ -27,6 +36,7 @@ from fusewright.capture.sources import (
     ConstantSource,
     DictItemSource,
     DictKeySource,
+    ExtentSource,
     GlobalSource,
     InstanceSource,
     ItemSource,
@@ -35,7 +45,6 @@ from fusewright.capture.sources import (
     Source,
     TypeAttributeSource,
 )
-from fusewright.capture.tensor_pattern import TensorPattern
 from fusewright.errors import Location
 
 X, Y = LocalSource("x"), LocalSource("y")
@@ -50,8 +59,17 @@ def build(*guards: Guard) -> GuardSet:
     return build_guards(guards, f.__code__)
 
 
-def one(kind: GuardKind, expected: Any, source: Source = X) -> GuardSet:
+def one(kind: Kind, expected: Any, source: Source = X) -> GuardSet:
     return build(Guard(kind, source, expected))
+
+
+def of_tensor(
+    tensor: torch.Tensor, source: Source = X, location: Location | None = None
+) -> tuple[Guard, Guard]:
+    return (
+        Guard(GuardKind.TYPE, source, type(tensor), location),
+        Guard(GuardKind.TENSOR, source, TensorPattern.of(tensor), location),
+    )
 
 
 def holds(guards: GuardSet, x: Any = None, y: Any = None) -> bool:
@@ -138,12 +156,37 @@ NAN = float("nan")
         (GuardKind.CLASS_ABSENT, "missing", [Plain, int], [type("T", (), {"missing": 1}), 5]),
     ],
 )
-def test_kinds(kind: GuardKind, expected: Any, good: list[Any], bad: list[Any]) -> None:
+def test_kinds(kind: Kind, expected: Any, good: list[Any], bad: list[Any]) -> None:
     guards = one(kind, expected)
     for value in good:
         assert holds(guards, value), value
     for value in bad:
         assert not holds(guards, value), value
+
+
+def test_each_kind_has_a_test_on_the_native_floor() -> None:
+    """A row with a name that the floor does not know would fail when a guard of it is first met."""
+    kinds = [row for row in vars(GuardKind).values() if isinstance(row, Kind)]
+    assert len(kinds) > 20
+    for kind in kinds:
+        message = ""
+        try:
+            native.GuardProgram(("x",), ((0, ("local", "x"), ((kind.test, ()),)),))
+        except (TypeError, ValueError) as refusal:
+            message = str(refusal)
+        assert "unknown guard test" not in message, kind.title
+    with pytest.raises(ValueError, match="unknown guard test"):
+        native.GuardProgram(("x",), ((0, ("local", "x"), (("sometimes", ()),)),))
+
+
+def test_each_source_can_be_loaded_by_guards() -> None:
+    places = {
+        value
+        for name, value in vars(sources).items()
+        if isinstance(value, type) and issubclass(value, Source) and not name.startswith("_")
+    } - {Source}
+    assert places - set(program.STEPS) == {ExtentSource}  # read by the guard of shapes
+    assert set(program.STEPS) <= places
 
 
 def test_ordered_dict_keeps_its_own_order() -> None:
@@ -214,7 +257,7 @@ def tensors() -> Iterator[tuple[torch.Tensor, list[torch.Tensor]]]:
 @pytest.mark.parametrize("index", range(6))
 def test_tensors(index: int) -> None:
     tensor, others = list(tensors())[index]
-    guards = one(GuardKind.TENSOR, tensor)
+    guards = build(*of_tensor(tensor))
     assert holds(guards, tensor)
     if type(tensor) is torch.Tensor:
         fresh = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
@@ -226,16 +269,16 @@ def test_tensors(index: int) -> None:
 
 def test_tensor_of_another_kind_is_not_asked_for_sizes(capfd: pytest.CaptureFixture[str]) -> None:
     """torch's C functions print when a tensor has no plain sizes: key sets come first."""
-    assert not holds(one(GuardKind.TENSOR, torch.randn(2, 3)), next(tensors())[1][-2])
+    assert not holds(build(*of_tensor(torch.randn(2, 3))), next(tensors())[1][-2])
     assert capfd.readouterr().err == ""
 
 
 def test_conjugate_and_negative_bits() -> None:
     tensor = torch.randn(2, dtype=torch.complex64)
-    guards = one(GuardKind.TENSOR, tensor)
+    guards = build(*of_tensor(tensor))
     failure = guards.explain({"x": tensor.conj()}, f)
     assert failure is not None and "dispatch keys" in failure.found
-    assert not holds(one(GuardKind.TENSOR, torch.randn(2)), torch._neg_view(torch.randn(2)))
+    assert not holds(build(*of_tensor(torch.randn(2))), torch._neg_view(torch.randn(2)))
 
 
 def test_dynamic_sizes() -> None:
@@ -374,7 +417,12 @@ def test_common_beginnings_are_loaded_once() -> None:
     )
     assert guards.check({"x": Counted()}, f)
     assert reads == ["inner"]
-    assert [check.test for check in guards.checks] == ["type", "type", "equals", "equals"]
+    assert [check.kind.test for check in guards.checks] == [
+        "type",
+        "type",
+        "equals",
+        "equals",
+    ]
 
 
 def test_a_dictionary_that_changes_is_read_again() -> None:
@@ -542,7 +590,7 @@ def test_deterministic_mode_that_only_warns_is_another() -> None:
 def test_states_that_the_extension_cannot_read_are_asked_of_torch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(guard_set, "torch_states", lambda: {})
+    monkeypatch.setattr(states, "torch_states", lambda: {})
     guards = build(Guard(GuardKind.GLOBAL_STATE, None))
     assert holds(guards)
     with torch.device("meta"):
@@ -582,9 +630,9 @@ def test_autocast_dtype_and_modes_are_told_apart() -> None:
 
 
 def test_global_state_taken_before() -> None:
-    state = GlobalState.now()
+    state = tuple(global_state())
     with torch.no_grad():
-        guards = build(Guard(GuardKind.GLOBAL_STATE, None, state))
+        guards = build(*state)
         assert not holds(guards)
     assert holds(guards)
 
@@ -613,7 +661,7 @@ def test_explanations() -> None:
     location = Location("model.py", 12, "return x @ self.weight")
     weight = DictItemSource(InstanceSource(X, "_parameters"), "weight")
     layer = torch.nn.Linear(2, 3)
-    guards = build(Guard(GuardKind.TENSOR, weight, layer.weight, location))
+    guards = build(*of_tensor(layer.weight, weight, location))
     other = torch.nn.Linear(4, 3)
     assert str(guards.explain({"x": other}, f)) == (
         "x.weight.size(1): was 2, is 4   (guard made at model.py:12, return x @ self.weight)"
@@ -631,14 +679,11 @@ def test_guards_keep_nothing_alive() -> None:
 
     model = Model()
     layer = DictItemSource(InstanceSource(X, "_modules"), "layer")
+    weight = DictItemSource(InstanceSource(layer, "_parameters"), "weight")
     guards = build(
         Guard(GuardKind.TYPE, X, Model),
         Guard(GuardKind.IDENTITY, layer, model.layer),
-        Guard(
-            GuardKind.TENSOR,
-            DictItemSource(InstanceSource(layer, "_parameters"), "weight"),
-            model.layer.weight,
-        ),
+        *of_tensor(model.layer.weight, weight),
     )
     assert holds(guards, model)
     counts = [sys.getrefcount(each) for each in (model, model.layer, model.layer.weight, Model)]

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from fusewright.capture.guards import Guard, GuardKind
+from fusewright.capture.guards.kinds import Guard, GuardKind
 from fusewright.capture.sources import ExtentSource, Source
 from fusewright.errors import Location
 from fusewright.events import FailedGuard
@@ -65,19 +65,21 @@ class ShapeGuard:
         """The guard that they hold."""
         return Guard(GuardKind.SHAPES, None, self)
 
-    def objects(self) -> dict[Source, list[tuple[int, int]]]:
-        """By the source of a tensor or number: into which slots its numbers go, and what they are,
-        as the native floor numbers them.
-        """
-        found: dict[Source, list[tuple[int, int]]] = {}
+    def subjects(self) -> list[tuple[Source, SizesExpected]]:
+        """The tensors and numbers that are read, each with what is read of it."""
+        reads: dict[Source, list[tuple[int, int]]] = {}
         for slot, reading in enumerate(self.readings):
             match reading.source:
                 case ExtentSource(origin=origin, dim=dim, is_stride=is_stride):
-                    found.setdefault(origin, []).append((slot, -1 - dim if is_stride else dim))
+                    reads.setdefault(origin, []).append((slot, -1 - dim if is_stride else dim))
                 case source:
                     what = REAL_ITSELF if is_real(reading.symbol) else INTEGER_ITSELF
-                    found.setdefault(source, []).append((slot, what))
-        return found
+                    reads.setdefault(source, []).append((slot, what))
+        code = self.code()
+        return [
+            (source, SizesExpected(self, tuple(slots), len(reads), code))
+            for source, slots in reads.items()
+        ]
 
     def code(self) -> tuple[tuple[int, int], ...]:
         """All relations as a program of the native floor's, in postfix order."""
@@ -131,6 +133,41 @@ class ShapeGuard:
             case RealRelation(comparison, left, right, outcome):
                 sides = renamed(left, names), renamed(right, names)
                 return str(RealRelation(comparison, *sides, outcome))
+
+
+@record
+class SizesExpected:
+    """What is read of one object for the relations between sizes of several."""
+
+    guard: ShapeGuard
+    reads: tuple[tuple[int, int], ...]
+    """Into which slots the object's numbers go, and what they are, as the native floor numbers
+    them.
+    """
+
+    objects: int
+    """How many objects are read in all."""
+
+    code: tuple[tuple[int, int], ...]
+    """The relations, as the native floor runs them."""
+
+    @property
+    def metadata(self) -> tuple[int, int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+        """The test's operand."""
+        return len(self.guard.readings), self.objects, self.reads, self.code
+
+    @property
+    def _is_float(self) -> bool:
+        """Whether the object is a float, and no integer or tensor."""
+        return any(what == REAL_ITSELF for _, what in self.reads)
+
+    @property
+    def why_unread(self) -> str:
+        """What is said behind an object of which the numbers cannot be read."""
+        return "" if self._is_float else ", which has no such sizes"
+
+    def __str__(self) -> str:
+        return "a finite number" if self._is_float else "sizes that fit together"
 
 
 def _index_code(index: Index, slots: Mapping[str, int]) -> Code:
