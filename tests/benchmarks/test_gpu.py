@@ -1,0 +1,39 @@
+"""What the benchmark on a GPU counts as wrong, and what it says of models that it leaves out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import gpu
+from benchmarks.compilers import EAGER, OURS
+
+
+def test_the_relative_error_is_of_all_tensors_together() -> None:
+    exact = [torch.tensor([3.0], dtype=torch.float64), torch.tensor([4.0], dtype=torch.float64)]
+    assert gpu.relative_error([torch.tensor([3.0]), torch.tensor([4.0])], exact) == 0
+    assert gpu.relative_error([torch.tensor([3.5]), torch.tensor([4.0])], exact) == 0.1
+    assert gpu.relative_error([torch.tensor([math.nan]), torch.tensor([4.0])], exact) == math.inf
+    assert gpu.relative_error(exact[:1], exact) == math.inf
+
+
+def test_models_beyond_the_time_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured: list[str] = []
+
+    def measure(name: str, mode: str, columns: Any) -> list[gpu.Measured]:
+        measured.append(name)
+        return [gpu.Measured(column, call=1.0, error=1e-4) for column in (EAGER, OURS)]
+
+    monkeypatch.setattr(gpu, "measure", measure)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    assert gpu.main(["--models", "bert", "t5"]) == 0
+    assert measured == ["bert", "t5"]
+    assert gpu.main(["--models", "bert", "--seconds", "-1"]) == 1
+    assert measured == ["bert", "t5"]
+    assert "left out after -1 s" in capsys.readouterr().out
