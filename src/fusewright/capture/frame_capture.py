@@ -37,6 +37,16 @@ from fusewright.capture.breaks import (
     tell_why_not,
     writes_last,
 )
+from fusewright.capture.effects import (
+    Effects,
+    Recover,
+    Write,
+    first_dropped,
+    first_unmakeable,
+    pending_writes,
+    reachable_outputs,
+    written_values,
+)
 from fusewright.capture.graph import ALL_ALLOWED, NeedsConstants, Permissions
 from fusewright.capture.guards import Guard, GuardKind, current_gpu, has_memory, placements
 from fusewright.capture.histories import leaves
@@ -49,17 +59,7 @@ from fusewright.capture.memory import (
     storages_of,
     written_storages,
 )
-from fusewright.capture.rebuild import (
-    Effects,
-    FunctionWriter,
-    Recover,
-    Write,
-    first_dropped,
-    first_unmakeable,
-    pending_writes,
-    reachable_outputs,
-    written_values,
-)
+from fusewright.capture.rebuild import FunctionWriter
 from fusewright.capture.sizes import SizeHistory
 from fusewright.capture.sources import CellSource, LocalSource
 from fusewright.capture.values.base import TracedError, Value

@@ -13,8 +13,7 @@ new one alike:
         return r0
 
 An existing object is found again through its source, before anything is written; each object is
-made once, however
-often it is referred to.
+made once, however often it is referred to.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ import collections
 import operator
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import torch
 
 from fusewright.capture import reasons
 from fusewright.capture.bytecode import Builder, Positions, assemble, header, with_body
-from fusewright.capture.guards import GuardKind
+from fusewright.capture.effects import Effects, Recover, Write, reachable, written_values
 from fusewright.capture.interpreter.attributes import find_class_attribute
 from fusewright.capture.interpreter.machine import Machine
 from fusewright.capture.sources import (
@@ -58,208 +57,17 @@ from fusewright.capture.sources import (
 )
 from fusewright.capture.values.base import MISSING, NotConstant, Value
 from fusewright.capture.values.classes import ClassNamespace, MadeValue
-from fusewright.capture.values.constant import ConstantValue, is_constant
+from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
-from fusewright.capture.values.iterators import ExistingIteratorValue, GeneratorValue, move_on
+from fusewright.capture.values.iterators import ExistingIteratorValue, move_on
 from fusewright.capture.values.mappings import DictValue, keys_in_order, values_in_order
 from fusewright.capture.values.numbers import SymbolicValue
-from fusewright.capture.values.objects import ObjectValue, instance_dictionary
+from fusewright.capture.values.objects import ObjectValue
 from fusewright.capture.values.sequences import ListValue, sequence_base
 from fusewright.capture.values.sets import SetValue
-from fusewright.capture.values.tensors import TensorValue
 from fusewright.capture.values.views import shown_mapping
-from fusewright.errors import Location, Unsupported
-from fusewright.modes import ModeChange
-from fusewright.native import Continuation
-from fusewright.records import record
 from fusewright.symbolic.graph_nodes import numeric_function
 from fusewright.symbolic.nodes import SYMBOLIC
-
-
-@record
-class Write:
-    """One change to an existing object, to be made after the graph has run."""
-
-    owner: Any
-    """An ObjectValue, CellValue or Namespace."""
-
-    name: str | None
-    """The attribute or variable; None for the content of a container or cell."""
-
-    value: Any
-    """The new value, MISSING to delete; None for a container, whose content stands in `owner`."""
-
-
-Recover = Callable[[BaseException, types.FunctionType, tuple[Any, ...]], Continuation | None]
-"""(what the graph raised, the function as written, its locals at entry) -> how the call goes on;
-None: the exception does.
-"""
-
-
-@record
-class Effects:
-    """What a captured call does besides returning."""
-
-    compiled: Callable[..., Any] | None
-    """The compiled graph; None when it has nothing to do."""
-
-    outputs: Sequence[TensorValue | SymbolicValue]
-    """What the graph returns."""
-
-    writes: Sequence[Write]
-    calls: Sequence[ModeChange]
-    """Calls that draw from Python's random numbers, and that bring the thread's modes to what the
-    program made them.
-    """
-
-    recover: Recover
-    """How the call goes on when the graph raises."""
-
-
-def pending_writes(machine: Machine) -> list[Write]:
-    """The changes to replay. One that changes nothing becomes a guard that it is so."""
-    writes: list[Write] = []
-    for owner in machine.mutated.values():
-        match owner:
-            case Namespace() | ClassNamespace():
-                writes += [Write(owner, name, value) for name, value in owner.changes().items()]
-            case CellValue():
-                writes.append(Write(owner, None, owner.contents))
-            case ExistingIteratorValue():
-                writes.append(Write(owner, None, None))
-            case ObjectValue():
-                for name, value in owner.changes().items():
-                    if not _is_unchanged(machine, owner, name, value):
-                        writes.append(Write(owner, name, value))
-                if isinstance(owner, SetValue) and owner.members.keys() == set(owner.object):
-                    continue
-                if getattr(owner, "changed", False):
-                    if isinstance(owner, DictValue) and owner.is_rewritten():
-                        owner.entries(machine)
-                    writes.append(Write(owner, None, None))
-    return writes
-
-
-def _is_unchanged(machine: Machine, owner: ObjectValue, name: str, value: Any) -> bool:
-    """Whether writing `value` would leave the object as it was; guarded then."""
-    if owner.source is None:
-        return False
-    dictionary = instance_dictionary(owner.object) or {}
-    source = InstanceSource(owner.source, name)
-    if value is MISSING:
-        if name not in dictionary:
-            machine.guard(GuardKind.ABSENT, owner.source, name)
-            return True
-        return False
-    if name not in dictionary:
-        return False
-    before = dictionary[name]
-    if type(value) is ConstantValue and is_constant(before):
-        after = value.value
-        if type(before) is type(after) and before == after:
-            machine.guard(GuardKind.EQUALS, source, before)
-            return True
-    return value.source == source
-
-
-def reachable_outputs(
-    machine: Machine, roots: Iterable[Value]
-) -> list[TensorValue | SymbolicValue]:
-    """The tensors, and the numbers that depend on data, which the graph must return so that `roots`
-    can be built, in order.
-    """
-    return [
-        value
-        for value in _reachable(machine, roots)
-        if (isinstance(value, TensorValue) and value.object is MISSING)
-        or (isinstance(value, SymbolicValue) and value.is_result)
-    ]
-
-
-@record
-class Dropped:
-    """An object that the program made and dropped, which runs code then."""
-
-    made_at: int
-    """How many instructions of the outermost frame were executed then."""
-
-    place: Location | None
-    what: str
-
-
-def first_dropped(machine: Machine, roots: Iterable[Value]) -> Dropped | None:
-    """The first object that the program made, that runs code when it is dropped, and that generated
-    code does not make for `roots`.
-    """
-    generators = [each for each in machine.generators if each.cleans_up]
-    if not generators and not machine.finalizers:
-        return None
-    reached = list(_reachable(machine, roots))
-    frames = {id(value.frame) for value in reached if isinstance(value, GeneratorValue)}
-    kept = {id(value) for value in reached}
-    dropped = [
-        Dropped(each.made_at, each.place, f"`{each.code.co_name}`, waiting in `try` or `with`,")
-        for each in generators
-        if id(each) not in frames
-    ]
-    for each in machine.finalizers:
-        if id(each.value) not in kept:
-            name = each.value.python_type().__qualname__
-            dropped.append(Dropped(each.made_at, each.place, f"an object of `{name}`"))
-    return min(dropped, key=lambda each: each.made_at, default=None)
-
-
-def first_unmakeable(machine: Machine, roots: Iterable[Value]) -> Value | None:
-    """A value without which `roots` cannot be built, and that generated code cannot make."""
-    for value in _reachable(machine, roots):
-        if isinstance(value, TensorValue) and value.object is MISSING:
-            if not machine.builder.can_use(value.node):
-                return value
-            continue
-        if value.source is None and not isinstance(value, ConstantValue | TensorValue):
-            try:
-                value.rebuild(_PROBE)
-            except (NotConstant, Unsupported):
-                return value
-    return None
-
-
-class _Probe:
-    """A Rebuilder that writes nothing."""
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *arguments: None
-
-
-_PROBE: Any = _Probe()
-
-
-def _reachable(machine: Machine, roots: Iterable[Value]) -> Iterator[Value]:
-    """The values that are built when `roots` are, each once, in order."""
-    seen: set[int] = set()
-    pending = list(roots)[::-1]
-    while pending:
-        value = pending.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        yield value
-        if isinstance(value, TensorValue) or value.source is None or _is_changed(value):
-            pending.extend(reversed(value.parts()))
-        pending += machine.classes.recipes_behind(value)
-
-
-def written_values(writes: Sequence[Write]) -> Iterator[Value]:
-    """The values that are written, and those that make up the new content of containers."""
-    for write in writes:
-        if isinstance(write.value, Value):
-            yield write.value
-        elif write.value is None and isinstance(write.owner, Value):
-            yield from write.owner.parts()
-
-
-def _is_changed(value: Value) -> bool:
-    return bool(getattr(value, "changed", False) or getattr(value, "written", None))
 
 
 class FunctionWriter:
@@ -302,7 +110,7 @@ class FunctionWriter:
             self._recover = effects.recover
             self._call_graph(effects.compiled, effects.outputs)
         changed = [write.owner for write in effects.writes if isinstance(write.owner, Value)]
-        for value in _reachable(self.machine, [*kept, *changed, *written_values(effects.writes)]):
+        for value in reachable(self.machine, [*kept, *changed, *written_values(effects.writes)]):
             if value.source is not None or isinstance(value, SymbolicValue):
                 self.value(value)
                 self.code.pop()

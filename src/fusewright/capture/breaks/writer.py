@@ -38,9 +38,10 @@ from fusewright.capture.bytecode.resume import (
     is_passed,
 )
 from fusewright.capture.bytecode.versions import VERSION
+from fusewright.capture.effects import Effects
 from fusewright.capture.interpreter.frame import NULL, Frame, SavedException, SavedOffset
 from fusewright.capture.interpreter.machine import Machine
-from fusewright.capture.rebuild import Effects, FunctionWriter
+from fusewright.capture.rebuild import FunctionWriter
 from fusewright.capture.values.base import Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import FunctionValue
