@@ -1,9 +1,8 @@
 """The states of random generators under capture.
 
 Torch's: seeding it, reading it and setting it are operators of the graph, in order among those that
-draw. Python's: a generator that the program itself has seeded is known, and so is what it draws,
-while tracing by a twin; the real one is seeded, and draws, when the call has run. What an unknown
-one draws may be handed on, but not looked at.
+draw. Python's and NumPy's are seeded, and draw, when the call has run: what they draw may be handed
+on, but not looked at.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from fusewright.capture.sources import ConstantSource
 from fusewright.capture.values.base import Interpreter, NotConstant, Rebuilder, Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.objects import ObjectValue
-from fusewright.capture.values.sequences import ListValue
 from fusewright.capture.values.tensors import TensorValue, UnknownValue
 from fusewright.errors import Unsupported
 
@@ -177,103 +175,58 @@ _NUMBERS: Final = {
 }  # fmt: skip
 """Methods of `random.Random` that draw a number from known ones, by its class."""
 
-_PICKS: Final = ("choice", "choices", "sample")
-"""Methods that draw from a population given first: what they pick depends on its length alone."""
-
-
-class RandomValue(ObjectValue):
-    """A `random.Random` made while tracing."""
-
-    __slots__ = ("twin",)
-
-    def __init__(self, cls: type, twin: random.Random) -> None:
-        super().__init__(cls)
-        self.twin = twin
-        """A generator of Python's in the state that the program's is in."""
-
-    def changes(self) -> dict[str, Any]:
-        return {name: value for name, value in super().changes().items() if name != "gauss_next"}
-
-    def rebuild(self, code: Rebuilder) -> None:
-        code.call(generator_in_state, self.cls, ConstantValue(self.twin.getstate()))
-
-
-def generator_in_state(cls: type[random.Random], state: tuple[Any, ...]) -> random.Random:
-    """A generator of Python's random numbers, in generated code."""
-    generator = cls.__new__(cls)
-    generator.setstate(state)
-    return generator
-
-
-@handles(random.Random.__new__)
-def new_generator(interpreter: Interpreter, cls: Value, seed: Value | None = None) -> Value:
-    if cls.constant() is not random.Random or seed is None or seed.constant() is None:
-        raise interpreter.unsupported(
-            reasons.OUTSIDE_WORLD,
-            function="random.Random",
-            detail="its state is taken from the system",
-        )
-    return RandomValue(random.Random, random.Random())
-
-
-def _twin(interpreter: Interpreter, generator: Value) -> random.Random | None:
-    """A generator in the same state as one of the program; None where that is not known."""
-    if isinstance(generator, RandomValue):
-        return generator.twin
-    return interpreter.seeded if generator.real() is _GLOBAL else None
-
 
 def _refuse(interpreter: Interpreter, name: str) -> Unsupported:
     return interpreter.unsupported(reasons.OUTSIDE_WORLD, function=f"random.{name}", detail=_RANDOM)
 
 
-def _later(interpreter: Interpreter, generator: Value, name: str, numbers: tuple[Any, ...]) -> None:
-    """Have the real generator do the same when the call has run."""
-    if generator.real() is _GLOBAL:
-        interpreter.draws.append((getattr(_GLOBAL, name), numbers))
+handles(random.Random.__new__)(
+    refusal(
+        reasons.OUTSIDE_WORLD,
+        function="random.Random",
+        detail="it is a generator whose state changes with each call",
+    )
+)
+for _name in ("choice", "choices", "sample", "shuffle", "getstate", "setstate"):
+    handles(getattr(random.Random, _name))(
+        refusal(reasons.OUTSIDE_WORLD, function=f"random.{_name}", detail=_RANDOM)
+    )
 
 
 @handles(random.Random.seed)
 def seed_generator(
     interpreter: Interpreter, generator: Value, a: Value | None = None, version: Value | None = None
 ) -> Any:
+    """Python's own generator is seeded when the call has run, before what is drawn then."""
     try:
         numbers = tuple(each.constant() for each in (a, version) if each is not None)
     except NotConstant:
         numbers = ()
     is_known = bool(numbers) and numbers[0] is not None
-    if not is_known or not (isinstance(generator, RandomValue) or generator.real() is _GLOBAL):
+    if not is_known or generator.real() is not _GLOBAL:
         raise _refuse(interpreter, "seed")
-    twin = random.Random()
     try:
-        twin.seed(*numbers)
+        random.Random().seed(*numbers)
     except TypeError as error:
         raise_real(interpreter, error)
-    if isinstance(generator, RandomValue):
-        generator.twin = twin
-    else:
-        interpreter.seeded = twin
-    _later(interpreter, generator, "seed", numbers)
+    interpreter.draws.append((_GLOBAL.seed, numbers))
     return None
 
 
 def _draw(name: str, cls: type) -> Callable[..., Value]:
-    """A number. That of an unknown state is drawn when the call has run, for the sake of those
-    drawn later; nobody may look at it, as at the chance that a layer is left out in training.
+    """A number, drawn when the call has run, for the sake of those drawn later; nobody may look at
+    it, as at the chance that a layer is left out in training.
     """
 
     def draw(interpreter: Interpreter, generator: Value, *arguments: Value) -> Value:
-        twin = _twin(interpreter, generator)
-        if twin is None and generator.real() is not _GLOBAL:
+        if generator.real() is not _GLOBAL:
             raise _refuse(interpreter, name)
         try:
             numbers = tuple(argument.constant() for argument in arguments)
-            drawn = getattr(twin or random.Random(), name)(*numbers)
+            getattr(random.Random(), name)(*numbers)
         except (NotConstant, TypeError, ValueError):
             raise _refuse(interpreter, name) from None
-        _later(interpreter, generator, name, numbers)
-        if twin is not None:
-            return interpreter.new(drawn)
+        interpreter.draws.append((getattr(_GLOBAL, name), numbers))
         return UnknownValue(cls, functools.partial(_refuse, interpreter, name))
 
     return draw
@@ -282,61 +235,6 @@ def _draw(name: str, cls: type) -> Callable[..., Value]:
 for _cls, _names in _NUMBERS.items():
     for _name in _names:
         handles(getattr(random.Random, _name))(_draw(_name, _cls))
-
-
-def _pick(name: str) -> Callable[..., Value]:
-    """One or some of a population, of which a twin draws the positions."""
-
-    def pick(
-        interpreter: Interpreter, generator: Value, population: Value, *arguments: Value,
-        **keywords: Value,
-    ) -> Value:  # fmt: skip
-        twin = _twin(interpreter, generator)
-        if twin is None:
-            raise _refuse(interpreter, name)
-        items = interpreter.items(population)
-        try:
-            numbers = [argument.to_python() for argument in arguments]
-            named = {key: value.to_python() for key, value in keywords.items()}
-            drawn = getattr(twin, name)(range(len(items)), *numbers, **named)
-        except (NotConstant, TypeError, ValueError, IndexError):
-            raise _refuse(interpreter, name) from None
-        replay = functools.partial(getattr(_GLOBAL, name), range(len(items)), *numbers, **named)
-        if generator.real() is _GLOBAL:
-            interpreter.draws.append((replay, ()))
-        if isinstance(drawn, int):
-            return items[drawn]
-        return interpreter.new_list([items[position] for position in drawn])
-
-    return pick
-
-
-for _name in _PICKS:
-    handles(getattr(random.Random, _name))(_pick(_name))
-
-
-@handles(random.Random.shuffle)
-def shuffle(interpreter: Interpreter, generator: Value, target: Value) -> None:
-    twin = _twin(interpreter, generator)
-    if twin is None or not isinstance(target, ListValue):
-        raise _refuse(interpreter, "shuffle")
-    items = interpreter.items(target)
-    positions = list(range(len(items)))
-    twin.shuffle(positions)
-    if generator.real() is _GLOBAL:
-        interpreter.draws.append((shuffle_again, (len(items),)))
-    target.replace(interpreter, [items[position] for position in positions])
-
-
-def shuffle_again(size: int) -> None:
-    """Draw from Python's random numbers what shuffling a list of this size does."""
-    random.shuffle(list(range(size)))
-
-
-for _name in ("getstate", "setstate"):
-    handles(getattr(random.Random, _name))(
-        refusal(reasons.OUTSIDE_WORLD, function=f"random.{_name}", detail=_RANDOM)
-    )
 
 
 # -- NumPy ----------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import functools
 import inspect
 import linecache
 import os
-import random
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final, NoReturn
@@ -165,8 +164,6 @@ class Machine:
         """Existing objects that the program changed, in order of first change."""
         self.draws: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         """Calls in compiled code that leave random generators where tracing left its own."""
-        self.seeded: random.Random | None = None
-        """What stands for Python's own generator, once the program has seeded that."""
         self.frames: list[Frame] = []
         self.steps_left = self.longest
         """How many more instructions may be executed."""
