@@ -18,6 +18,7 @@ def program(
     return torch.sin(hidden @ weight)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not peer_is_available(), reason="torch.compile needs a C++ compiler")
 def test_two_kernels_around_a_product() -> None:
     inputs = (

@@ -34,8 +34,18 @@ def differences(device: str) -> dict[str, str | None]:
     return json.loads(done.stdout)
 
 
+def marks(device: str) -> tuple[pytest.MarkDecorator, ...]:
+    """The device in Python is the sample of every change; the others are built of C++."""
+    return () if device == "hosted" else (pytest.mark.thorough,)
+
+
 @pytest.mark.parametrize(
-    ("device", "program"), [(d, program) for d in OPERATORS for program, _ in programs(d)]
+    ("device", "program"),
+    [
+        pytest.param(device, program, marks=marks(device), id=f"{device}-{program}")
+        for device in OPERATORS
+        for program, _ in programs(device)
+    ],
 )
 def test_a_device_does_as_the_cpu_does(device: str, program: str) -> None:
     if device != "hosted" and shutil.which("g++") is None:

@@ -20,6 +20,7 @@ EXAMPLE = ROOT / "examples" / "external_backend"
 PROGRAMS = re.findall(r"```\n\$ (.*\bpython .*)\n((?:.*\n)*?)```", PAGE)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles the example's device with g++")
 @pytest.mark.parametrize(("command", "shown"), PROGRAMS, ids=[command for command, _ in PROGRAMS])
 def test_programs_print_what_the_page_shows(command: str, shown: str) -> None:

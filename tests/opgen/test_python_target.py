@@ -23,7 +23,10 @@ OPERATORS = (
 )
 
 
-@pytest.mark.parametrize("kind", ["functional", "in-place", "out"])
+@pytest.mark.parametrize(
+    "kind",
+    ["functional", *(pytest.param(k, marks=pytest.mark.thorough) for k in ("in-place", "out"))],
+)
 def test_variants_against_the_cpu_on_torchs_samples(kind: str) -> None:
     """Kernels of one kind alone; all other variants are generated."""
     output = run(

@@ -40,6 +40,7 @@ def test_a_program_may_break_anywhere(name: str) -> None:
         assert found == expected
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not OTHER_PYTHONS, reason="no interpreter of another supported version found")
 @pytest.mark.parametrize("python", OTHER_PYTHONS)
 def test_programs_are_interpreted_on_another_version(python: str) -> None:

@@ -38,7 +38,17 @@ def test_the_gradient_of_a_program(name: str) -> None:
     agree(found, gradients(PROGRAMS[name].function, inputs), factor=4)
 
 
-@pytest.mark.parametrize("name", SHORT)
+SLOW_OF_ANY_SIZE = ("positions_of_extremes",)
+"""Programs that Triton's interpreter takes most of a minute for, where sizes are symbolic."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.thorough if name in SLOW_OF_ANY_SIZE else ())
+        for name in SHORT
+    ],
+)
 def test_a_program_of_any_size(name: str) -> None:
     inputs = PROGRAMS[name].inputs(CPU)
     with torch.no_grad():
