@@ -53,8 +53,8 @@ def get_attribute(
         raise_as(interpreter, getattr, owner, name)
     if default is None:
         return interpreter.attribute(owner, name.constant())
-    found = interpreter.attribute_or_none(owner, name.constant())
-    return default if found is None else found
+    attribute = interpreter.attribute_or_none(owner, name.constant())
+    return default if attribute is None else attribute
 
 
 @handles(hasattr)
@@ -108,10 +108,10 @@ def object_delete_attribute(interpreter: Interpreter, owner: Value, name: Value)
 def variables(interpreter: Interpreter, owner: Value | None = None) -> Value:
     if owner is None:
         return local_variables(interpreter)
-    found = interpreter.attribute_or_none(owner, "__dict__")
-    if found is None:
+    dictionary = interpreter.attribute_or_none(owner, "__dict__")
+    if dictionary is None:
         raise_as(interpreter, vars, owner)
-    return found
+    return dictionary
 
 
 @handles(locals)
@@ -119,8 +119,8 @@ def local_variables(interpreter: Interpreter) -> Value:
     """A dict of the calling frame's variables as they are now."""
     frame = interpreter.frames[-1]
     cells = {name: cell.load(interpreter) for name, cell in frame.cells.items()}
-    found = {name: frame.locals.get(name) for name in frame.code.co_varnames} | cells
-    return interpreter.new_dict({n: v for n, v in found.items() if isinstance(v, Value)})
+    variables = {name: frame.locals.get(name) for name in frame.code.co_varnames} | cells
+    return interpreter.new_dict({n: v for n, v in variables.items() if isinstance(v, Value)})
 
 
 @handles(globals)
@@ -200,7 +200,7 @@ def is_instance(interpreter: Interpreter, value: Value, classes: Value) -> Value
     except NotConstant:
         raise_as(interpreter, isinstance, ConstantValue(None), classes)
     try:
-        return boolean(any(_is_one(interpreter, value, each) for each in _flat(wanted)))
+        return boolean(any(_is_one(interpreter, value, kind) for kind in _flat(wanted)))
     except TypeError:
         _refuse(interpreter, isinstance, None, wanted)
 
@@ -212,7 +212,7 @@ def is_subclass(interpreter: Interpreter, cls: Value, classes: Value) -> Value:
     except NotConstant:
         raise_as(interpreter, issubclass, cls, classes)
     try:
-        return boolean(any(_is_below(interpreter, cls, each) for each in _flat(wanted)))
+        return boolean(any(_is_below(interpreter, cls, kind) for kind in _flat(wanted)))
     except TypeError:
         _refuse(interpreter, issubclass, known, wanted)
 
@@ -231,8 +231,8 @@ def _refuse(interpreter: Interpreter, function: Any, known: Any, wanted: Any) ->
 
 def _flat(classes: Any) -> Iterator[Any]:
     if isinstance(classes, tuple):
-        for each in classes:
-            yield from _flat(each)
+        for part in classes:
+            yield from _flat(part)
     elif typing.get_origin(classes) in (types.UnionType, typing.Union):
         yield from typing.get_args(classes)
     else:
@@ -367,8 +367,8 @@ def bind_descriptor(
 def handled_exception(interpreter: Interpreter) -> Value:
     """What is being handled, by the innermost frame that handles anything."""
     handling = (frame.handled for frame in reversed(interpreter.frames))
-    found = next((each for each in handling if each is not None), None)
-    return handled_by_callers(interpreter) if found is None else found
+    innermost = next((exception for exception in handling if exception is not None), None)
+    return handled_by_callers(interpreter) if innermost is None else innermost
 
 
 @handles(sys.exc_info)

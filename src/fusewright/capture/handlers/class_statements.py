@@ -53,10 +53,10 @@ def build_class(
     namespace: dict[str, Value] = {}
     interpreter.execute(body, namespace)
     cell = namespace.pop("__classcell__", None)
-    made = _make_class(interpreter, name, bases, namespace, keywords)
+    cls = _make_class(interpreter, name, bases, namespace, keywords)
     if isinstance(cell, CellValue):
-        cell.store(interpreter, made)
-    return made
+        cell.store(interpreter, cls)
+    return cls
 
 
 @handles(type.__new__)
@@ -96,18 +96,18 @@ def _make_class(
     if refused is not None:
         raise interpreter.unsupported(reasons.CLASS_MADE, name=name.constant(), what=refused)
     try:
-        made = make_class(name.constant(), real_bases, named, content)
+        cls = make_class(name.constant(), real_bases, named, content)
     except Exception as error:
         raise_real(interpreter, error)
     parts = (name, tuple(bases), keywords, namespace)
-    recipe = MadeValue(type(made), make_class, parts)
-    interpreter.note_made(made, recipe)
-    if isinstance(made, enum.EnumMeta):
-        members: dict[str, enum.Enum] = dict(made.__members__)
+    recipe = MadeValue(type(cls), make_class, parts)
+    interpreter.note_made(cls, recipe)
+    if isinstance(cls, enum.EnumMeta):
+        members: dict[str, enum.Enum] = dict(cls.__members__)
         for key, member in members.items():
-            found = MadeValue(made, enum.EnumMeta.__getitem__, (recipe, ConstantValue(key)))
-            interpreter.note_made(member, found)
-    return ClassValue(made, ConstantSource(made))
+            member_recipe = MadeValue(cls, enum.EnumMeta.__getitem__, (recipe, ConstantValue(key)))
+            interpreter.note_made(member, member_recipe)
+    return ClassValue(cls, ConstantSource(cls))
 
 
 def _runs_code_of_the_program(
@@ -177,11 +177,11 @@ def _part_of_class(function: Callable[..., Any]) -> Any:
             named = {name: interpreter.classes.real_object(item) for name, item in keywords.items()}
         except NotConstant:
             return DECLINED
-        made = function(*known, **named)
+        result = function(*known, **named)
         parts = (ConstantValue(function), arguments, keywords)
-        recipe = MadeValue(type(made), call_with_names, parts)
-        interpreter.note_made(made, recipe)
-        return interpreter.wrap(made, ConstantSource(made))
+        recipe = MadeValue(type(result), call_with_names, parts)
+        interpreter.note_made(result, recipe)
+        return interpreter.wrap(result, ConstantSource(result))
 
     return make
 
@@ -198,10 +198,10 @@ for _made_by in (
 
 def _property_change(name: str) -> Any:
     def change(interpreter: Interpreter, old: Value, function: Value) -> Value:
-        made = getattr(old.real(), name)(interpreter.classes.real_object(function))
+        descriptor = getattr(old.real(), name)(interpreter.classes.real_object(function))
         recipe = MadeValue(property, getattr(property, name), (old, function))
-        interpreter.note_made(made, recipe)
-        return interpreter.wrap(made, ConstantSource(made))
+        interpreter.note_made(descriptor, recipe)
+        return interpreter.wrap(descriptor, ConstantSource(descriptor))
 
     return change
 
@@ -224,11 +224,11 @@ def make_dataclass(interpreter: Interpreter, cls: Value | None = None, **options
     known = {name: option.constant() for name, option in options.items()}
     decorate = dataclasses.dataclass(**known)
     try:
-        made: type = decorate(cls.cls)
+        decorated: type = decorate(cls.cls)
     except Exception as error:
         raise_real(interpreter, error)
-    if made is cls.cls:
+    if decorated is cls.cls:
         before.steps.append(decorate)
     else:  # with slots
-        interpreter.note_made(made, MadeValue(type(made), decorate, (before,)))
-    return ClassValue(made, ConstantSource(made))
+        interpreter.note_made(decorated, MadeValue(type(decorated), decorate, (before,)))
+    return ClassValue(decorated, ConstantSource(decorated))

@@ -233,9 +233,9 @@ def _missing(interpreter: Interpreter, mapping: Any, key: Value) -> Value:
     """What `d[key]` does for an absent key."""
     if isinstance(mapping, DictValue):
         if mapping.default_factory is not None:
-            made = interpreter.call(mapping.default_factory, [])
-            mapping.put(interpreter, key, made)
-            return made
+            default = interpreter.call(mapping.default_factory, [])
+            mapping.put(interpreter, key, default)
+            return default
         missing = interpreter.special(mapping, "__missing__")
         if missing is not None and not issubclass(mapping.cls, collections.defaultdict):
             return interpreter.call(missing, [key])
@@ -244,16 +244,16 @@ def _missing(interpreter: Interpreter, mapping: Any, key: Value) -> Value:
 
 @handles(dict.__getitem__)
 def get_item(interpreter: Interpreter, mapping: Any, key: Value) -> Value:
-    found = mapping.lookup(interpreter, key)
-    return _missing(interpreter, mapping, key) if found is None else found
+    item = mapping.lookup(interpreter, key)
+    return _missing(interpreter, mapping, key) if item is None else item
 
 
 @handles(dict.get)
 def get(
     interpreter: Interpreter, mapping: Any, key: Value, default: Value | None = None
 ) -> Value | None:
-    found = mapping.lookup(interpreter, key)
-    return default if found is None else found
+    item = mapping.lookup(interpreter, key)
+    return default if item is None else item
 
 
 @handles(dict.__contains__)
@@ -274,9 +274,9 @@ def delete_item(interpreter: Interpreter, mapping: Any, key: Value) -> None:
 
 @handles(dict.pop, collections.OrderedDict.pop)
 def pop_key(interpreter: Interpreter, mapping: Any, key: Value, *default: Value) -> Value:
-    found = mapping.remove(interpreter, key)
-    if found is not None:
-        return found
+    item = mapping.remove(interpreter, key)
+    if item is not None:
+        return item
     if default:
         return default[0]
     interpreter.raise_error(KeyError, key)
@@ -297,11 +297,11 @@ def pop_item(interpreter: Interpreter, mapping: Any, last: Value | None = None) 
 def set_default(
     interpreter: Interpreter, mapping: Any, key: Value, default: Value | None = None
 ) -> Value:
-    found = mapping.lookup(interpreter, key)
-    if found is None:
-        found = ConstantValue(None) if default is None else default
-        mapping.put(interpreter, key, found)
-    return found
+    item = mapping.lookup(interpreter, key)
+    if item is None:
+        item = ConstantValue(None) if default is None else default
+        mapping.put(interpreter, key, item)
+    return item
 
 
 @handles(
@@ -312,8 +312,8 @@ def update(interpreter: Interpreter, mapping: Any, *sources: Value, **keywords: 
         if isinstance(source, DictValue | InstanceDictValue) or _has_keys(interpreter, source):
             entries = interpreter.mapping_entries(source)
         else:
-            made = run_for_real(interpreter, dict, [source], {})
-            entries = interpreter.mapping_entries(made)
+            copy = run_for_real(interpreter, dict, [source], {})
+            entries = interpreter.mapping_entries(copy)
         for key, value in entries:
             mapping.put(interpreter, key, value)
     for name, value in keywords.items():
@@ -422,7 +422,7 @@ def mapping_equal(interpreter: Interpreter, left: Any, right: Any) -> Any:
     ordered = collections.OrderedDict
     if issubclass(left.python_type(), ordered) and issubclass(right.python_type(), ordered):
         pairs = zip(left.keys(interpreter), right.keys(interpreter), strict=True)
-        if not all(interpreter.equal(one, other) for one, other in pairs):
+        if not all(interpreter.equal(item, other) for item, other in pairs):
             return boolean(False)
     for key, value in left.entries(interpreter):
         other = right.lookup(interpreter, key)

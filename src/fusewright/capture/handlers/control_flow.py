@@ -24,12 +24,12 @@ def cond(
     operands: Value | None = None,
 ) -> Value:
     """`torch.cond`: a predicate that is known chooses while tracing, as it does in eager."""
-    given = interpreter.new_tuple([] if operands is None else interpreter.items(operands))
+    arguments = interpreter.new_tuple([] if operands is None else interpreter.items(operands))
     if not isinstance(pred, TensorValue):
         chosen = true_fn if interpreter.truth(pred) else false_fn
-        return interpreter.call(chosen, interpreter.items(given))
+        return interpreter.call(chosen, interpreter.items(arguments))
     return interpreter.call_with_subprograms(
-        "cond", control_flow.cond, [true_fn, false_fn], [pred, given], {}
+        "cond", control_flow.cond, [true_fn, false_fn], [pred, arguments], {}
     )
 
 

@@ -68,9 +68,9 @@ class _Registration:
         with torch.no_grad():
             gradient = torch.empty_like(tensor)
             version = gradient._version
-            found = hook(gradient)
-        replaces = isinstance(found, torch.Tensor) and found.shape == gradient.shape
-        is_like = found is None or (replaces and found.dtype == gradient.dtype)
+            replacement = hook(gradient)
+        replaces = isinstance(replacement, torch.Tensor) and replacement.shape == gradient.shape
+        is_like = replacement is None or (replaces and replacement.dtype == gradient.dtype)
         self.is_followed = is_like and gradient._version == version
 
 
@@ -81,7 +81,7 @@ def _computes_alone(hook: Value) -> bool:
     codes = [hook.code]
     names: set[str] = set()
     for code in codes:
-        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
         names.update(code.co_names)
     variables = hook.namespace.dictionary
     read = [variables[name] for name in names if name in variables]
@@ -91,8 +91,8 @@ def _computes_alone(hook: Value) -> bool:
 _READS_OF_VARIABLES: Final = frozenset({"globals", "locals", "vars", "eval", "exec", "__import__"})
 
 
-def _stays(found: Any) -> bool:
+def _stays(value: Any) -> bool:
     """Whether a global variable is a library's, and what is read of it stays what it is."""
-    if isinstance(found, types.ModuleType):
-        return found.__name__.partition(".")[0] in _LIBRARIES
-    return vars(builtins).get(getattr(found, "__name__", "")) is found
+    if isinstance(value, types.ModuleType):
+        return value.__name__.partition(".")[0] in _LIBRARIES
+    return vars(builtins).get(getattr(value, "__name__", "")) is value

@@ -97,15 +97,15 @@ def zipped(interpreter: Interpreter, *iterables: Value, strict: Value | None = N
     is_strict = strict is not None and interpreter.truth(strict)
 
     def advance(interpreter: Interpreter) -> Value | None:
-        found: list[Value] = []
+        row: list[Value] = []
         for iterator in iterators:
             item = interpreter.next(iterator)
             if item is None:
                 if is_strict:
-                    _check_equally_long(interpreter, iterators, len(found))
+                    _check_equally_long(interpreter, iterators, len(row))
                 return None
-            found.append(item)
-        return interpreter.new_tuple(found) if found else None
+            row.append(item)
+        return interpreter.new_tuple(row) if row else None
 
     def remake() -> Remaking:
         return zip_strictly if is_strict else zip, iterators
@@ -131,13 +131,13 @@ def mapped(interpreter: Interpreter, function: Value, *iterables: Value) -> Valu
     iterators = [interpreter.iterate(iterable) for iterable in iterables]
 
     def advance(interpreter: Interpreter) -> Value | None:
-        found: list[Value] = []
+        arguments: list[Value] = []
         for iterator in iterators:
             item = interpreter.next(iterator)
             if item is None:
                 return None
-            found.append(item)
-        return interpreter.call(function, found)
+            arguments.append(item)
+        return interpreter.call(function, arguments)
 
     def remake() -> Remaking:
         return map, [function, *iterators]
@@ -261,11 +261,11 @@ _RESIZED: Final = (
 
 
 def _over_mapping(
-    interpreter: Interpreter, container: Value, mapping: Any, found: list[Value], direction: Any
+    interpreter: Interpreter, container: Value, mapping: Any, content: list[Value], direction: Any
 ) -> Value:
     """An iterator over a dict or a view of it, which must keep its size meanwhile."""
-    size = len(found)
-    items = found[::-1] if direction is reversed else list(found)
+    size = len(content)
+    items = content[::-1] if direction is reversed else list(content)
 
     def item(interpreter: Interpreter, position: int) -> Value | None:
         if mapping.size(interpreter) != size:
@@ -360,8 +360,8 @@ def count(interpreter: Interpreter, start: Value | None = None, step: Value | No
 
     def advance(interpreter: Interpreter) -> Value | None:
         nonlocal number
-        found, number = number, interpreter.binary("add", number, by)
-        return found
+        item, number = number, interpreter.binary("add", number, by)
+        return item
 
     return IteratorValue(advance, itertools.count, lambda: (itertools.count, [number, by]))
 
@@ -383,9 +383,9 @@ def cycle(interpreter: Interpreter, iterable: Value) -> Value:
         if not saved:
             return None
         position = max(position, 0)
-        found = saved[position]
+        item = saved[position]
         position = (position + 1) % len(saved)
-        return found
+        return item
 
     def remake() -> Remaking:
         if position < 0:
@@ -437,9 +437,9 @@ def _arranging(function: Any) -> Any:
     """A handler of a class that only arranges what it is given."""
 
     def arrange(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-        given = [_pool(interpreter, each) for each in arguments]
-        named = {name: _pool(interpreter, each) for name, each in keywords.items()}
-        rows = evaluate(interpreter, function, *given, **named)
+        pools = [_pool(interpreter, argument) for argument in arguments]
+        named = {name: _pool(interpreter, argument) for name, argument in keywords.items()}
+        rows = evaluate(interpreter, function, *pools, **named)
         left = (interpreter.new_tuple(row) for row in rows)
 
         def remake() -> Remaking:

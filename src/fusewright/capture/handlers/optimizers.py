@@ -85,13 +85,13 @@ def _scaled(replacement: Callable[..., Any], *names: str) -> Callable[..., Any]:
     count = replacement.__code__.co_argcount
 
     def call(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
-        given = [*arguments, *[value for key, value in keywords.items() if key in names]]
-        if len(given) != count or len(arguments) + len(keywords) != count:
+        operands = [*arguments, *[value for key, value in keywords.items() if key in names]]
+        if len(operands) != count or len(arguments) + len(keywords) != count:
             return DECLINED
-        factor = given[-1]
+        factor = operands[-1]
         if not isinstance(factor, TensorValue) and not _holds_tensors(interpreter, factor):
             return DECLINED
-        return interpreter.call_object(replacement, None, given, {})
+        return interpreter.call_object(replacement, None, operands, {})
 
     return call
 
@@ -123,7 +123,7 @@ def _on_lists(step: Callable[..., None]) -> Callable[..., Any]:
     ) -> Any:
         scaled = [keywords.get(name, NONE) for name in ("grad_scale", "found_inf")]
         if not interpreter.truth(fused) or any(
-            not isinstance(each, ConstantValue) or each.value is not None for each in scaled
+            not isinstance(factor, ConstantValue) or factor.value is not None for factor in scaled
         ):
             return DECLINED
         keywords |= {"fused": FALSE, "foreach": TRUE}
@@ -198,14 +198,14 @@ def item(interpreter: Interpreter, tensor: Value) -> Any:
     return interpreter.call_graph("double", [tensor], {})
 
 
-def larger(one: Any, other: Any) -> Any:
-    """`max(one, other)`."""
-    return torch.where(other > one, other, one)
+def larger(number: Any, other: Any) -> Any:
+    """`max(number, other)`."""
+    return torch.where(other > number, other, number)
 
 
-def smaller(one: Any, other: Any) -> Any:
-    """`min(one, other)`."""
-    return torch.where(other < one, other, one)
+def smaller(number: Any, other: Any) -> Any:
+    """`min(number, other)`."""
+    return torch.where(other < number, other, number)
 
 
 def _choosing(function: Callable[..., Any], replacement: Callable[..., Any]) -> None:
@@ -214,7 +214,9 @@ def _choosing(function: Callable[..., Any], replacement: Callable[..., Any]) -> 
     assert usual is not None
 
     def call(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
-        kept = interpreter.keeps_numbers and any(isinstance(one, TensorValue) for one in arguments)
+        kept = interpreter.keeps_numbers and any(
+            isinstance(argument, TensorValue) for argument in arguments
+        )
         if kept and len(arguments) == 2 and not keywords:
             return interpreter.call_object(replacement, None, [*arguments], {})
         return usual(interpreter, *arguments, **keywords)

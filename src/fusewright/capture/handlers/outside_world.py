@@ -99,8 +99,8 @@ def is_enabled_for(interpreter: Interpreter, logger: Value, level: Value) -> Any
     """The method itself, which then finds the answers that a logger keeps: they are guarded."""
     real = logger.real()
     if isinstance(real, _LOGGER):
-        for each in _LEVELS.values():
-            _LOGGER.isEnabledFor(real, each)
+        for number in _LEVELS.values():
+            _LOGGER.isEnabledFor(real, number)
     return DECLINED
 
 

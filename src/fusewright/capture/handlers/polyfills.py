@@ -33,14 +33,14 @@ def broadcast_size(first: Sequence[int], second: Sequence[int], /) -> torch.Size
     result = []
     for place in range(length):
         from_end = length - place
-        one = first[-from_end] if from_end <= len(first) else 1
-        other = second[-from_end] if from_end <= len(second) else 1
-        if one != other and one != 1 and other != 1:
+        left = first[-from_end] if from_end <= len(first) else 1
+        right = second[-from_end] if from_end <= len(second) else 1
+        if left != right and left != 1 and right != 1:
             raise RuntimeError(
-                f"The size of tensor a ({one}) must match the size of tensor b ({other}) at "
+                f"The size of tensor a ({left}) must match the size of tensor b ({right}) at "
                 f"non-singleton dimension {place}"
             )
-        result.append(other if one == 1 else one)
+        result.append(right if left == 1 else left)
     return torch.Size(result)
 
 
@@ -126,7 +126,7 @@ def product(iterable: Iterable[Any], /, *, start: Any = 1) -> Any:
 def item_getter(item: Any, /, *items: Any) -> Callable[[Any], Any]:
     if not items:
         return lambda owner: owner[item]
-    return lambda owner: tuple([owner[each] for each in (item, *items)])
+    return lambda owner: tuple([owner[key] for key in (item, *items)])
 
 
 @polyfill(operator.attrgetter)
@@ -138,7 +138,7 @@ def attribute_getter(name: str, /, *names: str) -> Callable[[Any], Any]:
 
     if not names:
         return lambda owner: read(owner, name)
-    return lambda owner: tuple([read(owner, each) for each in (name, *names)])
+    return lambda owner: tuple([read(owner, path) for path in (name, *names)])
 
 
 @polyfill(operator.methodcaller)

@@ -199,7 +199,7 @@ def seed_generator(
 ) -> Any:
     """Python's own generator is seeded when the call has run, before what is drawn then."""
     try:
-        numbers = tuple(each.constant() for each in (a, version) if each is not None)
+        numbers = tuple(argument.constant() for argument in (a, version) if argument is not None)
     except NotConstant:
         numbers = ()
     is_known = bool(numbers) and numbers[0] is not None

@@ -50,7 +50,7 @@ def apply_autograd_function(
             method = interpreter.attribute(cls, name)
             if isinstance(method, FunctionValue):
                 guard_variables(interpreter, method)
-    places = [place for place, each in enumerate(arguments) if isinstance(each, _FUNCTIONS)]
+    places = [place for place, argument in enumerate(arguments) if isinstance(argument, _FUNCTIONS)]
     if places and not keywords:
         return _apply_to_functions(interpreter, function, arguments, places)
     return interpreter.call_graph(_named_apply(function), list(arguments), keywords)
@@ -69,7 +69,7 @@ def _apply_to_functions(
     keeps breaks the graph: nobody has called it yet as the backward will.
     """
     functions = [arguments[place] for place in places]
-    others = [each for place, each in enumerate(arguments) if place not in places]
+    others = [argument for place, argument in enumerate(arguments) if place not in places]
     use = _Application(function, places)
     result = interpreter.call_with_subprograms(function.__name__, use, functions, others, {})
     use.is_traced = False
@@ -90,15 +90,15 @@ class _Application:
         self.keeps_functions = False
         """Whether a function was still held when the call was captured and had returned."""
 
-    def __call__(self, *given: Any) -> Any:
-        arguments: list[Any] = list(given[len(self._places) :])
-        for place, each in zip(self._places, given, strict=False):
-            arguments.insert(place, _passed_on(each))
+    def __call__(self, *operands: Any) -> Any:
+        arguments: list[Any] = list(operands[len(self._places) :])
+        for place, function in zip(self._places, operands, strict=False):
+            arguments.insert(place, _passed_on(function))
         passed = [weakref.ref(arguments[place]) for place in self._places]
         result = self._function.apply(*arguments)
         arguments.clear()
         if self.is_traced:
-            self.keeps_functions |= any(each() is not None for each in passed)
+            self.keeps_functions |= any(reference() is not None for reference in passed)
         return result
 
 
@@ -143,7 +143,7 @@ def checkpoint(
         what = "checkpoint(use_reentrant=True)" if reentrant else "checkpoint(context_fn=…)"
         raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation=what)
     passed = {name: kw for name, kw in keywords.items() if name not in _CHECKPOINT_OPTIONS}
-    kept = [each.fake for each in arguments if isinstance(each, TensorValue)]
+    kept = [argument.fake for argument in arguments if isinstance(argument, TensorValue)]
     versions = [fake._version for fake in kept]
     result = interpreter.call_checkpointed(function, list(arguments), passed)
     if torch.is_grad_enabled() and versions != [fake._version for fake in kept]:
@@ -191,9 +191,9 @@ def gradients(
         "allow_unused": allow_unused,
         "materialize_grads": materialize_grads,
     }
-    given = {name: value for name, value in keywords.items() if value is not NONE}
+    options = {name: value for name, value in keywords.items() if value is not NONE}
     with torch.autograd.set_multithreading_enabled(False):  # Modes belong to a thread.
-        return interpreter.call_graph(torch.autograd.grad, [outputs, inputs], given)
+        return interpreter.call_graph(torch.autograd.grad, [outputs, inputs], options)
 
 
 def _leads_outside(interpreter: Interpreter, outputs: Value) -> bool:
@@ -201,9 +201,9 @@ def _leads_outside(interpreter: Interpreter, outputs: Value) -> bool:
     values = [outputs] if isinstance(outputs, TensorValue) else interpreter.items(outputs)
     passed = history([value.fake for value in values if isinstance(value, TensorValue)])
     return any(
-        get_gradient_edge(each.fake).node in passed
-        for each in interpreter.inputs
-        if each.object.grad_fn is not None or each.object._backward_hooks
+        get_gradient_edge(tensor.fake).node in passed
+        for tensor in interpreter.inputs
+        if tensor.object.grad_fn is not None or tensor.object._backward_hooks
     )
 
 

@@ -93,11 +93,11 @@ def einsum(interpreter: Interpreter, *arguments: Value) -> Any:
     finds best for the sizes seen; since every order gives the result, no size is guarded for it.
     """
     equation, *operands = arguments
-    tensors = [each for each in operands if isinstance(each, TensorValue)]
+    tensors = [operand for operand in operands if isinstance(operand, TensorValue)]
     if len(tensors) < max(len(operands), 3) or not _ORDERED.is_available() or not _ORDERED.enabled:
         return DECLINED
-    shapes = [tuple(map(_seen, each.fake.shape)) for each in tensors]
-    vary = any(isinstance(size, torch.SymInt) for each in tensors for size in each.fake.shape)
+    shapes = [tuple(map(_seen, tensor.fake.shape)) for tensor in tensors]
+    vary = any(isinstance(size, torch.SymInt) for tensor in tensors for size in tensor.fake.shape)
     if not vary or any(None in shape for shape in shapes):
         return DECLINED
     pairs, _ = _ORDERED.get_opt_einsum().contract_path(

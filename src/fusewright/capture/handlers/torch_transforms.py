@@ -58,9 +58,9 @@ class TransformedValue(Value):
         if name == "__wrapped__":
             return self.function
         if name in functools.WRAPPER_ASSIGNMENTS:
-            found = interpreter.attribute_or_none(self.function, name)
-            if found is not None:
-                return found
+            attribute = interpreter.attribute_or_none(self.function, name)
+            if attribute is not None:
+                return attribute
         return super().get_attribute(interpreter, name)
 
     def call(
@@ -112,7 +112,9 @@ def _refusal(name: str) -> Callable[..., NoReturn]:
 def _transform(transform: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Value]:
     refuse = _refusal(transform.__name__)
 
-    def given(interpreter: Interpreter, func: Value, *arguments: Value, **keywords: Value) -> Value:
+    def transformed(
+        interpreter: Interpreter, func: Value, *arguments: Value, **keywords: Value
+    ) -> Value:
         options = by_name(names, arguments, keywords)
         try:
             _, known = known_arguments(interpreter, [], options)
@@ -120,7 +122,7 @@ def _transform(transform: Callable[..., Any], names: tuple[str, ...]) -> Callabl
             refuse(interpreter)
         return TransformedValue(transform, func, known)
 
-    return given
+    return transformed
 
 
 def _closure_of(
@@ -135,8 +137,8 @@ def _closure_of(
     ) -> Value:
         assert isinstance(closure, FunctionValue)
         cells = zip(closure.code.co_freevars, closure.cells, strict=True)
-        given = {name: cell.load(interpreter) for name, cell in cells if name in parameters}
-        transformed = handler(interpreter, **given)
+        options = {name: cell.load(interpreter) for name, cell in cells if name in parameters}
+        transformed = handler(interpreter, **options)
         return interpreter.call(transformed, list(arguments), keywords)
 
     return call

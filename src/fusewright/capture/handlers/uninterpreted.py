@@ -22,9 +22,9 @@ def guard_variables(interpreter: Interpreter, function: FunctionValue) -> None:
         if current.code in seen or _belongs_to_torch(current):
             continue
         seen.add(current.code)
-        found = [current.namespace.load(interpreter, name) for name in _names(current.code)]
-        found += [cell.load(interpreter) for cell in current.cells]
-        for value in found:
+        variables = [current.namespace.load(interpreter, name) for name in _names(current.code)]
+        variables += [cell.load(interpreter) for cell in current.cells]
+        for value in variables:
             match value:
                 case ConstantValue():
                     value.constant()

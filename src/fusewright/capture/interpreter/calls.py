@@ -106,9 +106,9 @@ def _call_caching(
 
 def _function(machine: Machine, function: Callable[..., Any]) -> FunctionValue:
     """The value of a function of ours, or of one known by identity."""
-    found = machine.wrap(function, ConstantSource(function))
-    assert isinstance(found, FunctionValue)
-    return found
+    value = machine.wrap(function, ConstantSource(function))
+    assert isinstance(value, FunctionValue)
+    return value
 
 
 def _fold(
@@ -118,7 +118,7 @@ def _fold(
     machine.read_all(arguments)
     try:
         if function in FUNCTIONS and not keywords and has_symbols(arguments):
-            function, known = FUNCTIONS[function], [number_of(each) for each in arguments]
+            function, known = FUNCTIONS[function], [number_of(argument) for argument in arguments]
         else:
             known = [argument.to_python() for argument in arguments]
         named = {name: argument.to_python() for name, argument in keywords.items()}

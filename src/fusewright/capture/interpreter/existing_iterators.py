@@ -39,8 +39,8 @@ _OVER_TUPLES: Final[tuple[type, ...]] = (type(iter(())), type(iter([])))
 _REVERSIBLE: Final[tuple[Any, ...]] = ({}, {}.values(), {}.items(), collections.OrderedDict())
 
 _OVER_COPIES: Final = (
-    *(type(iter(each)) for each in _HASHED),
-    *(type(reversed(each)) for each in _REVERSIBLE),
+    *(type(iter(example)) for example in _HASHED),
+    *(type(reversed(example)) for example in _REVERSIBLE),
 )
 """Iterators that tell what is left as a new list."""
 
@@ -57,7 +57,7 @@ _DRAWING: Final = (zip, map, filter)
 
 _OVER_CONTAINERS: Final = frozenset(
     {
-        *(type(iter(each)) for each in _SEQUENCES),
+        *(type(iter(example)) for example in _SEQUENCES),
         *_OVER_COPIES,
         *_OVER_DEQUES,
         _BACKWARDS,
@@ -111,14 +111,14 @@ def _take_apart(
     if type(iterator) not in _OVER_CONTAINERS:
         outer = iterator if value.has_state else value.outer
         if outer is not None:
-            values = [each.taken(outer) if _is_apart(each) else each for each in values]
+            values = [value.taken(outer) if _is_apart(value) else value for value in values]
         if isinstance(iterator, itertools.islice):
             return _resliced(machine, *values, *states)
         keywords = {"strict": states[0]} if states else {}
         return _made_by(machine, function, *values, **keywords)
     if isinstance(values[0], DequeValue) and values[0].times_changed:
         return None  # The next item is an error, which Python raises.
-    state = [each.constant() for each in (*values[1:], *states)]
+    state = [value.constant() for value in (*values[1:], *states)]
     return _at_position(machine, iterator, values[0], state)
 
 
@@ -138,8 +138,8 @@ def _rechained(
     if not inner:
         return IteratorValue.over((), itertools.chain)
     machine.guard(GuardKind.LENGTH, source, len(inner))
-    values = [machine.wrap(each, ItemSource(source, i)) for i, each in enumerate(inner)]
-    moved = [each.taken(chain) if _is_apart(each) else each for each in values]
+    values = [machine.wrap(iterator, ItemSource(source, i)) for i, iterator in enumerate(inner)]
+    moved = [iterator.taken(chain) if _is_apart(iterator) else iterator for iterator in values]
     chained = _made_by(machine, chain_again, *moved)
     return _unless_changed(machine, chained, (SequenceValue, DictValue, SetValue))
 
@@ -159,8 +159,12 @@ def keep_iterators_whole(machine: Interpreter) -> bool:
     """Have the next captures leave the iterators whole that the program has moved on; whether there
     are any that were not yet to be left so.
     """
-    moved = [each for each in machine.mutated.values() if isinstance(each, ExistingIteratorValue)]
-    places = [each.source.expression() for each in moved if each.source is not None]
+    moved = [
+        iterator
+        for iterator in machine.mutated.values()
+        if isinstance(iterator, ExistingIteratorValue)
+    ]
+    places = [iterator.source.expression() for iterator in moved if iterator.source is not None]
     changed = [machine.sizes.history.has_changed(place, None) for place in places]
     return any(changed)
 
@@ -192,7 +196,7 @@ def _items_left(iterator: Iterator[Any], outer: bool = False) -> tuple[int, ...]
         return None
     if isinstance(iterator, itertools.chain):
         arguments = state[0] if state else ()
-        if not all(type(each) in _CHAINED for each in _yet_to_come(*arguments[:1])):
+        if not all(type(iterable) in _CHAINED for iterable in _yet_to_come(*arguments[:1])):
             return None
     if isinstance(iterator, _OVER_COPIES):
         return (len(arguments[0]),)
@@ -200,15 +204,15 @@ def _items_left(iterator: Iterator[Any], outer: bool = False) -> tuple[int, ...]
         return () if all(type(number) in (int, float) for number in arguments) else None
     if isinstance(iterator, itertools.repeat):
         return tuple(arguments[1:])
-    found: tuple[int, ...] = ()
+    distances: tuple[int, ...] = ()
     if isinstance(iterator, itertools.islice):
-        found = tuple(bound or 0 for bound in (*arguments[1:], *state))
+        distances = tuple(bound or 0 for bound in (*arguments[1:], *state))
     for each in filter(_is_iterator, arguments):
         left = _items_left(each, outer or isinstance(iterator, _MOVING_OTHERS))
         if left is None:
             return None
-        found += left
-    return found
+        distances += left
+    return distances
 
 
 def _yet_to_come(iterator: Iterator[Any] | None = None) -> tuple[Any, ...]:
@@ -258,7 +262,7 @@ def _unless_changed(
     """
 
     def advance(interpreter: Interpreter) -> Value | None:
-        if any(isinstance(each, containers) for each in machine.mutated.values()):
+        if any(isinstance(container, containers) for container in machine.mutated.values()):
             name = over.cls.__name__
             raise interpreter.unsupported(reasons.EXISTING_ITERATOR, iterator=name)
         return over.advance(interpreter)

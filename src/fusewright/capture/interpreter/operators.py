@@ -253,8 +253,8 @@ def _takes_operator(machine: Interpreter, value: Value, other: Value, name: str)
     if type(value) is not ObjectValue or not isinstance(other, TensorValue):
         return False
     methods = BINARY_METHODS[IN_PLACE.get(name, name)]
-    found = [machine.class_attribute(value.cls, method)[0] for method in methods]
-    return any(isinstance(raw, types.FunctionType) for raw in found)
+    raw_methods = [machine.class_attribute(value.cls, method)[0] for method in methods]
+    return any(isinstance(raw, types.FunctionType) for raw in raw_methods)
 
 
 def is_sequence(machine: Interpreter, value: Value) -> bool:
@@ -325,7 +325,7 @@ def _equal_items(machine: Interpreter, left: SequenceValue, right: SequenceValue
     if left.size != right.size:
         return False
     pairs = zip(left.items(machine), right.items(machine), strict=True)
-    return all(equal(machine, one, other) for one, other in pairs)
+    return all(equal(machine, item, other) for item, other in pairs)
 
 
 def _defines(machine: Interpreter, value: Value, name: str) -> bool:
@@ -461,10 +461,10 @@ def items(machine: Interpreter, value: Value) -> list[Value]:
     if isinstance(value, DictViewValue):
         return value.items(machine)
     iterator = iterate(machine, value)
-    found = []
+    items = []
     while (item := next_item(machine, iterator)) is not None:
-        found.append(item)
-    return found
+        items.append(item)
+    return items
 
 
 def _has_builtin_iteration(cls: type) -> bool:
@@ -483,8 +483,8 @@ def length(machine: Interpreter, value: Value) -> int:
         case ConstantValue():
             return int(fold(machine, len, value.value).constant())
         case _:
-            found = machine.call_special(value, "__len__", []).constant()
-            return int(found)
+            size = machine.call_special(value, "__len__", []).constant()
+            return int(size)
 
 
 def get_item(machine: Interpreter, value: Value, key: Value) -> Value:
@@ -509,12 +509,12 @@ def tensor_item(machine: Interpreter, tensor: TensorValue, key: Value) -> Value:
     if any(isinstance(region, IndexRegionValue) for region in machine.regions):
         keys = key.items(machine) if isinstance(key, TupleValue) else [key]
         device = machine.new(tensor.fake.device)
-        if all(isinstance(each, TensorValue) or is_number(each) for each in keys):
+        if all(isinstance(part, TensorValue) or is_number(part) for part in keys):
             indices = [
-                each
-                if isinstance(each, TensorValue)
-                else machine.call_graph(torch.tensor, [each], {"device": device})
-                for each in keys
+                part
+                if isinstance(part, TensorValue)
+                else machine.call_graph(torch.tensor, [part], {"device": device})
+                for part in keys
             ]
             index = ListValue(list, indices)
             return machine.call_graph(torch.ops.aten.index.Tensor, [tensor, index], {})
@@ -524,10 +524,10 @@ def tensor_item(machine: Interpreter, tensor: TensorValue, key: Value) -> Value:
         may_copy = machine.builder.permissions.copied_items
         if refusal.reason != reasons.FAKE_EXECUTION.name or not may_copy:
             raise
-        found = _copied_item(machine, tensor, key)
-        if found is None:
+        copy = _copied_item(machine, tensor, key)
+        if copy is None:
             raise
-        return found
+        return copy
 
 
 def _copied_item(machine: Interpreter, tensor: TensorValue, key: Value) -> Value | None:
@@ -536,16 +536,16 @@ def _copied_item(machine: Interpreter, tensor: TensorValue, key: Value) -> Value
     tensors in slices alone.
     """
     keys = key.items(machine) if isinstance(key, TupleValue) else [key]
-    numbered = [each for each in keys if _is_basic(each)]
-    if len(numbered) < sum(each.python_type() not in (type(None), EllipsisType) for each in keys):
+    numbered = [part for part in keys if _is_basic(part)]
+    if len(numbered) < sum(part.python_type() not in (type(None), EllipsisType) for part in keys):
         return None
     places, place = [], 0
-    for number, each in enumerate(keys):
-        if each.python_type() is EllipsisType:
+    for number, part in enumerate(keys):
+        if part.python_type() is EllipsisType:
             place = tensor.fake.dim() - sum(_is_basic(later) for later in keys[number + 1 :])
-        if isinstance(each, TensorValue):
-            places.append((place, machine.call_tensor_method(each, "long", [], {})))
-        place += _is_basic(each)
+        if isinstance(part, TensorValue):
+            places.append((place, machine.call_tensor_method(part, "long", [], {})))
+        place += _is_basic(part)
     if not places:
         return None
     item: Value = tensor

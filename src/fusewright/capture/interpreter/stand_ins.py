@@ -60,10 +60,10 @@ class StandIn:
         self.value = value
 
     def __getattr__(self, name: str) -> Any:
-        found = self.interpreter.attribute_or_none(self.value, name)
-        if found is None:
+        attribute = self.interpreter.attribute_or_none(self.value, name)
+        if attribute is None:
             raise AttributeError(name)
-        return element(self.interpreter, found)
+        return element(self.interpreter, attribute)
 
 
 # -- what stand-ins answer ------------------------------------------------------------------------
@@ -84,9 +84,9 @@ def _ask_constant(name: str) -> Callable[..., Any]:
 
     def method(self: StandIn, *arguments: Any) -> Any:
         values = [value_of(self.interpreter, argument) for argument in arguments]
-        found = self.interpreter.call_special(self.value, name, values)
+        answer = self.interpreter.call_special(self.value, name, values)
         try:
-            return found.constant()
+            return answer.constant()
         except NotConstant:
             raise self.interpreter.unsupported(
                 reasons.TENSOR_TO_UNKNOWN, function=name, argument=self.value.describe()
@@ -197,8 +197,10 @@ def _special_methods(interpreter: Interpreter, cls: type) -> frozenset[str]:
     """
     if cls.__flags__ & IMMUTABLE_TYPE:
         return frozenset(name for name in ANSWERS if getattr(cls, name, None) is not None)
-    found = {name: interpreter.class_attribute(cls, name)[0] for name in ANSWERS}
-    return frozenset(name for name, raw in found.items() if raw is not MISSING and raw is not None)
+    methods = {name: interpreter.class_attribute(cls, name)[0] for name in ANSWERS}
+    return frozenset(
+        name for name, raw in methods.items() if raw is not MISSING and raw is not None
+    )
 
 
 # -- from values to objects and back --------------------------------------------------------------
@@ -354,9 +356,9 @@ def _container_base(cls: type) -> Any:
     return next(base for base in cls.__mro__ if base in CONTAINERS)
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    both = isinstance(one, StandIn) and isinstance(other, StandIn)
-    return one.value is other.value if both else one is other
+def _is_same(left: Any, right: Any) -> bool:
+    both = isinstance(left, StandIn) and isinstance(right, StandIn)
+    return left.value is right.value if both else left is right
 
 
 def run_for_real(
@@ -389,7 +391,9 @@ def run_for_real(
 
 def raise_real(interpreter: Interpreter, error: Exception) -> NoReturn:
     """Raise in the traced program what a function that ran for real has raised."""
-    raised = ExceptionValue(type(error), [value_of(interpreter, each) for each in error.args])
+    raised = ExceptionValue(
+        type(error), [value_of(interpreter, argument) for argument in error.args]
+    )
     for name, attribute in (vars(error) | _members(error)).items():
         raised.store(interpreter, name, value_of(interpreter, attribute))
     raise TracedError(raised)
@@ -403,8 +407,8 @@ def _members(error: Exception) -> dict[str, Any]:
         for name, member in vars(cls).items()
         if isinstance(member, types.MemberDescriptorType) and name != "__suppress_context__"
     }
-    found = {name: getattr(error, name, None) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+    members = {name: getattr(error, name, None) for name in names}
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def raise_as(

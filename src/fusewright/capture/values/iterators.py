@@ -90,9 +90,9 @@ class IteratorValue(Value):
 
         def advance(interpreter: Interpreter) -> Value | None:
             nonlocal position
-            found = item(interpreter, position)
-            position += found is not None
-            return found
+            value = item(interpreter, position)
+            position += value is not None
+            return value
 
         return cls(advance, kind, lambda: (restore, [container, ConstantValue(position)]))
 
