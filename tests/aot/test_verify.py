@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import fx
+from torch._higher_order_ops import scan
 
+import fusewright
 from fusewright.aot import clean_up, trace_inference
 from fusewright.aot.verify import verify_graph
 from fusewright.config import Options
 from fusewright.context import CompileContext
-from fusewright.errors import MalformedProgram
+from fusewright.errors import BackendCompilerFailed, MalformedProgram
 from fusewright.passes import Pass
 
 VERIFIED = CompileContext(options=Options(verify=True))
@@ -82,3 +85,29 @@ def test_the_pass_that_is_at_fault_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(clean_up, "PASSES", (first, Pass("careless", forget_result), *others))
     with pytest.raises(MalformedProgram, match="after the pass careless"):
         graph_of_program()
+
+
+def sums_to_the_end(x: torch.Tensor) -> torch.Tensor:
+    def step(carry: torch.Tensor, row: torch.Tensor) -> Any:
+        total = (carry + row).tanh()
+        return total, total.exp()
+
+    carry, rows = scan(step, torch.zeros(3), x)
+    return carry + rows.sum(0)
+
+
+def leave_graphs_with_tanh_wrong(graph: fx.Graph) -> None:
+    for node in calls(graph):
+        if node.target is torch.ops.aten.tanh.default:
+            del node.meta["val"]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_steps_of_loops_are_verified(monkeypatch: pytest.MonkeyPatch, requires_grad: bool) -> None:
+    monkeypatch.setattr(
+        clean_up, "PASSES", (Pass("careless", leave_graphs_with_tanh_wrong), *clean_up.PASSES)
+    )
+    options = {"strict": True, "verify": True}
+    compiled = fusewright.compile(sums_to_the_end, fullgraph=True, options=options)
+    with pytest.raises(BackendCompilerFailed, match=r"after the pass careless: .*tanh"):
+        compiled(torch.randn(2, 3, requires_grad=requires_grad))

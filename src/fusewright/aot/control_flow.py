@@ -241,7 +241,14 @@ def _gradient_graph(
         inputs[number].requires_grad_()
     function, _ = from_all(module, len(inputs), taken)
     with torch.enable_grad():
-        joint = trace_joint(function, inputs, [False] * len(inputs), fakes, recorder.decompositions)
+        joint = trace_joint(
+            function,
+            inputs,
+            [False] * len(inputs),
+            fakes,
+            recorder.decompositions,
+            verify=recorder.verify,
+        )
     if joint.bases or joint.mutated_inputs:
         raise UnsupportedOperator("the side of a condition writes to its operands")
     graph = fx.Graph()

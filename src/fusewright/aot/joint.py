@@ -154,6 +154,7 @@ def trace_joint(
     joined: Relatives = (),
     *,
     apart: bool = False,
+    verify: bool = False,
 ) -> JointGraph:
     """Trace `module` on `inputs` (fakes; those that require grad are differentiated) and its
     gradient.
@@ -163,7 +164,7 @@ def trace_joint(
     takes their gradients. `apart`: outputs whose histories eager frees apart have gradients of
     their own. Raises: `Unsupported`, for what cannot be traced or differentiated.
     """
-    recorder = Recorder(fakes, decompositions)
+    recorder = Recorder(fakes, decompositions, verify=verify)
     recorder.follows_autograd = True
     with_bits = record_inputs(recorder, module, inputs)
     given = [

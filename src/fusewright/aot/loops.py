@@ -133,10 +133,16 @@ def _step(
 def _traced(recorder: Recorder, step: _Step, module: fx.GraphModule) -> AtenGraph:
     """The graph of a function of a loop, without gradients."""
     with torch_compat.without_modes(), torch.no_grad():
-        program = trace(module, step.inputs, recorder.fakes, recorder.decompositions)
+        program = trace(
+            module,
+            step.inputs,
+            recorder.fakes,
+            recorder.decompositions,
+            verify=recorder.verify,
+        )
         graph = finish_graph(program, step.inputs, recorder.fakes)
     _refuse_writes(graph.mutated_inputs)
-    return replace(graph, constants=clean_up(graph))
+    return replace(graph, constants=clean_up(graph, verify=recorder.verify))
 
 
 def _refuse_writes(written: Sequence[Any]) -> None:
@@ -225,13 +231,14 @@ def _differentiated(recorder: Recorder, step: _Step) -> Partition:
                 [False] * len(inputs),
                 recorder.fakes,
                 recorder.decompositions,
+                verify=recorder.verify,
             )
         found = {position for position in joint.tangents if position < step.carried}
         if found <= tracked:
             break
         tracked |= found
     _refuse_writes([*joint.bases, *joint.mutated_inputs])
-    joint = replace(joint, constants=clean_up(joint))
+    joint = replace(joint, constants=clean_up(joint, verify=recorder.verify))
     return min_cut_rematerialization_partition(joint)
 
 

@@ -85,7 +85,8 @@ class Tracing:
         module, self.structure = from_all(self.module, len(given), taken)
         fakes = self.recorder.fakes
         inputs = [like(one, fakes) for one in given]
-        program = trace(module, inputs, fakes, self.recorder.decompositions)
+        recorder = self.recorder
+        program = trace(module, inputs, fakes, recorder.decompositions, verify=recorder.verify)
         self.graph = graph = finish_graph(program, inputs, fakes)
         if graph.mutated_inputs:
             raise UnsupportedOperator("a function of a condition or loop writes to its arguments")

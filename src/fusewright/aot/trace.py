@@ -48,7 +48,8 @@ def trace_inference(
     """
     fakes, inputs = _fake_inputs(example_inputs)
     with context.stage("trace"):
-        program = trace(module, inputs, fakes, _chosen(decompositions, context))
+        chosen = _chosen(decompositions, context)
+        program = trace(module, inputs, fakes, chosen, verify=context.options.verify)
     with context.stage("functionalize"):
         graph = finish_graph(program, inputs, fakes)
     with context.stage("clean up"):
@@ -77,10 +78,11 @@ def trace_training(
     without_search = torch.autograd.set_detect_anomaly(False)
     with context.stage("trace"), without_hooks, without_search:
         chosen = _chosen(decompositions, context)
-        graph = _trace_joint(module, example_inputs, interior, chosen)
+        verify = context.options.verify
+        graph = _trace_joint(module, example_inputs, interior, chosen, verify=verify)
         written = _written_relatives(graph, example_inputs)
         if written:  # they lie in one history; that is known only now, and rare
-            graph = _trace_joint(module, example_inputs, interior, chosen, written)
+            graph = _trace_joint(module, example_inputs, interior, chosen, written, verify=verify)
     with context.stage("clean up"):
         return replace(graph, constants=clean_up(graph, verify=context.options.verify))
 
@@ -98,9 +100,13 @@ def _trace_joint(
     interior: Sequence[bool],
     decompositions: Mapping[Any, Decomposition],
     joined: Relatives = (),
+    *,
+    verify: bool,
 ) -> JointGraph:
     fakes, inputs = _fake_inputs(example_inputs)
-    return trace_joint(module, inputs, interior, fakes, decompositions, joined, apart=True)
+    return trace_joint(
+        module, inputs, interior, fakes, decompositions, joined, apart=True, verify=verify
+    )
 
 
 def _written_relatives(graph: JointGraph, example_inputs: Sequence[Any]) -> Relatives:

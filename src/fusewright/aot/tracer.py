@@ -75,9 +75,14 @@ Fakes = FakeMode
 class Recorder(TorchDispatchMode):
     """Records operators on fakes into `graph`; one a trace."""
 
-    def __init__(self, fakes: Fakes, decompositions: Mapping[Any, Decomposition]) -> None:
+    def __init__(
+        self, fakes: Fakes, decompositions: Mapping[Any, Decomposition], *, verify: bool = False
+    ) -> None:
         super().__init__()
         self.fakes = fakes
+        self.verify = verify
+        """Whether graphs of functions that the program gives to loops are verified."""
+
         self.graph = fx.Graph()
         self.symbols = SymbolNodes(self.graph)
         self.constants: dict[str, torch.Tensor] = {}
@@ -468,6 +473,8 @@ def trace(
     inputs: Sequence[Any],
     fakes: Fakes,
     decompositions: Mapping[Any, Decomposition],
+    *,
+    verify: bool = False,
 ) -> TracedProgram:
     """Run `module` on `inputs` (fakes, numbers, symbolic numbers: one for each placeholder) and
     record it.
@@ -475,7 +482,7 @@ def trace(
     An operator that cannot be traced raises `Unsupported`, which names the user's line; exceptions
     of torch itself (sizes that do not fit) come through as they are, with the line added as a note.
     """
-    recorder = Recorder(fakes, decompositions)
+    recorder = Recorder(fakes, decompositions, verify=verify)
     with_bits = record_inputs(recorder, module, inputs)
     if asks_for_gradients(module):
         result = run_module(recorder, module, inputs)

@@ -12,13 +12,10 @@ from enum import Enum, auto
 from fusewright.ir.index import (
     Index,
     Symbol,
-    contiguous_strides,
     integer,
     known_less,
     maximum_value,
-    product,
 )
-from fusewright.ir.program import Layout
 from fusewright.ir.value import Apply, Constant, IndexValue, Masked, Value, children, postorder
 
 Conditions = frozenset[Index]
@@ -58,18 +55,6 @@ def judge_access(
     if not conditions and _reaches_outside(index, capacity):
         return Verdict.OUTSIDE
     return Verdict.UNKNOWN
-
-
-def capacity(layout: Layout) -> Index:
-    """The elements of memory from where a buffer's data begins to its last element."""
-    if any(size == 0 for size in layout.size):
-        return integer(0)
-    if layout.stride == contiguous_strides(layout.size):
-        return product(layout.size) + layout.offset
-    last = layout.offset
-    for size, stride in zip(layout.size, layout.stride, strict=True):
-        last = last + (size - 1) * stride
-    return last + 1
 
 
 def known_nonnegative(expression: Index, conditions: Conditions = ALWAYS) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, Symbol, contiguous_strides, integer
+from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, product
 from fusewright.ir.origin import Origin
 from fusewright.ir.sizes import SizeFact
 from fusewright.ir.value import Expressions, Value
@@ -34,6 +34,18 @@ class Layout:
         for place, stride in zip(position, self.stride, strict=True):
             total = total + place * stride
         return total
+
+    @property
+    def span(self) -> Index:
+        """The elements of memory from where the buffer's data begins to behind the last element."""
+        if any(size == 0 for size in self.size):
+            return integer(0)
+        if self.stride == contiguous_strides(self.size):
+            return product(self.size) + self.offset
+        last = self.offset
+        for size, stride in zip(self.size, self.stride, strict=True):
+            last = last + (size - 1) * stride
+        return last + 1
 
     @property
     def decides_strides(self) -> bool:

@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fusewright.errors import MalformedProgram
-from fusewright.ir.bounds import Verdict, capacity, judge_access
+from fusewright.ir.bounds import Verdict, judge_access
 from fusewright.ir.canonical import CanonicalNames, canonical_group
 from fusewright.ir.coverage import Coverage, judge_coverage
 from fusewright.ir.dtype import DType
@@ -129,7 +129,7 @@ def verify_group(group: Group, program: Program | None = None) -> Accesses:
     rows = group_rows(group)
     _require(_group_head(group, program), rows[:1])
     memory = {
-        buffer.name: Memory(buffer.layout.dtype, capacity(buffer.layout))
+        buffer.name: Memory(buffer.layout.dtype, buffer.layout.span)
         for buffer in (*group.reads, *group.writes)
     }
     writable = {buffer.name for buffer in group.writes}
@@ -232,7 +232,7 @@ def _verify_statement(
     match statement:
         case ComputedBuffer(outputs=outputs, body=body):
             memory = {
-                name: Memory(buffer.layout.dtype, capacity(buffer.layout))
+                name: Memory(buffer.layout.dtype, buffer.layout.span)
                 for name, buffer in defined.items()
             }
             over = body.reduction_loops if isinstance(body, Reduction) else ()
@@ -397,9 +397,9 @@ def _operand(operand: Operand, defined: dict[str, Buffer], sizes: frozenset[Symb
                 return f"a view of {memory.dtype} as {layout.dtype}, of another width"
             if any(size == 0 for size in layout.size):
                 return None
-            last = capacity(layout) - 1
-            if judge_access(last, capacity(memory), ()) is Verdict.OUTSIDE:
-                return f"the view leaves the {capacity(memory)} elements of {name}"
+            last = layout.span - 1
+            if judge_access(last, memory.span, ()) is Verdict.OUTSIDE:
+                return f"the view leaves the {memory.span} elements of {name}"
             return _layout(layout, sizes)
         case ListOf(items=items):
             return next(filter(None, (_operand(item, defined, sizes) for item in items)), None)

@@ -77,15 +77,7 @@ def possible_reuses(group: Group, analysis: Analysis) -> tuple[tuple[str, str], 
 def _same_memory(one: Layout, other: Layout) -> bool:
     """Whether two layouts take the same bytes of memory."""
     alike = one.dtype == other.dtype and one.device == other.device
-    return alike and (one == other or _span(one) == _span(other))
-
-
-def _span(layout: Layout) -> Index:
-    """One more than the last element's index."""
-    total = layout.offset + 1
-    for size, stride in zip(layout.size, layout.stride, strict=True):
-        total = total + (size - 1) * stride
-    return total
+    return alike and (one == other or one.span == other.span)
 
 
 Moment = tuple[int, int]

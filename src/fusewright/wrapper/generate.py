@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fusewright.ir.group import Group, Schedule
-from fusewright.ir.index import Index
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.lines import (
     Allocate,
@@ -211,14 +210,3 @@ def _owned_buffers(schedule: Schedule) -> set[str]:
         for _, argument in step.aliases
     }
     return owned - inputs - aliased
-
-
-def storage_elements(buffer: Buffer) -> Index:
-    """How many elements of memory a buffer's layout spans."""
-    layout = buffer.layout
-    if any(size == 0 for size in layout.size):
-        return Index((), 0)
-    span = Index((), 1)
-    for size, stride in zip(layout.size, layout.stride, strict=True):
-        span = span + (size - 1) * stride
-    return span

@@ -28,7 +28,6 @@ from fusewright.ir.lines import (
     TakeInput,
 )
 from fusewright.ir.program import Buffer
-from fusewright.wrapper.generate import storage_elements
 
 PoolKey = tuple[DType, str, Index]
 
@@ -90,11 +89,11 @@ def _can_wait(held: list[int], most: int, begin: int, end: int, size: int) -> bo
 
 def _key(line: Allocate | FreeIfNotReused) -> PoolKey:
     layout = line.buffer.layout
-    return layout.dtype, layout.device, storage_elements(line.buffer)
+    return layout.dtype, layout.device, line.buffer.layout.span
 
 
 def _bytes(line: Allocate | Reuse, hints: Mapping[str, int | float]) -> int:
-    return storage_elements(line.buffer).evaluate(hints) * line.buffer.layout.dtype.bytes
+    return line.buffer.layout.span.evaluate(hints) * line.buffer.layout.dtype.bytes
 
 
 def peak_bytes(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> int:
