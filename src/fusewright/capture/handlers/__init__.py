@@ -1,4 +1,4 @@
-"""What calls of callables that are not plain Python mean; importing it fills the tables."""
+"""Meanings of calls of callables that are not plain Python; importing it fills the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the functions of module `builtins` mean."""
+"""Handlers of the functions of module `builtins`."""
 
 from __future__ import annotations
 
@@ -365,7 +365,7 @@ def bind_descriptor(
 
 @handles(sys.exception)
 def handled_exception(interpreter: Interpreter) -> Value:
-    """What is being handled, by the innermost frame that handles anything."""
+    """The exception that the innermost frame which handles any is handling."""
     handling = (frame.handled for frame in reversed(interpreter.frames))
     innermost = next((exception for exception in handling if exception is not None), None)
     return handled_by_callers(interpreter) if innermost is None else innermost

@@ -1,4 +1,4 @@
-"""What the methods of lists, tuples, deques, dicts, sets, their views and iterators mean.
+"""Handlers of the methods of lists, tuples, deques, dicts, sets and views of dicts.
 
 Most methods of sequences and sets run for real on stand-ins (`interpreter.stand_ins`); those of
 dicts use the primitives of `DictValue`, which read and guard only the keys that are asked for.
@@ -230,7 +230,7 @@ def copy_deque(interpreter: Interpreter, value: DequeValue) -> Value:
 
 
 def _missing(interpreter: Interpreter, mapping: Any, key: Value) -> Value:
-    """What `d[key]` does for an absent key."""
+    """The item that `d[key]` gives for an absent key, or its KeyError."""
     if isinstance(mapping, DictValue):
         if mapping.default_factory is not None:
             default = interpreter.call(mapping.default_factory, [])

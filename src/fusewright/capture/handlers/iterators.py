@@ -257,7 +257,7 @@ _RESIZED: Final = (
     "dictionary changed size during iteration",
     "OrderedDict mutated during iteration",
 )
-"""What iterating a plain or an ordered dict raises."""
+"""Messages of the error that iterating a plain, or an ordered, dict raises."""
 
 
 def _over_mapping(

@@ -1,4 +1,4 @@
-"""What functions of the standard library that are written in C, or are worth a short cut, mean."""
+"""Handlers of functions of the standard library, written in C or worth a short cut."""
 
 from __future__ import annotations
 

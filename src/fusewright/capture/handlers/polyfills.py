@@ -45,7 +45,7 @@ def broadcast_size(first: Sequence[int], second: Sequence[int], /) -> torch.Size
 
 
 class ComparisonKey:
-    """What `functools.cmp_to_key` makes of an object: ordered by a function of two objects."""
+    """A key of `functools.cmp_to_key`: an object ordered by a function of two objects."""
 
     __slots__ = ("compare", "obj")
     __hash__ = None  # type: ignore[assignment]

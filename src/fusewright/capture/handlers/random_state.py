@@ -148,7 +148,7 @@ def fork_of_devices(
 def fork_rng(
     devices: Any = None, enabled: bool = True, *rest: Any, **keywords: Any
 ) -> Iterator[None]:
-    """What `torch.random.fork_rng` does to the CPU's state."""
+    """A region that puts the CPU's random state back, as `torch.random.fork_rng` does."""
     if not enabled:
         yield
         return

@@ -54,7 +54,7 @@ class TransformedValue(Value):
         return f"torch.func.{self.transform.__name__}({self.function.describe()})"
 
     def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        """What `functools.wraps` gives to what a transform returns."""
+        """The attributes that `functools.wraps` gives to the function a transform returns."""
         if name == "__wrapped__":
             return self.function
         if name in functools.WRAPPER_ASSIGNMENTS:

@@ -1,5 +1,5 @@
-"""What calling something means: what the table of callables says (`handlers.registry`), an inlined
-function, a new instance, or a call in the graph.
+"""Calls of any object: by its row in the table of callables (`handlers.registry`), as an inlined
+function, as a new instance, or as a call in the graph.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def _call_by_table(
     arguments: list[Value],
     keywords: dict[str, Value],
 ) -> Value | None:
-    """What a callable's row makes of a call: its ways are tried in this order. None where it has
-    none, or none that takes these arguments.
+    """The result of a call by a callable's row, whose ways are tried in this order. None where it
+    has none, or none that takes these arguments.
     """
     if meaning.handler is not None:
         result = call_handler(machine, meaning.handler, function, arguments, keywords)
@@ -181,7 +181,7 @@ def _called_in_graph(
 def instantiate(
     machine: Machine, cls: type, arguments: list[Value], keywords: dict[str, Value]
 ) -> Value:
-    """What `type.__call__` does: `__new__`, then `__init__` on an instance of the class."""
+    """A new instance, as `type.__call__` makes it: `__new__`, then `__init__`."""
     metaclass_call, source = machine.class_attribute(type(cls), "__call__")
     if isinstance(metaclass_call, types.FunctionType | type):  # of a TypedDict it is dict
         bound = bind(
@@ -194,7 +194,7 @@ def instantiate(
 def construct(
     machine: Machine, cls: type, arguments: list[Value], keywords: dict[str, Value]
 ) -> Value:
-    """What `type.__call__` does, past a metaclass's own `__call__`."""
+    """A new instance, past a metaclass's own `__call__`."""
     new, source = machine.class_attribute(cls, "__new__")
     new_function = bind(machine, new, source, None, cls)
     instance = machine.call(

@@ -80,7 +80,7 @@ _MOVING_OTHERS: Final = (enumerate, itertools.chain, itertools.islice)
 _CHAINED: Final = frozenset(
     {list, tuple, dict, set, frozenset, str, bytes, range, collections.deque, *VIEW_TYPES.values()}
 )
-"""What a chain may yet come to, so that moving it on runs no code of the program."""
+"""Classes whose objects a chain may yet come to: moving it on runs no code of the program."""
 
 
 def wrap_iterator(machine: Interpreter, iterator: Any, source: Source) -> Value:
@@ -216,7 +216,7 @@ def _items_left(iterator: Iterator[Any], outer: bool = False) -> tuple[int, ...]
 
 
 def _yet_to_come(iterator: Iterator[Any] | None = None) -> tuple[Any, ...]:
-    """What an iterator over a list or tuple will give. Another stands for what it will give."""
+    """The items that an iterator over a list or tuple will give. Another stands for its items."""
     if iterator is None:
         return ()
     if type(iterator) not in _OVER_TUPLES:

@@ -22,7 +22,7 @@ def call_handler(
     arguments: list[Value],
     keywords: dict[str, Value],
 ) -> Any:
-    """What a function's handler makes of a call: a value, or DECLINED.
+    """The result of a call by a function's handler: a value, or DECLINED.
 
     Arguments that the function does not take end in its own TypeError. Those that it takes and the
     handler does not, break the graph.

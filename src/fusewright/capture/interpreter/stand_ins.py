@@ -180,7 +180,7 @@ ANSWERS: Final[dict[str, Any]] = {
     **{name: _ask(name) for name in ("__divmod__", "__rdivmod__", "__copy__")},
     "__next__": _ask("__next__"),
 }
-"""What stand-ins answer, by special method."""
+"""Methods of stand-ins, by the name of the special method that each answers."""
 
 
 @functools.lru_cache(maxsize=512)
@@ -321,7 +321,7 @@ class Mirror:
         return None
 
     def value(self, result: Any) -> Value:
-        """What the function returned: one of its arguments, or something new."""
+        """The value of the function's result: one of its arguments, or something new."""
         for real, value, _ in self._containers:
             if real is result:
                 return value
@@ -400,7 +400,7 @@ def raise_real(interpreter: Interpreter, error: Exception) -> NoReturn:
 
 
 def _members(error: Exception) -> dict[str, Any]:
-    """What C holds of an exception beside its arguments, such as the name of a missing module."""
+    """The attributes that C holds of an exception: the name of a missing module, for example."""
     names = {
         name
         for cls in type(error).__mro__
