@@ -17,7 +17,7 @@ import torch
 
 import fusewright
 from tests.capture.agreement import assert_same
-from tests.capture.test_graph_breaks import report
+from tests.capture.reporting import report
 
 X = torch.arange(3.0)
 log: list[Any] = []

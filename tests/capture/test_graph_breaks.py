@@ -3,67 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import gc
 import traceback
 import weakref
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 
 import fusewright
-from tests.capture.agreement import assert_same
-
-OUTPUT: list[object] = []
-
-
-def report(*values: object) -> None:
-    """Something that capture does not look into."""
-    OUTPUT.append([v.tolist() if isinstance(v, torch.Tensor) else repr(v) for v in values])
-
-
-report = fusewright.disable(report)
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    return fusewright.compile(function, backend="eager")
-
-
-def graphs(function: Any) -> list[int]:
-    """The number of operators of each graph compiled so far."""
-    return [
-        sum(made.operators.values())
-        for made in fusewright.compilations(function)
-        if sum(made.operators.values())
-    ]
-
-
-def outcome(function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
-    """What a call returns or raises, and what it reported."""
-    OUTPUT.clear()
-    try:
-        result = function(*args)
-    except Exception as error:
-        lines = [
-            (frame.name, frame.lineno)
-            for frame in traceback.extract_tb(error.__traceback__)
-            if frame.filename == __file__ and frame.name != "outcome"
-        ]
-        result = (type(error), str(error), lines)
-    return result, list(OUTPUT)
-
-
-def agrees(function: Callable[..., Any], *calls: tuple[Any, ...]) -> list[int]:
-    """Compare two rounds of calls with eager; the operators of the graphs."""
-    target = compiled(function)
-    for args in (*calls, *calls):
-        found = outcome(target, *copy.deepcopy(args))
-        assert_same(found, outcome(function, *copy.deepcopy(args)))
-    return graphs(target)
-
+from tests.capture.reporting import agrees, compiled, graphs, outcome, report
 
 ONES = torch.ones(3)
 

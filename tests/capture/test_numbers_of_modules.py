@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 import fusewright
-from tests.capture.test_graph_breaks import graphs
+from tests.capture.reporting import graphs
 
 X = torch.arange(12.0).reshape(3, 4)
 

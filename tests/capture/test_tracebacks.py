@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import fusewright
-from tests.capture.test_graph_breaks import report
+from tests.capture.reporting import report
 
 X = torch.arange(3.0)
 MODES = {"no break": lambda *values: None, "break": report}

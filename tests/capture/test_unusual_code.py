@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fusewright
-from tests.capture.test_graph_breaks import agrees, report
+from tests.capture.reporting import agrees, report
 
 X = torch.arange(3.0)
 
