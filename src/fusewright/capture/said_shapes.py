@@ -57,18 +57,18 @@ def _rule(said: Any) -> Rule:
         return STATIC
     if type(said) is int:
         return Rule(Kind.STATIC, None, said, said)
-    found = said_of_dimension(said)
-    if found is None:
+    dimension = said_of_dimension(said)
+    if dimension is None:
         raise TypeError(
             "dynamic_shapes says of a size a torch.export.Dim, Dim.DYNAMIC, Dim.AUTO, Dim.STATIC, "
             f"a number or None, not {said!r}"
         )
-    if found.kind == "DERIVED":
+    if dimension.kind == "DERIVED":
         raise ValueError(
             f"dynamic_shapes: {said!r} is computed from another dimension, which is not available; "
             "name a dimension of its own"
         )
-    return Rule(Kind[found.kind], found.name, found.minimum, found.maximum)
+    return Rule(Kind[dimension.kind], dimension.name, dimension.minimum, dimension.maximum)
 
 
 @record
@@ -165,11 +165,11 @@ def _by_name(said: Any, positional: Sequence[str]) -> dict[str, Any]:
 
 def _leaves(said: Any) -> Iterator[Any]:
     if isinstance(said, Mapping):
-        for each in said.values():
-            yield from _leaves(each)
+        for part in said.values():
+            yield from _leaves(part)
     elif isinstance(said, list | tuple):
-        for each in said:
-            yield from _leaves(each)
+        for part in said:
+            yield from _leaves(part)
     else:
         yield said
 

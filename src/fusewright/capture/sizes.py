@@ -72,12 +72,12 @@ def mark_dynamic(
         raise TypeError(f"mark_dynamic marks a dimension of a tensor, not of {tensor!r}")
     if min is not None and max is not None and min > max:
         raise ValueError(f"no size is between min={min} and max={max}")
-    for each in dim if isinstance(dim, Sequence) else (dim,):
-        size = tensor.size(each)
+    for dimension in dim if isinstance(dim, Sequence) else (dim,):
+        size = tensor.size(dimension)
         if (min is not None and size < min) or (max is not None and size > max):
             bounds = f"between {min or 0} and {max}" if max is not None else f"at least {min}"
-            raise ValueError(f"dimension {each} has size {size}, which is not {bounds}")
-        marks = {**getattr(tensor, MARKS, {}), each % tensor.dim(): Mark(min, max)}
+            raise ValueError(f"dimension {dimension} has size {size}, which is not {bounds}")
+        marks = {**getattr(tensor, MARKS, {}), dimension % tensor.dim(): Mark(min, max)}
         setattr(tensor, MARKS, marks)
 
 
@@ -206,22 +206,22 @@ class Sizes:
                 dim: Mark(r.minimum, r.maximum) for dim, r in said.items() if r.kind is Kind.DYNAMIC
             } | dict(marks)
         varying |= set(marks)
-        found: list[Number] = list(sizes)
+        extents: list[Number] = list(sizes)
         for dim, size in enumerate(sizes):
             if dim in varying and size > 1:
                 mark = marks.get(dim, Mark())
                 extent = ExtentSource(source, dim)
-                found[dim] = self._symbol(size, extent, max(mark.minimum or 2, 2), mark.maximum)
+                extents[dim] = self._symbol(size, extent, max(mark.minimum or 2, 2), mark.maximum)
                 if dim in marks:
-                    self._mark(found[dim], extent)
+                    self._mark(extents[dim], extent)
         for dim, rule in (said or {}).items():
-            self._check_said(rule, sizes[dim], found[dim], ExtentSource(source, dim))
-        if all(isinstance(size, int) for size in found):
+            self._check_said(rule, sizes[dim], extents[dim], ExtentSource(source, dim))
+        if all(isinstance(size, int) for size in extents):
             return None
         rank = tensor.dim()
         open_strides = {dim - rank for dim in varying if dim >= rank}
         return SymbolicShape(
-            tuple(found), self._strides(found, sizes, strides, source, open_strides)
+            tuple(extents), self._strides(extents, sizes, strides, source, open_strides)
         )
 
     def _said_of_tensor(self, tensor: torch.Tensor, source: Source) -> dict[int, Rule] | None:
@@ -271,20 +271,20 @@ class Sizes:
         source: Source,
         varying: set[int],
     ) -> tuple[Number, ...]:
-        found: list[Number] = list(strides)
-        known: dict[int, Number] = {1: 1}
+        extents: list[Number] = list(strides)
+        products: dict[int, Number] = {1: 1}
         """By the stride seen: what it is made of."""
         for dim in sorted(range(len(sizes)), key=lambda dim: (strides[dim], hints[dim])):
             stride = strides[dim]
-            if stride in known:
-                found[dim] = known[stride]
-                if not isinstance(found[dim], int):
-                    self._require_stride(ExtentSource(source, dim, is_stride=True), found[dim])
+            if stride in products:
+                extents[dim] = products[stride]
+                if not isinstance(extents[dim], int):
+                    self._require_stride(ExtentSource(source, dim, is_stride=True), extents[dim])
             elif dim in varying and stride > 1:
-                found[dim] = self._symbol(stride, ExtentSource(source, dim, is_stride=True))
+                extents[dim] = self._symbol(stride, ExtentSource(source, dim, is_stride=True))
             if hints[dim] > 1:
-                known[stride * hints[dim]] = found[dim] * sizes[dim]
-        return tuple(found)
+                products[stride * hints[dim]] = extents[dim] * sizes[dim]
+        return tuple(extents)
 
     def _require_stride(self, source: ExtentSource, stride: Number) -> None:
         """Guard that a stride is what follows from the sizes."""
@@ -315,14 +315,14 @@ class Sizes:
         if rule is not None and rule.kind is not Kind.AUTO:
             varies = rule.kind is Kind.DYNAMIC
         bounds = (2, None) if number > 0 else (None, -1)
-        found: Number = number
+        taken: Number = number
         if varies and _may_be_symbol(number):
-            found = self._symbol(number, source, *bounds)
+            taken = self._symbol(number, source, *bounds)
         if rule is not None and rule.kind is Kind.DYNAMIC:
-            self._mark(found, source)
+            self._mark(taken, source)
         if rule is not None:
-            self._check_said(rule, number, found, source)
-        return found
+            self._check_said(rule, number, taken, source)
+        return taken
 
     def keep_in_range(self, number: torch.SymInt) -> None:
         """Assume of what is computed from integers that it fits into 64 bits, in which a graph

@@ -104,15 +104,19 @@ class ShapeGuard:
             symbol.name: struct.unpack("d", struct.pack("q", word))[0] if is_real(symbol) else word
             for symbol, word in zip(symbols, words, strict=True)
         }
-        false = (each for each in self.relations if not each.relation.holds(values))
+        false = (
+            assumption for assumption in self.relations if not assumption.relation.holds(values)
+        )
         failed = next(false, None)
         if failed is None:
             places = self._places()
-            found = ", ".join(f"{places[name]} == {value}" for name, value in values.items())
-            return FailedGuard("arithmetic on sizes", "within 64 bits", f"beyond: {found}", None)
+            numbers = ", ".join(f"{places[name]} == {value}" for name, value in values.items())
+            return FailedGuard("arithmetic on sizes", "within 64 bits", f"beyond: {numbers}", None)
         concerned = sorted(symbol.name for symbol in failed.relation.free())
-        found = ", ".join(f"{self._places()[name]} == {values[name]}" for name in concerned)
-        return FailedGuard(self._words(failed.relation), "true", f"false: {found}", failed.location)
+        numbers = ", ".join(f"{self._places()[name]} == {values[name]}" for name in concerned)
+        return FailedGuard(
+            self._words(failed.relation), "true", f"false: {numbers}", failed.location
+        )
 
     def in_words(self) -> Iterator[tuple[str, Location | None]]:
         """Each relation as the user would write it, and the line that made it matter."""

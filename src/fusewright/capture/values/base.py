@@ -174,8 +174,8 @@ def known_arguments(
 ) -> tuple[list[Any], dict[str, Any]]:
     """The objects that the arguments of a call are, wholly known. Raises NotConstant."""
     interpreter.read_all([*arguments, *keywords.values()])
-    known = [argument.to_python() for argument in arguments]
-    return known, {name: argument.to_python() for name, argument in keywords.items()}
+    constants = [argument.to_python() for argument in arguments]
+    return constants, {name: argument.to_python() for name, argument in keywords.items()}
 
 
 class TracedError(Exception):

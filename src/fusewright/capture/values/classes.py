@@ -57,9 +57,9 @@ class ClassValue(Value):
                 return self._slot(interpreter, name)
             return interpreter.bind(raw, source, self, metaclass)
 
-        found, found_source = interpreter.class_attribute(self.cls, name)
-        if found is not MISSING:
-            return interpreter.bind(found, found_source, None, self.cls)
+        attribute, attribute_source = interpreter.class_attribute(self.cls, name)
+        if attribute is not MISSING:
+            return interpreter.bind(attribute, attribute_source, None, self.cls)
         if raw is not MISSING:
             return interpreter.bind(raw, source, self, metaclass)
 
@@ -102,8 +102,8 @@ class ClassValue(Value):
         interpreter.classes.write(self.cls, name, value)
 
     def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
-        found, _ = interpreter.class_attribute(self.cls, name)
-        if found is MISSING:
+        attribute, _ = interpreter.class_attribute(self.cls, name)
+        if attribute is MISSING:
             interpreter.raise_error(
                 AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}"
             )
@@ -158,12 +158,12 @@ class MadeValue(Value):
 
     def parts(self) -> Sequence[Value]:
         attributes = tuple(item for item in self.attributes.values() if item is not MISSING)
-        return [each for item in (*self.arguments, attributes) for each in _each_of(item)]
+        return [value for item in (*self.arguments, attributes) for value in _each_of(item)]
 
     def rebuild(self, code: Rebuilder) -> None:
         for item in self.arguments:
-            for each in _each_of(item):
-                code.complete(each)
+            for value in _each_of(item):
+                code.complete(value)
         if self.steps:
             code.call(make_and_change, tuple(self.steps), self.function, *self.arguments)
         else:
@@ -184,10 +184,10 @@ def make_and_change(
     steps: Sequence[Callable[[Any], Any]], function: Callable[..., Any], *arguments: Any
 ) -> Any:
     """An object after steps that change it, in generated code."""
-    made = function(*arguments)
+    product = function(*arguments)
     for step in steps:
-        step(made)
-    return made
+        step(product)
+    return product
 
 
 class SuperValue(Value):
@@ -252,16 +252,16 @@ class PythonModuleValue(Value):
                 interpreter.raise_error(AttributeError, name)
             return known
         if name in self.module.__dict__:
-            found = self.module.__dict__[name]
-            value = interpreter.wrap(found, self.namespace.source(name))
+            attribute = self.module.__dict__[name]
+            value = interpreter.wrap(attribute, self.namespace.source(name))
             self.namespace.known[name] = value
             return value
-        found = evaluate(interpreter, getattr, self.module, name)
+        attribute = evaluate(interpreter, getattr, self.module, name)
         origin = self.source
         return (
-            interpreter.wrap(found, AttributeSource(origin, name))
+            interpreter.wrap(attribute, AttributeSource(origin, name))
             if origin
-            else interpreter.new(found)
+            else interpreter.new(attribute)
         )
 
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:

@@ -85,9 +85,9 @@ class Namespace:
 
     def load(self, interpreter: Interpreter, name: str) -> Value | None:
         """The global variable or built-in `name`, or None."""
-        found = self.known.get(name)
-        if found is not None:
-            return None if found is MISSING else found
+        variable = self.known.get(name)
+        if variable is not None:
+            return None if variable is MISSING else variable
         if name in self.dictionary:
             value = interpreter.wrap(self.dictionary[name], self.source(name))
         else:

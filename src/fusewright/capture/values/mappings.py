@@ -189,11 +189,11 @@ class DictValue(ObjectValue):
 
     def remove(self, interpreter: Interpreter, key: Value) -> Value | None:
         """Take an item out; None when the key is absent."""
-        found = self.lookup(interpreter, key)
-        if found is not None:
+        item = self.lookup(interpreter, key)
+        if item is not None:
             self._change(interpreter)
             del self._entries[self._hashed(interpreter, key)]
-        return found
+        return item
 
     def clear(self, interpreter: Interpreter) -> None:
         """Take all items out."""
@@ -291,8 +291,8 @@ class DictValue(ObjectValue):
         ]
 
     def _is_original(self, hashed: Hashable, item: Value) -> bool:
-        known = self.source is not None and hashed in self._positions
-        return known and item.source == self._item_source(hashed)
+        is_old = self.source is not None and hashed in self._positions
+        return is_old and item.source == self._item_source(hashed)
 
     def _item_source(self, hashed: Hashable) -> Source:
         """Where the item of an existing dict is read from."""
@@ -314,12 +314,12 @@ class DictValue(ObjectValue):
         raise TypeError(f"unhashable type: {self.cls.__name__!r}")
 
     def parts(self) -> Sequence[Value]:
-        found: list[Value] = [
+        values: list[Value] = [
             part for entry in self._entries.values() for part in entry if part is not None
         ]
         if self.default_factory is not None:
-            found.append(self.default_factory)
-        return [*found, *super().parts()]
+            values.append(self.default_factory)
+        return [*values, *super().parts()]
 
     def rebuild(self, code: Rebuilder) -> None:
         if self.cls is dict:
@@ -372,10 +372,10 @@ class InstanceDictValue(Value):
 
     def remove(self, interpreter: Interpreter, key: Value) -> Value | None:
         """Take an attribute out; None when there is none."""
-        found = self.lookup(interpreter, key)
-        if found is not None:
+        attribute = self.lookup(interpreter, key)
+        if attribute is not None:
             self.owner.store(interpreter, key.constant(), MISSING)
-        return found
+        return attribute
 
     def clear(self, interpreter: Interpreter) -> None:
         """Take all attributes out."""
@@ -401,12 +401,12 @@ class InstanceDictValue(Value):
 
     def entries(self, interpreter: Interpreter) -> list[tuple[Value, Value]]:
         """Pairs of name and attribute, in order."""
-        found = []
+        pairs = []
         for key in self.keys(interpreter):
             value = self.lookup(interpreter, key)
             assert value is not None, "a listed attribute is present"
-            found.append((key, value))
-        return found
+            pairs.append((key, value))
+        return pairs
 
     def to_python(self) -> Any:
         raise NotConstant(self)
@@ -437,10 +437,10 @@ class GlobalsValue(InstanceDictValue):
         self.namespace.store(interpreter, key.constant(), value)
 
     def remove(self, interpreter: Interpreter, key: Value) -> Value | None:
-        found = self.lookup(interpreter, key)
-        if found is not None:
+        variable = self.lookup(interpreter, key)
+        if variable is not None:
             self.namespace.store(interpreter, key.constant(), MISSING)
-        return found
+        return variable
 
     def keys(self, interpreter: Interpreter) -> list[Value]:
         source = self.namespace.dictionary_source()

@@ -27,9 +27,9 @@ class ModuleValue(ObjectValue):
 
     def generic_attribute(self, interpreter: Interpreter, name: str) -> Value:
         if self.shared is None and not self.changed_tables():
-            found = self._table_entry(interpreter, name)
-            if found is not None:
-                return found
+            entry = self._table_entry(interpreter, name)
+            if entry is not None:
+                return entry
         return super().generic_attribute(interpreter, name)
 
     def changed_tables(self) -> bool:

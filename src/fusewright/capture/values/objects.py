@@ -60,7 +60,7 @@ def is_builtin_slot(method: Any, name: str) -> bool:
 
 def is_declared_slot(cls: type, name: str) -> bool:
     """Whether an attribute is one of `__slots__`: without a value until it is given one."""
-    owner = next((each for each in cls.__mro__ if name in vars(each)), object)
+    owner = next((base for base in cls.__mro__ if name in vars(base)), object)
     return "__slots__" in vars(owner)
 
 
@@ -153,9 +153,9 @@ class ObjectValue(Value):
         """The entry `name` of the instance's dictionary, or None."""
         if self.shared is not None:
             return self.shared.lookup(interpreter, interpreter.new(name))
-        found = self.known.get(name)
-        if found is not None:
-            return None if found is MISSING else found
+        attribute = self.known.get(name)
+        if attribute is not None:
+            return None if attribute is MISSING else attribute
         dictionary = self.own_dictionary(interpreter)
         if dictionary is None:
             return None
@@ -221,10 +221,10 @@ class ObjectValue(Value):
 
     def _is_unset(self, name: str) -> bool:
         """Whether an entry of `__slots__` is known to have no value."""
-        found = self.known.get(name)
-        if found is None:
+        slot = self.known.get(name)
+        if slot is None:
             return self.object is MISSING and is_declared_slot(self.cls, name)
-        return found is MISSING
+        return slot is MISSING
 
     def slot(self, interpreter: Interpreter, name: str) -> Value:
         """What a descriptor written in C reads: a `__slots__` entry, or a part of a built-in
@@ -550,13 +550,6 @@ class ExceptionValue(ObjectValue):
             for index, item in enumerate(error.args)
         ]
         return cls(type(error), arguments, error, source)
-
-    def _is_unset(self, name: str) -> bool:
-        """Whether an entry of `__slots__` is known to have no value."""
-        found = self.known.get(name)
-        if found is None:
-            return self.object is MISSING and is_declared_slot(self.cls, name)
-        return found is MISSING
 
     def slot(self, interpreter: Interpreter, name: str) -> Value:
         if name == "args":

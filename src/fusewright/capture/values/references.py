@@ -60,12 +60,12 @@ class ReferenceValue(Value):
                 raise interpreter.unsupported(reasons.NOT_KNOWN, object=self.describe())
             return self.referent
         referent = self.object()
-        found = interpreter.known_value(referent)
-        if found is None:
+        value = interpreter.known_value(referent)
+        if value is None:
             return interpreter.wrap(referent, ReferentSource(self.object))
-        if found.source is not None:
-            interpreter.guard(GuardKind.IDENTITY, found.source, referent)
-        return found
+        if value.source is not None:
+            interpreter.guard(GuardKind.IDENTITY, value.source, referent)
+        return value
 
     def parts(self) -> Sequence[Value]:
         return [part for part in (self.referent, self.callback) if part is not None]

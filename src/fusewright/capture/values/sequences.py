@@ -52,12 +52,12 @@ class SequenceValue(ObjectValue):
     def item(self, interpreter: Interpreter, index: int) -> Value:
         """The item at a position from 0 to size - 1."""
         self.look()
-        found = self._items[index]
-        if found is None:
+        item = self._items[index]
+        if item is None:
             overridden = overrides_items(self.cls, sequence_base(self.cls))
             source = ItemSource(self.required_source(interpreter), index, overridden)
-            found = self._items[index] = interpreter.wrap(self._original(index), source)
-        return found
+            item = self._items[index] = interpreter.wrap(self._original(index), source)
+        return item
 
     def items(self, interpreter: Interpreter) -> list[Value]:
         """All items; the list itself, to be changed only by `replace`."""
@@ -263,8 +263,8 @@ class SliceValue(Value):
     def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
         match name:
             case "start" | "stop" | "step":
-                found: Value = getattr(self, name)
-                return found
+                bound: Value = getattr(self, name)
+                return bound
             case _:
                 return super().get_attribute(interpreter, name)
 

@@ -143,10 +143,10 @@ class TensorValue(ObjectValue):
 
     def _own_attribute(self, interpreter: Interpreter, name: str) -> Value:
         """An attribute that the program or its user set on this very tensor."""
-        found = self.field(interpreter, name)
-        if found is None:
+        attribute = self.field(interpreter, name)
+        if attribute is None:
             raise_no_attribute(interpreter, self.cls, name)
-        return found
+        return attribute
 
     def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
         match name:
