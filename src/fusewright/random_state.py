@@ -19,11 +19,8 @@ from typing import Any, Final
 
 import torch
 
+from fusewright.own_operators import define
 from fusewright.torch_compat import OpOverload
-
-NAMESPACE: Final = "fusewright"
-
-_library = torch.library.Library(NAMESPACE, "FRAGMENT")
 
 
 def _manual_seed(seed: int, device: torch.device | None = None) -> None:
@@ -65,8 +62,5 @@ _OPERATORS: Final[dict[str, tuple[str, Callable[..., Any]]]] = {
 @functools.cache
 def operator(name: str) -> OpOverload:
     """One of the operators, by its name."""
-    schema, function = _OPERATORS[name]
-    _library.define(name + schema, tags=(torch.Tag.nondeterministic_seeded,))
-    _library.impl(name, function, "CompositeExplicitAutograd")
-    found: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
-    return found
+    signature, function = _OPERATORS[name]
+    return define(name, signature, function, tags=(torch.Tag.nondeterministic_seeded,))

@@ -20,12 +20,11 @@ from torch import Tensor
 from fusewright import torch_compat
 from fusewright.errors import UnsupportedOperator
 from fusewright.fake_rules.arguments import by_name, flat
+from fusewright.own_operators import define
 from fusewright.records import record
 from fusewright.torch_compat import OpOverload
 
 NAMESPACE = "fusewright_functional"
-
-_library = torch.library.Library(NAMESPACE, "FRAGMENT")
 
 
 @record
@@ -94,12 +93,15 @@ def functional_twin(op: OpOverload) -> FunctionalTwin | None:
 
     name = re.sub(r"\W", "_", str(op).removesuffix(".default"))
     taken = re.sub(r"Tensor\(\w+!?\)", "Tensor", torch_compat.arguments_text(op))
-    schema = f"{name}({taken}) -> Tensor[]"
     names = tuple(argument.name for argument in arguments)
     written = torch_compat.written_arguments(op)
-    _library.define(schema, tags=(torch.Tag.nondeterministic_seeded,))
-    _library.impl(name, _on_copies(op, names, written, returned), "CompositeExplicitAutograd")
-    twin: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    twin = define(
+        name,
+        f"({taken}) -> Tensor[]",
+        _on_copies(op, names, written, returned),
+        namespace=NAMESPACE,
+        tags=(torch.Tag.nondeterministic_seeded,),
+    )
     return FunctionalTwin(twin, names, written, returned)
 
 

@@ -31,14 +31,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor, fx
 
-from fusewright import philox, random_state, torch_compat
+from fusewright import philox, torch_compat
 from fusewright.aot.decompositions import native_dropout as dropout_of_nothing
 from fusewright.aot.decompositions import rounded, widened
+from fusewright.own_operators import define
 from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
-
-_library = torch.library.Library(random_state.NAMESPACE, "FRAGMENT")
 
 SEEDS: Final = (1 << 63) - 1
 """Below this is each seed."""
@@ -53,13 +52,8 @@ def _philox_uniform(seed: Tensor, size: Sequence[int]) -> Tensor:
 
 @functools.cache
 def uniform_operator() -> OpOverload:
-    """`philox_uniform(seed, size)`: row-major, in float32. Torch keeps operators once they are
-    defined: this one is when a program first needs it.
-    """
-    _library.define("philox_uniform(Tensor seed, SymInt[] size) -> Tensor")
-    _library.impl("philox_uniform", _philox_uniform, "CompositeExplicitAutograd")
-    found: OpOverload = torch.ops.fusewright.philox_uniform.default
-    return found
+    """`philox_uniform(seed, size)`: row-major, in float32."""
+    return define("philox_uniform", "(Tensor seed, SymInt[] size) -> Tensor", _philox_uniform)
 
 
 def native_dropout(x: Tensor, probability: float, train: bool | None) -> tuple[Tensor, Tensor]:
@@ -79,14 +73,13 @@ def _draw_seeds(count: int, device: torch.device) -> list[Tensor]:
 
 @functools.cache
 def seeds_operator() -> OpOverload:
-    """`draw_seeds(count)`: single numbers, which share memory. Defined as `uniform_operator` is."""
-    _library.define(
-        "draw_seeds(int count, *, Device device) -> Tensor[]",
+    """`draw_seeds(count)`: single numbers, which share memory."""
+    return define(
+        "draw_seeds",
+        "(int count, *, Device device) -> Tensor[]",
+        _draw_seeds,
         tags=(torch.Tag.nondeterministic_seeded,),
     )
-    _library.impl("draw_seeds", _draw_seeds, "CompositeExplicitAutograd")
-    found: OpOverload = torch.ops.fusewright.draw_seeds.default
-    return found
 
 
 def join_draws_of_seeds(graph: fx.Graph) -> int:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fusewright import torch_compat
 from fusewright.aot.held_memory import held, released
-from fusewright.aot.own_operators import operator_like
+from fusewright.own_operators import operator_like
 from fusewright.recurrent import Layer, States
 
 aten = torch.ops.aten

@@ -15,9 +15,9 @@ from torch import Tensor, fx
 from fusewright import recurrent
 from fusewright.aot import lstm_layers
 from fusewright.aot.control_flow import record_control_flow
-from fusewright.aot.own_operators import operator_like
 from fusewright.aot.tracer import RECORDED_WHOLE, Recorder
 from fusewright.control_flow import ControlFlow
+from fusewright.own_operators import operator_like
 
 
 def record_recurrent(recorder: Recorder, function: Any, arguments: Sequence[Any]) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from fusewright import random_state
+from fusewright import own_operators
 from fusewright.control_flow import mapped
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.sizes import is_real
@@ -31,7 +31,7 @@ def takes_reals(op: OpOverload) -> bool:
     """Whether an operator takes a real number as it is when it runs: in its kernel, or as an
     argument of a library call.
     """
-    return facts(op).takes_reals or op.namespace == random_state.NAMESPACE
+    return facts(op).takes_reals or op.namespace == own_operators.NAMESPACE
 
 
 def with_known_reals(value: Any) -> Any:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from fusewright import random_state, torch_compat
+from fusewright import own_operators, torch_compat
 from fusewright.aot.backward_forms import BACKWARD_FORMS
 from fusewright.aot.custom_operators import functional_twin, refuse_unusual
 from fusewright.aot.decompositions import MULTIPLE_VIEWS
@@ -169,7 +169,7 @@ class Recorder(TorchDispatchMode):
             self.record_call(op, args, kwargs, result)
             return result
         if not isinstance(result, (torch.Tensor, tuple, list)):
-            acts = op.namespace == random_state.NAMESPACE
+            acts = op.namespace == own_operators.NAMESPACE
             acts = acts or any(isinstance(value, torch.Tensor) for value in args)
             if acts and torch_compat.has_effect(op):
                 self.record_call(op, args, kwargs, result)
