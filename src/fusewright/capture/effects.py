@@ -49,13 +49,13 @@ None: the exception does.
 
 @record
 class Effects:
-    """What a captured call does besides returning."""
+    """The effects of a captured call besides its result."""
 
     compiled: Callable[..., Any] | None
     """The compiled graph; None when it has nothing to do."""
 
     outputs: Sequence[TensorValue | SymbolicValue]
-    """What the graph returns."""
+    """The values that the graph returns."""
 
     writes: Sequence[Write]
     calls: Sequence[ModeChange]

@@ -131,7 +131,7 @@ def any_is_seen_through(graph: fx.Graph, copies: Sequence[tuple[FakeTensor, Fake
 
 
 def _written(node: fx.Node) -> Sequence[fx.Node]:
-    """What a call that writes may write to: a method, to its own tensor."""
+    """The tensors that a writing call may write to: a method, to its own tensor."""
     return node.all_input_nodes[:1] if node.op == "call_method" else node.all_input_nodes
 
 
@@ -193,7 +193,7 @@ def _function_may_write(function: Callable[..., Any], node: fx.Node) -> bool:
 
 
 def _argument(function: Callable[..., Any], node: fx.Node, name: str) -> Any:
-    """What a call gives for a parameter, by name or by position; None when nothing."""
+    """A call's argument for a parameter, by name or by position; None when there is none."""
     position = _position(function, name)
     if position is not None and position < len(node.args):
         return node.args[position]

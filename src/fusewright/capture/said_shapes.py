@@ -22,7 +22,7 @@ from fusewright.torch_compat.dimensions import said_of_dimension
 
 
 class Kind(enum.Enum):
-    """What becomes of a size."""
+    """The three ways to compile for a size."""
 
     STATIC = "the code is for this size alone"
     DYNAMIC = "the code is for any size, or there is none"
@@ -31,7 +31,7 @@ class Kind(enum.Enum):
 
 @record
 class Rule:
-    """What is said of one size, or of one integer."""
+    """The user's rule for one size, or for one integer."""
 
     kind: Kind
     name: str | None = None
@@ -73,7 +73,7 @@ def _rule(said: Any) -> Rule:
 
 @record
 class SaidShapes:
-    """What is said of all arguments of one function."""
+    """The user's rules for all arguments of one function."""
 
     by_name: Mapping[str, Any]
     positional: tuple[str, ...]
@@ -124,14 +124,14 @@ class SaidShapes:
         return {dim: _rule(each) for dim, each in by_dimension.items()}
 
     def of_number(self, source: Source) -> Rule:
-        """What is said of an integer."""
+        """The rule for an integer."""
         said = self._at(source)
         if isinstance(said, Mapping | Sequence):
             raise SaidShape(f"{source} is a number, of which dynamic_shapes says {said!r}")
         return _rule(said)
 
     def _at(self, source: Source) -> Any:
-        """What is said of what is found there; None: nothing."""
+        """The part of `dynamic_shapes` that is about a source; None: there is none."""
         match source:
             case LocalSource(name=name):
                 return self.by_name.get(name)
@@ -175,7 +175,7 @@ def _leaves(said: Any) -> Iterator[Any]:
 
 
 def _item(said: Any, key: Any) -> Any:
-    """What is said of an item of a container; None: nothing."""
+    """The part that is about an item of a container; None: there is none."""
     if isinstance(said, Mapping):
         return said.get(key)
     in_order = isinstance(said, list | tuple) and isinstance(key, int) and key < len(said)

@@ -47,7 +47,7 @@ MARKS: Final = "_fusewright_dynamic"
 
 @record
 class Mark:
-    """What the user says of a dimension: that it varies, between these inclusive bounds."""
+    """A dimension that the user says varies, between these inclusive bounds."""
 
     minimum: int | None = None
     maximum: int | None = None
@@ -82,7 +82,7 @@ def mark_dynamic(
 
 
 class SizeHistory:
-    """What sizes and numbers one code was called with, by where they were read.
+    """The sizes and numbers that one code was called with, by where they were read.
 
     `dynamic`: None finds out what varies; True takes all to vary that may; False none. `of_data`:
     what may depend on data.
@@ -92,10 +92,10 @@ class SizeHistory:
         self.dynamic = dynamic
         self.of_data = of_data
         self.said: SaidShapes | None = None
-        """What the user says of the arguments' sizes."""
+        """The user's words on the arguments' sizes: `dynamic_shapes`."""
 
         self.constant: set[Source] = set()
-        """What has to be taken as it is, since an operator takes no symbol for it."""
+        """Numbers that are taken as they are, since an operator takes no symbol for them."""
 
         self.left_open: set[Source] = set()
         """Texts and numbers of which nothing may be known: so many were there already."""
@@ -225,13 +225,13 @@ class Sizes:
         )
 
     def _said_of_tensor(self, tensor: torch.Tensor, source: Source) -> dict[int, Rule] | None:
-        """What the user says of the sizes of an argument; None where that is nothing at all."""
+        """The user's rules for the sizes of an argument; None where there are none at all."""
         if self.history.said is None or not _of_call(source):
             return None
         return self.history.said.of_tensor(source, tensor.dim())
 
     def _said_of_number(self, number: float, source: Source) -> Rule | None:
-        """What the user says of an integer among the arguments; None where that is nothing."""
+        """The user's rule for an integer among the arguments; None where there is none."""
         if self.history.said is None or not _of_call(source) or type(number) is not int:
             return None
         return self.history.said.of_number(source)
@@ -392,7 +392,7 @@ class Sizes:
         return self._take(r.source for name, r in self.readings.items() if name not in marked)
 
     def _take(self, sources: Iterable[Source]) -> bool:
-        """Whoever captures again does so only if there were new ones, and so comes to an end."""
+        """Add constants; whether any is new. Capturing again only if so comes to an end."""
         before = len(self.history.constant)
         self.history.constant.update(sources)
         return len(self.history.constant) > before

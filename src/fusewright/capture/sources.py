@@ -133,7 +133,7 @@ class ConstantSource(_KnownSource):
 
 @record(eq=False)
 class ReferentSource(_KnownSource):
-    """What a weak reference, known when the code is compiled, refers to."""
+    """The referent of a weak reference that is known when the code is compiled."""
 
     def expression(self) -> str:
         return f"<a {type(self.value()).__name__}>"
@@ -174,7 +174,7 @@ class _DerivedSource(Source):
 
 @record
 class CellContentsSource(_DerivedSource):
-    """What a closure cell holds."""
+    """The content of a closure cell."""
 
     def expression(self) -> str:
         if isinstance(self.origin, CellSource):
@@ -200,7 +200,7 @@ class InstanceSource(_DerivedSource):
 
 @record
 class TypeAttributeSource(_DerivedSource):
-    """What the method resolution order of a class holds for a name, before descriptors bind it."""
+    """An attribute as the classes of a method resolution order hold it, not yet bound."""
 
     form = "{0.origin}.{0.name}"
     name: str
@@ -273,14 +273,14 @@ class ExtentSource(_DerivedSource):
 
 @record
 class NumberSource(_DerivedSource):
-    """What a tensor of one element holds."""
+    """The number in a tensor of one element."""
 
     form = "{0.origin}.item()"
 
 
 @record
 class ReducedSource(_DerivedSource):
-    """What an iterator of Python's own is made of: a function, its arguments, and a state."""
+    """The parts of an iterator of Python's own: a function, its arguments, and a state."""
 
     form = "{0.origin}.__reduce__()"
 

@@ -21,7 +21,7 @@ class Check:
 
     kind: Kind
     subject: Source | str
-    """What is tested: a source, or the text of one that would keep a class alive."""
+    """The source of the object tested, or its text where it would keep a class alive."""
 
     expected: Any
     """Held weakly where it belongs to the user: see `value`."""
@@ -30,12 +30,12 @@ class Check:
 
     @property
     def expression(self) -> str:
-        """What is tested, as the user would write it."""
+        """The object tested, as the user would write it."""
         return self.subject if isinstance(self.subject, str) else self.subject.expression()
 
     @property
     def value(self) -> Any:
-        """What is expected; GONE when it is no more."""
+        """The expected object or fact; GONE when it is no more."""
         if not isinstance(self.expected, weakref.ref):
             return self.expected
         value = self.expected()

@@ -55,7 +55,7 @@ def _itself(guard: Guard, group: int) -> Subjects:
 
 @record(eq=False, kw_only=True)
 class Kind:
-    """What guards of one kind compare, and how to speak of it."""
+    """One kind of guard: what it compares, and how to speak of it."""
 
     title: str
     """The kind's name in tables of guards."""
@@ -64,10 +64,10 @@ class Kind:
     """The native floor's test; see native/guard_tests.c."""
 
     says: Callable[[Any], str]
-    """What is expected, in words; GONE is an object that was held weakly."""
+    """Words for what is expected; GONE is an object that was held weakly."""
 
     finds: Callable[[Any, Any], str]
-    """What was found where something else was expected, in words."""
+    """Words for what was found where something else was expected."""
 
     subjects: Callable[[Guard, int], Subjects] = _itself
     """The objects that a guard tests, each with what is expected of it. The number is the guard's
@@ -78,7 +78,7 @@ class Kind:
     """Whether the objects are compared with each other, as a group of this number."""
 
     operand: Callable[[Any], Any] | None = None
-    """What the native floor takes for what is expected, where that is not the same."""
+    """The native floor's form of what is expected, where it takes another."""
 
     in_dictionary: bool = False
     """Whether the object's `__dict__` is tested in its place."""

@@ -135,7 +135,7 @@ def _global_steps(source: GlobalSource) -> tuple[Step, ...]:
 
 
 def _without_class(value: Any) -> Any:
-    """What the program holds for a constant: a class only weakly."""
+    """A constant as the program holds it: a class only weakly."""
     return weakref.ref(value) if isinstance(value, type) else value
 
 

@@ -27,7 +27,7 @@ class Reading:
 
     symbol: Symbol
     source: Source
-    """What names the number: an integer or float, or an `ExtentSource`."""
+    """The place of the number: an integer or float, or an `ExtentSource`."""
 
 
 INTEGER_ITSELF: Final = 1 << 20
@@ -141,7 +141,7 @@ class ShapeGuard:
 
 @record
 class SizesExpected:
-    """What is read of one object for the relations between sizes of several."""
+    """The numbers read of one object for the relations between sizes of several."""
 
     guard: ShapeGuard
     reads: tuple[tuple[int, int], ...]

@@ -39,7 +39,9 @@ class NotConstant(Exception):
 
 
 class Rebuilder(Protocol):
-    """What a value uses to make its object again in generated code. Each call adds instructions."""
+    """The writer with which a value makes its object again in generated code. Each call adds
+    instructions.
+    """
 
     def constant(self, value: Any) -> None:
         """Push an object that is known now."""
@@ -67,7 +69,7 @@ IMMUTABLE_TYPE: Final = 1 << 8
 
 
 def name_in_messages(cls: type) -> str:
-    """What CPython's own messages call a class: one that is written in C by its module, too."""
+    """The name of a class in CPython's own messages: with its module, where it is written in C."""
     in_module = cls.__flags__ & IMMUTABLE_TYPE and cls.__module__ != "builtins"
     return f"{cls.__module__}.{cls.__name__}" if in_module else cls.__name__
 
@@ -110,7 +112,7 @@ class Value:
         return self.constant()
 
     def key(self) -> Hashable:
-        """What stands for the object as a key of a dict or a member of a set."""
+        """The hashable that stands for the object as a key of a dict or a member of a set."""
         real = self.real()
         return self if real is MISSING else real
 

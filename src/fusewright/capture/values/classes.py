@@ -90,7 +90,7 @@ class ClassValue(Value):
             interpreter.call(bound, [interpreter.new(name), value])
 
     def generic_set(self, interpreter: Interpreter, name: str, value: Any) -> None:
-        """What `type.__setattr__` does, and for MISSING `type.__delattr__`."""
+        """Set an attribute as `type.__setattr__` does; for MISSING, delete it."""
         if self.cls.__flags__ & IMMUTABLE_TYPE:
             text = f"cannot set {name!r} attribute of immutable type {self.cls.__name__!r}"
             interpreter.raise_error(TypeError, text)
@@ -124,7 +124,7 @@ class ClassNamespace:
         """The new values; MISSING for an attribute that was deleted."""
 
     def changes(self) -> dict[str, Any]:
-        """What to write after the graph has run."""
+        """The attributes to write after the graph has run."""
         return {
             name: value
             for name, value in self.known.items()

@@ -152,7 +152,7 @@ class CellValue(Value):
         return self.cell
 
     def load(self, interpreter: Interpreter) -> Value | None:
-        """What the cell holds, or None when it is empty."""
+        """The value that the cell holds, or None when it is empty."""
         if self.contents is MISSING and self.cell is not MISSING and not self.changed:
             try:
                 contents = self.cell.cell_contents

@@ -347,7 +347,7 @@ class InstanceDictValue(Value):
 
     @classmethod
     def of(cls, interpreter: Interpreter, owner: ObjectValue) -> Value:
-        """What `owner.__dict__` gives."""
+        """The dictionary that `owner.__dict__` gives."""
         owner.own_dictionary(interpreter)
         return cls(owner) if owner.shared is None else owner.shared
 

@@ -334,7 +334,7 @@ class ObjectValue(Value):
             interpreter.call(interpreter.bind(setter, source, self, self.cls), arguments)
 
     def generic_set(self, interpreter: Interpreter, name: str, value: Value) -> None:
-        """What `object.__setattr__` does."""
+        """Set an attribute as `object.__setattr__` does."""
         raw, _ = interpreter.class_attribute(self.cls, name)
         if self._called_accessor(interpreter, name, "__set__", [value]):
             return
@@ -380,7 +380,7 @@ class ObjectValue(Value):
             )
 
     def generic_delete(self, interpreter: Interpreter, name: str) -> None:
-        """What `object.__delattr__` does."""
+        """Delete an attribute as `object.__delattr__` does."""
         raw, _ = interpreter.class_attribute(self.cls, name)
         if self._called_accessor(interpreter, name, "__delete__", []):
             return
@@ -462,7 +462,7 @@ class PrimitiveValue(ObjectValue):
 
 
 class ThreadIdentityValue(Value):
-    """What `threading.get_ident()` gives: the thread that calls, whichever it is."""
+    """The number of the calling thread, whichever it is, which `threading.get_ident()` gives."""
 
     __slots__ = ()
 
@@ -480,7 +480,7 @@ class ThreadIdentityValue(Value):
 
 
 class IdentityValue(Value):
-    """What `id(object)` gives: known only as a thing to compare with others and to look up."""
+    """The number that `id(object)` gives, known only to be compared and looked up."""
 
     __slots__ = ("target",)
 

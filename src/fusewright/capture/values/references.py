@@ -30,9 +30,9 @@ class ReferenceValue(Value):
     ) -> None:
         super().__init__(source)
         self.referent = referent
-        """What a new reference refers to; None for an existing one."""
+        """The object that a new reference refers to; None for an existing one."""
         self.callback = callback
-        """What a new reference calls when its referent is gone."""
+        """The function that a new reference calls when its referent is gone."""
         self.object = object
 
     def python_type(self) -> type:

@@ -107,7 +107,7 @@ class ListValue(SequenceValue):
 
     @property
     def added(self) -> list[Value] | None:
-        """What was added to an existing list; None where its content changed otherwise."""
+        """The items added to an existing list; None where its content changed otherwise."""
         if self.object is MISSING or self._is_replaced:
             return None
         return self._items[sequence_base(self.cls).__len__(self.object) :]

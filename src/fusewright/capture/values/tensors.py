@@ -287,7 +287,7 @@ class UnknownValue(Value):
         self.refusal = refusal
         """Makes the error for the graph break."""
         self.on_fakes = on_fakes
-        """What it is on fakes, for reports."""
+        """The value on fakes, for reports."""
 
     def describe(self) -> str:
         return super().describe() if self.on_fakes is None else repr(self.on_fakes)

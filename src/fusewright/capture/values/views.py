@@ -64,7 +64,7 @@ class _ShowingValue(Value):
 
 
 class DictViewValue(_ShowingValue):
-    """What `keys()`, `values()` and `items()` of a dict return: a live view."""
+    """A live view of a dict: the result of `keys()`, `values()` or `items()`."""
 
     __slots__ = ("kind",)
 
@@ -86,7 +86,7 @@ class DictViewValue(_ShowingValue):
         return VIEW_TYPES[self._maker, self.kind]  # type: ignore[no-any-return]
 
     def items(self, interpreter: Interpreter) -> list[Value]:
-        """What iterating the view gives."""
+        """The values over which iteration of the view goes."""
         match self.kind:
             case "keys":
                 return self.mapping.keys(interpreter)  # type: ignore[no-any-return]
