@@ -49,8 +49,6 @@ from fusewright.lower import calling_order, lower
 from fusewright.lower.families import VIEWS
 from fusewright.runtime.loader import LoadedModule, load_module
 from fusewright.schedule import schedule as fuse
-from fusewright.schedule.in_place import written_in_place
-from fusewright.schedule.lifetimes import last_uses
 from fusewright.wrapper import emit_python, generate_lines, plan_memory
 
 SECONDS = 1.0
@@ -132,8 +130,7 @@ def compile_captured(captured: fx.GraphModule, arguments: Sequence[Any]) -> Comp
     program = lower(graph, context)
     schedule = fuse(program, context)
     kernels = define_kernels(schedule, context)
-    dying, in_place = last_uses(schedule), written_in_place(schedule)
-    lines = generate_lines(schedule, dying, in_place, kernels.definitions, kernels.launches)
+    lines = generate_lines(schedule, kernels.definitions, kernels.launches)
     lines = plan_memory(lines, program.hints)
     module = load_module(emit_python(program.name, lines), graph.constants)
     call = calling_order(graph.placeholders, program).around(module.call)
@@ -249,7 +246,7 @@ def measure(name: str, model: CompiledModel) -> Iterator[KernelRow]:
     definitions = {kernel.name: kernel for kernel in model.kernels.definitions}
     claimed: set[str] = set()
     met: set[str] = set()
-    for position, step in enumerate(model.schedule.steps):
+    for position, step in enumerate(model.schedule.works):
         if not isinstance(step, Group):
             continue
         names = frozenset(origin.file for origin in step.origins) - claimed

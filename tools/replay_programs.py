@@ -43,8 +43,6 @@ from fusewright.pipeline import compile_aten
 from fusewright.runtime.llvm_engine import cpu_target
 from fusewright.runtime.targets import register_loader
 from fusewright.schedule import schedule
-from fusewright.schedule.in_place import written_in_place
-from fusewright.schedule.lifetimes import last_uses
 from fusewright.wrapper import generate_lines, plan_memory
 from tests.golden import Case, read_cases
 from tests.lower.operator_samples import database, name_of, samples
@@ -154,8 +152,7 @@ def code_of_program(text: str, language: KernelLanguage) -> str:
     program = parse_program(text)
     planned = schedule(program, context, languages.limits_of)
     kernels = define_kernels(planned, context, languages)
-    dying, in_place = last_uses(planned), written_in_place(planned)
-    lines = generate_lines(planned, dying, in_place, kernels.definitions, kernels.launches)
+    lines = generate_lines(planned, kernels.definitions, kernels.launches)
     parts = [print_schedule(planned), *map(print_kernel, kernels.definitions)]
     return "\n".join([*parts, print_lines(plan_memory(lines, program.hints))])
 

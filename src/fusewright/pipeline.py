@@ -42,8 +42,6 @@ from fusewright.runtime.eager_kernels import warn_of_eager_kernel, why_eager
 from fusewright.runtime.loader import LoadedModule, load_module
 from fusewright.runtime.native_plan import NoNativePlan, load_plan
 from fusewright.schedule import schedule as fuse
-from fusewright.schedule.in_place import written_in_place
-from fusewright.schedule.lifetimes import last_uses
 from fusewright.schedule.traffic import group_traffic
 from fusewright.torch_compat import is_autocast_on
 from fusewright.wrapper import (
@@ -163,8 +161,7 @@ def compile_aten(
         log_text("kernels", lambda: "\n".join(map(print_kernel, kernels.definitions)))
 
     with context.stage("wrapper"):  # Allocations, launches and frees around the kernels.
-        dying, in_place = last_uses(schedule), written_in_place(schedule)
-        lines = generate_lines(schedule, dying, in_place, kernels.definitions, kernels.launches)
+        lines = generate_lines(schedule, kernels.definitions, kernels.launches)
         hints = program.hints
         least_bytes = peak_bytes(lines, hints)
         lines = plan_memory(lines, hints)
@@ -279,14 +276,14 @@ def _record(
     """What the stages made, without the tensors."""
     hints = schedule.program.hints
     launches = []
-    for position, step in enumerate(schedule.steps):
-        if isinstance(step, Group):
-            traffic = group_traffic(step, hints)
+    for position, work in enumerate(schedule.works):
+        if isinstance(work, Group):
+            traffic = group_traffic(work, hints)
             name = kernels.launches[position].kernel
             launches.append(
                 KernelCall(kernel=name, bytes_read=traffic.read, bytes_written=traffic.written)
             )
-    calls = (step for step in schedule.steps if not isinstance(step, Group | CopyBack))
+    calls = (work for work in schedule.works if not isinstance(work, Group | CopyBack))
     return Record(
         program=schedule.program,
         schedule=schedule,

@@ -654,7 +654,7 @@ def test_backward_is_compiled_for_the_results_that_have_a_gradient() -> None:
     loss.backward()
     assert run.training is not None and run.training.backward is not None
     backward = run.training.backward.record
-    (group,) = backward.schedule.steps
+    (group,) = backward.schedule.works
     assert isinstance(group, Group)
     assert len(group.reads) == 1  # the gradient of the loss
 

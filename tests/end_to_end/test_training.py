@@ -91,7 +91,7 @@ def test_convolution_batch_norm_relu() -> None:
 
 
 def groups_of(run: CompiledGraph) -> list[Group]:
-    return [step for step in run.record.schedule.steps if isinstance(step, Group)]
+    return [step for step in run.record.schedule.works if isinstance(step, Group)]
 
 
 def reduce_count(group: Group) -> int:

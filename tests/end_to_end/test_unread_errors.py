@@ -184,4 +184,4 @@ def test_division_by_a_number_is_dead_code() -> None:
 
     module, tensors = graph_of(use, (WHOLE,), {})
     record = compile_graph(module, tensors, CompileContext(Options())).record
-    assert [len(group.writes) for group in record.schedule.steps] == [1]
+    assert [len(group.writes) for group in record.schedule.works] == [1]

@@ -92,7 +92,7 @@ def test_what_the_check_finds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_verifier_alone_finds_loops_under_the_names_of_another_stage() -> None:
-    (group,) = schedule(parse_program(OUTER_PRODUCT), CompileContext()).steps
+    (group,) = schedule(parse_program(OUTER_PRODUCT), CompileContext()).works
     assert isinstance(group, Group)
     assert str(verify_renamed_group(group, canonical_names(group))) == "6 proved, 2 covered"
     with pytest.raises(MalformedProgram, match="two loops are named r0"):

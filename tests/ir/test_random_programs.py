@@ -30,7 +30,7 @@ def test_random_programs(program: Program) -> None:
     verify_schedule(planned)
     text = print_schedule(planned)
     assert print_schedule(parse_schedule(text)) == text
-    for step in planned.steps:
+    for step in planned.works:
         if isinstance(step, Group):
             canonical = canonical_names(step)
             renamed = canonical_group(step, canonical)

@@ -106,9 +106,13 @@ def test_machine_code_for_one_target_is_not_taken_for_another() -> None:
 def test_every_launch_tells_its_own_origins() -> None:
     context = CompileContext(options=Options())
     planned = schedule(parse_program(PROGRAM), context)
+
+    def origin(line: int) -> Origin:
+        return Origin("aten.exp.default", "model.py", line)
+
     steps = tuple(
-        replace(step, origins=(Origin("aten.exp.default", "model.py", number),))
-        if isinstance(step, Group)
+        replace(step, work=replace(step.work, origins=(origin(number),)))
+        if isinstance(step.work, Group)
         else step
         for number, step in enumerate(planned.steps)
     )

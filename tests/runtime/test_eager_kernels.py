@@ -27,8 +27,6 @@ from fusewright.runtime.cuda import TritonSource
 from fusewright.runtime.eager_kernels import eager_kernel
 from fusewright.runtime.loader import load_module
 from fusewright.schedule import schedule
-from fusewright.schedule.in_place import written_in_place
-from fusewright.schedule.lifetimes import last_uses
 from fusewright.wrapper import emit_python, generate_lines, plan_memory
 from tests.golden import Case
 from tests.gpu.programs import DIFFERENTIABLE, PROGRAMS
@@ -66,8 +64,7 @@ def run(
     languages = Languages(context.options, LANGUAGE)
     planned = schedule(program, context, languages.limits_of)
     kernels = define_kernels(planned, context, languages)
-    dying, in_place = last_uses(planned), written_in_place(planned)
-    lines = generate_lines(planned, dying, in_place, kernels.definitions, kernels.launches)
+    lines = generate_lines(planned, kernels.definitions, kernels.launches)
     module = load_module(emit_python(program.name, plan_memory(lines, program.hints)), {})
     results: Any = module.call([*(sizes or {}).values(), *inputs])
     return list(results)

@@ -114,16 +114,17 @@ class Evaluator:
         `renamed`: groups run under canonical names, as their kernels are written.
         """
         run_group = self._renamed_group if renamed else self._group
-        given = {step.target for step in schedule.steps if isinstance(step, CopyBack)}
-        for step, dying in zip(schedule.steps, last_uses(schedule), strict=True):
-            match step:
+        works = schedule.works
+        copied = {work.target for work in works if isinstance(work, CopyBack)}
+        for work, dying in zip(works, last_uses(schedule.program, works), strict=True):
+            match work:
                 case Group():
-                    run_group(step, set(dying) - given)
+                    run_group(work, set(dying) - copied)
                 case CopyBack():
-                    self._copy_back(step)
+                    self._copy_back(work)
                 case CallOperator():
-                    self._extern(step)
-            for name in set(dying) - given:
+                    self._extern(work)
+            for name in set(dying) - copied:
                 self.memory.pop(name, None)
         return [self._result(operand) for operand in schedule.program.outputs]
 

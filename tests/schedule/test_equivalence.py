@@ -76,7 +76,7 @@ def test_random_programs_for_a_gpu(symbolic: bool, monkeypatch: pytest.MonkeyPat
         for buffer in planned.program.buffers().values():
             if "_partial" in buffer.name:
                 cut["all"] += 1
-        for step in planned.steps:
+        for step in planned.works:
             if isinstance(step, Group) and any(local.size for local in step.locals):
                 assert step.reuses == step.taken_over
         assert_equivalent(program, planned)

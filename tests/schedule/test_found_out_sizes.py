@@ -32,7 +32,7 @@ def test_what_depends_on_a_size_stays_behind_the_call_that_finds_it_out() -> Non
     verify_program(program)
     assert print_program(program) == TEXT
     assert not program.input_sizes
-    steps = schedule(program, CompileContext()).steps
+    steps = schedule(program, CompileContext()).works
     finding = [position for position, step in enumerate(steps) if isinstance(step, NumberStatement)]
     assert finding == [len(steps) - 2], "the loops over the new size are last"
 

@@ -8,7 +8,6 @@ from fusewright.context import CompileContext
 from fusewright.ir.parse import parse_program
 from fusewright.ir.text import print_program
 from fusewright.schedule import schedule
-from fusewright.schedule.in_place import written_in_place
 
 STEP = """\
 program step(x: f32[8], g: f32[8])
@@ -49,7 +48,8 @@ CHECKED_INDEX = """\
 def in_place(more: str = "", results: str = "") -> dict[str, str]:
     program = parse_program(STEP.format(more=more, results=results))
     assert "mutation y of x" in print_program(program)
-    return written_in_place(schedule(program, CompileContext()))
+    steps = schedule(program, CompileContext()).steps
+    return {written: read for step in steps for written, read in step.takes_over}
 
 
 def test_a_step() -> None:

@@ -8,7 +8,6 @@ from fusewright.ir.parse import parse_program
 from fusewright.ir.program import CallOperator
 from fusewright.records import replace
 from fusewright.schedule import schedule
-from fusewright.schedule.lifetimes import last_uses
 
 
 def planned(text: str) -> Schedule:
@@ -17,7 +16,7 @@ def planned(text: str) -> Schedule:
 
 CHAIN = """
 program chain(x: f32[16, 16])
-  a: f32[16, 16] = extern aten.mm.default(x, x)
+  a: f32[16, 16] = extern aten.mm.default(x, x) new
   b: f32[16, 16] = pointwise [i0<16, i1<16]
     t0 = load a[16*i0 + i1]
     t1 = exp t0
@@ -27,8 +26,16 @@ program chain(x: f32[16, 16])
 """
 
 
+def last_uses(schedule: Schedule) -> list[tuple[str, ...]]:
+    return [step.last_uses for step in schedule.steps]
+
+
 def test_a_buffer_dies_with_its_last_reader() -> None:
-    assert last_uses(planned(CHAIN)) == ((), ("a",), ("b", "x"))
+    assert last_uses(planned(CHAIN)) == [(), (), ("b", "x")]
+
+
+def test_memory_of_a_buffer_that_dies_is_taken_over() -> None:
+    assert [step.takes_over for step in planned(CHAIN).steps] == [(), (("b", "a"),), ()]
 
 
 def test_an_alias_keeps_memory_alive() -> None:
@@ -36,7 +43,7 @@ def test_an_alias_keeps_memory_alive() -> None:
     (first, middle, last) = program.statements
     assert isinstance(last, CallOperator)
     aliased = replace(program, statements=(first, middle, replace(last, aliases=(("c", "b"),))))
-    assert last_uses(schedule(aliased, CompileContext())) == ((), ("a",), ("x",))
+    assert last_uses(schedule(aliased, CompileContext())) == [(), (), ("x",)]
 
 
 def test_the_order_that_frees_memory_first_is_taken() -> None:
@@ -49,8 +56,8 @@ program order(x: f32[64, 64], y: f32[64, 64], v: f32[64])
   w: f32[64] = extern aten.mv.default(b, v)
   return u, w
 """
-    steps = planned(text).steps
-    assert [step.outputs[0].name for step in steps if not isinstance(step, Group)] == list("aubw")
+    works = planned(text).works
+    assert [work.outputs[0].name for work in works if not isinstance(work, Group)] == list("aubw")
 
 
 def test_memory_that_a_later_stage_reads_is_not_taken_over() -> None:
@@ -70,6 +77,6 @@ program rows(x: f32[64, 32])
     yield t2
   return y, z
 """
-    (group,) = planned(text).steps
+    (group,) = planned(text).works
     assert isinstance(group, Group)
     assert group.reuses == (("z", "x"),)

@@ -46,7 +46,7 @@ def layers(count: int, prefix: str = "b") -> str:
 
 
 def keys(program: Program) -> list[str]:
-    steps = schedule(program, CompileContext()).steps
+    steps = schedule(program, CompileContext()).works
     groups = [step for step in steps if isinstance(step, Group)]
     return [structural_key(group, canonical_names(group)) for group in groups]
 

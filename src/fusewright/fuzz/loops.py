@@ -51,8 +51,6 @@ from fusewright.records import replace
 from fusewright.runtime.loader import load_module
 from fusewright.runtime.memory_checks import GARBAGE
 from fusewright.schedule import schedule
-from fusewright.schedule.in_place import written_in_place
-from fusewright.schedule.lifetimes import last_uses
 from fusewright.wrapper import emit_python, generate_lines, plan_memory
 
 EXTENTS: Final = (1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 13, 16, 17, 33, 64, 70)
@@ -524,8 +522,7 @@ def run(program: Program, arguments: list[Any], target: str) -> Sequence[torch.T
     planned = schedule(program, context)
     verify_schedule(planned)
     kernels = define_kernels(planned, context)
-    dying, in_place = last_uses(planned), written_in_place(planned)
-    lines = generate_lines(planned, dying, in_place, kernels.definitions, kernels.launches)
+    lines = generate_lines(planned, kernels.definitions, kernels.launches)
     text = emit_python(program.name, plan_memory(lines, program.hints))
     before = os.environ.get(GARBAGE)
     os.environ[GARBAGE] = "1"

@@ -146,6 +146,27 @@ class Group:
         return tuple(pair for pair in self.reuses if pair[0] in combined)
 
 
+StepWork = Group | RowStatement
+"""One step of a schedule: a kernel's work, a library call or a copy."""
+
+
+@record(kw_only=True)
+class ScheduledStep:
+    """A kernel, library call or copy at its place in the order, and whose memory ends with it."""
+
+    work: StepWork
+
+    takes_over: tuple[tuple[str, str], ...] = ()
+    """Pairs (written, read), chosen from the group's `reuses`: the written buffer lies in the
+    memory of the read one, which nothing uses afterwards under its old name.
+    """
+
+    last_uses: tuple[str, ...] = ()
+    """Buffers that nothing uses after this step, in order of use; without those taken over, and
+    without constants, which live as long as the compiled program.
+    """
+
+
 @record(kw_only=True)
 class Schedule:
     """What scheduling decided: kernels, library calls and copies in order."""
@@ -155,4 +176,9 @@ class Schedule:
     constants, sizes and outputs.
     """
 
-    steps: tuple[Group | RowStatement, ...]
+    steps: tuple[ScheduledStep, ...]
+
+    @property
+    def works(self) -> tuple[StepWork, ...]:
+        """What each step does."""
+        return tuple(step.work for step in self.steps)

@@ -23,7 +23,17 @@ from fusewright.ir.grammar import (
     read_results,
     read_symbol,
 )
-from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Schedule, Stage, Store
+from fusewright.ir.group import (
+    Accumulate,
+    Action,
+    Group,
+    Local,
+    Reduce,
+    Schedule,
+    ScheduledStep,
+    Stage,
+    Store,
+)
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.lexer import Cursor, Line
 from fusewright.ir.ops import OPERATIONS, Result
@@ -75,17 +85,49 @@ def parse_schedule(text: str) -> Schedule:
     program = _program(reader)
     head = reader.next()
     reader.cursor(head).expect("schedule")
-    steps: list[Group | RowStatement] = []
+    steps: list[ScheduledStep] = []
     while (line := reader.peek()) is not None:
         cursor = reader.cursor(line)
-        if cursor.at("group") and cursor.peek(1).text != ":":
-            steps.append(_group(reader))
-            continue
-        step = _statement(reader)
-        if isinstance(step, ComputedBuffer):
+        work = _group(reader) if _begins(cursor, "group") else _statement(reader)
+        if isinstance(work, ComputedBuffer):
             raise cursor.error("a schedule's steps are groups, extern calls and copies")
-        steps.append(step)
+        takes_over, last_uses = _taken_over(reader), _last_uses(reader)
+        steps.append(ScheduledStep(work=work, takes_over=takes_over, last_uses=last_uses))
     return Schedule(program=program, steps=tuple(steps))
+
+
+def _begins(cursor: Cursor, word: str) -> bool:
+    """Whether a line begins with a word of the syntax, not with a buffer of that name."""
+    return cursor.at(word) and cursor.peek(1).text != ":"
+
+
+def _taken_over(reader: Reader) -> tuple[tuple[str, str], ...]:
+    """Read the lines `take over x for y` behind a step."""
+    pairs: list[tuple[str, str]] = []
+    while (line := reader.peek()) is not None and _begins(reader.cursor(line), "take"):
+        cursor = reader.cursor(reader.next())
+        cursor.expect("take")
+        cursor.expect("over")
+        read = cursor.take("name")
+        cursor.expect("for")
+        pairs.append((cursor.take("name"), read))
+        cursor.finish()
+    return tuple(pairs)
+
+
+def _last_uses(reader: Reader) -> tuple[str, ...]:
+    """Read the line `last use of x, y` behind a step, if there is one."""
+    line = reader.peek()
+    if line is None or not _begins(reader.cursor(line), "last"):
+        return ()
+    cursor = reader.cursor(reader.next())
+    for word in ("last", "use", "of"):
+        cursor.expect(word)
+    names = [cursor.take("name")]
+    while cursor.accept(","):
+        names.append(cursor.take("name"))
+    cursor.finish()
+    return tuple(names)
 
 
 # Bodies -------------------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ class CallOperator:
     form = (
         "{outputs:outputs}extern {operator:word}{arguments,keywords:given}"
         " [results {results:places}] [mutates {mutates:all_written}] [aliases {aliases:aliases}]"
-        " [out {out_operator:word}] [effect{has_effect:flag}]"
+        " [out {out_operator:word}] [new{gives_new_memory:flag}] [effect{has_effect:flag}]"
     )
 
     outputs: tuple[Buffer, ...]
@@ -253,6 +253,11 @@ class CallOperator:
 
     out_operator: str = ""
     """The out-variant that writes `outputs[0]` in place (`aten.addmm.out`), or empty."""
+
+    gives_new_memory: bool = False
+    """Whether the operator allocates its result, and keeps no hold of it: another buffer may take
+    over the memory. That of an out-variant is allocated for it as for a group.
+    """
 
     has_effect: bool = False
     """Whether the call draws random numbers or checks something; such calls keep their order."""

@@ -20,7 +20,9 @@ from fusewright.ir.group import (
     Local,
     Reduce,
     Schedule,
+    ScheduledStep,
     Stage,
+    StepWork,
     Store,
     action_roots,
 )
@@ -286,13 +288,22 @@ def _action(action: Action, values: ValueRows) -> str:
             return f"accumulate {mode} {names.buffer(buffer)}[{names.index(index)}] = {value}"
 
 
+def step_rows(work: StepWork) -> list[str]:
+    """The rows of what a step does."""
+    return group_rows(work) if isinstance(work, Group) else statement_rows(work)
+
+
+def _lifetime_rows(step: ScheduledStep) -> list[str]:
+    """Rows behind a step: the memory that it takes over, and the buffers used there last."""
+    rows = [f"take over {read} for {written}" for written, read in step.takes_over]
+    return rows + ([f"last use of {', '.join(step.last_uses)}"] if step.last_uses else [])
+
+
 def print_schedule(schedule: Schedule, *, origins: bool = False) -> str:
     """The program as it was scheduled, then the steps in order."""
     rows = ["schedule"]
     for step in schedule.steps:
-        if isinstance(step, Group):
-            rows += _comments(step.origins, "  ") if origins else ()
-            rows += (f"  {row}" for row in group_rows(step))
-        else:
-            rows += (f"  {row}" for row in statement_rows(step))
+        if isinstance(step.work, Group):
+            rows += _comments(step.work.origins, "  ") if origins else ()
+        rows += (f"  {row}" for row in (*step_rows(step.work), *_lifetime_rows(step)))
     return print_program(schedule.program, origins=origins) + "\n".join(rows) + "\n"

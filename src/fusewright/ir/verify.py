@@ -28,7 +28,11 @@ Of a group:
     same element.
 15. Its stores are not known to leave an element of a buffer or local unwritten.
 
-Of a schedule: its steps read what is defined before them, and define all results.
+Of a schedule:
+
+16. Its steps read what is defined before them, and define all results.
+17. A buffer is not used behind its last use, nor once another has taken over its memory, which the
+    step offers; results have no last use. Memory that is known by several names ends with the last.
 
 A broken one raises `MalformedProgram`: what is wrong, and the rows around it, the offending one
 marked. The `Accesses` that the doors return count what is proved of loads and stores, and why, and
@@ -37,7 +41,7 @@ tell those of which nothing is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from fusewright.errors import MalformedProgram
 from fusewright.ir.bounds import Verdict, judge_access
@@ -51,6 +55,7 @@ from fusewright.ir.group import (
     Group,
     Reduce,
     Schedule,
+    ScheduledStep,
     Stage,
     Store,
     action_roots,
@@ -85,6 +90,7 @@ from fusewright.ir.text import (
     render_values,
     stage_rows,
     statement_rows,
+    step_rows,
 )
 from fusewright.ir.text_parts import (
     layout_indices,
@@ -192,25 +198,57 @@ def verify_schedule(schedule: Schedule) -> Accesses:
     accesses = Accesses()
     layouts = program.buffers()
     defined = {buffer.name for buffer in (*program.inputs, *program.constants)}
+    ended: set[str] = set()
+    aliases: dict[str, str] = {}
     for step in schedule.steps:
-        if isinstance(step, Group):
-            accesses.add(verify_group(step, program))
-            rows = group_rows(step)[:1]
-            used = [buffer.name for buffer in step.reads]
-            made = [buffer.name for buffer in step.writes]
+        if isinstance(step.work, Group):
+            accesses.add(verify_group(step.work, program))
+            used = [buffer.name for buffer in step.work.reads]
+            made = [buffer.name for buffer in step.work.writes]
         else:
-            rows = statement_rows(step)
-            used = list(_used(step))
-            made = [buffer.name for buffer in step.outputs]
+            used = list(_used(step.work))
+            made = [buffer.name for buffer in step.work.outputs]
+        rows = step_rows(step.work)[:1]
         missing = [name for name in used if name not in defined and name not in made]
         _require(f"{missing[0]} is used before it is defined" if missing else None, rows)
         stray = [name for name in made if name not in layouts]
         _require(f"{stray[0]} is no buffer of the program" if stray else None, rows)
+        if isinstance(step.work, CallOperator):
+            aliases |= dict(step.work.aliases)
+        late = [name for name in _memories(used, aliases) if name in ended]
+        _require(f"{late[0]} is used after its last use" if late else None, rows)
         defined.update(made)
-    for operand in program.outputs:
-        missing = [name for name in operand_buffers([operand]) if name not in defined]
-        _require(f"the result {missing[0]} is never computed" if missing else None, ["return"])
+        _require(_lifetimes(step, defined, ended), rows)
+    results = operand_buffers(program.outputs)
+    missing = [name for name in results if name not in defined]
+    _require(f"the result {missing[0]} is never computed" if missing else None, ["return"])
+    late = [name for name in _memories(results, aliases) if name in ended]
+    _require(f"{late[0]} is returned after its last use" if late else None, ["return"])
     return accesses
+
+
+def _memories(names: Iterable[str], aliases: Mapping[str, str]) -> Iterator[str]:
+    """Buffers, and those that they are aliases of."""
+    for name in names:
+        memory: str | None = name
+        while memory is not None:
+            yield memory
+            memory = aliases.get(memory)
+
+
+def _lifetimes(step: ScheduledStep, defined: set[str], ended: set[str]) -> str | None:
+    """Invariant 17. `ended` gets the buffers whose memory is freed or taken over with a step."""
+    offers = step.work.reuses if isinstance(step.work, Group) else ()
+    for written, read in step.takes_over:
+        if (written, read) not in offers:
+            return f"{written} takes over {read}, which the step does not offer"
+    for name in (*(read for _, read in step.takes_over), *step.last_uses):
+        if name not in defined:
+            return f"{name} ends before it is defined"
+        if name in ended:
+            return f"{name} ends twice"
+        ended.add(name)
+    return None
 
 
 # Statements ---------------------------------------------------------------------------------------

@@ -58,18 +58,18 @@ def define_kernels(
     languages.require(buffer.layout.device for buffer in schedule.program.buffers().values())
     written: dict[str, tuple[Kernel, Index]] = {}
     launches: dict[int, Launch] = {}
-    for position, step in enumerate(schedule.steps):
-        if not isinstance(step, Group):
+    for position, group in enumerate(schedule.works):
+        if not isinstance(group, Group):
             continue
-        own = languages.of(step.device)
-        names = canonical_names(step)
-        structure = structural_key(step, names, own.target)
+        own = languages.of(group.device)
+        names = canonical_names(group)
+        structure = structural_key(group, names, own.target)
         if structure not in written:
-            written[structure] = _define(step, names, structure, own)
+            written[structure] = _define(group, names, structure, own)
             if context.options.verify:
-                verify_renamed_group(step, names)
+                verify_renamed_group(group, names)
         kernel, units = written[structure]
-        launches[position] = _launch(kernel, step, names, units)
+        launches[position] = _launch(kernel, group, names, units)
     return KernelSet(definitions=tuple(kernel for kernel, _ in written.values()), launches=launches)
 
 

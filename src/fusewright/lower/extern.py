@@ -67,6 +67,7 @@ def call_extern(
         builder.realise_readers(name)
     is_list = isinstance(node.meta["val"], (tuple, list))
     outputs, results = _outputs(call, node)
+    out_operator = "" if is_list or not outputs else out_variant(target)
     kernel = CallOperator(
         outputs=tuple(outputs),
         operator=call.operator,
@@ -75,7 +76,8 @@ def call_extern(
         results=tuple(results) if is_list else (),
         mutates=written,
         aliases=tuple(_aliases(target, outputs, operands, named)),
-        out_operator="" if is_list or not outputs else out_variant(target),
+        out_operator=out_operator,
+        gives_new_memory=not out_operator and facts(target).gives_new_memory,
         has_effect=has_effect(target),
     )
     boxes = _added(call, kernel, results)

@@ -3,7 +3,8 @@
 Read in this order: `schedule` (the whole floor as one function); `nest`, its working form, with
 `analysis`, `effects` and `dependencies`; then the passes as they run: `dead_code`, `split`,
 `simplify`, `inline` (with `invert`), `fusion` (with `align`), `batch`, `order`, `stages` (with
-`names`). `lifetimes` and `traffic` answer questions about the result.
+`names`). `lifetimes` (with `in_place`) says whose memory each step takes over and what it
+uses last; `traffic` tells how many bytes the result moves.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fusewright.ir.forms import buffers_defined, buffers_overwritten, buffers_read
+from fusewright.ir.group import Group, StepWork
 from fusewright.ir.program import (
     CallOperator,
     CallSubprogram,
@@ -43,6 +44,15 @@ def statement_effects(statement: RowStatement) -> Effects:
         has_effect,
         is_barrier=isinstance(statement, NumberStatement) or (has_effect and not writes),
     )
+
+
+def buffers_used(work: StepWork) -> tuple[str, ...]:
+    """Buffers whose memory a step reads or changes, those it makes left out."""
+    if isinstance(work, Group):
+        made = {buffer.name for buffer in work.writes}
+        return tuple(buffer.name for buffer in work.reads if buffer.name not in made)
+    effect = statement_effects(work)
+    return tuple(dict.fromkeys((*effect.reads, *effect.overwrites)))
 
 
 def has_other_effect(statement: RowStatement) -> bool:

@@ -11,48 +11,48 @@ more: a call that raises is run again, or has changed nothing.
 
 from __future__ import annotations
 
-from fusewright.ir.group import Group, Schedule, action_roots
-from fusewright.ir.program import Buffer, CopyBack, RowStatement
+from collections.abc import Sequence
+
+from fusewright.ir.group import Group, StepWork, action_roots
+from fusewright.ir.program import Buffer, CopyBack, Program
 from fusewright.ir.raising import value_may_raise
 from fusewright.ir.value import postorder
 from fusewright.schedule.analysis import Analysis
-from fusewright.schedule.effects import output_buffers
-from fusewright.schedule.lifetimes import step_reads
+from fusewright.schedule.effects import buffers_used, output_buffers
 
 
-def written_in_place(schedule: Schedule) -> dict[str, str]:
+def written_in_place(program: Program, works: Sequence[StepWork]) -> dict[str, str]:
     """By buffer that is a mutation's new value: the input whose memory it is written to."""
-    program = schedule.program
     wanted = dict(program.mutations)
     analysis = Analysis(program)
     buffers = program.buffers()
     read_later = {analysis.memory(name) for name in output_buffers(program)}
-    found: dict[str, str] = {}
-    for step in reversed(schedule.steps):
-        if may_raise(step):
+    in_place: dict[str, str] = {}
+    for work in reversed(works):
+        if may_raise(work):
             break
-        if isinstance(step, Group):
-            for written in step.writes:
+        if isinstance(work, Group):
+            for written in work.writes:
                 target = wanted.get(written.name)
                 if (
                     target is not None
-                    and (written.name, target) in step.reuses
+                    and (written.name, target) in work.reuses
                     and target not in read_later
                     and _is_same_place(written, buffers[target])
                 ):
-                    found[written.name] = target
-        read_later |= {analysis.memory(name) for name in step_reads(step)}
-    return found
+                    in_place[written.name] = target
+        read_later |= {analysis.memory(name) for name in buffers_used(work)}
+    return in_place
 
 
-def may_raise(step: Group | RowStatement) -> bool:
+def may_raise(work: StepWork) -> bool:
     """Whether a step may fail at run time: any library call, a checked index, a division by 0."""
-    match step:
+    match work:
         case Group():
-            roots = [root for s in step.stages for root in action_roots(*s.actions)]
+            roots = [root for stage in work.stages for root in action_roots(*stage.actions)]
             return any(value_may_raise(value) for value in postorder(tuple(roots)))
         case _:
-            return not isinstance(step, CopyBack)
+            return not isinstance(work, CopyBack)
 
 
 def _is_same_place(written: Buffer, target: Buffer) -> bool:

@@ -1,47 +1,93 @@
-"""How long buffers live: their last use, and memory that can be taken over."""
+"""How long buffers live: the memory that each step takes over, and the buffers it uses last."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from fusewright.ir.group import Group, Reduce, Schedule, Stage, Store, action_roots
+from fusewright.ir.group import Group, Reduce, ScheduledStep, Stage, StepWork, Store, action_roots
 from fusewright.ir.index import Index
-from fusewright.ir.program import Buffer, Layout, RowStatement
+from fusewright.ir.program import Buffer, CallOperator, Layout, Program
 from fusewright.ir.value import Masked
 from fusewright.schedule.analysis import Analysis
-from fusewright.schedule.effects import output_buffers, statement_effects
-
-Step = Group | RowStatement
-
-
-def step_reads(step: Step) -> tuple[str, ...]:
-    """Buffers whose memory a step reads or changes, those it makes left out."""
-    if isinstance(step, Group):
-        made = {buffer.name for buffer in step.writes}
-        return tuple(buffer.name for buffer in step.reads if buffer.name not in made)
-    effect = statement_effects(step)
-    return tuple(dict.fromkeys((*effect.reads, *effect.overwrites)))
+from fusewright.schedule.effects import buffers_used, output_buffers
+from fusewright.schedule.in_place import written_in_place
 
 
-def step_writes(step: Step) -> tuple[Buffer, ...]:
-    """Buffers that a step makes."""
-    return step.writes if isinstance(step, Group) else step.outputs
+def with_lifetimes(program: Program, works: Sequence[StepWork]) -> tuple[ScheduledStep, ...]:
+    """The steps of a schedule of `program`: what each does, whose memory it takes over, and the
+    buffers that it uses last.
+
+    A written buffer is given the memory of the input whose new value it is, or of the first buffer
+    that its group offers, that dies here, and that nobody else holds.
+    """
+    in_place = written_in_place(program, works)
+    owned = _owned_buffers(program, works)
+    constants = {buffer.name for buffer in program.constants}
+    steps: list[ScheduledStep] = []
+    for work, used in zip(works, last_uses(program, works), strict=True):
+        dying = tuple(name for name in used if name not in constants)
+        pairs = _taken_over(work, owned.intersection(dying), in_place)
+        taken = {read for _, read in pairs}
+        dying = tuple(name for name in dying if name not in taken)
+        steps.append(ScheduledStep(work=work, takes_over=pairs, last_uses=dying))
+    return tuple(steps)
 
 
-def last_uses(schedule: Schedule) -> tuple[tuple[str, ...], ...]:
+def _taken_over(
+    work: StepWork, free: set[str], in_place: Mapping[str, str]
+) -> tuple[tuple[str, str], ...]:
+    """Pairs (written, read): buffers that a group writes to memory of others. `free` names the
+    buffers whose memory can be had.
+    """
+    if not isinstance(work, Group):
+        return ()
+    free = free - {buffer.name for buffer in work.writes}
+    pairs: list[tuple[str, str]] = []
+    for buffer in work.writes:
+        offers = (read for written, read in work.reuses if written == buffer.name)
+        source = in_place.get(buffer.name) or next((read for read in offers if read in free), None)
+        if source is not None:
+            free.discard(source)
+            pairs.append((buffer.name, source))
+    return tuple(pairs)
+
+
+def _owned_buffers(program: Program, works: Sequence[StepWork]) -> set[str]:
+    """Buffers whose memory is allocated for them, by the compiled program or by a library call for
+    it alone: only these may be overwritten by another.
+    """
+    owned = {buffer.name for work in works if isinstance(work, Group) for buffer in work.writes}
+    aliased: set[str] = set()
+    for work in works:
+        if isinstance(work, CallOperator):
+            if work.out_operator or work.gives_new_memory:
+                owned.update(buffer.name for buffer in work.outputs)
+            aliased.update(base for _, base in work.aliases)
+    held = {buffer.name for buffer in (*program.inputs, *program.constants)}
+    return owned - held - aliased
+
+
+# Last uses ----------------------------------------------------------------------------------------
+
+
+def _buffers_made(work: StepWork) -> tuple[Buffer, ...]:
+    return work.writes if isinstance(work, Group) else work.outputs
+
+
+def last_uses(program: Program, works: Sequence[StepWork]) -> tuple[tuple[str, ...], ...]:
     """The buffers that die with each step: those that no later step reads and that are no output,
     in order of use.
 
     Graph inputs and constants are among them; a buffer that nobody reads dies with the step that
     makes it; one whose memory another is an alias of lives as long as the alias.
     """
-    analysis = Analysis(schedule.program)
-    outputs = output_buffers(schedule.program)
+    analysis = Analysis(program)
+    outputs = output_buffers(program)
     seen = {*outputs, *map(analysis.memory, outputs)}
     dying: list[tuple[str, ...]] = []
-    for step in reversed(schedule.steps):
-        made = (buffer.name for buffer in step_writes(step))
-        named = dict.fromkeys((*step_reads(step), *made))
+    for work in reversed(works):
+        made = (buffer.name for buffer in _buffers_made(work))
+        named = dict.fromkeys((*buffers_used(work), *made))
         used = dict.fromkeys((*named, *map(analysis.memory, named)))
         dying.append(tuple(name for name in used if name not in seen))
         seen.update(used)

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from typing import Final
 
 from fusewright.context import CompileContext
-from fusewright.ir.group import Group, Schedule
+from fusewright.ir.group import Group, Schedule, StepWork
 from fusewright.ir.limits import LimitsOf, limits_of_cpu
 from fusewright.ir.origin import Origin
-from fusewright.ir.program import ComputedBuffer, Program, RowStatement
+from fusewright.ir.program import ComputedBuffer, Program
 from fusewright.passes import Pass
 from fusewright.records import replace
 from fusewright.schedule.analysis import Analysis
@@ -18,7 +18,7 @@ from fusewright.schedule.dead_code import remove_dead_code, unread_buffers
 from fusewright.schedule.effects import output_buffers
 from fusewright.schedule.fusion import Graph, fuse
 from fusewright.schedule.inline import inline
-from fusewright.schedule.lifetimes import possible_reuses
+from fusewright.schedule.lifetimes import possible_reuses, with_lifetimes
 from fusewright.schedule.names import group_name
 from fusewright.schedule.nest import Nest, Step, nest_of
 from fusewright.schedule.order import order_steps
@@ -84,7 +84,8 @@ def schedule(
         if graph_pass.name in passes:
             graph_pass.run(graph)
     order = order_steps(graph)
-    return Schedule(program=program, steps=tuple(_finished(program, graph, n) for n in order))
+    works = [_finished(program, graph, number) for number in order]
+    return Schedule(program=program, steps=with_lifetimes(program, works))
 
 
 def simplified_steps(program: Program, analysis: Analysis) -> list[Step | None]:
@@ -97,7 +98,7 @@ def simplified_steps(program: Program, analysis: Analysis) -> list[Step | None]:
     ]
 
 
-def _finished(program: Program, graph: Graph, number: int) -> Group | RowStatement:
+def _finished(program: Program, graph: Graph, number: int) -> StepWork:
     """A step as the next stage wants it: nests become groups."""
     step = graph.steps[number]
     assert step is not None

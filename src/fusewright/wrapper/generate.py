@@ -35,22 +35,14 @@ from fusewright.ir.program import (
     FindNumber,
     Program,
 )
-from fusewright.operators import facts
 from fusewright.records import replace
 
 
 def generate_lines(
-    schedule: Schedule,
-    last_uses: Sequence[Sequence[str]],
-    in_place: Mapping[str, str],
-    kernels: Iterable[Kernel],
-    launches: Mapping[int, Launch],
+    schedule: Schedule, kernels: Iterable[Kernel], launches: Mapping[int, Launch]
 ) -> tuple[Line, ...]:
-    """Write out `schedule` as lines.
-
-    `last_uses` names, for each step, the buffers that nothing uses after it; `in_place` by buffer
-    the input whose memory it takes over; `launches` holds the launch of each group by its place
-    among the steps.
+    """Write out `schedule` as lines. `launches` holds the launch of each group by its place among
+    the steps.
 
     before                                 after
     ------                                 -----
@@ -61,27 +53,22 @@ def generate_lines(
     program = schedule.program
     lines: list[Line] = [DefineKernel(kernel=kernel) for kernel in kernels]
     lines += _take_inputs(program)
-    owned = _owned_buffers(schedule)
     buffers = _buffers(schedule)
-    constants = {buffer.name for buffer in program.constants}
     unknown = {fact.symbol.name for fact in program.sizes}
     unknown -= {fact.symbol.name for fact in program.input_sizes}
     waiting: list[EnsureLayout] = []
-    for position, (step, names) in enumerate(zip(schedule.steps, last_uses, strict=True)):
-        dying = tuple(buffers[name] for name in names if name not in constants)
-        match step:
-            case Group():
-                made = _launch(step, launches[position], dying, owned, in_place)
-            case CallOperator() | CallSubprogram():
-                made = _with_known_layouts(_call(step, program), unknown, waiting)
-            case ComputeNumber(name=name) | FindNumber(name=name):
-                made = [step, *_with_known_layouts([], unknown - {name}, waiting)]
+    for position, step in enumerate(schedule.steps):
+        match step.work:
+            case Group() as group:
+                lines += _launch(group, launches[position], dict(step.takes_over))
+            case (CallOperator() | CallSubprogram()) as call:
+                lines += _with_known_layouts(_call(call, program), unknown, waiting)
+            case (ComputeNumber(name=name) | FindNumber(name=name)) as statement:
+                lines += [statement, *_with_known_layouts([], unknown - {name}, waiting)]
                 unknown.discard(name)
             case CopyBack(target=target, source=source):
-                made = [CopyInto(target=target, source=source)]
-        taken = {line.source for line in made if isinstance(line, Reuse)}
-        lines += made
-        lines += [FreeIfNotReused(buffer=buffer) for buffer in dying if buffer.name not in taken]
+                lines.append(CopyInto(target=target, source=source))
+        lines += [FreeIfNotReused(buffer=buffers[name]) for name in step.last_uses]
     lines.append(Return(outputs=program.outputs))
     return tuple(lines)
 
@@ -98,30 +85,18 @@ def _take_inputs(program: Program) -> list[Line]:
     return sizes + tensors + [Constant(buffer=buffer) for buffer in program.constants]
 
 
-def _launch(
-    group: Group,
-    launch: Launch,
-    dying: tuple[Buffer, ...],
-    owned: set[str],
-    in_place: Mapping[str, str],
-) -> list[Line]:
-    """Allocate what the group writes, in the memory of a buffer that dies here where that is
-    allowed.
+def _launch(group: Group, launch: Launch, takes_over: Mapping[str, str]) -> list[Line]:
+    """Allocate the buffers that a group writes, or take over memory for them; a buffer that begins
+    as another, whose memory is still needed, is copied from it.
     """
     lines: list[Line] = []
-    renamed: dict[str, str] = {}
-    written = {buffer.name for buffer in group.writes}
-    free = {buffer.name for buffer in dying if buffer.name in owned} - written
-    taken_over = dict(group.taken_over)
+    bases = dict(group.taken_over)
+    renamed = {source: buffer for buffer, source in takes_over.items()}
     for buffer in group.writes:
-        offers = (read for written, read in group.reuses if written == buffer.name)
-        source = in_place.get(buffer.name) or next((read for read in offers if read in free), None)
-        if source is not None:
-            free.discard(source)
-            renamed[source] = buffer.name
-            lines.append(Reuse(buffer=buffer, source=source))
-        elif buffer.name in taken_over:
-            base = BufferReference(taken_over[buffer.name])
+        if buffer.name in takes_over:
+            lines.append(Reuse(buffer=buffer, source=takes_over[buffer.name]))
+        elif buffer.name in bases:
+            base = BufferReference(bases[buffer.name])
             lines += [Allocate(buffer=buffer), CopyInto(target=buffer.name, source=base)]
         else:
             lines.append(Allocate(buffer=buffer))
@@ -180,33 +155,10 @@ def _with_known_layouts(
     return ready
 
 
-# Memory -------------------------------------------------------------------------------
-
-
 def _buffers(schedule: Schedule) -> dict[str, Buffer]:
     """Every buffer by name, those that scheduling added among them."""
     buffers = schedule.program.buffers()
-    for step in schedule.steps:
-        if isinstance(step, Group):
-            buffers.update((buffer.name, buffer) for buffer in step.writes)
+    for work in schedule.works:
+        if isinstance(work, Group):
+            buffers.update((buffer.name, buffer) for buffer in work.writes)
     return buffers
-
-
-def _owned_buffers(schedule: Schedule) -> set[str]:
-    """Buffers whose memory the wrapper itself allocates, or a library call for it alone: only these
-    may be overwritten by another.
-    """
-    owned = {b.name for step in schedule.steps if isinstance(step, Group) for b in step.writes}
-    for step in schedule.steps:
-        if isinstance(step, CallOperator) and (
-            step.out_operator or facts(step.operator).gives_new_memory
-        ):
-            owned.update(buffer.name for buffer in step.outputs)
-    inputs = {buffer.name for buffer in (*schedule.program.inputs, *schedule.program.constants)}
-    aliased = {
-        argument
-        for step in schedule.steps
-        if isinstance(step, CallOperator)
-        for _, argument in step.aliases
-    }
-    return owned - inputs - aliased

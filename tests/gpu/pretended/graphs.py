@@ -45,8 +45,6 @@ from fusewright.kernels import Languages, define_kernels
 from fusewright.lower import lower
 from fusewright.runtime.triton_compiler import SCRATCH, compile_kernel, parameter_count
 from fusewright.schedule import schedule
-from fusewright.schedule.in_place import written_in_place
-from fusewright.schedule.lifetimes import last_uses
 from fusewright.wrapper import emit_module, generate_lines, pack_native, plan_memory
 from tests.gpu.programs import PROGRAMS
 
@@ -89,19 +87,13 @@ class Collector:
         planned = schedule(program, context, languages.limits_of)
         verify_schedule(planned)
         kernels = define_kernels(planned, context, languages)
-        lines = generate_lines(
-            planned,
-            last_uses(planned),
-            written_in_place(planned),
-            kernels.definitions,
-            kernels.launches,
-        )
+        lines = generate_lines(planned, kernels.definitions, kernels.launches)
         lines = plan_memory(lines, program.hints)
         verify_lines(lines)
         module = emit_module(program.name, lines)
         compile(module.text, self.name, "exec")
         pack_native(lines, module.places)
-        calls = Counter(step.operator for step in planned.steps if isinstance(step, CallOperator))
+        calls = Counter(work.operator for work in planned.works if isinstance(work, CallOperator))
         print(f"{self.name} {half}: {len(kernels.launches)} launches, {dict(calls)}", flush=True)
         self.kernels |= {kernel.key: kernel for kernel in kernels.definitions}
 

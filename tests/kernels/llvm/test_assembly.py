@@ -135,7 +135,7 @@ def kernels_of(module: nn.Module, inputs: dict[str, torch.Tensor]) -> Iterator[t
         kernels = define_kernels(plan, context)
         sources = {kernel.name: kernel.source for kernel in kernels.definitions}
         for position, launch in kernels.launches.items():
-            group = plan.steps[position]
+            group = plan.works[position]
             if isinstance(group, Group) and launch.kernel in sources:
                 found.append((group, sources.pop(launch.kernel)))
         return graph_module.forward

@@ -29,7 +29,7 @@ ARCHITECTURE = 90
 
 def kernels(text: str, persistent: bool | None) -> Iterator[TritonKernel]:
     """The kernels of a program's groups."""
-    for step in schedule(parse_program(text), CompileContext()).steps:
+    for step in schedule(parse_program(text), CompileContext()).works:
         assert isinstance(step, Group)
         names = canonical_names(step)
         sizes = tuple(canonical for canonical, _ in names.sizes)

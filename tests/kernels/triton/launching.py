@@ -47,7 +47,7 @@ def run_program(
         buffer.name: _copied_memory(tensor, device)
         for buffer, tensor in zip(plan.program.inputs, inputs, strict=True)
     }
-    for step in plan.steps:
+    for step in plan.works:
         if isinstance(step, CopyBack):
             layout = plan.program.buffers()[step.target].layout
             target = _result(ViewReference(step.target, layout), plan.program, memory, known)

@@ -27,7 +27,7 @@ def groups_of(name: str) -> list[Group]:
     def keep(module: torch.fx.GraphModule, examples: list[Any]) -> Any:
         context = CompileContext()
         program = lower(trace_inference(module, examples, context), context)
-        for step in schedule(program, context).steps:
+        for step in schedule(program, context).works:
             if isinstance(step, Group):
                 found.setdefault(structural_key(step, canonical_names(step)), step)
         return module.forward

@@ -16,7 +16,7 @@ from tests.kernels.triton.launching import scheduled, write_group  # isort: skip
 
 @golden("cases/sources.txt")
 def test_source(text: str) -> str:
-    groups = [step for step in scheduled(text).steps if isinstance(step, Group)]
+    groups = [step for step in scheduled(text).works if isinstance(step, Group)]
     kernels = [write_group(group) for group in groups]
     return "\n".join(kernel.source for kernel in kernels)
 
