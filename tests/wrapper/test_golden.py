@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from fusewright.ir.forms import print_lines
 from fusewright.ir.parse_forms import parse_lines
+from fusewright.ir.verify_lines import verify_lines
 from fusewright.wrapper import emit_module, emit_python, pack_native, plan_memory
+from fusewright.wrapper.views import name_views
 from tests.golden import golden
 
 
 @golden("cases/memory.txt")
 def test_memory_pass(text: str) -> str:
     return print_lines(plan_memory(parse_lines(text), {"s0": 16, "s1": 16}))
+
+
+@golden("cases/views.txt")
+def test_views(text: str) -> str:
+    lines = name_views(parse_lines(text))
+    verify_lines(lines)
+    return print_lines(lines)
 
 
 @golden("cases/python.txt")

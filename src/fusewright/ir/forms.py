@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.kernel import Launch
-from fusewright.ir.program import Buffer, Operand, operand_buffers
+from fusewright.ir.program import Buffer, ListOf, Operand, ViewReference, operand_buffers
 from fusewright.ir.text_kernels import print_kernel
 from fusewright.ir.text_parts import (
     layout_indices,
@@ -33,7 +33,7 @@ from fusewright.ir.text_parts import (
     print_wrapped,
     sizes_in,
 )
-from fusewright.records import field, record
+from fusewright.records import field, record, replace
 
 Scope = Mapping[str, Symbol]
 """What is known of the sizes that rows define, by name."""
@@ -133,6 +133,42 @@ def buffers_defined(item: Any) -> list[str]:
 def indices_in(item: Any) -> list[Index]:
     """Every index expression of a statement or line."""
     return _named(item, "indices")
+
+
+def inner_views(item: Any) -> list[ViewReference]:
+    """The views among the operands of a statement or line."""
+    views: list[ViewReference] = []
+
+    def note(operand: Operand) -> Operand:
+        if isinstance(operand, ViewReference):
+            views.append(operand)
+        return operand
+
+    map_operands(item, note)
+    return views
+
+
+def map_operands(item: Any, function: Callable[[Operand], Operand]) -> Any:
+    """A statement or line with what `function` gives for each of its operands, those in lists
+    included.
+    """
+
+    def mapped(value: Operand) -> Operand:
+        if isinstance(value, ListOf):
+            return ListOf(tuple(map(mapped, value.items)))
+        return function(value)
+
+    changes: dict[str, Any] = {}
+    for piece in (piece for part in parts_of(item.form) for piece in part.pieces):
+        values = piece.values(item)
+        match piece.kind, values:
+            case "operand", [operand]:
+                changes[piece.fields[0]] = mapped(operand)
+            case (("returned" | "arguments" | "given"), [operands, *keywords]):
+                changes[piece.fields[0]] = tuple(map(mapped, operands))
+                for pairs in keywords:
+                    changes[piece.fields[1]] = tuple((key, mapped(one)) for key, one in pairs)
+    return replace(item, **changes) if changes else item
 
 
 def _named(item: Any, role: str) -> list[Any]:

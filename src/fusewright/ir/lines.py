@@ -2,8 +2,9 @@
 code.
 
 A memory pass (`wrapper.memory`) rewrites allocate and free lines; an emitter turns the list into a
-Python module. Names are those of buffers; sizes are index expressions over the program's size
-symbols.
+Python module. Operands are names of buffers, literals and numbers: a buffer's memory through
+another layout has a line and a name of its own. Sizes are index expressions over the program's
+size symbols.
 """
 
 from __future__ import annotations
@@ -52,6 +53,20 @@ class Constant:
     form = "{buffer:new} = constant"
 
     buffer: Buffer
+
+
+@record(kw_only=True)
+class View:
+    """`buffer` is the memory of `source` through another layout, whose offset counts from the first
+    element of `source`. One of a constant, for reading, is made when the module is loaded.
+    """
+
+    form = "{buffer:new} = view {source:buffer} [for reading{is_read_only:flag}]"
+
+    buffer: Buffer
+    source: str
+    is_read_only: bool = False
+    """All that use it read its elements and keep no tensor: autograd need not know of it."""
 
 
 @record(kw_only=True)
@@ -176,6 +191,7 @@ Line = (
     | TakeInput
     | EnsureLayout
     | Constant
+    | View
     | Allocate
     | Reuse
     | FreeIfNotReused

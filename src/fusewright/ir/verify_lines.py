@@ -4,7 +4,9 @@
 2. Nothing is used before it is defined, nor after it was freed or its memory taken over.
 3. A kernel is defined before it is called, with as many buffers and sizes as it has arguments.
 4. Size symbols are defined before they occur.
-5. `Return` is the last line, and the only one.
+5. Operands are names, numbers and literals; memory through another layout is a `View` line.
+6. The source of a view is neither freed nor taken over while the view is in use.
+7. `Return` is the last line, and the only one.
 
 What breaks one of them raises `MalformedProgram` with the lines around.
 """
@@ -20,10 +22,11 @@ from fusewright.ir.forms import (
     buffers_overwritten,
     buffers_read,
     indices_in,
+    inner_views,
     print_form,
 )
 from fusewright.ir.kernel import Kernel, Launch
-from fusewright.ir.program import NumberStatement
+from fusewright.ir.program import Buffer, ComputeNumber, FindNumber
 from fusewright.records import field, record
 
 
@@ -37,6 +40,8 @@ class _State:
 
     symbols: set[str] = field(default_factory=set)
     kernels: dict[str, Kernel] = field(default_factory=dict)
+    views: dict[str, str] = field(default_factory=dict)
+    """By view in use, its source."""
 
 
 def verify_lines(lines: Sequence[wrapper.Line]) -> None:
@@ -53,9 +58,34 @@ def verify_lines(lines: Sequence[wrapper.Line]) -> None:
 
 def _line(line: wrapper.Line, state: _State) -> str | None:
     """What is wrong with a line, given the lines before it; else their effect on `state`."""
-    if isinstance(line, wrapper.DefineSymbol):
-        state.symbols.add(line.name)
-        return None
+    reason = _uses(line, state)
+    if reason is not None:
+        return reason
+    match line:
+        case wrapper.DefineSymbol(name=name) | ComputeNumber(name=name) | FindNumber(name=name):
+            state.symbols.add(name)
+        case wrapper.DefineKernel(kernel=kernel):
+            known = state.kernels.setdefault(kernel.name, kernel)
+            return None if known is kernel else f"kernel {kernel.name} is defined twice"
+        case wrapper.CallKernel(launch=launch):
+            return _launch(launch, state)
+        case wrapper.View(buffer=buffer, source=source):
+            state.views[buffer.name] = source
+        case wrapper.Free(name=name) | wrapper.FreeIfNotReused(buffer=Buffer(name=name)):
+            reason = _end(name, "it was freed", state)
+        case wrapper.Reuse(buffer=buffer, source=source):
+            reason = _end(source, f"{buffer.name} took over its memory", state)
+        case _:
+            pass
+    for name in buffers_defined(line):
+        if name in state.alive:
+            return f"{name} is defined twice"
+        state.alive.add(name)
+    return reason
+
+
+def _uses(line: wrapper.Line, state: _State) -> str | None:
+    """What is wrong with the names and operands that a line uses."""
     unknown = {s.name for index in indices_in(line) for s in index.free()} - state.symbols
     if unknown:
         return f"{', '.join(sorted(unknown))} is not defined"
@@ -64,26 +94,15 @@ def _line(line: wrapper.Line, state: _State) -> str | None:
             return f"{name} is used, but {state.gone[name]}"
         if name not in state.alive:
             return f"{name} is used before it is defined"
-    match line:
-        case wrapper.DefineKernel(kernel=kernel):
-            known = state.kernels.setdefault(kernel.name, kernel)
-            return None if known is kernel else f"kernel {kernel.name} is defined twice"
-        case wrapper.CallKernel(launch=launch):
-            return _launch(launch, state)
-        case wrapper.Free(name=name):
-            state.gone[name] = "it was freed"
-        case wrapper.FreeIfNotReused(buffer=buffer):
-            state.gone[buffer.name] = "it was freed"
-        case wrapper.Reuse(buffer=buffer, source=source):
-            state.gone[source] = f"{buffer.name} took over its memory"
-        case _:
-            pass
-    for name in buffers_defined(line):
-        if name in state.alive:
-            return f"{name} is defined twice"
-        state.alive.add(name)
-    if isinstance(line, NumberStatement):
-        state.symbols.add(line.name)
+    return "an operand is a view without a line of its own" if inner_views(line) else None
+
+
+def _end(name: str, reason: str, state: _State) -> str | None:
+    """A buffer is not used any more, for a reason."""
+    state.views.pop(name, None)
+    if name in state.views.values():
+        return f"{name} ends here, but a view of it is in use"
+    state.gone[name] = reason
     return None
 
 

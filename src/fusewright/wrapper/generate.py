@@ -36,6 +36,7 @@ from fusewright.ir.program import (
     Program,
 )
 from fusewright.records import replace
+from fusewright.wrapper.views import name_views
 
 
 def generate_lines(
@@ -70,7 +71,7 @@ def generate_lines(
                 lines.append(CopyInto(target=target, source=source))
         lines += [FreeIfNotReused(buffer=buffers[name]) for name in step.last_uses]
     lines.append(Return(outputs=program.outputs))
-    return tuple(lines)
+    return name_views(lines)
 
 
 def _take_inputs(program: Program) -> list[Line]:

@@ -37,6 +37,7 @@ from fusewright.ir.lines import (
     Return,
     Reuse,
     TakeInput,
+    View,
 )
 from fusewright.ir.program import (
     BufferReference,
@@ -54,7 +55,6 @@ from fusewright.operators import facts
 from fusewright.runtime.calling import CallingOrder
 from fusewright.runtime.native_plan import NativePlan, Operation
 from fusewright.wrapper.names import (
-    FAST_NAMES,
     constant_path,
     literal_text,
     number_path,
@@ -107,6 +107,8 @@ def _shown_whole(lines: Sequence[Line]) -> frozenset[str]:
                 shown += [out, *operand_buffers((*arguments, *(value for _, value in keywords)))]
             case CallProgram(arguments=arguments) | FindNumber(arguments=arguments):
                 shown += operand_buffers(arguments)
+            case View(source=source):
+                shown.append(source)
             case CopyInto(target=target, source=source):
                 shown += [target, *operand_buffers((source,))]
             case Return(outputs=outputs):
@@ -188,6 +190,18 @@ class _NativeEmitter:
 
     def constant(self, line: Constant) -> None:
         self._slots[line.buffer.name] = self._constant(constant_path(line.buffer.name))
+
+    def view(self, line: View) -> None:
+        source, layout, is_read_only = line.source, line.buffer.layout, line.is_read_only
+        if is_read_only and self._slots[source] < 0:
+            sizes = (str(tuple([one.constant for one in each])) for each in _geometry(layout))
+            arguments = ", ".join((constant_path(source), *sizes, str(layout.offset)))
+            self._slots[line.buffer.name] = self._constant(f"runtime.reinterpret({arguments})")
+            return
+        slot = self._view(source, layout, is_read_only)
+        self._temporary.remove(slot)
+        self._slots[line.buffer.name] = slot
+        self._release_temporaries()
 
     def define_kernel(self, line: DefineKernel) -> None:
         self._kernels[line.kernel.name] = line.kernel
@@ -274,7 +288,7 @@ class _NativeEmitter:
         product = PRODUCTS.get(line.operator)
         if product is not None and not line.keywords and self._types[line.out].is_float:
             function = self._constant(operator_path(line.operator))
-            tensors = [self._operand(argument, True) for argument in line.arguments]
+            tensors = [self._operand(argument) for argument in line.arguments]
             self.write(product, function, *tensors, self._slots[line.out], self._constant(OUT))
             self._release_temporaries()
             return
@@ -282,7 +296,7 @@ class _NativeEmitter:
         self._call(line.operator, line.arguments, keywords, False)
 
     def copy_into(self, line: CopyInto) -> None:
-        self.write("copy", self._slots[line.target], self._operand(line.source, True))
+        self.write("copy", self._slots[line.target], self._operand(line.source))
         self._release_temporaries()
 
     def ensure_layout(self, line: EnsureLayout) -> None:
@@ -307,10 +321,7 @@ class _NativeEmitter:
         keywords: Sequence[tuple[str, Operand]],
         has_result: bool,
     ) -> int | None:
-        is_read_only = operator in FAST_NAMES
-        return self._call_function(
-            operator_path(operator), arguments, keywords, has_result, is_read_only
-        )
+        return self._call_function(operator_path(operator), arguments, keywords, has_result)
 
     def _call_function(
         self,
@@ -318,11 +329,10 @@ class _NativeEmitter:
         arguments: Sequence[Operand],
         keywords: Sequence[tuple[str, Operand]],
         has_result: bool,
-        is_read_only: bool = False,
     ) -> int | None:
         """Call what `path` says; gives the slot of the result."""
         operands = (*arguments, *(value for _, value in keywords))
-        given = [self._operand(operand, is_read_only) for operand in operands]
+        given = [self._operand(operand) for operand in operands]
         names = self._constant(repr(tuple(name for name, _ in keywords))) if keywords else None
         result = self._new_slot() if has_result else None
         self.write("call", result, self._constant(path), len(given), *given, names)
@@ -337,17 +347,17 @@ class _NativeEmitter:
         self.write("unpack", result, len(slots), *slots)
         self._free.append(result)
 
-    def _operand(self, operand: Operand, is_read_only: bool = False) -> int:
+    def _operand(self, operand: Operand) -> int:
         """The slot or constant that holds an operand."""
         match operand:
             case BufferReference(name=name):
                 return self._slots[name]
-            case ViewReference(name=name, layout=layout):
-                return self._view(name, layout, is_read_only)
+            case ViewReference():
+                raise TypeError(f"{operand} has no line of its own")
             case Literal() | Enumerated():
                 return self._constant(literal_text(operand))
             case ListOf(items=items):
-                return self._collect("list", [self._operand(one, is_read_only) for one in items])
+                return self._collect("list", [self._operand(one) for one in items])
             case Index():
                 return self._integer(operand)
 
@@ -446,6 +456,7 @@ _METHODS: dict[type, Callable[[_NativeEmitter, Any], None]] = {
     DefineSymbol: _NativeEmitter.define_symbol,
     TakeInput: _NativeEmitter.take_input,
     Constant: _NativeEmitter.constant,
+    View: _NativeEmitter.view,
     EnsureLayout: _NativeEmitter.ensure_layout,
     Allocate: _NativeEmitter.allocate,
     Reuse: _NativeEmitter.reuse,

@@ -27,6 +27,7 @@ from fusewright.ir.lines import (
     Return,
     Reuse,
     TakeInput,
+    View,
 )
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
@@ -88,7 +89,9 @@ class _PythonEmitter:
 
         self.inputs: list[str] = []
         self.input_specifications: list[str] = []
-        self.constants: list[str] = []
+        self.constants: dict[str, str] = {}
+        """Expressions that find them and make views of them, by name."""
+
         self.body: list[str] = ["inputs.clear()"]
         """The statements of `call` behind the first, which unpacks the inputs."""
 
@@ -119,7 +122,7 @@ class _PythonEmitter:
             ),
             *(f"{local} = torch.device({name!r})" for name, local in self.devices.items()),
             *(f"{local} = {path}" for path, local in sorted(self.operators.items())),
-            *(f"{constant} = {constant_path(constant)}" for constant in self.constants),
+            *(f"{name} = {text}" for name, text in self.constants.items()),
             "\nKERNELS = {",
             *self.kernels,
             "}",
@@ -169,7 +172,15 @@ class _PythonEmitter:
         )
 
     def constant(self, line: Constant) -> None:
-        self.constants.append(_identifier(line.buffer.name))
+        name = _identifier(line.buffer.name)
+        self.constants[name] = constant_path(name)
+
+    def view(self, line: View) -> None:
+        name, view = _identifier(line.buffer.name), self._view(line.source, line.buffer.layout)
+        if line.is_read_only and line.source in self.constants:
+            self.constants[name] = view
+        else:
+            self.write(f"{name} = {view}")
 
     def ensure_layout(self, line: EnsureLayout) -> None:
         layout = line.buffer.layout
@@ -304,8 +315,8 @@ class _PythonEmitter:
         match operand:
             case BufferReference(name=name):
                 return name
-            case ViewReference(name=name, layout=layout):
-                return self._view(name, layout)
+            case ViewReference():
+                raise TypeError(f"{operand} has no line of its own")
             case Literal() | Enumerated():
                 return literal_text(operand)
             case ListOf(items=items):
@@ -350,6 +361,7 @@ _METHODS: dict[type, Callable[[_PythonEmitter, Any], None]] = {
     DefineSymbol: _PythonEmitter.define_symbol,
     TakeInput: _PythonEmitter.take_input,
     Constant: _PythonEmitter.constant,
+    View: _PythonEmitter.view,
     EnsureLayout: _PythonEmitter.ensure_layout,
     Allocate: _PythonEmitter.allocate,
     Reuse: _PythonEmitter.reuse,
