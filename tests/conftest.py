@@ -25,6 +25,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="compile with dynamic=True wherever a test says nothing",
     )
     parser.addoption(
+        "--segments",
+        action="store_true",
+        help="run backward in segments as under DistributedDataParallel, one for each gradient",
+    )
+    parser.addoption(
         "--target",
         choices=("native", "python"),
         help="what runs what surrounds the kernels, wherever a test says nothing",
@@ -34,6 +39,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if target := config.getoption("--target"):
         os.environ["FUSEWRIGHT_TARGET"] = target
+    if config.getoption("--segments"):
+        from fusewright.torch_compat import distributed
+
+        distributed.active_bucket_limits = lambda: (1,)
     config.addinivalue_line("markers", "golden: compares an output with a case file")
     config.addinivalue_line(
         "markers",

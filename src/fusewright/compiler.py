@@ -186,11 +186,18 @@ class Compiler:
             return True
         if runs_as_written(frame.code) or frame.code in self._not_compiled:
             return True
-        if frame.code in self.breaks.native:
+        if frame.code in self.breaks.native or self._reduces_gradients(frame):
             return True
         if torch_disabled(frame.function) or compiled_by_torch(frame.function):
             return False
         return is_left_alone(frame.code) and frame.code is not self.root
+
+    def _reduces_gradients(self, frame: Frame) -> bool:
+        """Whether the call is one of a compiled `DistributedDataParallel`, which runs as it is: the
+        module within is compiled by itself.
+        """
+        target = frame.locals.get("self") if frame.code is CALL_MODULE.__code__ else None
+        return torch_compat.distributed.is_data_parallel(target)
 
     def _is_worth_capturing(self, frame: Frame) -> bool:
         """Whether a frame that runs natively, around a graph break, may hold a graph."""

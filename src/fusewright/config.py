@@ -24,6 +24,8 @@ FRONT_END_OPTIONS: Final = frozenset(
 
 TARGETS: Final = ("native", "python")
 
+DDP_SPLITS: Final = ("backward", "graph", "none")
+
 KERNEL_TARGETS: Final = ("auto", "avx2", "avx512", "neon", "scalar")
 
 ALLOWED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
@@ -31,6 +33,7 @@ ALLOWED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "kernel_target": (f"one of {', '.join(KERNEL_TARGETS)}", lambda name: name in KERNEL_TARGETS),
     "target": (f"one of {', '.join(TARGETS)}", lambda name: name in TARGETS),
     "memory_budget": ("between 0 and 1", lambda budget: 0 <= budget <= 1),
+    "split_for_ddp": (f"one of {', '.join(DDP_SPLITS)}", lambda name: name in DDP_SPLITS),
     "recompile_limit": ("at least 1", lambda limit: limit >= 1),
     "accumulated_recompile_limit": ("at least 1", lambda limit: limit >= 1),
 }
@@ -79,6 +82,12 @@ class Options:
     """Let dropout on a GPU draw what eager draws, by a kernel of its own whose mask is kept for
     backward: else kernels make its numbers on the way, others than eager's, and again in backward.
     On the CPU all draws are eager's.
+    """
+
+    split_for_ddp: str = "backward"
+    """Which graph is cut where a bucket of gradients of `DistributedDataParallel` is full, so that
+    the bucket is reduced while other gradients are computed: backward; graph, the captured one, of
+    which each piece is compiled by itself; or none.
     """
 
     recompile_limit: int = 8

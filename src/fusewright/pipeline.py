@@ -18,6 +18,7 @@ from fusewright.aot import (
     interpreter,
     min_cut_rematerialization_partition,
     needs_gradients,
+    split_by_buckets,
     trace_inference,
     trace_training,
     with_gradients,
@@ -120,7 +121,10 @@ def _compile_training(
         training.measured_bytes = saved_bytes
 
     compiled = compile_aten(partition.forward, context, language)
-    run = with_gradients(partition, compiled.run, compile_backward, measured)
+    in_segments = None
+    if context.options.split_for_ddp == "backward":
+        in_segments = split_by_buckets(partition, compile_backward)
+    run = with_gradients(partition, compiled.run, compile_backward, measured, in_segments)
     if joint.bases:  # It holds for inputs that share a history as these do.
 
         def compile_for(inputs: list[Any]) -> Callable[[list[Any]], Any]:

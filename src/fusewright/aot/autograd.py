@@ -21,6 +21,7 @@ from fusewright import torch_compat
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.partition import PartitionFunction, default_partition
 from fusewright.aot.runtime import Compiled, rebuilt, with_results
+from fusewright.aot.segmented_history import split_by_buckets
 from fusewright.aot.shared_memory import by_relatives
 from fusewright.aot.trace import needs_gradients, trace_inference, trace_training
 from fusewright.aot.tracer import Decomposition, flatten
@@ -47,8 +48,9 @@ def aot_autograd(
     """A backend that trains, from a compiler that knows nothing of autograd.
 
     `fw_compiler` gets the forward graph, or the only one where nothing requires grad. `bw_compiler`
-    gets the backward graph, at the first backward; `fw_compiler` by default. `partition_fn` cuts
-    the joint graph in two. `decompositions`: by operator, a function that computes it by others.
+    gets the backward graph, at the first backward, or under `DistributedDataParallel` a part of it
+    for each bucket of gradients; `fw_compiler` by default. `partition_fn` cuts the joint graph in
+    two. `decompositions`: by operator, a function that computes it by others.
 
     The backend takes a graph of torch calls and one example for each input. What it returns takes
     the graph's inputs and gives its results. Raises: `Unsupported`, for what cannot be traced.
@@ -61,10 +63,15 @@ def aot_autograd(
             graph = trace_inference(module, example_inputs, context, rules)
             return with_results(graph, _compiled(fw_compiler, graph))
         partition = partition_fn(trace_training(module, example_inputs, context, rules))
+
+        def compile_backward(backward: AtenGraph) -> Compiled:
+            return _compiled(bw_compiler or fw_compiler, backward)
+
         run = with_gradients(
             partition,
             _compiled(fw_compiler, partition.forward),
-            lambda backward: _compiled(bw_compiler or fw_compiler, backward),
+            compile_backward,
+            in_segments=split_by_buckets(partition, compile_backward),
         )
         if partition.joint.bases:
             run = by_relatives(example_inputs, run, lambda others: compiled(module, others))

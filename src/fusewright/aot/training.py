@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -87,6 +87,21 @@ CompileBackward = Callable[[AtenGraph], Compiled]
 """Gives the function that computes a backward graph."""
 
 
+class ConnectedHistory(Protocol):
+    """A history of a compiled graph's outputs, as a call gives it to them."""
+
+    @property
+    def tangents(self) -> tuple[int, ...]:
+        """The positions of the outputs that have it."""
+
+    def connected(self, inputs: list[Any], outputs: list[Any]) -> Sequence[torch.Tensor]:
+        """The outputs at `tangents`, with a history that leads to the inputs."""
+
+
+InSegments = Callable[[], Sequence[ConnectedHistory] | None]
+"""Gives the histories in the form that a call is to have, if that is not the usual one."""
+
+
 class TrainingPlan:
     """How to call the compiled graphs of a `Partition`.
 
@@ -102,8 +117,10 @@ class TrainingPlan:
         forward: Compiled,
         compile_backward: CompileBackward,
         measured: Callable[[int], None] | None,
+        in_segments: InSegments | None,
     ) -> None:
         joint = partition.joint
+        self.in_segments = in_segments
         self.forward = in_recorded_types(forward)
         self.output_count = joint.output_count
         self.measured = measured
@@ -128,11 +145,11 @@ class TrainingPlan:
     def call(self, inputs: list[Any]) -> tuple[Any, ...]:
         """The outputs, with their histories."""
         outputs = self.outputs(list(inputs))
-        for history in self.histories:
-            reached = [inputs[index] for index in history.inputs]
-            results = torch_compat.autograd.apply_function(
-                CompiledFunction, history, inputs, outputs, *reached
-            )
+        histories: Sequence[ConnectedHistory] = self.histories
+        if self.in_segments is not None:
+            histories = self.in_segments() or histories
+        for history in histories:
+            results = history.connected(inputs, outputs)
             for position, result in zip(history.tangents, results, strict=True):
                 outputs[position] = result
         if self.measured is not None:
@@ -194,6 +211,14 @@ class HistoryPlan:
         self._compile_backward = compile_backward
         self._backwards: dict[frozenset[int], Backward] = {}
         self._lock = threading.Lock()
+
+    def connected(self, inputs: list[Any], outputs: list[Any]) -> Sequence[torch.Tensor]:
+        """The outputs at `tangents`, with a history that leads to the inputs."""
+        reached = [inputs[index] for index in self.inputs]
+        results: Sequence[torch.Tensor] = torch_compat.autograd.apply_function(
+            CompiledFunction, self, inputs, outputs, *reached
+        )
+        return results
 
     def saved(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[torch.Tensor]:
         """The tensors to save. Another history's outputs are saved without it, which may in turn
@@ -294,34 +319,50 @@ class CompiledFunction(torch.autograd.Function):
     def forward(  # type: ignore[override]
         ctx: Any, history: HistoryPlan, inputs: list[Any], outputs: list[Any], *reached: Any
     ) -> Any:
-        ctx.save_for_backward(*history.saved(inputs, outputs))
-        ctx.numbers = _found(history.saved_numbers, inputs, outputs)
-        ctx.holder_sizes = history.holder_sizes(inputs, outputs)
-        ctx.history = history
+        save_for_backward(ctx, history, inputs, outputs)
         ctx.layouts = history.layouts
         if history.is_dynamic:
             ctx.layouts = [Layout.of_gradient(outputs[i]) for i in history.tangents]
-        ctx.set_materialize_grads(False)
         return tuple([outputs[position] for position in history.tangents])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        saved = _saved_tensors(ctx, gradients)
-        if ctx.history.eager_saves:
-            _check_versions(ctx, gradients)
+        history: HistoryPlan = ctx.history
+        saved = saved_tensors(ctx, lambda: history.backward(absent_numbers(gradients)))
+        if history.eager_saves:
+            check_versions(ctx, absent_numbers(gradients))
         if torch.is_grad_enabled():
             read = [*saved, *(one for one in gradients if one is not None)]
             with torch.no_grad():
                 computed = _run_backward(ctx, saved, gradients)
-            return _NoSecondDerivative.apply(len(computed), *computed, *read)
+            return NoSecondDerivative.apply(len(computed), *computed, *read)
         ctx.maybe_clear_saved_tensors()  # `saved` alone holds them, unless the graph is retained
         return _run_backward(ctx, saved, gradients)
 
 
-def _saved_tensors(ctx: Any, gradients: Sequence[Any]) -> list[torch.Tensor]:
+def save_for_backward(
+    ctx: Any, history: HistoryPlan, inputs: Sequence[Any], outputs: Sequence[Any]
+) -> None:
+    """Have a node of autograd keep what `history` saves of a call."""
+    ctx.save_for_backward(*history.saved(inputs, outputs))
+    ctx.numbers = _found(history.saved_numbers, inputs, outputs)
+    ctx.holder_sizes = history.holder_sizes(inputs, outputs)
+    ctx.history = history
+    ctx.set_materialize_grads(False)
+
+
+class ReadsSaved(Protocol):
+    """A backward graph that reads some of the saved tensors."""
+
+    @property
+    def saved_tensors_read(self) -> frozenset[int]:
+        """Their numbers."""
+
+
+def saved_tensors(ctx: Any, backward: Callable[[], ReadsSaved]) -> list[torch.Tensor]:
     """What the forward call saved. Autograd refuses what was written to meanwhile. Where some
     results have no gradient, what their gradients alone would be computed from is not refused: in
-    eager they have nodes of their own, which do not run.
+    eager they have nodes of their own, which do not run. `backward` gives the graph that is to run.
     """
     if ctx.history.can_be_repeated:
         return []
@@ -330,28 +371,35 @@ def _saved_tensors(ctx: Any, gradients: Sequence[Any]) -> list[torch.Tensor]:
     except RuntimeError as error:
         if not torch_compat.autograd.UNPACKS_ONE_BY_ONE or "inplace operation" not in str(error):
             raise
-        history: HistoryPlan = ctx.history
-        read = history.backward(_absent(gradients)).saved_tensors_read
-        if len(read) == len(history.saved_tensors):
+        read, count = backward().saved_tensors_read, len(ctx.history.saved_tensors)
+        if len(read) == count:
             raise
-        numbers = range(len(history.saved_tensors))
         return [
-            torch_compat.autograd.saved_tensor(ctx, number, number in read) for number in numbers
+            torch_compat.autograd.saved_tensor(ctx, number, number in read)
+            for number in range(count)
         ]
 
 
-def _check_versions(ctx: Any, gradients: Sequence[Any]) -> None:
+def with_numbers(ctx: Any, saved: list[Any]) -> list[Any]:
+    """The saved values in the order in which a backward graph takes them: `saved` and numbers."""
+    history: HistoryPlan = ctx.history
+    history.hold_again(saved, ctx.holder_sizes)
+    for position, number in zip(history.number_positions, ctx.numbers, strict=True):
+        saved.insert(position, number)
+    return saved
+
+
+def check_versions(ctx: Any, absent: frozenset[int]) -> None:
     """Raise what eager does where it has saved a tensor that was written to since; `ctx` itself
     need not have saved it.
     """
     history: HistoryPlan = ctx.history
-    absent = _absent(gradients)
     for save, version in zip(history.eager_saves, ctx.versions, strict=True):
         if not save.tangents <= absent:
             version.check(save.version)
 
 
-def _absent(gradients: Sequence[Any]) -> frozenset[int]:
+def absent_numbers(gradients: Sequence[Any]) -> frozenset[int]:
     """The numbers of the tangents that are not there."""
     return frozenset([number for number, one in enumerate(gradients) if one is None])
 
@@ -371,25 +419,27 @@ def _found(places: Places, inputs: Sequence[Any], outputs: Sequence[Any]) -> lis
 
 def _run_backward(ctx: Any, saved: list[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
     """The gradient of each input of `CompiledFunction.forward`, from those of its outputs."""
-    history: HistoryPlan = ctx.history
-    history.hold_again(saved, ctx.holder_sizes)
-    for position, number in zip(history.number_positions, ctx.numbers, strict=True):
-        saved.insert(position, number)
-    backward = history.backward(_absent(gradients))
+    with_numbers(ctx, saved)
+    backward = ctx.history.backward(absent_numbers(gradients))
     layouts = ctx.layouts
     try:
-        tangents = [_tangent(gradients[number], layouts[number]) for number in backward.tangents]
+        tangents = [tangent(gradients[number], layouts[number]) for number in backward.tangents]
         saved += tangents
         found = [*backward.run(saved), *tangents]
     except RuntimeError as error:
-        if any(torch_compat.is_transformed(one) for one in gradients if one is not None):
-            raise FusewrightError(BATCHED_GRADIENTS) from error
+        refuse_batches(gradients, error)
         raise
     taken = [None if place is None else found[place] for place in backward.gradients]
     return (None, None, None, *taken)
 
 
-def _tangent(gradient: torch.Tensor | None, layout: Layout) -> torch.Tensor:
+def refuse_batches(gradients: Sequence[Any], error: RuntimeError) -> None:
+    """Raise what says that gradients cannot be batches, where it was these that raised `error`."""
+    if any(torch_compat.is_transformed(one) for one in gradients if one is not None):
+        raise FusewrightError(BATCHED_GRADIENTS) from error
+
+
+def tangent(gradient: torch.Tensor | None, layout: Layout) -> torch.Tensor:
     """`gradient` laid out as the backward graph was traced for; zeros where there is none."""
     if gradient is None:
         return layout.empty().zero_()
@@ -404,7 +454,7 @@ def _tangent(gradient: torch.Tensor | None, layout: Layout) -> torch.Tensor:
     return layout.empty().copy_(gradient)
 
 
-class _NoSecondDerivative(torch.autograd.Function):
+class NoSecondDerivative(torch.autograd.Function):
     """Gradients whose own differentiation is an error that says why."""
 
     @staticmethod
@@ -421,14 +471,16 @@ def with_gradients(
     forward: Compiled,
     compile_backward: CompileBackward,
     measured: Callable[[int], None] | None = None,
+    in_segments: InSegments | None = None,
 ) -> Callable[[list[Any]], Any]:
     """A function from the program's inputs (one list) to its results, differentiable by autograd.
 
     `forward` computes the partition's forward graph; `compile_backward` gives what computes the
     backward graph, or the part of it that a call needs. `measured`, if given, is told the bytes
-    that the first call keeps for backward, beside its inputs.
+    that the first call keeps for backward, beside its inputs. `in_segments`, if given, is asked in
+    each call for histories in another form.
     """
-    plan = TrainingPlan(partition, forward, compile_backward, measured)
+    plan = TrainingPlan(partition, forward, compile_backward, measured, in_segments)
     joint = partition.joint
 
     def call(inputs: list[Any]) -> Any:

@@ -52,11 +52,18 @@ _DISPATCH_OF_MODULES: Final = os.path.join(_TORCH, "nn", "modules", "module.py")
 """`nn.Module.__call__` and what belongs to it: hooks and `forward` are called from there."""
 
 
+_DATA_PARALLEL: Final = os.path.join(_TORCH, "nn", "parallel", "distributed.py")
+"""`DistributedDataParallel`, which serves the module within: it computes by its reducer alone, in
+C++.
+"""
+
+
 def is_left_alone(code: types.CodeType) -> bool:
     """Whether a frame of this code runs as it is; frames that it calls may be captured."""
     name = code.co_filename
     if name.startswith(_TORCH):
-        return name in (_DISPATCH_OF_MODULES, _PACKING) or not name.startswith(_PROGRAMS_OF_TORCH)
+        own = (_DISPATCH_OF_MODULES, _PACKING, _DATA_PARALLEL)
+        return name in own or not name.startswith(_PROGRAMS_OF_TORCH)
     if name.startswith(_PACKAGE):
         return True
     if name.startswith(_STANDARD_LIBRARY):

@@ -30,6 +30,7 @@ if _doubt := unknown_version(torch.__version__):
 # first name that it lacks.
 from fusewright.torch_compat import autograd as autograd
 from fusewright.torch_compat import cuda as cuda
+from fusewright.torch_compat import distributed as distributed
 from fusewright.torch_compat import states as states
 from fusewright.torch_compat.without_dynamo import (
     keeps_dynamo_out as keeps_dynamo_out,

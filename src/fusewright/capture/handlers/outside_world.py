@@ -19,6 +19,7 @@ from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, handles, refusal
 from fusewright.capture.values.base import Interpreter, Value
 from fusewright.capture.values.functions import function_name
+from fusewright.torch_compat.distributed import DATA_PARALLEL
 
 _LOGGER = logging.Logger
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -68,6 +69,9 @@ TABLE: dict[str, tuple[Any, ...]] = {
         os.remove,
         subprocess.run,
         subprocess.Popen,
+    ),
+    "it reduces gradients between processes; the module within is compiled by itself": (
+        () if DATA_PARALLEL is None else (DATA_PARALLEL.forward,)
     ),
     "it waits for other threads": tuple(
         getattr(lock, name)

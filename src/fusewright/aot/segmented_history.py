@@ -1,0 +1,367 @@
+"""A history whose backward runs in segments, each a node of autograd: the gradients of a bucket go
+out before the next segment runs, so that `DistributedDataParallel` reduces them meanwhile.
+
+    outputs <- segment 0 <- segment 1 <- segment 2        (the engine runs them from the left)
+                  |            |            |
+           last layers'    middle's     first layers' parameters
+
+Each node keeps what its segment reads, and frees that when it has run, as eager's nodes do. What
+the backward of one hands to the next (`Handed`) travels with the gradient of a tensor without
+dimensions, which joins their nodes.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.aot.absent_gradients import PartialBackward, backward_without
+from fusewright.aot.backward_parts import BackwardPart, backward_parts
+from fusewright.aot.backward_segments import (
+    Segment,
+    mark_segments,
+    output_segments,
+    segment_ends,
+    segments,
+)
+from fusewright.aot.buckets import Limits
+from fusewright.aot.graph import AtenGraph
+from fusewright.aot.joint import JointGraph
+from fusewright.aot.partition import Partition, subgraph
+from fusewright.aot.runtime import Compiled, in_recorded_types
+from fusewright.aot.specs import FromGraph, FromInput
+from fusewright.aot.training import (
+    CompileBackward,
+    ConnectedHistory,
+    HistoryPlan,
+    InSegments,
+    Layout,
+    NoSecondDerivative,
+    absent_numbers,
+    check_versions,
+    refuse_batches,
+    save_for_backward,
+    saved_tensors,
+    tangent,
+    with_numbers,
+)
+from fusewright.native import disable
+from fusewright.records import record
+
+
+@record(frozen=False)
+class Handed:
+    """What the backward of one segment hands to that of the next."""
+
+    absent: frozenset[int]
+    """The numbers of the tangents that are not there."""
+
+    values: list[torch.Tensor]
+    """Tangents and results of segments before, until the segment takes them."""
+
+
+@record
+class SegmentBackward:
+    """A compiled segment, for calls in which certain tangents are absent. Places are those of
+    `Segment`.
+    """
+
+    run: Compiled
+    saved: tuple[int, ...]
+    """Numbers, among what its node saves, of what it takes."""
+
+    saved_tensors_read: frozenset[int]
+    """The same, of tensors, counted among the saved tensors."""
+
+    reads: tuple[int, ...]
+    gradients: tuple[int | None, ...]
+    """By input of its node: the place of its gradient; None where that is absent."""
+
+    passes: tuple[int, ...]
+    keeps: frozenset[int]
+    """Numbers of the given values that outlast the segment: it returns them, or passes them on."""
+
+
+@record
+class SegmentedBackward:
+    """A compiled backward graph in segments."""
+
+    tangents: tuple[int, ...]
+    """The numbers of the tangents that the first segment is given."""
+
+    segments: tuple[SegmentBackward, ...]
+
+
+class SegmentedHistory:
+    """One of the histories of a compiled graph's outputs, in segments."""
+
+    def __init__(
+        self,
+        part: BackwardPart,
+        ends: Sequence[int],
+        compile_backward: CompileBackward,
+        joint: JointGraph,
+    ) -> None:
+        """`ends`: see `segment_ends`."""
+        self.tangents = part.outputs
+        self._part = part
+        self._compile_backward = compile_backward
+        self._backwards: dict[frozenset[int], SegmentedBackward] = {}
+        self._lock = threading.Lock()
+        mark_segments(part.graph, ends)
+        count = len(ends) + 1
+        self._ends_in = output_segments(part.graph)
+        """By output of the backward graph: the segment that returns it."""
+
+        self._inputs: list[list[int]] = [[] for _ in range(count)]
+        """By segment: the numbers, among the part's inputs, of those whose gradients it returns."""
+
+        for number, gradient in enumerate(part.gradients):
+            self._inputs[self._segment_of(gradient, count - 1)].append(number)
+        self._saved = [one.saved for one in self._segments(part.graph)]
+        """By segment: the numbers, among the part's saved values, of those that its node saves."""
+
+        parts = [self._node_part(number, joint.tangents) for number in range(count)]
+        self.plans = [HistoryPlan(one, compile_backward, joint.output_count) for one in parts]
+
+    def _segment_of(self, gradient: FromInput | FromGraph | None, last: int) -> int:
+        match gradient:
+            case FromInput():
+                return 0
+            case FromGraph(position):
+                return self._ends_in[position]
+        return last
+
+    def _segments(self, graph: AtenGraph, outputs: Sequence[int] | None = None) -> list[Segment]:
+        """The segments of a graph that gives those `outputs` of the whole one, by default all."""
+        ends_in = self._ends_in
+        if outputs is not None:
+            ends_in = [ends_in[number] for number in outputs]
+        return segments(graph, len(self._part.saved), ends_in, len(self._inputs))
+
+    def _node_part(self, number: int, tangents: Sequence[int]) -> BackwardPart:
+        """What the node of a segment saves, and leads to. `tangents`: the positions of the outputs
+        that have a history.
+        """
+        part, is_first = self._part, number == 0
+        nodes = [part.saved_nodes[one] for one in self._saved[number]]
+        saved = tuple(part.saved[one] for one in self._saved[number])
+        own = part.outputs if is_first else ()
+        others = {FromGraph(position) for position in tangents if position not in own}
+        tensors = [
+            place
+            for place, node in zip(saved, nodes, strict=True)
+            if isinstance(node.meta["val"], torch.Tensor)
+        ]
+        inputs = [*nodes, *(part.tangent_nodes if is_first else ())]
+        return BackwardPart(
+            graph=AtenGraph(graph=subgraph((), inputs, ())),
+            saved=saved,
+            outputs=own,
+            outputs_of_others=tuple(k for k, place in enumerate(tensors) if place in others),
+            inputs=tuple(part.inputs[one] for one in self._inputs[number]),
+            gradients=tuple(part.gradients[one] for one in self._inputs[number]),
+            is_freed=part.is_freed,
+            eager_saves=part.eager_saves if is_first else (),
+        )
+
+    def connected(self, inputs: list[Any], outputs: list[Any]) -> Sequence[torch.Tensor]:
+        """The outputs at `tangents`, with a history that leads to the inputs."""
+        results: Any = ()
+        for number, plan in reversed([*enumerate(self.plans)]):
+            reached = [inputs[index] for index in plan.inputs]
+            results = torch_compat.autograd.apply_function(
+                SegmentFunction, self, number, inputs, outputs, *results, *reached
+            )
+        return results  # type: ignore[no-any-return]
+
+    def backward(self, absent: frozenset[int]) -> SegmentedBackward:
+        """The segments for calls in which the tangents `absent`, by number, are not there, compiled
+        when first asked for. Backward may run in compiled code.
+        """
+        known = self._backwards.get(absent)
+        if known is None:
+            with self._lock:
+                known = self._backwards.get(absent)
+                if known is None:
+                    known = self._backwards[absent] = self._compiled(absent)
+        return known
+
+    def _compiled(self, absent: frozenset[int]) -> SegmentedBackward:
+        partial = backward_without(self._part.graph, len(self._part.saved), absent)
+        parts = self._segments(partial.graph, partial.outputs)
+        compiled = [
+            self._compiled_segment(segment, number, partial, absent)
+            for number, segment in enumerate(parts)
+        ]
+        return SegmentedBackward(partial.tangents, tuple(compiled))
+
+    def _compiled_segment(
+        self, segment: Segment, number: int, partial: PartialBackward, absent: frozenset[int]
+    ) -> SegmentBackward:
+        graph, own = segment.graph, self._saved[number]
+        numbers = {whole: number for number, whole in enumerate(partial.outputs)}
+
+        def place(gradient: FromInput | FromGraph | None) -> int | None:
+            match gradient:
+                case FromInput(index) if index not in absent:
+                    return len(graph.outputs) + partial.tangents.index(index)
+                case FromGraph(position) if position in numbers:
+                    return segment.gradients[numbers[position]]
+            return None
+
+        saved = tuple(own.index(one) for one in segment.saved)
+        nodes = [self._part.saved_nodes[one] for one in own]
+        tensors = [k for k, node in enumerate(nodes) if isinstance(node.meta["val"], torch.Tensor)]
+        computes = any(node.op not in ("placeholder", "output") for node in graph.graph.nodes)
+        gradients = tuple(place(self._part.gradients[one]) for one in self._inputs[number])
+        places = [one for one in (*gradients, *segment.passes) if one is not None]
+        kept = {one - len(graph.outputs) for one in places}
+        return SegmentBackward(
+            run=disable(in_recorded_types(self._compile_backward(graph))) if computes else _nothing,
+            saved=saved,
+            saved_tensors_read=frozenset(tensors.index(k) for k in saved if k in tensors),
+            reads=segment.reads,
+            gradients=gradients,
+            passes=segment.passes,
+            keeps=frozenset(one for one in kept if one >= 0),
+        )
+
+
+def _nothing(inputs: list[Any]) -> tuple[()]:
+    """What a segment computes whose gradients are all absent."""
+    inputs.clear()
+    return ()
+
+
+class SegmentFunction(torch.autograd.Function):
+    """One call of a compiled graph, in one segment of one of its histories."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        history: SegmentedHistory,
+        number: int,
+        inputs: list[Any],
+        outputs: list[Any],
+        *reached: Any,
+    ) -> Any:
+        plan = history.plans[number]
+        save_for_backward(ctx, plan, inputs, outputs)
+        ctx.segments, ctx.number = history, number
+        ctx.joins = number + 1 < len(history.plans)
+        results = tuple([outputs[position] for position in history.tangents])
+        ctx.device = results[0].device
+        if number > 0:  # The engine runs a node on the device, and in the stream, of its results.
+            return (torch.empty((), dtype=torch.float32, device=ctx.device),)
+        ctx.layouts = plan.layouts
+        if plan.is_dynamic:
+            ctx.layouts = [Layout.of_gradient(one) for one in results]
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        history: SegmentedHistory = ctx.segments
+        handed = None if ctx.number == 0 else gradients[0].handed
+        absent = absent_numbers(gradients) if handed is None else handed.absent
+        saved = saved_tensors(ctx, lambda: history.backward(absent).segments[ctx.number])
+        if handed is None and ctx.history.eager_saves:
+            check_versions(ctx, absent)
+        if not torch.is_grad_enabled():
+            ctx.maybe_clear_saved_tensors()  # `saved` alone holds them now
+            values, taken = _run(ctx, absent, saved, gradients)
+            return _results(ctx, absent, values, taken)
+        read = [*saved, *(one for one in gradients if one is not None)]
+        read += () if handed is None else handed.values
+        with torch.no_grad():
+            values, taken = _run(ctx, absent, saved, gradients)
+        results = NoSecondDerivative.apply(len(values) + len(taken), *values, *taken, *read)
+        return _results(ctx, absent, results[: len(values)], results[len(values) :])
+
+
+def _run(
+    ctx: Any, absent: frozenset[int], saved: list[Any], gradients: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
+    """The values for the next segment, and the gradients of the inputs of one."""
+    backward = ctx.segments.backward(absent)
+    segment = backward.segments[ctx.number]
+    with_numbers(ctx, saved)
+    try:
+        if ctx.number == 0:
+            given = [tangent(gradients[one], ctx.layouts[one]) for one in backward.tangents]
+        else:
+            given, gradients[0].handed.values = gradients[0].handed.values, []
+        inputs = [*[saved[place] for place in segment.saved], *[given[k] for k in segment.reads]]
+        saved.clear()
+        kept = [value if k in segment.keeps else None for k, value in enumerate(given)]
+        del given
+        found = [*segment.run(inputs), *kept]
+    except RuntimeError as error:
+        refuse_batches(gradients, error)
+        raise
+    taken = [None if place is None else found[place] for place in segment.gradients]
+    return [found[place] for place in segment.passes], taken
+
+
+def _results(ctx: Any, absent: frozenset[int], values: Sequence[Any], taken: Sequence[Any]) -> Any:
+    """What the node of a segment returns."""
+    if not ctx.joins:
+        return (None, None, None, None, *taken)
+    joint: Any = _zero(ctx.device).detach()
+    joint.handed = Handed(absent, list(values))
+    return (None, None, None, None, joint, *taken)
+
+
+@functools.cache
+def _zero(device: torch.device) -> torch.Tensor:
+    with torch.inference_mode(mode=False):
+        return torch.zeros((), dtype=torch.float32, device=device)
+
+
+def split_by_buckets(partition: Partition, compile_backward: CompileBackward) -> InSegments:
+    """Has the backward of a partition run in segments where a `DistributedDataParallel` calls it:
+    one for each of that one's buckets.
+    """
+    return _ByBuckets(partition, compile_backward).current
+
+
+class _ByBuckets:
+    """The histories of a partition, in segments for buckets of one size or another."""
+
+    def __init__(self, partition: Partition, compile_backward: CompileBackward) -> None:
+        self._partition = partition
+        self._compile_backward = disable(compile_backward)
+        self._known: dict[Limits, list[ConnectedHistory]] = {}
+        self._limits: Limits | None = None
+
+    def current(self) -> list[ConnectedHistory] | None:
+        """Those for the buckets of whoever calls the graph. They stay when it is called by nobody:
+        a checkpoint that calls it again in backward has to find the same nodes.
+        """
+        limits = torch_compat.distributed.active_bucket_limits() or self._limits
+        if limits is None:
+            return None
+        self._limits = limits
+        known = self._known.get(limits)
+        if known is None:
+            known = self._known[limits] = [
+                self._history(part, limits) for part in backward_parts(self._partition)
+            ]
+        return known
+
+    def _history(self, part: BackwardPart, limits: Limits) -> ConnectedHistory:
+        joint = self._partition.joint
+        counted = [
+            number
+            for number, index in enumerate(part.inputs)
+            if index not in joint.interior_inputs  # what has a history is no parameter
+        ]
+        ends = segment_ends(part, counted, limits)
+        if not ends:
+            return HistoryPlan(part, self._compile_backward, joint.output_count)
+        return SegmentedHistory(part, ends, self._compile_backward, joint)

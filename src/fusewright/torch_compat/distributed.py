@@ -1,0 +1,35 @@
+"""Private names of `DistributedDataParallel`: whose forward runs, and how large its buckets are."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+DATA_PARALLEL: Final[Any] = getattr(nn.parallel, "DistributedDataParallel", None)
+"""The class; None where torch is built without `torch.distributed`."""
+
+
+def active_bucket_limits() -> tuple[int, ...] | None:
+    """Bytes that the buckets of gradients hold at least, in the order in which they are reduced,
+    the last limit for all further ones: those of the `DistributedDataParallel` whose forward runs
+    the module that is called now. None: there is none. 2.11 to 2.13.
+    """
+    module = None if DATA_PARALLEL is None else DATA_PARALLEL._active_ddp_module
+    return None if module is None else bucket_limits(module)
+
+
+def bucket_limits(module: Any) -> tuple[int, ...]:
+    """The limits of a `DistributedDataParallel`, as `active_bucket_limits` gives them."""
+    limits = getattr(module, "bucket_bytes_cap_list", None)  # 2.13, where the user gives them
+    if limits:
+        return tuple(limits)
+    if module.bucket_bytes_cap_default:
+        return (torch.distributed._DEFAULT_FIRST_BUCKET_BYTES, module.bucket_bytes_cap)
+    return (module.bucket_bytes_cap,)
+
+
+def is_data_parallel(module: Any) -> bool:
+    """Whether `module` is a `DistributedDataParallel`."""
+    return DATA_PARALLEL is not None and isinstance(module, DATA_PARALLEL)
