@@ -26,18 +26,33 @@ TARGETS: Final = ("native", "python")
 
 DDP_SPLITS: Final = ("backward", "graph", "none")
 
+DEBUG_LEVELS: Final = ("off", "save", "print", "kernel_names")
+
 KERNEL_TARGETS: Final = ("auto", "avx2", "avx512", "neon", "scalar")
 
 ALLOWED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "expression_limit": ("at least 1", lambda limit: limit >= 1),
     "kernel_target": (f"one of {', '.join(KERNEL_TARGETS)}", lambda name: name in KERNEL_TARGETS),
     "target": (f"one of {', '.join(TARGETS)}", lambda name: name in TARGETS),
+    "debug_printer": (f"one of {', '.join(DEBUG_LEVELS)}", lambda name: name in DEBUG_LEVELS),
     "memory_budget": ("between 0 and 1", lambda budget: 0 <= budget <= 1),
     "split_for_ddp": (f"one of {', '.join(DDP_SPLITS)}", lambda name: name in DDP_SPLITS),
     "recompile_limit": ("at least 1", lambda limit: limit >= 1),
     "accumulated_recompile_limit": ("at least 1", lambda limit: limit >= 1),
 }
 """Values that an option may have, in words and as a question."""
+
+ENVIRONMENT: Final = {
+    "strict": "FUSEWRIGHT_STRICT",
+    "target": "FUSEWRIGHT_TARGET",
+    "debug_printer": "FUSEWRIGHT_DEBUG_PRINTER",
+    "debug_kernels": "FUSEWRIGHT_DEBUG_KERNELS",
+    "debug_folder": "FUSEWRIGHT_DEBUG_FOLDER",
+    "check_nan": "FUSEWRIGHT_CHECK_NAN",
+    "check_layouts": "FUSEWRIGHT_CHECK_LAYOUTS",
+}
+"""Variables that choose an option where the user does not; `1` turns one on that is true or false.
+"""
 
 
 class OfData(NamedTuple):
@@ -57,7 +72,7 @@ class Options:
     """
 
     strict: bool = False
-    """Turn quiet fall-backs to eager into errors. Also set by `FUSEWRIGHT_STRICT=1`."""
+    """Turn quiet fall-backs to eager into errors. Also turned on by `FUSEWRIGHT_STRICT=1`."""
 
     verify: bool = False
     """Run the IR verifier between stages. On in tests."""
@@ -68,6 +83,32 @@ class Options:
     target: str = "native"
     """What runs what surrounds the kernels: native, one C function; or python, the statements of
     the generated module. Also chosen by `FUSEWRIGHT_TARGET`.
+    """
+
+    debug_printer: str = "off"
+    """What compiled code tells of each kernel and library call while it runs: `print`, what it
+    reads and writes; `save`, the same as files in `debug_folder`; `kernel_names`, its name as it
+    begins, and it has ended before the next; one of `DEBUG_LEVELS`. Also chosen by
+    `FUSEWRIGHT_DEBUG_PRINTER`.
+    """
+
+    debug_kernels: str = ""
+    """The kernels and library calls that `debug_printer` tells of, by name, with commas between, in
+    any case; a `*` stands for any characters. Empty: all. Also chosen by
+    `FUSEWRIGHT_DEBUG_KERNELS`.
+    """
+
+    debug_folder: str = "fusewright_debug"
+    """Where `debug_printer="save"` keeps its files. Also chosen by `FUSEWRIGHT_DEBUG_FOLDER`."""
+
+    check_nan: bool = False
+    """Raise `NanFound` behind the first kernel or library call that writes NaN, or for an input
+    that holds it. Also turned on by `FUSEWRIGHT_CHECK_NAN=1`.
+    """
+
+    check_layouts: bool = False
+    """Check that each input has the type, sizes and strides that were compiled for. Also turned on
+    by `FUSEWRIGHT_CHECK_LAYOUTS=1`.
     """
 
     kernel_target: str = "auto"
@@ -130,11 +171,13 @@ class Options:
         another type than the option's. ValueError: it is not a value that the option may have.
         """
         given = dict(given or {})
-        if os.environ.get("FUSEWRIGHT_STRICT") == "1":
-            given.setdefault("strict", True)
-        if target := os.environ.get("FUSEWRIGHT_TARGET"):
-            given.setdefault("target", target)
         defaults = {field.name: field.default for field in fields(cls)}
+        for name, variable in ENVIRONMENT.items():
+            text = os.environ.get(variable)
+            if text and not isinstance(defaults[name], bool):
+                given.setdefault(name, text)
+            elif text == "1":
+                given.setdefault(name, True)
         for name, value in given.items():
             if name not in defaults:
                 raise TypeError(f"unknown option {name!r}; {did_you_mean(str(name), defaults)}")

@@ -177,6 +177,16 @@ class GraphFailed(FusewrightError):
         )
 
 
+class NanFound(FusewrightError):
+    """Compiled code has computed NaN, which `check_nan` asks for as an error."""
+
+
+class WrongLayout(FusewrightError):
+    """An input of a compiled graph has another type, size or stride than was compiled for, which
+    `check_layouts` looks for.
+    """
+
+
 class UnknownBackend(FusewrightError, ValueError):
     """No backend of this name is registered or installed."""
 

@@ -49,6 +49,7 @@ from fusewright.wrapper import (
     PythonModule,
     emit_module,
     generate_lines,
+    instrument,
     pack_native,
     peak_bytes,
     plan_memory,
@@ -168,7 +169,7 @@ def compile_aten(
         lines = generate_lines(schedule, kernels.definitions, kernels.launches)
         hints = program.hints
         least_bytes = peak_bytes(lines, hints)
-        lines = plan_memory(lines, hints)
+        lines = instrument(plan_memory(lines, hints), context.options)
         if check:
             verify_lines(lines)
         emitted = emit_module(program.name, lines)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from fusewright.config import Options
 from fusewright.ir.forms import print_lines
 from fusewright.ir.parse_forms import parse_lines
 from fusewright.ir.verify_lines import verify_lines
-from fusewright.wrapper import emit_module, emit_python, pack_native, plan_memory
+from fusewright.wrapper import emit_module, emit_python, instrument, pack_native, plan_memory
 from fusewright.wrapper.views import name_views
 from tests.golden import golden
 
@@ -20,6 +21,21 @@ def test_views(text: str) -> str:
     lines = name_views(parse_lines(text))
     verify_lines(lines)
     return print_lines(lines)
+
+
+@golden("cases/instrument.txt")
+def test_checks_and_debug_prints(text: str) -> str:
+    """Options stand in the first line."""
+    first, _, rest = text.partition("\n")
+    given = dict(item.split("=") for item in first.removeprefix("# with").split())
+    options = {name: True if value == "1" else value for name, value in given.items()}
+    lines = name_views(parse_lines(rest))
+    result = instrument(lines, Options.from_user(options))
+    printed = print_lines(result)
+    assert print_lines(parse_lines(printed)) == printed
+    verify_lines(result)
+    emit_python("graph", result)
+    return printed
 
 
 @golden("cases/python.txt")

@@ -273,6 +273,12 @@ KINDS: Final[dict[str, Kind]] = {
         indices=operand_indices,
     ),
     "arguments": Kind(show=_given, reads=operand_buffers, indices=operand_indices),
+    "named": Kind(
+        show=lambda values: _given((), values),
+        reads=lambda values: operand_buffers([value for _, value in values]),
+        indices=lambda values: operand_indices([value for _, value in values]),
+    ),
+    "text": Kind(show=repr),
     "given": Kind(
         show=_given,
         reads=lambda *given: operand_buffers(_operands(*given)),

@@ -20,6 +20,10 @@ class KernelArgument:
     dtype: DType
     is_written: bool
 
+    @property
+    def is_read(self) -> bool:
+        return not self.is_written or self.name.startswith("inout")
+
 
 @record(kw_only=True)
 class CpuFacts:

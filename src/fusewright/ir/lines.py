@@ -180,6 +180,52 @@ class CopyInto:
 
 
 @record(kw_only=True)
+class DebugPrint:
+    """Show what a kernel or library call is given, or has computed; or keep it as files, or name
+    the kernel alone.
+    """
+
+    form = "debug {level:word} {when:word} {kernel:word}{values:named}[in {folder:text}]"
+
+    level: str
+    """One of `config.DEBUG_LEVELS`; not `off`."""
+
+    when: str
+    """`before`; `after`; or `input`, of the graph's own inputs."""
+
+    kernel: str
+    """The kernel or operator."""
+
+    values: tuple[tuple[str, Operand], ...]
+    folder: str = ""
+    """Where files are kept."""
+
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
+
+
+@record(kw_only=True)
+class CheckNan:
+    """Raise `NanFound` where one of the values, which `kernel` has computed, holds NaN."""
+
+    form = "check nan {kernel:word}{values:named}"
+
+    kernel: str
+    """The kernel or operator; `inputs` for the graph's own inputs."""
+
+    values: tuple[tuple[str, Operand], ...]
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
+
+
+@record(kw_only=True)
+class AssertLayout:
+    """Raise `WrongLayout` where a buffer has another type, size or stride."""
+
+    form = "assert {buffer:laid_out}"
+
+    buffer: Buffer
+
+
+@record(kw_only=True)
 class Return:
     form = "{outputs:returned}"
 
@@ -203,5 +249,8 @@ Line = (
     | CallProgram
     | NumberStatement
     | CopyInto
+    | DebugPrint
+    | CheckNan
+    | AssertLayout
     | Return
 )

@@ -225,6 +225,8 @@ _READERS: Final[dict[str, Callable[[Cursor, Reader], Any]]] = {
     "operand": read_operand,
     "returned": _returned,
     "arguments": lambda cursor, reader: read_arguments(cursor, reader)[0],
+    "named": lambda cursor, reader: read_arguments(cursor, reader)[1],
+    "text": lambda cursor, reader: ast.literal_eval(cursor.take("string")),
     "given": read_arguments,
 }
 """How each of `forms.KINDS` is read."""

@@ -13,6 +13,7 @@ from fusewright.native import read_tensor
 from fusewright.records import record
 from fusewright.runtime.cpu import KernelSource
 from fusewright.runtime.cuda import TritonSource
+from fusewright.runtime.debug_printer import assert_layout, check_nan, debug_print
 from fusewright.runtime.memory_checks import allocator
 from fusewright.runtime.targets import load_kernels
 
@@ -23,7 +24,10 @@ __all__ = [
     "Size",
     "TritonSource",
     "allocator",
+    "assert_layout",
+    "check_nan",
     "constant",
+    "debug_print",
     "load_kernels",
     "measure",
     "reinterpret",

@@ -1,6 +1,7 @@
 """Schedule and kernels to wrapper lines; a memory pass over them; one emitter a target."""
 
 from fusewright.wrapper.generate import generate_lines
+from fusewright.wrapper.instrument import instrument
 from fusewright.wrapper.memory import peak_bytes, plan_memory
 from fusewright.wrapper.native import pack_native
 from fusewright.wrapper.python import PythonModule, emit_module, emit_python
@@ -10,6 +11,7 @@ __all__ = [
     "emit_module",
     "emit_python",
     "generate_lines",
+    "instrument",
     "pack_native",
     "peak_bytes",
     "plan_memory",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from keyword import iskeyword
 
-from fusewright.ir.program import Enumerated, Literal
+from fusewright.ir.origin import Origin
+from fusewright.ir.program import Enumerated, ListOf, Literal, Operand
 
 FAST_NAMES = {
     "aten.mm.out": "torch.mm",
@@ -64,3 +65,21 @@ def _literal(value: bool | int | float | complex | str | None) -> str:
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return f"float({str(value)!r})"
     return repr(value)
+
+
+def names_of(values: tuple[tuple[str, Operand], ...]) -> tuple[str, ...]:
+    """The names under which a debug print or check knows values."""
+    return tuple(name for name, _ in values)
+
+
+def shown_values(values: tuple[tuple[str, Operand], ...]) -> ListOf:
+    """What a debug print or check is given, as one argument."""
+    return ListOf(tuple(value for _, value in values))
+
+
+def user_place(origins: tuple[Origin, ...]) -> str:
+    """The user's lines that a kernel or call computes, as debug prints and checks show them."""
+    lines = [f"{origin.file}:{origin.line}  {origin.text}" for origin in origins if origin.file]
+    lines = list(dict.fromkeys(line.strip() for line in lines))
+    more = [f"… and {len(lines) - 3} more"] if len(lines) > 3 else []
+    return "\n".join([*lines[:3], *more])

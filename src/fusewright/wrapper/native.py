@@ -22,12 +22,15 @@ from fusewright.ir.index import Index, Symbol, integer
 from fusewright.ir.kernel import CpuFacts, Kernel
 from fusewright.ir.lines import (
     Allocate,
+    AssertLayout,
     CallExtern,
     CallExternOut,
     CallKernel,
     CallProgram,
+    CheckNan,
     Constant,
     CopyInto,
+    DebugPrint,
     DefineKernel,
     DefineSymbol,
     EnsureLayout,
@@ -57,8 +60,11 @@ from fusewright.runtime.native_plan import NativePlan, Operation
 from fusewright.wrapper.names import (
     constant_path,
     literal_text,
+    names_of,
     number_path,
     operator_path,
+    shown_values,
+    user_place,
 )
 from fusewright.wrapper.native_numbers import Numbers
 
@@ -111,6 +117,8 @@ def _shown_whole(lines: Sequence[Line]) -> frozenset[str]:
                 shown.append(source)
             case CopyInto(target=target, source=source):
                 shown += [target, *operand_buffers((source,))]
+            case DebugPrint(values=values) | CheckNan(values=values):
+                shown += operand_buffers([value for _, value in values])
             case Return(outputs=outputs):
                 shown += operand_buffers(outputs)
     return frozenset(shown)
@@ -308,6 +316,31 @@ class _NativeEmitter:
         if layout.decides_strides:
             self._geometries[line.buffer.name] = _geometry(layout)
 
+    def debug_print(self, line: DebugPrint) -> None:
+        told = map(Literal, (line.level, line.when, line.kernel))
+        place, folder = Literal(user_place(line.origins)), Literal(line.folder)
+        names, values = _names(line.values), shown_values(line.values)
+        arguments: list[Operand] = [*told, names, values, place, folder]
+        self._call_function("runtime.debug_print", arguments, (), False)
+
+    def check_nan(self, line: CheckNan) -> None:
+        place = Literal(user_place(line.origins))
+        arguments = (Literal(line.kernel), _names(line.values), shown_values(line.values), place)
+        self._call_function("runtime.check_nan", arguments, (), False)
+
+    def assert_layout(self, line: AssertLayout) -> None:
+        layout = line.buffer.layout
+        arguments = [
+            self._slots[line.buffer.name],
+            self._sizes(layout.size),
+            self._sizes(layout.stride),
+            self._constant(f"torch.{layout.dtype.torch_name}"),
+            self._constant(repr(line.buffer.name)),
+        ]
+        function = self._constant("runtime.assert_layout")
+        self.write("call", None, function, len(arguments), *arguments, None)
+        self._release_temporaries()
+
     def give_back(self, line: Return) -> None:
         outputs = [self._operand(operand) for operand in line.outputs]
         self.write("return", len(outputs), *outputs)
@@ -448,6 +481,10 @@ class _NativeEmitter:
         return len(layout.size), *numbers
 
 
+def _names(values: tuple[tuple[str, Operand], ...]) -> ListOf:
+    return ListOf(tuple(map(Literal, names_of(values))))
+
+
 def _geometry(layout: Layout) -> Geometry:
     return layout.size, layout.stride
 
@@ -470,5 +507,8 @@ _METHODS: dict[type, Callable[[_NativeEmitter, Any], None]] = {
     ComputeNumber: _NativeEmitter.compute_number,
     FindNumber: _NativeEmitter.find_number,
     CopyInto: _NativeEmitter.copy_into,
+    DebugPrint: _NativeEmitter.debug_print,
+    CheckNan: _NativeEmitter.check_nan,
+    AssertLayout: _NativeEmitter.assert_layout,
     Return: _NativeEmitter.give_back,
 }

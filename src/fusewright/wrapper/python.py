@@ -12,12 +12,15 @@ from fusewright.ir.index import Index
 from fusewright.ir.kernel import CpuFacts, TritonFacts
 from fusewright.ir.lines import (
     Allocate,
+    AssertLayout,
     CallExtern,
     CallExternOut,
     CallKernel,
     CallProgram,
+    CheckNan,
     Constant,
     CopyInto,
+    DebugPrint,
     DefineKernel,
     DefineSymbol,
     EnsureLayout,
@@ -42,7 +45,15 @@ from fusewright.ir.program import (
     ViewReference,
 )
 from fusewright.records import record
-from fusewright.wrapper.names import constant_path, literal_text, number_path, operator_path
+from fusewright.wrapper.names import (
+    constant_path,
+    literal_text,
+    names_of,
+    number_path,
+    operator_path,
+    shown_values,
+    user_place,
+)
 
 INDENT = "    "
 CALL = "\n\ndef call(inputs):\n"
@@ -286,6 +297,24 @@ class _PythonEmitter:
     def copy_into(self, line: CopyInto) -> None:
         self.write(f"{line.target}.copy_({self._operand(line.source)})")
 
+    def debug_print(self, line: DebugPrint) -> None:
+        values = self._operand(shown_values(line.values))
+        told = (line.level, line.when, line.kernel, names_of(line.values))
+        texts = ", ".join(map(repr, told))
+        place = user_place(line.origins)
+        self.write(f"runtime.debug_print({texts}, {values}, {place!r}, {line.folder!r})")
+
+    def check_nan(self, line: CheckNan) -> None:
+        values = self._operand(shown_values(line.values))
+        told = f"{line.kernel!r}, {names_of(line.values)!r}"
+        self.write(f"runtime.check_nan({told}, {values}, {user_place(line.origins)!r})")
+
+    def assert_layout(self, line: AssertLayout) -> None:
+        layout, name = line.buffer.layout, line.buffer.name
+        size, stride = _sizes(layout.size), _sizes(layout.stride)
+        dtype = f"torch.{layout.dtype.torch_name}"
+        self.write(f"runtime.assert_layout({name}, {size}, {stride}, {dtype}, {name!r})")
+
     def give_back(self, line: Return) -> None:
         self.write(f"return {_tuple([self._operand(operand) for operand in line.outputs])}")
 
@@ -375,5 +404,8 @@ _METHODS: dict[type, Callable[[_PythonEmitter, Any], None]] = {
     ComputeNumber: _PythonEmitter.compute_number,
     FindNumber: _PythonEmitter.find_number,
     CopyInto: _PythonEmitter.copy_into,
+    DebugPrint: _PythonEmitter.debug_print,
+    CheckNan: _PythonEmitter.check_nan,
+    AssertLayout: _PythonEmitter.assert_layout,
     Return: _PythonEmitter.give_back,
 }
