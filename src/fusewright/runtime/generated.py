@@ -1,19 +1,18 @@
-"""What generated Python modules import: kernel loading, views, checks, and their own benchmark."""
+"""What generated Python modules import: kernels, views, checks, and their own benchmark."""
 
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Mapping
 
 import torch
 
 from fusewright.ir.ops import NUMBER_FUNCTIONS
 from fusewright.native import read_tensor
-from fusewright.records import record
 from fusewright.runtime.cpu import KernelSource
 from fusewright.runtime.cuda import TritonSource
 from fusewright.runtime.debug_printer import assert_layout, check_nan, debug_print
+from fusewright.runtime.measuring import Input, Size, measure
 from fusewright.runtime.memory_checks import allocator
 from fusewright.runtime.targets import load_kernels
 
@@ -38,30 +37,15 @@ __all__ = [
 CONSTANTS = "__constants__"
 """The global of a generated module through which its loader hands over compile-time tensors."""
 
-Compiled = Callable[[list[object]], tuple[object, ...]]
 
-
-@record
-class Size:
-    """A symbolic size among a module's inputs."""
-
-    name: str
-
-
-@record
-class Input:
-    """A tensor among a module's inputs; symbolic sizes and strides are expressions as text."""
-
-    size: tuple[int | str, ...]
-    stride: tuple[int | str, ...]
-    dtype: torch.dtype
-    device: str
-
-
-def constant(namespace: Mapping[str, object], name: str) -> torch.Tensor:
-    """The compile-time tensor `name` of the generated module whose globals are `namespace`."""
+def constant(namespace: Mapping[str, object], name: str, kind: Input | None = None) -> torch.Tensor:
+    """The compile-time tensor `name` of the generated module whose globals are `namespace`; a
+    random one where that is run by itself to be measured.
+    """
     constants = namespace.get(CONSTANTS)
     if not isinstance(constants, Mapping):
+        if kind is not None and namespace["__name__"] == "__main__":
+            return kind.random({})
         raise RuntimeError(
             f"this module needs the constant {name}, whose data was not stored with the source"
         )
@@ -108,34 +92,3 @@ def with_layout(
         return tensor
     planned = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
     return planned.copy_(tensor)
-
-
-def measure(call: Compiled, inputs: list[Size | Input], size: int = 8, repeats: int = 50) -> None:
-    """Run a module on random inputs and print the median time a call; symbolic sizes are taken as
-    `size`.
-    """
-    sizes = {spec.name: size for spec in inputs if isinstance(spec, Size)}
-    made = [size if isinstance(spec, Size) else _random_input(spec, sizes) for spec in inputs]
-    times = []
-    for _ in range(repeats + 3):
-        start = time.perf_counter()
-        call(list(made))
-        times.append(time.perf_counter() - start)
-    median = sorted(times[3:])[repeats // 2]
-    print(f"median of {repeats} calls: {median * 1e3:.3f} ms")
-
-
-def _random_input(spec: Input, sizes: dict[str, int]) -> torch.Tensor:
-    """Normal numbers, or zeros and ones for integers, which are valid indices nearly everywhere."""
-
-    def number(value: int | str) -> int:
-        return (
-            value if isinstance(value, int) else int(eval(value, {"min": min, "max": max}, sizes))
-        )
-
-    size = [number(value) for value in spec.size]
-    stride = [number(value) for value in spec.stride]
-    tensor = torch.empty_strided(size, stride, dtype=spec.dtype, device=spec.device)
-    if spec.dtype.is_floating_point or spec.dtype.is_complex:
-        return tensor.normal_()
-    return tensor.random_(0, 2)

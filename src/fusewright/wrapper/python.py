@@ -98,6 +98,9 @@ class _PythonEmitter:
         self.trailing: dict[str, list[str]] = {}
         """By kernel, the arguments that all its launches have behind the units of work."""
 
+        self.arguments: dict[str, str] = {}
+        """By kernel, the names of its tensor arguments."""
+
         self.inputs: list[str] = []
         self.input_specifications: list[str] = []
         self.constants: dict[str, str] = {}
@@ -147,7 +150,11 @@ class _PythonEmitter:
             *(f"{INDENT}{text}," for text in self.input_specifications),
             "]\n",
             'if __name__ == "__main__":',
-            f"{INDENT}runtime.measure(call, INPUTS)\n",
+            f"{INDENT}kernels = {{{'' if self.arguments else '}'}",
+            *(f"{INDENT}{INDENT}{name!r}: {names!r}," for name, names in self.arguments.items()),
+            *([f"{INDENT}}}"] if self.arguments else []),
+            f"{INDENT}calls = {sorted(self.operators.values())}",
+            f"{INDENT}runtime.measure(globals(), INPUTS, kernels, calls)\n",
         ]
         return "\n".join(parts)
 
@@ -177,14 +184,12 @@ class _PythonEmitter:
         self.inputs.append(_identifier(buffer.name))
         layout = buffer.layout
         self.layouts[buffer.name] = (layout.size, layout.stride)
-        self.input_specifications.append(
-            f"runtime.Input({_texts(layout.size)}, {_texts(layout.stride)}, "
-            f"torch.{layout.dtype.torch_name}, {layout.device!r})"
-        )
+        self.input_specifications.append(_specification(layout))
 
     def constant(self, line: Constant) -> None:
         name = _identifier(line.buffer.name)
-        self.constants[name] = constant_path(name)
+        kind = _specification(line.buffer.layout)
+        self.constants[name] = f"runtime.constant(globals(), {name!r}, {kind})"
 
     def view(self, line: View) -> None:
         name, view = _identifier(line.buffer.name), self._view(line.source, line.buffer.layout)
@@ -236,6 +241,7 @@ class _PythonEmitter:
     def define_kernel(self, line: DefineKernel) -> None:
         kernel = line.kernel
         self.kernel_names.append(_identifier(kernel.name))
+        self.arguments[kernel.name] = " ".join(argument.name for argument in kernel.arguments)
         match kernel.facts:
             case CpuFacts(grain=grain):
                 kind, own, trailing = "KernelSource", f"sizes={len(kernel.sizes)}", [str(grain)]
@@ -358,6 +364,14 @@ class _PythonEmitter:
         if source in self.owned:
             return f"torch.as_strided({arguments})"
         return f"runtime.reinterpret({arguments})"
+
+
+def _specification(layout: Layout) -> str:
+    """What tensors of a layout are, for making random ones."""
+    return (
+        f"runtime.Input({_texts(layout.size)}, {_texts(layout.stride)}, "
+        f"torch.{layout.dtype.torch_name}, {layout.device!r})"
+    )
 
 
 def _origin_comments(origins: tuple[Origin, ...]) -> list[str]:

@@ -1,0 +1,76 @@
+"""`python FILE` of a generated module: what it says of each kernel and library call."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fusewright
+from fusewright.runtime.compiled import CompiledGraph
+from fusewright.runtime.measuring import Input
+
+TABLE = torch.randn(64, 64)
+
+
+def program(x: torch.Tensor, w: torch.Tensor, ids: torch.Tensor) -> Any:
+    y = torch.relu(x @ w.t()) + TABLE[ids]
+    y = torch.nn.functional.layer_norm(y, (64,)) @ TABLE
+    y = torch.nn.functional.layer_norm(y, (64,)) @ TABLE
+    return y.sort(-1)[0]
+
+
+@pytest.fixture(scope="module")
+def path() -> Path:
+    """The module of a graph with a size that varies, a constant, and a kernel that runs twice."""
+    made = fusewright.compile(program, dynamic=True, options={"strict": True})
+    made(torch.randn(30, 40), torch.randn(64, 40), torch.arange(30))
+    (compilation,) = fusewright.compilations(made)
+    assert isinstance(compilation.compiled, CompiledGraph)
+    return compilation.compiled.path
+
+
+def run(path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(path), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={"PYTHONPATH": str(Path(fusewright.__file__).parents[1]), "OMP_NUM_THREADS": "1"},
+    )
+
+
+def test_each_kernel_and_call_has_a_row(path: Path) -> None:
+    names = re.findall(r"runtime\.Size\(.(\w+).\)", path.read_text())
+    done = run(path, *(f"{name}=100" for name in names))
+    assert done.returncode == 0, done.stderr
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[1:-1]}
+    products, sorts = rows["aten_mm_out"], rows["aten_sort_default"]
+    assert products[0] == "3" and sorts[0] == "1" and len(products) == 3
+    kernels = {name: row for name, row in rows.items() if name.startswith("cpu_")}
+    assert kernels and all(len(row) == 6 for row in kernels.values())
+    (first,) = (row for name, row in kernels.items() if "relu" in name)
+    moved = 100 * 64 * 4 * 2 + 64 * 64 * 4 + 100 * 8  # the product in and out, table and indices
+    assert first[3] == f"{moved / 1e6:.3f}"
+    times = [float(row[1]) for row in rows.values()]
+    whole = re.search(r"calls: ([\d.]+) ms, .* take ([\d.]+) ms", done.stdout.splitlines()[-1])
+    assert whole and float(whole[2]) == pytest.approx(sum(times) / 1e3, abs=0.002)
+
+
+def test_a_size_it_has_not_is_refused(path: Path) -> None:
+    done = run(path, "s99=4")
+    assert done.returncode != 0 and "'s99=4' is no size of this module; it has: s" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float8_e5m2, torch.bfloat16, torch.complex64, torch.bool, torch.uint8]
+)
+def test_inputs_of_every_kind(dtype: torch.dtype) -> None:
+    tensor = Input(("s0", "s0//2"), (1, "s0"), dtype, "cpu").random({"s0": 6})
+    assert tensor.shape == (6, 3) and tensor.stride() == (1, 6) and tensor.dtype is dtype
