@@ -41,13 +41,13 @@ MODES: Final = (
 SETTERS: Final = {mode.write: mode.read for mode in MODES}
 """The function that reads what each setter sets."""
 
-_IN_GRAPHS: Final[tuple[Any, ...]] = (
+IN_GRAPHS: Final[tuple[Any, ...]] = (
     *SETTERS,
     torch.clear_autocast_cache,
     torch_compat.states.enter_inference_mode,
     torch_compat.states.leave_inference_mode,
 )
-for _function in _IN_GRAPHS:
+for _function in IN_GRAPHS:
     has_side_effect(_function)  # so that fx's removal of dead code leaves them in a graph
 
 

@@ -12,6 +12,7 @@ from fusewright.aot import (
     AtenGraph,
     ControlFlowCall,
     FormulaCall,
+    Limits,
     LoopCall,
     by_relatives,
     in_recorded_types,
@@ -26,6 +27,7 @@ from fusewright.aot import (
 )
 from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import BackendCompilerFailed, KernelNotCompiled, Location
+from fusewright.graph_pieces import in_order, pieces
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.lines import Line
 from fusewright.ir.program import CallSubprogram, ComputeNumber, CopyBack, LibraryCall
@@ -45,6 +47,7 @@ from fusewright.runtime.native_plan import NoNativePlan, load_plan
 from fusewright.schedule import schedule as fuse
 from fusewright.schedule.traffic import group_traffic
 from fusewright.torch_compat import is_autocast_on
+from fusewright.torch_compat.distributed import active_bucket_limits
 from fusewright.wrapper import (
     PythonModule,
     emit_module,
@@ -74,6 +77,9 @@ def compile_graph(
         TARGETS[device].begin()
 
     if needs_gradients(graph_module, example_inputs):
+        limits = active_bucket_limits() if context.options.split_for_ddp == "graph" else None
+        if limits is not None:
+            return _compile_pieces(graph_module, example_inputs, limits, context, language)
         return _compile_training(graph_module, example_inputs, context, language)
 
     with context.stage("aot"):  # Torch calls become functional ATen operators.
@@ -84,6 +90,34 @@ def compile_graph(
     if compiled.record.extern_calls and is_autocast_on():
         run = in_recorded_types(run)
     return replace(compiled, run=with_results(graph, run))
+
+
+def _compile_pieces(
+    graph_module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    limits: Limits,
+    context: CompileContext,
+    language: KernelLanguage | None,
+) -> CompiledGraph:
+    """Compile each piece of a graph by itself, for buckets of gradients of these sizes."""
+    parts = pieces(graph_module, example_inputs, limits)
+    compiled = []
+    for part in parts:
+        own = context if len(parts) == 1 else CompileContext(options=context.options)
+        trains = needs_gradients(part.module, part.examples)
+        compile_piece = _compile_training if trains else compile_graph
+        compiled.append(compile_piece(part.module, part.examples, own, language))
+    if len(parts) == 1:
+        return compiled[0]
+    trained = [piece.training for piece in compiled if piece.training is not None]
+    records = [piece.record for piece in compiled]
+    others = [*records[1:], *(inner for one in records for inner in one.subprograms)]
+    return CompiledGraph(
+        run=in_order(parts, [piece.run for piece in compiled]),
+        path=compiled[0].path,
+        record=replace(records[0], subprograms=tuple(others)),
+        training=replace(trained[0], saved_bytes=sum(one.saved_bytes for one in trained)),
+    )
 
 
 def _compile_training(

@@ -108,8 +108,12 @@ def written_storages(graph: fx.Graph) -> set[int]:
     """The keys of storages of fakes that running the graph may write to, by
     `torch_compat.storage_key`: certain only of those that are not among them.
     """
-    writing = (node for node in graph.nodes if node_may_write(node))
-    return _storages(one for node in writing for one in _written(node))
+    return {storage for node in graph.nodes for storage in storages_written_by(node)}
+
+
+def storages_written_by(node: fx.Node) -> set[int]:
+    """The same of one step."""
+    return _storages(_written(node)) if node_may_write(node) else set()
 
 
 def any_is_seen_through(graph: fx.Graph, copies: Sequence[tuple[FakeTensor, FakeTensor]]) -> bool:
