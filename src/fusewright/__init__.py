@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         reset,
         run,
     )
+    from fusewright.bisection import bisect, minify
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ __all__ = [
     "__version__",
     "allow_in_graph",
     "assume_constant_result",
+    "bisect",
     "compilations",
     "compile",
     "disable",
@@ -42,10 +44,15 @@ __all__ = [
     "list_backends",
     "lookup_backend",
     "mark_dynamic",
+    "minify",
     "register_backend",
     "reset",
     "run",
 ]
+
+
+_BISECTION = ("bisect", "minify")
+"""Names that stand in `fusewright.bisection`; the others stand in `fusewright.api`."""
 
 
 def __getattr__(name: str) -> Any:
@@ -54,5 +61,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     context = importlib.import_module("fusewright.context")
     with context.COLLECTOR_PAUSE:  # A collection would visit all objects of torch: half the time.
-        api = importlib.import_module("fusewright.api")
-    return getattr(api, name)
+        where = "fusewright.bisection" if name in _BISECTION else "fusewright.api"
+        return getattr(importlib.import_module(where), name)

@@ -6,7 +6,7 @@ import importlib
 import runpy
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 try:
     import typer
@@ -27,25 +27,57 @@ def main() -> None:
     """A compiler for PyTorch programs, and tools around it."""
 
 
-@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-def explain(
-    program: Annotated[Path, typer.Argument(help="A Python program.", exists=True, dir_okay=False)],
-    arguments: Annotated[list[str] | None, typer.Argument(help="What it is called with.")] = None,
-) -> None:
+OF_A_PROGRAM: Final = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+"""Settings of commands that run a program: what follows its name is the program's."""
+
+ProgramPath = Annotated[Path, typer.Argument(help="A Python program.", exists=True, dir_okay=False)]
+Arguments = Annotated[list[str] | None, typer.Argument(help="What it is called with.")]
+
+
+def _run(program: Path, arguments: list[str] | None) -> None:
+    """Run a program as Python would."""
+    sys.argv = [str(program), *(arguments or [])]
+    sys.path.insert(0, str(program.resolve().parent))
+    runpy.run_path(str(program), run_name="__main__")
+
+
+@app.command(context_settings=OF_A_PROGRAM)
+def explain(program: ProgramPath, arguments: Arguments = None) -> None:
     """Run a program as it is, and tell what its compiled functions did: graphs, breaks, recompiles,
     each with the line and the reason.
     """
-    sys.argv = [str(program), *(arguments or [])]
-    sys.path.insert(0, str(program.resolve().parent))
     with compilers_made() as made:
         try:
-            runpy.run_path(str(program), run_name="__main__")
+            _run(program, arguments)
         finally:
             told = [compiler for compiler in made if compiler.events]
             for compiler in told:
                 typer.echo(f"\n{explain_compiler(compiler, next(iter(compiler.events)).function)}")
             if not told:
                 typer.echo("nothing was compiled: no compiled function was called")
+
+
+@app.command(context_settings=OF_A_PROGRAM)
+def bisect(
+    program: ProgramPath,
+    arguments: Arguments = None,
+    folder: Annotated[Path, typer.Option(help="Where small programs are written.")] = Path("."),
+    seconds: Annotated[float, typer.Option(help="How long each is made smaller.")] = 20.0,
+) -> None:
+    """Run a program eagerly, and find where its compiled functions go wrong: the stage, the kernel
+    and the line, each stage compared with float64. The exit status is 1 where one does.
+    """
+    programs = importlib.import_module("fusewright.bisection.programs")  # `--help` does without.
+    bisection = programs.ProgramBisection(folder=folder, seconds=seconds)
+    try:
+        with programs.compile_calls_bisected(bisection):
+            _run(program, arguments)
+    finally:
+        for text in bisection.texts():
+            typer.echo(f"\n{text}")
+        if not bisection.found:
+            typer.echo("nothing was compiled: no compiled function was called")
+    raise typer.Exit(int(bisection.goes_wrong))
 
 
 @app.command()

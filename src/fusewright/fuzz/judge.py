@@ -20,6 +20,7 @@ from typing import Any, Final
 import torch
 
 from fusewright import torch_compat
+from fusewright.bisection.double import EXACT
 from fusewright.fuzz.execution import Outcome, run
 from fusewright.fuzz.inputs import noisy_inputs
 from fusewright.fuzz.observation import Tensor
@@ -29,24 +30,6 @@ from fusewright.torch_compat import TorchDispatchMode
 SOME: Final = 3
 MANY: Final = 16
 """Runs with noise: as many as settle most disputes, and then the rest."""
-
-EXACT: Final = frozenset(
-    str.split(
-        """
-        abs neg relu clone copy copy_ _to_copy where gather index index_select cat stack sign floor
-        ceil round trunc maximum minimum max min amax amin aminmax sort topk fill full zeros ones
-        arange eye zeros_like ones_like full_like scalar_tensor constant_pad_nd flip roll
-        masked_fill clamp clamp_min clamp_max threshold tril triu zero_ new_zeros new_ones new_full
-        index_put scatter slice_scatter select_scatter diagonal_scatter max_pool2d_with_indices
-        median mode kthvalue cummax cummin repeat masked_select nan_to_num lift_fresh
-        unfold_backward embedding empty empty_like new_empty set_ resize_ fill_ hardtanh
-        sgn lift_fresh_copy embedding_dense_backward threshold_backward detach_copy
-        _local_scalar_dense
-        """
-    )
-)
-"""Operators whose results are as exact as their arguments."""
-
 
 SUMS: Final = frozenset(str.split("sum mean nansum cumsum"))
 """Sums: their error is one of the largest summand, so that each is given noise."""

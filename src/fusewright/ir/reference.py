@@ -37,6 +37,7 @@ from fusewright.ir.program import (
     Pointwise,
     Program,
     Reduction,
+    RowStatement,
     Scan,
     Scatter,
     ViewReference,
@@ -65,13 +66,15 @@ def evaluate(
     sizes: Mapping[str, int] | None = None,
     constants: Mapping[str, Tensor] | None = None,
     float64: bool = False,
+    programs: Mapping[str, Callable[..., Any]] | None = None,
 ) -> list[Any]:
     """The outputs of `program` for tensors in the order of `program.inputs`: tensors, or numbers.
 
     sizes: the value of each size symbol, by name. constants: the tensors of `program.constants`, by
-    name. float64: take every floating type for f64, to measure rounding errors against. Raises:
-    IndexError, for a load outside its buffer; AssertionError, for a library call whose result does
-    not have the layout that the program says, or a body that yields another type than its buffer's.
+    name. float64: take every floating type for f64, to measure rounding errors against. programs:
+    what runs the subprograms, by name. Raises: IndexError, for a load outside its buffer;
+    AssertionError, for a library call whose result does not have the layout that the program says,
+    or a body that yields another type than its buffer's.
     """
     device = inputs[0].device if inputs else torch.device("cpu")
     evaluation = Evaluation(dict(sizes or {}), float64, device)
@@ -80,32 +83,26 @@ def evaluate(
     for buffer in program.constants:
         evaluation.adopt(buffer, (constants or {})[buffer.name])
     for statement in program.statements:
-        match statement:
-            case ComputedBuffer(outputs=outputs, body=body):
-                evaluation.compute(outputs, body)
-            case CopyBack(target=target, source=source):
-                target_layout = evaluation.layouts[target]
-                evaluation.view(target, target_layout).copy_(evaluation.operand(source))
-            case ComputeNumber(name=name, function=function, arguments=arguments):
-                evaluation.find_number(name, NUMBER_FUNCTIONS[function], arguments)
-            case FindNumber(name=name, operator=operator, arguments=arguments):
-                evaluation.find_number(name, _operator(operator), arguments)
-            case CallOperator():
-                evaluation.call(statement)
-            case CallSubprogram(name=name):
-                raise NotImplementedError(f"the reference does not run the subprogram {name}")
+        if isinstance(statement, ComputedBuffer):
+            evaluation.compute(statement.outputs, statement.body)
+        else:
+            evaluation.execute(statement, programs or {})
     return [evaluation.operand(operand) for operand in program.outputs]
 
 
 def evaluate_call(
-    program: Program, arguments: Sequence[Any], constants: Mapping[str, Tensor]
+    program: Program,
+    arguments: Sequence[Any],
+    constants: Mapping[str, Tensor],
+    programs: Mapping[str, Callable[..., Any]] | None = None,
 ) -> tuple[Any, ...]:
     """The outputs of `program` for what compiled code takes: the numbers that its size symbols
     stand for, then the tensors. Raises as `evaluate` does.
     """
     names = [fact.symbol.name for fact in program.input_sizes]
     sizes = dict(zip(names, arguments, strict=False))
-    return tuple(evaluate(program, arguments[len(names) :], sizes=sizes, constants=constants))
+    tensors = arguments[len(names) :]
+    return tuple(evaluate(program, tensors, sizes=sizes, constants=constants, programs=programs))
 
 
 @record(frozen=False)
@@ -194,6 +191,26 @@ class Evaluation:
         combine(flat, body.mode, places, value.reshape(-1))
 
     # Library calls -------------------------------------------------------------------------------
+
+    def execute(self, statement: RowStatement, programs: Mapping[str, Callable[..., Any]]) -> None:
+        """Do what a statement without a body does. `programs`: what runs the subprograms."""
+        match statement:
+            case CopyBack(target=target, source=source):
+                self.view(target, self.layouts[target]).copy_(self.operand(source))
+            case ComputeNumber(name=name, function=function, arguments=arguments):
+                self.find_number(name, NUMBER_FUNCTIONS[function], arguments)
+            case FindNumber(name=name, operator=operator, arguments=arguments):
+                self.find_number(name, _operator(operator), arguments)
+            case CallOperator():
+                self.call(statement)
+            case CallSubprogram(name=name) if name in programs:
+                returned = programs[name](*map(self.operand, statement.arguments))
+                for place, tensor in zip(statement.results, returned, strict=True):
+                    if place is not None:
+                        buffer = statement.outputs[place]
+                        self.adopt(buffer, self._with_layout(name, buffer, tensor))
+            case CallSubprogram(name=name):
+                raise NotImplementedError(f"the reference does not run the subprogram {name}")
 
     def find_number(
         self, name: str, function: Callable[..., Any], arguments: Sequence[Operand]

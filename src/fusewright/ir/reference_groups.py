@@ -1,4 +1,5 @@
-"""The meaning of groups, executable: evaluates what a kernel computes with plain torch operators.
+"""The meaning of groups and schedules, executable: evaluates what kernels compute with plain torch
+operators.
 
 Stages run in order, each at all points of its loops at once, as bodies of programs do: see
 `reference`.
@@ -6,25 +7,31 @@ Stages run in order, each at all points of its loops at once, as bodies of progr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from typing import Any
 
 import torch
 
-from fusewright.ir.group import Accumulate, Action, Group, Reduce, Stage, Store
+from fusewright.ir.group import Accumulate, Action, Group, Reduce, Schedule, Stage, Store
+from fusewright.ir.program import RowStatement
 from fusewright.ir.reference import Evaluation, Grid, Integer, Tensor, combine, reduce_values
 from fusewright.records import field, record
 
 
 def evaluate_group(
-    group: Group, tensors: Mapping[str, Tensor], sizes: Mapping[str, int | float]
+    group: Group,
+    tensors: Mapping[str, Tensor],
+    sizes: Mapping[str, int | float],
+    *,
+    float64: bool = False,
 ) -> None:
     """Do what the kernel of a group does: read and write the memory of tensors, by the names of the
-    group's buffers. `sizes`: the value of each size symbol, by name. Raises: IndexError, for a load
-    outside its tensor.
+    group's buffers. `sizes`: the value of each size symbol, by name. `float64`: take every floating
+    type for f64, which tensors then have. Raises: IndexError, for a load outside its tensor.
     """
     device = next(iter(tensors.values())).device
-    evaluation = Evaluation(dict(sizes), False, device)  # type: ignore[arg-type]
+    evaluation = Evaluation(dict(sizes), float64, device)  # type: ignore[arg-type]
     for buffer in {buffer.name: buffer for buffer in (*group.reads, *group.writes)}.values():
         evaluation.adopt(buffer, tensors[buffer.name])
     points = prod(map(evaluation.extent, group.outer))
@@ -36,6 +43,60 @@ def evaluate_group(
     for stage in group.stages:
         loops = (*group.outer, *stage.inner)
         _run(stage, _GroupGrid(evaluation, loops, outer=len(group.outer), rows=rows))
+
+
+RunGroup = Callable[[int, Group, Evaluation], None]
+"""Does what the group at this place among a schedule's steps does, in the memory of `Evaluation`,
+where what it writes has memory already.
+"""
+
+
+def evaluate_schedule(
+    schedule: Schedule,
+    arguments: Sequence[Any],
+    constants: Mapping[str, Tensor],
+    programs: Mapping[str, Callable[..., Any]],
+    *,
+    run_group: RunGroup | None = None,
+    after_step: Callable[[Group | RowStatement, Evaluation], None] = lambda step, evaluation: None,
+) -> tuple[Any, ...]:
+    """The outputs of a schedule for what compiled code takes: the numbers that its size symbols
+    stand for, then the tensors. Every buffer has memory of its own, to the end.
+
+    `constants`: tensors, by name; `programs`: what runs the subprograms, by name. `run_group`: runs
+    the groups; by default they are evaluated. `after_step` is called behind each step. Raises as
+    `evaluate` does.
+    """
+    program = schedule.program
+    names = [fact.symbol.name for fact in program.input_sizes]
+    tensors = arguments[len(names) :]
+    device = tensors[0].device if tensors else torch.device("cpu")
+    evaluation = Evaluation(dict(zip(names, arguments, strict=False)), False, device)
+    for buffer, tensor in zip(program.inputs, tensors, strict=True):
+        evaluation.adopt(buffer, tensor)
+    for buffer in program.constants:
+        evaluation.adopt(buffer, constants[buffer.name])
+    for position, step in enumerate(schedule.steps):
+        if isinstance(step, Group):
+            prepare_writes(step, evaluation)
+            (run_group or _evaluate_step)(position, step, evaluation)
+        else:
+            evaluation.execute(step, programs)
+        after_step(step, evaluation)
+    return tuple(evaluation.operand(operand) for operand in program.outputs)
+
+
+def prepare_writes(group: Group, evaluation: Evaluation) -> None:
+    """Give what a group writes its memory: new, or a copy of what it combines into."""
+    bases = dict(group.taken_over)
+    for buffer in group.writes:
+        evaluation.allocate(buffer)
+        if buffer.name in bases:
+            evaluation.memory[buffer.name] = evaluation.memory[bases[buffer.name]].clone()
+
+
+def _evaluate_step(position: int, group: Group, evaluation: Evaluation) -> None:
+    evaluate_group(group, evaluation.memory, evaluation.sizes)
 
 
 @record(frozen=False)
