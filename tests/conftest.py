@@ -43,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from fusewright.torch_compat import distributed
 
         distributed.active_bucket_limits = lambda: (1,)
+    config.addinivalue_line("markers", "whole_backward: left out with --segments")
     config.addinivalue_line("markers", "golden: compares an output with a case file")
     config.addinivalue_line(
         "markers",
@@ -93,6 +94,13 @@ def only_objects_of_this_file_are_collected() -> None:
 def bless(request: pytest.FixtureRequest) -> bool:
     """Whether golden tests rewrite their cases instead of failing."""
     return bool(request.config.getoption("--bless"))
+
+
+@pytest.fixture(autouse=True)
+def backward_in_one_piece(request: pytest.FixtureRequest) -> None:
+    """Leave out, with `--segments`, what looks at a backward that is one graph."""
+    if request.config.getoption("--segments") and request.node.get_closest_marker("whole_backward"):
+        pytest.skip("it looks at a backward in one piece")
 
 
 @pytest.fixture(autouse=True)

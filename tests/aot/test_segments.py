@@ -6,20 +6,21 @@ to be computed, and all else is as in eager.
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+import fusewright
 from fusewright import torch_compat
-from fusewright.aot import aot_function, segmented_history
+from fusewright.aot import segmented_history
 from fusewright.aot.buckets import Gradient, full_buckets
-from fusewright.backends.eager import eager
 from fusewright.errors import FusewrightError
 from tests.aot.beside_eager import check, compiled, leaf
 
@@ -237,19 +238,20 @@ def test_a_write_to_what_was_saved_is_refused() -> None:
         loss.backward()
 
 
-def test_sizes_that_are_symbols() -> None:
-    calls: list[int] = []
-
-    def backend(module: Any, inputs: Any) -> Any:
-        calls.append(len(inputs))
-        return eager(module, inputs)
-
-    run = aot_function(layers, fw_compiler=backend)
-    for size in (2, 5):
-        params = weights(2)
-        run(leaf(size, 4).detach(), *params).sum().backward()
-        wanted = torch.autograd.grad(layers(leaf(size, 4).detach(), *params).sum(), params)
-        torch.testing.assert_close([param.grad for param in params], list(wanted))
+def test_sizes_that_a_segment_takes_no_tensor_of() -> None:
+    """The weights' gradients are computed from tensors of other sizes than the batch's own."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(2), nn.Linear(36, 4), nn.GELU()
+    )
+    reference = copy.deepcopy(model)
+    options = {"strict": True, "verify": True}
+    ours = fusewright.compile(model, dynamic=True, options=options)
+    for size in (4, 7, 2):
+        for compute in (ours, reference):
+            compute(torch.ones(size, 3, 8, 8).cumsum(0).cos()).cos().mean().backward()
+        for param, wanted in zip(model.parameters(), reference.parameters(), strict=True):
+            torch.testing.assert_close(param.grad, wanted.grad)
+    assert len(fusewright.compilations(ours)) == 1
 
 
 def test_anomaly_detection_finds_nothing() -> None:

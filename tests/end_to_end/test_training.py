@@ -62,6 +62,7 @@ def train(module: nn.Module, *inputs: Any) -> CompiledGraph:
     return run
 
 
+@pytest.mark.whole_backward
 def test_a_perceptron() -> None:
     torch.manual_seed(0)
     layers = [nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)]
@@ -71,6 +72,7 @@ def test_a_perceptron() -> None:
     assert set(run.training.backward.record.extern_calls) == {"aten.mm.default"}
 
 
+@pytest.mark.whole_backward
 def test_convolution_batch_norm_relu() -> None:
     """Forward: the convolution, one kernel for both statistics, both running buffers and the rest,
     one for the counter. Backward: one kernel, and the convolution's own.

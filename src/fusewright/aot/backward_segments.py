@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -30,7 +30,9 @@ from fusewright.aot.functionalize import view_source
 from fusewright.aot.graph import AtenGraph, constants_of
 from fusewright.aot.partition import byte_count, subgraph
 from fusewright.aot.specs import FromGraph, FromInput
+from fusewright.aot.symbols import solution, symbols_as_numbers
 from fusewright.records import record
+from fusewright.symbolic.nodes import free_symbols, index_of
 
 _SEGMENT: Final = "segment"
 """In the `meta` of nodes of a backward graph: the number of their segment."""
@@ -45,7 +47,7 @@ class Segment:
     """
 
     graph: AtenGraph
-    """Takes the saved values `saved`, then the given values `reads`."""
+    """Takes the saved values `saved`, then the given values `reads`, then the sizes."""
 
     saved: tuple[int, ...]
     """Numbers, among the saved values of the whole graph, of those that it may read."""
@@ -99,23 +101,77 @@ def output_segments(graph: AtenGraph) -> list[int]:
     return [one.meta[_SEGMENT] if isinstance(one, fx.Node) else 0 for one in graph.outputs]
 
 
+@record
+class SizeSource:
+    """Where a number is found that tells what a symbol in sizes is."""
+
+    placeholder: int
+    """The number of an input of the whole graph."""
+
+    dimension: int | None
+    """Of this tensor the dimension; None: the input is the number."""
+
+    value: torch.SymInt
+
+    def read(self, value: Any) -> Any:
+        """The number, from the input."""
+        return value if self.dimension is None else value.shape[self.dimension]
+
+
+def size_sources(graph: AtenGraph) -> list[SizeSource]:
+    """One for each symbol in the sizes of a backward graph. Segments are given them all: not each
+    takes a tensor of such a size.
+    """
+    values = [node.meta["val"] for node in graph.graph.nodes if "val" in node.meta]
+    sources = (
+        _source_of(graph, number)
+        for number in symbols_as_numbers(values)
+        if isinstance(number, torch.SymInt)
+    )
+    return [source for source in sources if source is not None]
+
+
+def _source_of(graph: AtenGraph, number: torch.SymInt) -> SizeSource | None:
+    (symbol,) = free_symbols(number)
+    for place, node in enumerate(graph.placeholders):
+        value = node.meta["val"]
+        sizes = value.shape if isinstance(value, torch.Tensor) else [value]
+        for dimension, size in enumerate(sizes):
+            if isinstance(size, torch.SymInt) and solution(index_of(size), symbol) is not None:
+                is_tensor = isinstance(value, torch.Tensor)
+                return SizeSource(place, dimension if is_tensor else None, size)
+    return None
+
+
 def segments(
-    graph: AtenGraph, saved_count: int, ends_in: Sequence[int], count: int
+    graph: AtenGraph,
+    saved_count: int,
+    ends_in: Sequence[int],
+    count: int,
+    sizes: Sequence[SizeSource],
 ) -> list[Segment]:
     """The `count` segments of a marked backward graph, or of what is left of one where tangents are
     absent. `saved_count` of its inputs are saved values, the others tangents. `ends_in`: by output,
-    the segment that is to return it.
+    the segment that is to return it. `sizes` are inputs of each segment.
     """
-    return _Cut(graph, saved_count, ends_in, count).segments()
+    return _Cut(graph, saved_count, ends_in, count, sizes).segments()
 
 
 class _Cut:
     """Cuts one graph."""
 
     def __init__(
-        self, graph: AtenGraph, saved_count: int, ends_in: Sequence[int], count: int
+        self,
+        graph: AtenGraph,
+        saved_count: int,
+        ends_in: Sequence[int],
+        count: int,
+        sizes: Sequence[SizeSource],
     ) -> None:
         self._graph = graph
+        self._sizes = [fx.Graph().placeholder(f"size{number}") for number in range(len(sizes))]
+        for node, size in zip(self._sizes, sizes, strict=True):
+            node.meta["val"] = size.value
         self._count = count
         placeholders = graph.placeholders
         self._saved = {node: number for number, node in enumerate(placeholders[:saved_count])}
@@ -185,7 +241,7 @@ class _Cut:
         saved = [node for node in self._saved if node in read]
         reads = [place for place, node in enumerate(given) if node in read]
         returns = [*outputs, *crossing]
-        inputs = [*saved, *(given[place] for place in reads)]
+        inputs = [*saved, *(given[place] for place in reads), *self._sizes]
         graph = subgraph(list(own), inputs, returns, frozenset(self._saved))
         places = {node: place for place, node in reversed([*enumerate([*returns, *given])])}
         passed = [node for node in places if node in later and node not in self._saved]

@@ -24,10 +24,12 @@ from fusewright.aot.absent_gradients import PartialBackward, backward_without
 from fusewright.aot.backward_parts import BackwardPart, backward_parts
 from fusewright.aot.backward_segments import (
     Segment,
+    SizeSource,
     mark_segments,
     output_segments,
     segment_ends,
     segments,
+    size_sources,
 )
 from fusewright.aot.buckets import Limits
 from fusewright.aot.graph import AtenGraph
@@ -115,6 +117,8 @@ class SegmentedHistory:
         self._lock = threading.Lock()
         mark_segments(part.graph, ends)
         count = len(ends) + 1
+        self._sizes = size_sources(part.graph)
+        self._size_places = [self._place(source) for source in self._sizes]
         self._ends_in = output_segments(part.graph)
         """By output of the backward graph: the segment that returns it."""
 
@@ -142,7 +146,23 @@ class SegmentedHistory:
         ends_in = self._ends_in
         if outputs is not None:
             ends_in = [ends_in[number] for number in outputs]
-        return segments(graph, len(self._part.saved), ends_in, len(self._inputs))
+        return segments(graph, len(self._part.saved), ends_in, len(self._inputs), self._sizes)
+
+    def _place(self, source: SizeSource) -> FromInput | FromGraph:
+        """Where the forward call finds the input of the backward graph that tells a size."""
+        saved = self._part.saved
+        if source.placeholder < len(saved):
+            return saved[source.placeholder]
+        return FromGraph(self._part.outputs[source.placeholder - len(saved)])
+
+    def sizes(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+        """The sizes that each segment takes."""
+        return [
+            source.read(
+                inputs[place.index] if isinstance(place, FromInput) else outputs[place.position]
+            )
+            for source, place in zip(self._sizes, self._size_places, strict=True)
+        ]
 
     def _node_part(self, number: int, tangents: Sequence[int]) -> BackwardPart:
         """What the node of a segment saves, and leads to. `tangents`: the positions of the outputs
@@ -254,6 +274,7 @@ class SegmentFunction(torch.autograd.Function):
         plan = history.plans[number]
         save_for_backward(ctx, plan, inputs, outputs)
         ctx.segments, ctx.number = history, number
+        ctx.sizes = history.sizes(inputs, outputs)
         ctx.joins = number + 1 < len(history.plans)
         results = tuple([outputs[position] for position in history.tangents])
         ctx.device = results[0].device
@@ -296,7 +317,9 @@ def _run(
             given = [tangent(gradients[one], ctx.layouts[one]) for one in backward.tangents]
         else:
             given, gradients[0].handed.values = gradients[0].handed.values, []
-        inputs = [*[saved[place] for place in segment.saved], *[given[k] for k in segment.reads]]
+        inputs = [saved[place] for place in segment.saved]
+        inputs += [given[place] for place in segment.reads]
+        inputs += ctx.sizes
         saved.clear()
         kept = [value if k in segment.keeps else None for k, value in enumerate(given)]
         del given

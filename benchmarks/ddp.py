@@ -1,0 +1,317 @@
+"""Training under `DistributedDataParallel`: eager, and compiled with gradients reduced while
+backward runs, by either way to split, or at its end.
+
+    torchrun --nproc-per-node 2 -m benchmarks.ddp [--models NAME …] [--ways NAME …] [--rounds N]
+
+On GPUs with NCCL where there is one for each process, models of the usual sizes; else on the CPU
+with gloo, small ones. For each model, one table. By way: the median time of a step, the ways taking
+turns; the most that it is to be, eager's divided by what compiling gains in one process without
+communication, plus 5 %; after ten steps, how far gradients and parameters are from those of eager
+DDP, relative to their norms, and whether all ranks hold the same bits; how much of backward has
+passed when the first bucket is handed to be reduced, of the time until the last one is, and how
+many buckets and nodes of autograd there are. The exit status is 1 where the default way missed a
+bar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import hashlib
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+
+import fusewright
+from benchmarks.gpu_models import WithLoss
+from benchmarks.models import Inputs
+
+ALONE = "alone"
+EAGER = "eager"
+WAYS = ("backward", "graph", "none")
+"""The values of the option `split_for_ddp`; the first is the default."""
+
+STEPS = 10
+"""After so many, gradients and parameters are compared with eager's."""
+
+ALLOWED_ERROR = 1e-3
+ALLOWED_TIME = 1.05
+LEARNING_RATE = 1e-3
+
+
+def gpt2(*, small: bool) -> tuple[nn.Module, Inputs]:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    none: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    sizes = {"n_layer": 6, "n_embd": 256, "n_head": 4, "vocab_size": 4096} if small else {}
+    configuration = GPT2Config(use_cache=False, **none, **sizes)
+    return GPT2LMHeadModel(configuration), tokens(configuration.vocab_size, small=small)
+
+
+def bert(*, small: bool) -> tuple[nn.Module, Inputs]:
+    from transformers import BertConfig, BertForMaskedLM
+
+    none: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    sizes: dict[str, Any] = {}
+    if small:
+        sizes = {"num_hidden_layers": 6, "hidden_size": 256, "num_attention_heads": 4}
+        sizes |= {"intermediate_size": 1024, "vocab_size": 4096}
+    configuration = BertConfig(**none, **sizes)
+    return BertForMaskedLM(configuration), tokens(configuration.vocab_size, small=small)
+
+
+def resnet50(*, small: bool) -> tuple[nn.Module, Inputs]:
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    images, pixels = (4, 96) if small else (32, 224)
+    inputs = {"pixel_values": torch.randn(images, 3, pixels, pixels)}
+    return ResNetForImageClassification(ResNetConfig()), inputs
+
+
+def tokens(vocabulary: int, *, small: bool) -> Inputs:
+    return {"input_ids": torch.randint(0, vocabulary, (2, 64) if small else (8, 256))}
+
+
+MODELS: dict[str, Callable[..., tuple[nn.Module, Inputs]]] = {
+    "gpt2": gpt2,
+    "bert": bert,
+    "resnet50": resnet50,
+}
+
+
+@dataclass(slots=True)
+class Trained:
+    """A model that is trained in one way."""
+
+    called: Callable[..., Tensor]
+    module: nn.Module
+    inputs: Inputs
+    times: list[float] = field(default_factory=list)
+    """Seconds of a step, by round."""
+
+    def step(self) -> None:
+        """Forward, backward and an update."""
+        self.module.zero_grad()
+        self.called(**self.inputs).backward()
+        with torch.no_grad():
+            params = [one for one in self.module.parameters() if one.grad is not None]
+            torch._foreach_add_(params, [one.grad for one in params], alpha=-LEARNING_RATE)
+
+    def state(self) -> tuple[Tensor, Tensor]:
+        """All gradients, and all parameters, as one vector each."""
+        params = list(self.module.parameters())
+        grads = [torch.zeros_like(one) if one.grad is None else one.grad for one in params]
+        flat = [torch.cat([one.detach().flatten() for one in group]) for group in (grads, params)]
+        return flat[0], flat[1]
+
+
+@dataclass(slots=True)
+class Reductions:
+    """When backward hands buckets to be reduced."""
+
+    times: list[float] = field(default_factory=list)
+    """Seconds since backward began, by bucket."""
+
+    nodes: int = 0
+    """Nodes of autograd that stand for compiled code."""
+
+    @property
+    def first(self) -> float:
+        """The first one's time as a share of the last one's."""
+        return self.times[0] / self.times[-1] if self.times else float("nan")
+
+
+def trained(model: nn.Module, inputs: Inputs, way: str, options: dict[str, Any]) -> Trained:
+    """A copy of `model` in one way: "alone" and "alone compiled" are without communication."""
+    module = copy.deepcopy(model)
+    if way.startswith(ALONE):
+        return Trained(module if way == ALONE else fusewright.compile(module), module, inputs)
+    reducer = DistributedDataParallel(module, **options)
+    if way == EAGER:
+        return Trained(reducer, reducer, inputs)
+    compiled = fusewright.compile(reducer, options={"split_for_ddp": way})
+    return Trained(compiled, reducer, inputs)
+
+
+def reductions(model: nn.Module, inputs: Inputs, way: str, options: dict[str, Any]) -> Reductions:
+    """When buckets are reduced in a step, in the median of five; on a GPU, by its own clock."""
+    this = trained(model, inputs, way, options)
+    marks: list[Any] = []
+
+    def hook(group, bucket):  # type: ignore[no-untyped-def]  # torch refuses annotations as text
+        marks.append(_mark(inputs))
+        return allreduce_hook(group, bucket)
+
+    this.module.register_comm_hook(None, hook)  # type: ignore[operator]
+    found: list[Reductions] = []
+    for number in range(8):
+        this.module.zero_grad()
+        loss = this.called(**inputs)
+        marks[:] = [_mark(inputs)]
+        nodes = _compiled_nodes(loss)
+        loss.backward()
+        _wait(inputs)
+        if number >= 3:  # buckets are made anew in the second step
+            found.append(Reductions([_seconds(marks[0], mark) for mark in marks[1:]], nodes))
+    return sorted(found, key=lambda one: one.first)[len(found) // 2]
+
+
+def _compiled_nodes(loss: Tensor) -> int:
+    seen: set[Any] = set()
+    stack = [loss.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            stack += [before for before, _ in node.next_functions]
+    names = ("CompiledFunctionBackward", "SegmentFunctionBackward")
+    return sum(node.name() in names for node in seen)
+
+
+def _mark(inputs: Inputs) -> Any:
+    if not _is_on_gpu(inputs):
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _seconds(start: Any, end: Any) -> float:
+    return float(end - start if isinstance(start, float) else start.elapsed_time(end) / 1000)
+
+
+def _is_on_gpu(inputs: Inputs) -> bool:
+    return any(one.is_cuda for one in inputs.values())
+
+
+def _wait(inputs: Inputs) -> None:
+    if _is_on_gpu(inputs):
+        torch.cuda.synchronize()
+
+
+def same_bits(vector: Tensor) -> bool:
+    """Whether all ranks hold the same."""
+    own = hashlib.sha256(vector.cpu().numpy().tobytes()).hexdigest()
+    digests: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(digests, own)
+    return len(set(digests)) == 1
+
+
+def relative(vector: Tensor, wanted: Tensor) -> float:
+    """The distance of two vectors relative to the norm of the second."""
+    return float((vector.double() - wanted.double()).norm() / wanted.double().norm())
+
+
+def measure(
+    name: str, ways: Sequence[str], rounds: int, options: dict[str, Any], device: torch.device
+) -> tuple[Table, list[str]]:
+    """A model's table, and the bars that the default way missed."""
+    torch.manual_seed(0)
+    module, inputs = MODELS[name](small=device.type == "cpu")
+    model = WithLoss(module).to(device).train()
+    torch.manual_seed(dist.get_rank())
+    inputs = {
+        key: (torch.rand_like(one) if one.is_floating_point() else one[torch.randperm(len(one))])
+        .roll(dist.get_rank())
+        .to(device)
+        for key, one in inputs.items()
+    }
+    names = (ALONE, f"{ALONE} compiled", EAGER, *ways)
+    columns = {way: trained(model, inputs, way, options) for way in names}
+    compared = {way: _after_steps(columns[way]) for way in names}
+    for _ in range(rounds):
+        for one in columns.values():
+            dist.barrier()
+            _wait(inputs)
+            start = time.perf_counter()
+            one.step()
+            _wait(inputs)
+            one.times.append(time.perf_counter() - start)
+    medians = {way: statistics.median(one.times) for way, one in columns.items()}
+    columns.clear()
+    gc.collect()
+    gain = medians[ALONE] / medians[f"{ALONE} compiled"]
+    bar = medians[EAGER] / gain * ALLOWED_TIME
+    table = Table(title=f"{name} on {device.type}, {dist.get_world_size()} processes")
+    for title in ("way", "step ms", "at most", "gradients", "parameters", "same bits", "first"):
+        table.add_column(title)
+    for title in ("buckets", "nodes"):
+        table.add_column(title)
+    missed: list[str] = []
+    for way in names:
+        row = [way, f"{1000 * medians[way]:.2f}"]
+        if not way.startswith(ALONE):
+            errors = [
+                relative(ours, eager)
+                for ours, eager in zip(compared[way], compared[EAGER], strict=True)
+            ]
+            same = same_bits(torch.cat(compared[way]))
+            reduced = reductions(model, inputs, way, options)
+            row += ["" if way == EAGER else f"{1000 * bar:.2f}", *[f"{e:.1e}" for e in errors]]
+            row += ["yes" if same else "NO", f"{100 * reduced.first:.0f} %"]
+            row += [str(len(reduced.times)), str(reduced.nodes)]
+            if way == WAYS[0]:
+                bars = {
+                    "equal to eager": max(errors) < ALLOWED_ERROR,
+                    "ranks equal": same,
+                    "first reduction in the first half of backward": reduced.first < 0.5,
+                    "time": medians[way] <= bar,
+                }
+                missed = [bar_name for bar_name, holds in bars.items() if not holds]
+        table.add_row(*row)
+    return table, missed
+
+
+def _after_steps(column: Trained) -> tuple[Tensor, Tensor]:
+    for _ in range(STEPS):
+        column.step()
+    return column.state()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ddp", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--rounds", type=int, default=15)
+    given = parser.parse_args(arguments)
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
+    on_gpus = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    device = torch.device("cuda", rank) if on_gpus else torch.device("cpu")
+    options: dict[str, Any] = {"device_ids": [rank]} if on_gpus else {"bucket_cap_mb": 2}
+    if on_gpus:
+        torch.cuda.set_device(device)
+    else:
+        torch.set_num_threads(1)
+    dist.init_process_group("nccl" if on_gpus else "gloo")
+    console, holds = Console(width=120), True
+    for name in given.models:
+        start = time.perf_counter()
+        table, missed = measure(name, given.ways, given.rounds, options, device)
+        holds &= not missed
+        if rank == 0:
+            console.print(table)
+            verdict = f"missed: {', '.join(missed)}" if missed else "all bars hold"
+            console.print(f"{name}: {verdict}; {time.perf_counter() - start:.0f} s")
+            sys.stdout.flush()
+    dist.barrier()
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # now and then gloo's threads abort a process that ends, in eager too
