@@ -16,7 +16,7 @@ from fusewright.bisection.kernels import KernelDiffers, check_launch
 from fusewright.bisection.search import GraphCheck, Trouble, build_of
 from fusewright.config import Options
 from fusewright.context import CompileContext
-from fusewright.ir.group import Group, Schedule
+from fusewright.ir.group import Group, Schedule, ScheduledStep
 from fusewright.ir.parse import parse_group
 from fusewright.ir.program import Program
 from fusewright.ir.reference import Evaluation
@@ -115,7 +115,7 @@ def kernel_trouble(
         if buffer.name in inputs:
             evaluation.adopt(buffer, inputs[buffer.name].clone())
     program = Program(name="alone", inputs=(), statements=(), outputs=())
-    schedule = Schedule(program=program, steps=(group,))
+    schedule = Schedule(program=program, steps=(ScheduledStep(work=group),))
     prepare_writes(group, evaluation)
     context = CompileContext(options=Options(strict=True, verify=True))
     kernels = define_kernels(schedule, context)

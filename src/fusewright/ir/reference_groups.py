@@ -76,7 +76,7 @@ def evaluate_schedule(
         evaluation.adopt(buffer, tensor)
     for buffer in program.constants:
         evaluation.adopt(buffer, constants[buffer.name])
-    for position, step in enumerate(schedule.steps):
+    for position, step in enumerate(schedule.works):
         if isinstance(step, Group):
             prepare_writes(step, evaluation)
             (run_group or _evaluate_step)(position, step, evaluation)
