@@ -22,7 +22,7 @@ FRONT_END_OPTIONS: Final = frozenset(
 )
 """Options that belong to capture, whatever the backend."""
 
-TARGETS: Final = ("native", "python")
+TARGETS: Final = ("native", "python", "fx")
 
 DDP_SPLITS: Final = ("backward", "graph", "none")
 
@@ -81,8 +81,8 @@ class Options:
     """A lazy value whose expression grows past this many operations is realised into a buffer."""
 
     target: str = "native"
-    """What runs what surrounds the kernels: native, one C function; or python, the statements of
-    the generated module. Also chosen by `FUSEWRIGHT_TARGET`.
+    """What runs what surrounds the kernels: native, one C function; python, the statements of the
+    generated module; or fx, the nodes of a `GraphModule`. Also chosen by `FUSEWRIGHT_TARGET`.
     """
 
     debug_printer: str = "off"

@@ -7,10 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from fusewright.config import Options
 from fusewright.records import field, record
+
+FusedBackend = Callable[[Any, list[Any]], Callable[..., Any]]
+"""Takes a graph of fused kernels, a `GraphModule`, and inputs of the kind that it takes; gives what
+is called with such inputs and returns the graph's outputs.
+"""
 
 
 @record
@@ -34,8 +39,15 @@ class CompileContext:
 
     notes: list[Note] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
+    fused_backend: FusedBackend | None = None
+    """What runs graphs of fused kernels in place of this compiler's own targets."""
+
     _open: list[str] = field(default_factory=list)
     """The stages that are running."""
+
+    def again(self) -> CompileContext:
+        """A context for another compile on behalf of the same user."""
+        return CompileContext(options=self.options, fused_backend=self.fused_backend)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

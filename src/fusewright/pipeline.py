@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -50,7 +50,9 @@ from fusewright.torch_compat import is_autocast_on
 from fusewright.torch_compat.distributed import active_bucket_limits
 from fusewright.wrapper import (
     PythonModule,
+    emit_fx,
     emit_module,
+    fused_examples,
     generate_lines,
     instrument,
     pack_native,
@@ -103,7 +105,7 @@ def _compile_pieces(
     parts = pieces(graph_module, example_inputs, limits)
     compiled = []
     for part in parts:
-        own = context if len(parts) == 1 else CompileContext(options=context.options)
+        own = context if len(parts) == 1 else context.again()
         trains = needs_gradients(part.module, part.examples)
         compile_piece = _compile_training if trains else compile_graph
         compiled.append(compile_piece(part.module, part.examples, own, language))
@@ -138,7 +140,7 @@ def _compile_training(
     training = Training(saved_bytes=partition.saved_bytes, memory_budget=budget)
 
     def compile_backward(graph: AtenGraph) -> Callable[[list[Any]], Sequence[Any]]:
-        backward_context = CompileContext(options=context.options)
+        backward_context = context.again()
         try:
             with COLLECTOR_PAUSE:
                 backward = training.backward = compile_aten(graph, backward_context, language)
@@ -163,7 +165,7 @@ def _compile_training(
     if joint.bases:  # It holds for inputs that share a history as these do.
 
         def compile_for(inputs: list[Any]) -> Callable[[list[Any]], Any]:
-            again = CompileContext(options=context.options)
+            again = context.again()
             return _compile_training(graph_module, inputs, again, language).run
 
         run = by_relatives(example_inputs, run, compile_for)
@@ -215,7 +217,7 @@ def compile_aten(
     with context.stage("load"):  # Machine code, and the module that calls it.
         module = load_module(emitted.text, {**graph.constants, **calls})
         order = calling_order(graph.placeholders, program)
-        call, refusal = _runner(lines, emitted, module, order, context)
+        call, refusal = _runner(lines, emitted, module, order, hints, context)
         _tell_of_eager_kernels(kernels, context)
 
     record = _record(schedule, kernels, lines, least_bytes, subprograms, context, refusal)
@@ -227,17 +229,39 @@ def _runner(
     emitted: PythonModule,
     module: LoadedModule,
     order: CallingOrder,
+    hints: Mapping[str, int | float],
     context: CompileContext,
 ) -> tuple[Call, str]:
     """What is called with a list of the captured graph's arguments; and why that is the Python
     module, where a native plan was asked for.
     """
+    if context.options.target == "fx" or context.fused_backend is not None:
+        return order.around(_fused(lines, module, hints, context)), ""
     if context.options.target == "python":
         return order.around(module.call), ""
     try:
         return load_plan(pack_native(lines, emitted.places, order), module), ""
     except NoNativePlan as error:
         return order.around(module.call), str(error)
+
+
+def _fused(
+    lines: tuple[Line, ...],
+    module: LoadedModule,
+    hints: Mapping[str, int | float],
+    context: CompileContext,
+) -> Call:
+    """What calls the graph of fused kernels, or what a backend makes of it."""
+    run: Callable[..., Any] = emit_fx(lines, module.variables, module.constants)
+    if context.fused_backend is not None:
+        run = context.fused_backend(run, fused_examples(lines, hints))
+
+    def call(inputs: list[Any]) -> tuple[Any, ...]:
+        arguments = tuple(inputs)
+        inputs.clear()
+        return tuple(run(*arguments))
+
+    return call
 
 
 def _subprograms(
@@ -255,7 +279,7 @@ def _subprograms(
             runs = []
             with context.stage("subprograms"):
                 for inner in node.target.graphs:
-                    own = CompileContext(options=context.options)
+                    own = context.again()
                     compiled = compile_aten(inner, own, language)
                     records += (compiled.record, *compiled.record.subprograms)
                     runs.append(with_results(inner, compiled.run))

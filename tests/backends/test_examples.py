@@ -78,11 +78,12 @@ def test_loaders_have_one_name_each() -> None:
 
 def test_the_programs_on_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.S)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     exec("\n".join(blocks), {})
     printed = capsys.readouterr().out
     assert "relu" in printed
     assert len(re.findall(r"^\d+ nodes$", printed, re.M)) == 2  # forward and backward
+    assert re.search(r"^cpu_relu_softmax_\w+$", printed, re.M)
 
 
 def test_the_examples_run_by_themselves(capsys: pytest.CaptureFixture[str]) -> None:

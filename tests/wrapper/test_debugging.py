@@ -78,7 +78,7 @@ def test_targets_print_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     for target in TARGETS:
         compiled(program, target, debug_printer="print", debug_kernels="cpu_*")(*inputs())
         texts.append(capsys.readouterr().out)
-    assert texts[0] == texts[1] and "cpu_" in texts[0]
+    assert len(set(texts)) == 1 and "cpu_" in texts[0]
 
 
 @targets

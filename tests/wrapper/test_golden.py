@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from torch import Tensor, zeros
+
 from fusewright.config import Options
 from fusewright.ir.forms import print_lines
+from fusewright.ir.lines import CallProgram, Constant, DefineKernel
 from fusewright.ir.parse_forms import parse_lines
 from fusewright.ir.verify_lines import verify_lines
-from fusewright.wrapper import emit_module, emit_python, instrument, pack_native, plan_memory
+from fusewright.wrapper import (
+    emit_fx,
+    emit_module,
+    emit_python,
+    fused_examples,
+    instrument,
+    pack_native,
+    plan_memory,
+)
 from fusewright.wrapper.views import name_views
 from tests.golden import golden
 
@@ -43,6 +54,23 @@ def test_python_module(text: str) -> str:
     module = emit_python("graph", parse_lines(text))
     compile(module, "graph.py", "exec")
     return module
+
+
+@golden("cases/fx.txt")
+def test_fx_graph(text: str) -> str:
+    """The graph, and the module's buffers and kernels."""
+    lines = name_views(parse_lines(text))
+    kernels = {line.kernel.name: print for line in lines if isinstance(line, DefineKernel)}
+    constants = {line.buffer.name: zeros(()) for line in lines if isinstance(line, Constant)}
+    constants |= {line.name: print for line in lines if isinstance(line, CallProgram)}
+    module = emit_fx(lines, kernels, constants)
+    module.graph.lint()
+    module.graph.eliminate_dead_code()
+    examples = [
+        f"{one.dtype}{list(one.shape)}" if isinstance(one, Tensor) else str(one)
+        for one in fused_examples(lines, {"s0": 16})
+    ]
+    return f"{str(module.graph).strip()}\n\nexamples: {', '.join(examples)}\n"
 
 
 @golden("cases/native.txt")

@@ -53,6 +53,12 @@ class RegisteredBackend:
     load: Callable[[], Backend]
     """Imports the backend."""
 
+    registered: Callable[..., Any] | None = None
+    """What a user has registered; None for a backend of ours."""
+
+    level: str = "torch"
+    """What graphs it takes; one of `LEVELS`."""
+
 
 def _built_in(name: str, path: str, *tags: str) -> RegisteredBackend:
     """A row for a backend of ours, `path` being `module:function`."""
@@ -65,6 +71,9 @@ def _import_backend(module: str, attribute: str) -> Backend:
     with COLLECTOR_PAUSE:
         return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
 
+
+LEVELS: Final = ("torch", "fused")
+"""What graphs a backend may take."""
 
 _OWN_MODULE: Final = "fusewright.backends.torch_dynamo"
 """Where backend `fusewright` stands; not imported until it is asked for."""
@@ -86,26 +95,52 @@ _REGISTRY: Final[dict[str, RegisteredBackend]] = {
 
 
 def register_backend(
-    compiler_fn: Backend | None = None, name: str | None = None, tags: Sequence[str] = ()
+    compiler_fn: Backend | None = None,
+    name: str | None = None,
+    tags: Sequence[str] = (),
+    level: str = "torch",
 ) -> Any:
     """Make a backend known by name; also a decorator, with or without arguments.
 
     `name`: the function's own by default. `tags`: words that `list_backends` can leave out.
-    Returns `compiler_fn`. Raises: ValueError when another backend has the name, or when there is
-    none to take; TypeError when it is not callable.
+    `level`: what graphs it is given. `torch`: those that were captured, of torch calls. `fused`:
+    those that this compiler has made of them, whose nodes allocate memory, launch fused kernels and
+    call libraries; forward and backward come by themselves, and it takes the options of backend
+    `fusewright`. docs/writing-a-backend.md tells of both.
+    Returns `compiler_fn`. Raises: ValueError when another backend has the name, when there is
+    none to take, or for another level; TypeError when it is not callable.
     """
     if compiler_fn is None:
-        return functools.partial(register_backend, name=name, tags=tags)
+        return functools.partial(register_backend, name=name, tags=tags, level=level)
     if not callable(compiler_fn):
         raise TypeError(f"a backend is a callable, not {compiler_fn!r}")
+    if level not in LEVELS:
+        raise ValueError(f"a backend's level is one of {', '.join(LEVELS)}, not {level!r}")
     name = name or getattr(compiler_fn, "__name__", None)
     if name is None or name == "<lambda>":
         raise ValueError(f"{compiler_fn!r} has no name of its own: give one, name=…")
     known = _REGISTRY.get(name)
-    if known is not None and known.load() is not compiler_fn:
+    if known is not None and (known.level != level or _given(known) is not compiler_fn):
         raise ValueError(f"there is a backend named {name!r} already")
-    _REGISTRY[name] = RegisteredBackend(name=name, tags=tuple(tags), load=lambda: compiler_fn)
+    load = functools.partial(_take_fused if level == "fused" else _as_it_is, compiler_fn)
+    _REGISTRY[name] = RegisteredBackend(
+        name=name, tags=tuple(tags), load=load, registered=compiler_fn, level=level
+    )
     return compiler_fn
+
+
+def _given(known: RegisteredBackend) -> Callable[..., Any]:
+    return known.load() if known.registered is None else known.registered
+
+
+def _as_it_is(backend: Backend) -> Backend:
+    return backend
+
+
+@functools.cache
+def _take_fused(take: Callable[..., Any]) -> Backend:
+    backend: Backend = _import_backend(_OWN_MODULE, "fused_backend")(take)
+    return backend
 
 
 def list_backends(exclude_tags: Collection[str] | None = ("debug", "experimental")) -> list[str]:

@@ -14,7 +14,7 @@ from fusewright.aot import has_symbols
 from fusewright.backends.registry import Backend
 from fusewright.backends.shape_environment import EnvironmentSizes
 from fusewright.config import Options
-from fusewright.context import CompileContext
+from fusewright.context import CompileContext, FusedBackend
 from fusewright.errors import BackendCompilerFailed, RaisesInBackward
 from fusewright.kernels import KernelLanguage
 from fusewright.pipeline import compile_graph, stage_failure, warn_of_eager
@@ -63,17 +63,35 @@ def kernel_backend(language: KernelLanguage) -> Backend:
     return backend
 
 
+def fused_backend(take: FusedBackend) -> Backend:
+    """A backend that does what `fusewright` does, and hands each graph of fused kernels to `take`,
+    which runs it.
+    """
+
+    def backend(
+        module: fx.GraphModule,
+        example_inputs: Sequence[Any],
+        *,
+        options: dict[str, Any] | None = None,
+        mode: str | None = None,
+    ) -> Callable[..., Any]:
+        return _compile(module, example_inputs, options, mode, None, take)
+
+    return backend
+
+
 def _compile(
     module: fx.GraphModule,
     example_inputs: Sequence[Any],
     options: dict[str, Any] | None,
     mode: str | None,
     language: KernelLanguage | None,
+    take_fused: FusedBackend | None = None,
 ) -> Callable[..., Any]:
     """The compiled graph, or under a warning the graph itself."""
     if mode not in (None, "default"):
         raise ValueError(f"mode {mode!r} is not known to fusewright; it has 'default'")
-    context = CompileContext(options=Options.from_user(options))
+    context = CompileContext(options=Options.from_user(options), fused_backend=take_fused)
     try:
         sizes = EnvironmentSizes()
         examples = _examples(module, example_inputs, sizes)

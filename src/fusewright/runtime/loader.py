@@ -26,6 +26,11 @@ class LoadedModule:
     variables: dict[str, Any]
     """Its globals."""
 
+    @property
+    def constants(self) -> Mapping[str, Any]:
+        """What was handed over with its text."""
+        return self.variables[CONSTANTS]  # type: ignore[no-any-return]
+
 
 def load_module(text: str, constants: Mapping[str, object]) -> LoadedModule:
     """Write `text` to a file named by its hash, and execute it."""

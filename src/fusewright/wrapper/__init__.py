@@ -1,5 +1,6 @@
 """Schedule and kernels to wrapper lines; a memory pass over them; one emitter a target."""
 
+from fusewright.wrapper.fx_graph import emit_fx, fused_examples
 from fusewright.wrapper.generate import generate_lines
 from fusewright.wrapper.instrument import instrument
 from fusewright.wrapper.memory import peak_bytes, plan_memory
@@ -8,8 +9,10 @@ from fusewright.wrapper.python import PythonModule, emit_module, emit_python
 
 __all__ = [
     "PythonModule",
+    "emit_fx",
     "emit_module",
     "emit_python",
+    "fused_examples",
     "generate_lines",
     "instrument",
     "pack_native",
