@@ -24,9 +24,10 @@ from fusewright.aot.runtime import Compiled, rebuilt, with_results
 from fusewright.aot.segmented_history import split_by_buckets
 from fusewright.aot.shared_memory import by_relatives
 from fusewright.aot.trace import needs_gradients, trace_inference, trace_training
-from fusewright.aot.tracer import Decomposition, flatten
+from fusewright.aot.tracer import flatten
 from fusewright.aot.training import with_gradients
 from fusewright.context import CompileContext
+from fusewright.formulas import Formula
 from fusewright.records import record
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -43,7 +44,7 @@ def aot_autograd(
     fw_compiler: Compiler,
     bw_compiler: Compiler | None = None,
     partition_fn: PartitionFunction = default_partition,
-    decompositions: Mapping[Any, Decomposition] | None = None,
+    decompositions: Mapping[Any, Formula] | None = None,
 ) -> Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
     """A backend that trains, from a compiler that knows nothing of autograd.
 
@@ -113,7 +114,7 @@ def aot_function(
     fw_compiler: Compiler,
     bw_compiler: Compiler | None = None,
     partition_fn: PartitionFunction = default_partition,
-    decompositions: Mapping[Any, Decomposition] | None = None,
+    decompositions: Mapping[Any, Formula] | None = None,
 ) -> Callable[..., Any]:
     """`function` traced as a whole, once for each kind of arguments, and compiled; differentiable.
 

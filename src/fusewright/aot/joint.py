@@ -37,7 +37,6 @@ from fusewright.aot.shared_memory import (
 )
 from fusewright.aot.specs import FromGraph, FromInput, GeometryChange, ResultSpec, StorageBase
 from fusewright.aot.tracer import (
-    Decomposition,
     Fakes,
     Recorder,
     located_errors,
@@ -47,6 +46,7 @@ from fusewright.aot.tracer import (
     traced_program,
 )
 from fusewright.errors import RaisesInBackward, Unsupported
+from fusewright.formulas import Formula
 from fusewright.records import field, record, replace
 
 aten = torch.ops.aten
@@ -150,7 +150,7 @@ def trace_joint(
     inputs: Sequence[Any],
     interior: Sequence[bool],
     fakes: Fakes,
-    decompositions: Mapping[Any, Decomposition],
+    decompositions: Mapping[Any, Formula],
     joined: Relatives = (),
     *,
     apart: bool = False,

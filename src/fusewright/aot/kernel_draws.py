@@ -25,15 +25,16 @@ import functools
 import math
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import torch
 from torch import Tensor, fx
 
 from fusewright import philox, torch_compat
-from fusewright.aot.decompositions import native_dropout as dropout_of_nothing
-from fusewright.aot.decompositions import rounded, widened
+from fusewright.formulas import When, formula
+from fusewright.formulas.draws import native_dropout as dropout_of_nothing
+from fusewright.formulas.helpers import rounded, widened
 from fusewright.own_operators import define
 from fusewright.torch_compat import OpOverload
 
@@ -56,6 +57,7 @@ def uniform_operator() -> OpOverload:
     return define("philox_uniform", "(Tensor seed, SymInt[] size) -> Tensor", _philox_uniform)
 
 
+@formula(aten.native_dropout.default, when=When.FREE_DRAWS)
 def native_dropout(x: Tensor, probability: float, train: bool | None) -> tuple[Tensor, Tensor]:
     """x mask / (1 - p), where a number that is not below p has the mask keep an element."""
     is_drawn = (train or train is None) and 0 < probability < 1
@@ -114,7 +116,3 @@ def _join(graph: fx.Graph, draws: Sequence[fx.Node]) -> None:
         seed.meta.update(draw.meta)
         draw.replace_all_uses_with(seed)
         graph.erase_node(draw)
-
-
-KERNEL_DRAWS: Mapping[Any, Callable[..., Any]] = {aten.native_dropout.default: native_dropout}
-"""Decompositions where the draws need not be eager's."""

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fusewright import torch_compat
 from fusewright.aot.held_memory import held, released
+from fusewright.formulas import When, formula
 from fusewright.own_operators import operator_like
 from fusewright.recurrent import Layer, States
 
@@ -81,11 +82,13 @@ def run_layer(
     return tuple(last), output
 
 
+@formula(aten.mkldnn_rnn_layer.default, when=When.BACKWARD)
 def layer(*arguments: Any) -> Any:
     """What is recorded in place of `aten.mkldnn_rnn_layer`."""
     return operator_like("lstm_layer", aten.mkldnn_rnn_layer.default, _layer)(*arguments)
 
 
+@formula(aten.mkldnn_rnn_layer_backward.default, when=When.BACKWARD)
 def layer_backward(*arguments: Any) -> Any:
     """What is recorded in place of `aten.mkldnn_rnn_layer_backward`."""
     like = aten.mkldnn_rnn_layer_backward.default

@@ -12,24 +12,19 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.aot.clean_up import clean_up
-from fusewright.aot.decompositions import DECOMPOSITIONS
-from fusewright.aot.gradient_decompositions import GRADIENT_DECOMPOSITIONS
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.joint import JointGraph, trace_joint
-from fusewright.aot.kernel_draws import KERNEL_DRAWS
 from fusewright.aot.results import finish_graph
 from fusewright.aot.shared_memory import Relatives, relatives
-from fusewright.aot.tracer import Decomposition, Fakes, trace
+from fusewright.aot.tracer import Fakes, trace
 from fusewright.context import CompileContext
 from fusewright.errors import Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
+from fusewright.formulas import Formula, When, formulas
 from fusewright.records import replace
 from fusewright.symbolic.nodes import SYMBOLIC
 
-COMPILER_DECOMPOSITIONS: Mapping[Any, Decomposition] = {
-    **DECOMPOSITIONS,
-    **GRADIENT_DECOMPOSITIONS,
-}
+COMPILER_DECOMPOSITIONS: Mapping[Any, Formula] = formulas(When.COMPILED)
 """What this compiler wants decomposed: all that its lowering has no rules for, or worse ones."""
 
 
@@ -37,7 +32,7 @@ def trace_inference(
     module: fx.GraphModule,
     example_inputs: Sequence[Any],
     context: CompileContext,
-    decompositions: Mapping[Any, Decomposition] = COMPILER_DECOMPOSITIONS,
+    decompositions: Mapping[Any, Formula] = COMPILER_DECOMPOSITIONS,
 ) -> AtenGraph:
     """The functional ATen graph that `module` amounts to on inputs like `example_inputs`, without
     gradients.
@@ -60,7 +55,7 @@ def trace_training(
     module: fx.GraphModule,
     example_inputs: Sequence[Any],
     context: CompileContext,
-    decompositions: Mapping[Any, Decomposition] = COMPILER_DECOMPOSITIONS,
+    decompositions: Mapping[Any, Formula] = COMPILER_DECOMPOSITIONS,
 ) -> JointGraph:
     """The functional ATen graph of `module` and of its gradient with respect to those of
     `example_inputs` that require grad.
@@ -88,17 +83,19 @@ def trace_training(
 
 
 def _chosen(
-    decompositions: Mapping[Any, Decomposition], context: CompileContext
-) -> Mapping[Any, Decomposition]:
+    decompositions: Mapping[Any, Formula], context: CompileContext
+) -> Mapping[Any, Formula]:
     """`decompositions`, and those of draws where these need not be eager's."""
-    return decompositions if context.options.eager_random else {**decompositions, **KERNEL_DRAWS}
+    if context.options.eager_random:
+        return decompositions
+    return {**decompositions, **formulas(When.FREE_DRAWS)}
 
 
 def _trace_joint(
     module: fx.GraphModule,
     example_inputs: Sequence[Any],
     interior: Sequence[bool],
-    decompositions: Mapping[Any, Decomposition],
+    decompositions: Mapping[Any, Formula],
     joined: Relatives = (),
     *,
     verify: bool,

@@ -23,13 +23,8 @@ import torch
 from torch import fx
 
 from fusewright import own_operators, torch_compat
-from fusewright.aot.backward_forms import BACKWARD_FORMS
 from fusewright.aot.custom_operators import functional_twin, refuse_unusual
-from fusewright.aot.decompositions import MULTIPLE_VIEWS
-from fusewright.aot.embedding_bag import embedding_bag
-from fusewright.aot.foreach import apply_to_each, is_foreach
 from fusewright.aot.graph import UNNOTICED, TracedProgram
-from fusewright.aot.loss_scaling import LOSS_SCALING
 from fusewright.aot.mutations import bernoulli, functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
 from fusewright.aot.repeated_elements import WRITES_BY_INDEX, shown_once
@@ -42,6 +37,7 @@ from fusewright.fake.handlers import shows_repeated, take_geometry
 from fusewright.fake_rules import UNKNOWN_RULES
 from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.geometry import same_sizes
+from fusewright.formulas import Formula, When, apply_to_each, formulas, is_foreach
 from fusewright.ir.index import Index, Symbol
 from fusewright.operators import OperatorKind, facts
 from fusewright.symbolic.nodes import SYMBOLIC, symbolic_int
@@ -49,16 +45,6 @@ from fusewright.symbolic.relations import Kind, Relation
 from fusewright.torch_compat import OpOverload, TorchDispatchMode
 
 aten = torch.ops.aten
-
-Decomposition = Callable[..., Any]
-"""Computes an operator by simpler ones, or by itself with other arguments; may give NotImplemented
-to leave this call as it is.
-"""
-
-WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
-    torch.nn.functional.embedding_bag: embedding_bag,
-}
-"""By function of a captured graph: what is traced in its place if the graph has gradients."""
 
 RECORDED_WHOLE: dict[Any, Callable[[Recorder, Any, Sequence[Any]], Any]] = {}
 """By target of a captured call, or its class: what records it, given the target and the arguments,
@@ -76,7 +62,7 @@ class Recorder(TorchDispatchMode):
     """Records operators on fakes into `graph`; one a trace."""
 
     def __init__(
-        self, fakes: Fakes, decompositions: Mapping[Any, Decomposition], *, verify: bool = False
+        self, fakes: Fakes, decompositions: Mapping[Any, Formula], *, verify: bool = False
     ) -> None:
         super().__init__()
         self.fakes = fakes
@@ -108,7 +94,7 @@ class Recorder(TorchDispatchMode):
         self._origins: dict[int, dict[str, Any]] = {}
         """By sequence number of an autograd node: the origin of the operator that made it."""
 
-        self.decompositions = {**MULTIPLE_VIEWS, **LOSS_SCALING, **decompositions}
+        self.decompositions = {**formulas(When.EVERYWHERE), **decompositions}
         self._decomposing: set[Any] = set()
         """Operators whose decompositions are running: those call the operator as it is."""
 
@@ -147,9 +133,10 @@ class Recorder(TorchDispatchMode):
             return self.fakes.dispatch(op, args, kwargs)
         if kwargs.get("device") is not None:  # Backward may run where another GPU is current.
             kwargs = {**kwargs, "device": numbered(kwargs["device"])}
-        if self.follows_autograd and op in BACKWARD_FORMS:
+        in_backward = formulas(When.BACKWARD).get(op) if self.follows_autograd else None
+        if in_backward is not None:
             with self:
-                result = BACKWARD_FORMS[op](*args, **kwargs)
+                result = in_backward(*args, **kwargs)
             if result is not NotImplemented:
                 return result
         result = self._decomposed(op, args, kwargs)
@@ -472,7 +459,7 @@ def trace(
     module: fx.GraphModule,
     inputs: Sequence[Any],
     fakes: Fakes,
-    decompositions: Mapping[Any, Decomposition],
+    decompositions: Mapping[Any, Formula],
     *,
     verify: bool = False,
 ) -> TracedProgram:
@@ -598,7 +585,7 @@ def _run_node(
                 if whole is not None and not kwargs:
                     return whole(recorder, target, args)
                 if recorder.follows_autograd:
-                    target = WRITTEN_OUT.get(target, target)
+                    target = formulas(When.WITH_GRADIENTS).get(target, target)
                 return recorder.fakes.call(target, args, kwargs)
             case "call_method":
                 method = getattr(args[0], str(node.target))

@@ -15,11 +15,10 @@ from fusewright.errors import UnsupportedOperator
 from fusewright.fake.constants import Constants
 from fusewright.fake.handlers import HANDLERS, Handler, NeedsPlainSizes, choose_handler
 from fusewright.fake.history import History
-from fusewright.fake.real_arguments import find, written_out
-from fusewright.fake.symbolic_sizes import WRITTEN_FOR_SIZES
 from fusewright.fake.tensor import META, FakeTensor
 from fusewright.fake_rules import Geometry
 from fusewright.fake_rules.geometry import extent
+from fusewright.formulas import When, formula_of_call, written_out
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.torch_compat import TorchDispatchMode
 
@@ -130,7 +129,7 @@ class FakeMode(TorchDispatchMode):
         finally:
             self.refuses_plain_sizes = False
         with torch_compat.python_kernels():
-            written = find(WRITTEN_FOR_SIZES, function)
+            written = formula_of_call(function, When.VARYING_SIZE)
             result = NotImplemented if written is None else written(*args, **kwargs)
             return function(*args, **kwargs) if result is NotImplemented else result
 

@@ -7,14 +7,16 @@ cover a call, which then makes the sizes constants.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fusewright.formulas.table import When, formula
 
+
+@formula(torch.kron, torch.Tensor.kron, when=When.VARYING_SIZE)
 def kron(x: Tensor, y: Tensor) -> Tensor:
     """`torch.kron`: each element of `x` times all of `y`."""
     rank = max(x.dim(), y.dim())
@@ -24,6 +26,7 @@ def kron(x: Tensor, y: Tensor) -> Tensor:
     return (left * right).reshape([a * b for a, b in zip(x.shape, y.shape, strict=True)])
 
 
+@formula(torch.take_along_dim, torch.Tensor.take_along_dim, when=When.VARYING_SIZE)
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Any:
     """`torch.take_along_dim`: all other dimensions are broadcast, and indices count around."""
     if dim is None or x.dim() != indices.dim() or not -x.dim() <= dim < x.dim():
@@ -37,6 +40,7 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Any:
     return x.gather(dim, indices.remainder(x.shape[dim]))
 
 
+@formula(torch.gradient, when=When.VARYING_SIZE)
 def gradient(x: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> Any:
     """`torch.gradient` of even steps: differences of neighbours at both ends, of those two apart
     between.
@@ -58,6 +62,7 @@ def _differences(x: Tensor, dim: int) -> Tensor:
     return torch.cat([steps.narrow(dim, 0, 1), apart, steps.narrow(dim, count - 2, 1)], dim)
 
 
+@formula(torch.cov, torch.Tensor.cov, when=When.VARYING_SIZE)
 def cov(
     x: Tensor,
     *,
@@ -76,6 +81,7 @@ def cov(
     return (distances @ distances.t().conj() / (count - correction)).squeeze()
 
 
+@formula(torch.corrcoef, torch.Tensor.corrcoef, when=When.VARYING_SIZE)
 def corrcoef(x: Tensor) -> Any:
     """`torch.corrcoef`: covariances, each divided by both standard deviations."""
     result = cov(x)
@@ -85,17 +91,3 @@ def corrcoef(x: Tensor) -> Any:
         return result / result
     deviations = result.diagonal().sqrt()
     return (result / deviations.unsqueeze(1) / deviations).clip(-1, 1)
-
-
-WRITTEN_FOR_SIZES: Final[dict[Any, Callable[..., Any]]] = {
-    torch.kron: kron,
-    torch.Tensor.kron: kron,
-    torch.take_along_dim: take_along_dim,
-    torch.Tensor.take_along_dim: take_along_dim,
-    torch.gradient: gradient,
-    torch.cov: cov,
-    torch.Tensor.cov: cov,
-    torch.corrcoef: corrcoef,
-    torch.Tensor.corrcoef: corrcoef,
-}
-"""By function of torch's."""

@@ -6,15 +6,16 @@ _amp_update_scale_(scale, growth_tracker, found_inf, growth, backoff, interval)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-aten = torch.ops.aten
+from fusewright.formulas.helpers import aten
+from fusewright.formulas.table import When, formula
 
 
+@formula(aten._amp_foreach_non_finite_check_and_unscale_.default, when=When.EVERYWHERE)
 def check_and_unscale(
     gradients: Sequence[Tensor], found_inf: Tensor, inverse_scale: Tensor
 ) -> None:
@@ -27,6 +28,7 @@ def check_and_unscale(
         aten.mul_.Tensor(gradient, factor)
 
 
+@formula(aten._amp_update_scale_.default, when=When.EVERYWHERE)
 def update_scale(
     scale: Tensor,
     growth_tracker: Tensor,
@@ -50,10 +52,3 @@ def update_scale(
     steps = aten._to_copy.default(aten.where.ScalarSelf(grows, 0, steps), dtype=torch.int32)
     aten.copy_.default(growth_tracker, aten.view.default(steps, growth_tracker.shape))
     return scale
-
-
-LOSS_SCALING: dict[Any, Callable[..., Any]] = {
-    aten._amp_foreach_non_finite_check_and_unscale_.default: check_and_unscale,
-    aten._amp_update_scale_.default: update_scale,
-}
-"""By operator: what it amounts to."""

@@ -1,26 +1,21 @@
-"""Operators that are computed otherwise where there are gradients: some that autograd's formulas
-call, whose results depend on values, and one that keeps something for its formula.
-
-Each function takes the operator's arguments, and computes what is wanted; NotImplemented leaves a
-call as it is.
-"""
+"""Operators whose results depend on values, where the gradients that autograd asks for do not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fusewright import torch_compat
-from fusewright.aot import lstm_layers
-
-aten = torch.ops.aten
+from fusewright.formulas.helpers import aten
+from fusewright.formulas.table import When, formula
 
 MASKS = (torch.bool, torch.uint8)
 
 
+@formula(aten.index.Tensor, when=When.BACKWARD)
 def gradient_of_put_values(gradient: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """The gradient of values that were put where a mask holds, without knowing at how many places.
 
@@ -61,6 +56,7 @@ def _rows_or_their_sum(
     return rows.new_zeros(shape).index_add(dim, targets, rows)
 
 
+@formula(aten.allclose.default, when=When.BACKWARD)
 def required_closeness(a: Tensor, b: Tensor, *tolerance: Any, **options: Any) -> bool:
     """True: a formula that calls `allclose` refuses to go on otherwise, as the compiled code does.
 
@@ -74,6 +70,7 @@ def required_closeness(a: Tensor, b: Tensor, *tolerance: Any, **options: Any) ->
     return True
 
 
+@formula(aten._unique.default, when=When.BACKWARD)
 def rows_filled(index: Tensor, *options: Any, **named_options: Any) -> tuple[Tensor, Tensor]:
     """The rows that `index_fill` filled, which its formula hands on to `index_select`: in what
     that gives here, it does not matter that some are named twice.
@@ -82,6 +79,7 @@ def rows_filled(index: Tensor, *options: Any, **named_options: Any) -> tuple[Ten
     return (index, index) if is_wanted else NotImplemented
 
 
+@formula(aten.index_select.default, when=When.BACKWARD)
 def gradient_where_filled(gradient: Tensor, dim: int, index: Tensor) -> Tensor:
     """`gradient` with zeros in all rows but those that `index_fill` filled. torch's formula sums up
     the rows in `index`, where a row may stand twice; here each counts once.
@@ -92,14 +90,3 @@ def gradient_where_filled(gradient: Tensor, dim: int, index: Tensor) -> Tensor:
     filled = filled.index_fill(0, index, True)
     after = gradient.dim() - 1 - dim % gradient.dim()
     return aten.where.ScalarOther(filled.reshape(-1, *[1] * after), gradient, 0)
-
-
-BACKWARD_FORMS: dict[Any, Callable[..., Any]] = {
-    aten.index.Tensor: gradient_of_put_values,
-    aten.allclose.default: required_closeness,
-    aten._unique.default: rows_filled,
-    aten.index_select.default: gradient_where_filled,
-    aten.mkldnn_rnn_layer.default: lstm_layers.layer,
-    aten.mkldnn_rnn_layer_backward.default: lstm_layers.layer_backward,
-}
-"""By operator."""

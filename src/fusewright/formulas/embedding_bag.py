@@ -11,8 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from fusewright.errors import UnsupportedOperator
+from fusewright.formulas.table import When, formula
 
 
+@formula(functional.embedding_bag, when=When.WITH_GRADIENTS)
 def embedding_bag(
     input: Tensor,
     weight: Tensor,

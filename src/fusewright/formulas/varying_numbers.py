@@ -1,4 +1,4 @@
-"""Functions of torch whose C++ takes a float as a plain number: written in operators that take one
+"""Formulas of torch whose C++ takes a float as a plain number: written in operators that take one
 which varies, so that a program need not be compiled for each.
 
 Each function has the parameters of the one that it stands for and gives its result, in the same
@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -19,34 +19,25 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fusewright import random_state
+from fusewright.formulas.table import Formula, When, formula, formula_of_call
 
-Function = Callable[..., Any]
+_KINDS: Final = (
+    (When.VARYING_REAL, (torch.SymFloat,)),
+    (When.VARYING_NUMBER, (torch.SymFloat, torch.SymInt)),
+)
 
-VARYING: Final = (torch.SymFloat, torch.SymInt)
+_varying_real = functools.partial(formula, when=When.VARYING_REAL)
 
 
-def written_out(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Function | None:
-    """What makes a call, given its arguments, that has a number among them which varies; None where
-    there is no such number, or torch takes it as it is.
+def written_out(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Formula | None:
+    """The formula of a call that has a number among its arguments which varies; None where there is
+    no such number, or torch takes it as it is.
     """
-    found = find(WRITTEN_OUT, function)
-    if found is None or any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
-        return None
-    written = getattr(found, "func", found)
-    kinds = VARYING if written in (tensor, new_tensor, one_hot) else (torch.SymFloat,)
-    return found if _holds([*args, *kwargs.values()], kinds) else None
-
-
-def find(table: Mapping[Any, Function], function: Any) -> Function | None:
-    """What stands in a table for a function; for a method of a tensor, with that as an argument."""
-    owner = getattr(function, "__self__", None)
-    try:
-        if isinstance(owner, Tensor):
-            found = table.get(getattr(torch.Tensor, function.__name__, None))
-            return found and functools.partial(found, owner)
-        return table.get(function)
-    except TypeError:  # it has no hash
-        return None
+    for when, kinds in _KINDS:
+        written = formula_of_call(function, when)
+        if written is not None and not any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+            return written if _holds([*args, *kwargs.values()], kinds) else None
+    return None
 
 
 def _holds(value: Any, kinds: tuple[type, ...]) -> bool:
@@ -68,6 +59,7 @@ def _is_real(*numbers: Any) -> bool:
 # -- tensors of numbers ----------------------------------------------------------------------------
 
 
+@formula(torch.tensor, torch.as_tensor, when=When.VARYING_NUMBER)
 def tensor(
     data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **options: Any
 ) -> Any:
@@ -83,6 +75,7 @@ def tensor(
     return torch.stack(rows)
 
 
+@formula(torch.Tensor.new_tensor, when=When.VARYING_NUMBER)
 def new_tensor(
     like: Tensor, data: Any, *, dtype: Any = None, device: Any = None, **options: Any
 ) -> Any:
@@ -90,6 +83,7 @@ def new_tensor(
     return tensor(data, dtype=dtype or like.dtype, device=device or like.device, **options)
 
 
+@formula(F.one_hot, when=When.VARYING_NUMBER)
 def one_hot(places: Tensor, num_classes: Any = -1) -> Any:
     """`F.one_hot` of a number of classes that varies."""
     if places.dtype is not torch.int64 or num_classes < 1:
@@ -98,6 +92,7 @@ def one_hot(places: Tensor, num_classes: Any = -1) -> Any:
     return zeros.scatter(-1, places.unsqueeze(-1), 1)
 
 
+@_varying_real(torch.arange)
 def arange(*bounds: Any, dtype: Any = None, device: Any = None, **options: Any) -> Any:
     """`torch.arange`, of floats: the count is guarded."""
     start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
@@ -119,7 +114,7 @@ def _is_differentiated(*values: Any) -> bool:
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-def _between_tensors(function: Function, *, for_gradient: bool = False) -> Function:
+def _between_tensors(function: Formula, *, for_gradient: bool = False) -> Formula:
     """A function of tensors, where numbers are given for some. `for_gradient`: it takes numbers,
     but what computes its gradient does not.
     """
@@ -144,10 +139,20 @@ def _between_tensors(function: Function, *, for_gradient: bool = False) -> Funct
     return call
 
 
+for _function in (
+    torch.floor_divide, torch.Tensor.floor_divide, torch.div, torch.Tensor.div, torch.xlogy,
+    torch.special.xlogy, torch.special.xlog1py, torch.special.zeta, torch.bucketize,
+    torch.searchsorted,
+):  # fmt: skip
+    _varying_real(_function)(_between_tensors(_function))
+_varying_real(operator.floordiv)(_between_tensors(torch.floor_divide))
+_varying_real(torch.lerp, torch.Tensor.lerp)(_between_tensors(torch.lerp, for_gradient=True))
+
 power = _between_tensors(torch.pow, for_gradient=True)
-interpolated = _between_tensors(torch.lerp, for_gradient=True)
+_varying_real(operator.pow, torch.pow, torch.Tensor.pow)(power)
 
 
+@_varying_real(torch.Tensor.__rpow__)
 def reversed_power(exponent: Any, base: Any) -> Any:
     """`Tensor.__rpow__`."""
     return power(base, exponent)
@@ -156,11 +161,13 @@ def reversed_power(exponent: Any, base: Any) -> Any:
 # -- padding and attention ------------------------------------------------------------------------
 
 
+@_varying_real(F.pad)
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Any:
     """`F.pad` with a number."""
     return torch.constant_pad_nd(x, pad, value) if mode == "constant" else NotImplemented
 
 
+@_varying_real(F.scaled_dot_product_attention)
 def attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: Any = 0.0,
     is_causal: bool = False, *, scale: Any = None, enable_gqa: bool = False,
@@ -183,7 +190,7 @@ def _drawn(like: Tensor, distribution: str, *parameters: Any) -> Any:
     return random_state.operator("draw")(like.detach(), distribution, *parameters)
 
 
-def _drawn_into(distribution: str, names: tuple[str, ...], defaults: tuple[float, ...]) -> Function:
+def _drawn_into(distribution: str, names: tuple[str, ...], defaults: tuple[float, ...]) -> Formula:
     """`Tensor.uniform_` and its like."""
 
     def call(target: Tensor, *given: Any, generator: Any = None, **named: Any) -> Any:
@@ -200,6 +207,20 @@ def _drawn_into(distribution: str, names: tuple[str, ...], defaults: tuple[float
     return call
 
 
+for _name, _parameters, _defaults in (
+    ("bernoulli", ("p",), (0.5,)),
+    ("uniform", ("from", "to"), (0.0, 1.0)),
+    ("normal", ("mean", "std"), (0.0, 1.0)),
+    ("exponential", ("lambd",), (1.0,)),
+    ("geometric", ("p",), (0.5,)),
+    ("log_normal", ("mean", "std"), (1.0, 2.0)),
+    ("cauchy", ("median", "sigma"), (0.0, 1.0)),
+):
+    _into = _drawn_into(_name, _parameters, _defaults)
+    _varying_real(getattr(torch.Tensor, f"{_name}_"))(_into)
+
+
+@_varying_real(torch.bernoulli, torch.Tensor.bernoulli)
 def bernoulli(x: Tensor, p: Any = None, *, generator: Any = None) -> Any:
     """`torch.bernoulli(x, p)`."""
     if generator is not None or not x.is_contiguous():
@@ -207,6 +228,7 @@ def bernoulli(x: Tensor, p: Any = None, *, generator: Any = None) -> Any:
     return _drawn(x, "bernoulli", p)
 
 
+@_varying_real(torch.normal)
 def normal(mean: Any, std: Any = 1.0, size: Any = None, **options: Any) -> Any:
     """`torch.normal`, of numbers or tensors."""
     if size is not None:
@@ -220,6 +242,7 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, **options: Any) -> Any:
     return drawn
 
 
+@_varying_real(F.dropout)
 def dropout(x: Tensor, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """`F.dropout`."""
     return _dropped(x, x, p, training, inplace)
@@ -240,7 +263,7 @@ def _channels(x: Tensor) -> Tensor:
     return x.new_empty((*x.shape[:2], *[1] * (x.dim() - 2)))
 
 
-def _feature_dropout(dims: int) -> Function:
+def _feature_dropout(dims: int) -> Formula:
     def call(x: Tensor, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Any:
         return (
             _dropped(x, _channels(x), p, training, inplace) if x.dim() == dims else NotImplemented
@@ -249,43 +272,5 @@ def _feature_dropout(dims: int) -> Function:
     return call
 
 
-WRITTEN_OUT: Final[dict[Any, Function]] = {
-    torch.tensor: tensor,
-    torch.as_tensor: tensor,
-    torch.Tensor.new_tensor: new_tensor,
-    F.one_hot: one_hot,
-    torch.arange: arange,
-    F.pad: pad,
-    F.scaled_dot_product_attention: attention,
-    **dict.fromkeys((torch.bernoulli, torch.Tensor.bernoulli), bernoulli),
-    **{
-        getattr(torch.Tensor, f"{name}_"): _drawn_into(name, names, defaults)
-        for name, names, defaults in (
-            ("bernoulli", ("p",), (0.5,)),
-            ("uniform", ("from", "to"), (0.0, 1.0)),
-            ("normal", ("mean", "std"), (0.0, 1.0)),
-            ("exponential", ("lambd",), (1.0,)),
-            ("geometric", ("p",), (0.5,)),
-            ("log_normal", ("mean", "std"), (1.0, 2.0)),
-            ("cauchy", ("median", "sigma"), (0.0, 1.0)),
-        )
-    },
-    torch.normal: normal,
-    F.dropout: dropout,
-    F.dropout1d: _feature_dropout(3),
-    F.dropout2d: _feature_dropout(4),
-    F.dropout3d: _feature_dropout(5),
-    **{
-        function: _between_tensors(function)
-        for function in (
-            torch.floor_divide, torch.Tensor.floor_divide, torch.div, torch.Tensor.div,
-            torch.xlogy, torch.special.xlogy, torch.special.xlog1py, torch.special.zeta,
-            torch.bucketize, torch.searchsorted,
-        )
-    },
-    operator.floordiv: _between_tensors(torch.floor_divide),
-    **dict.fromkeys((torch.lerp, torch.Tensor.lerp), interpolated),
-    **dict.fromkeys((operator.pow, torch.pow, torch.Tensor.pow), power),
-    torch.Tensor.__rpow__: reversed_power,
-}  # fmt: skip
-"""By function of torch's."""
+for _dims, _function in enumerate((F.dropout1d, F.dropout2d, F.dropout3d), 3):
+    _varying_real(_function)(_feature_dropout(_dims))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fusewright.aot.gradient_decompositions import (
+from fusewright.formulas.normalization import (
     cudnn_batch_norm,
     cudnn_batch_norm_backward,
 )

@@ -1,0 +1,164 @@
+"""Losses and their gradients."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fusewright.formulas.helpers import HALF_TYPES, aten, column, filled, is_computed, row
+from fusewright.formulas.table import formula
+
+
+def reduce_loss(loss: Tensor, reduction: int) -> Tensor:
+    """A loss an element, reduced as torch numbers it: 0 not at all, 1 mean, 2 sum."""
+    match reduction:
+        case 1:
+            return aten.mean.default(loss)
+        case 2:
+            return aten.sum.default(loss)
+        case _:
+            return loss
+
+
+def _mean_factor(reduction: int, x: Tensor) -> float:
+    """What each element counts in a loss."""
+    return 1 / x.numel() if reduction == 1 else 1.0
+
+
+@formula(aten.mse_loss.default)
+def mse_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
+    """Mean squared error."""
+    if not x.dtype.is_floating_point or x.dtype != target.dtype or x.dtype in HALF_TYPES:
+        return NotImplemented
+    difference = aten.sub.Tensor(x, target)
+    return reduce_loss(aten.mul.Tensor(difference, difference), reduction)
+
+
+@formula(aten.mse_loss_backward.default)
+def mse_loss_backward(gradient: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
+    """2 (x - t) g, of the mean's share."""
+    if not is_computed(x, target) or x.dtype in HALF_TYPES:
+        return NotImplemented
+    difference = aten.sub.Tensor(x, target)
+    scaled = aten.mul.Tensor(difference, 2 * _mean_factor(reduction, x))
+    return aten.mul.Tensor(scaled, gradient)
+
+
+@formula(aten.smooth_l1_loss.default)
+def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int = 1, beta: float = 1.0) -> Tensor:
+    """d²/(2 beta) where |d| < beta, else |d| - beta/2."""
+    if not x.dtype.is_floating_point or x.dtype != target.dtype or x.dtype in HALF_TYPES:
+        return NotImplemented
+    distance = aten.abs.default(aten.sub.Tensor(x, target))
+    if beta == 0:
+        return reduce_loss(distance, reduction)
+    near = aten.div.Tensor(aten.mul.Tensor(aten.mul.Tensor(distance, distance), 0.5), beta)
+    far = aten.sub.Scalar(distance, 0.5 * beta)
+    return reduce_loss(aten.where.self(aten.lt.Scalar(distance, beta), near, far), reduction)
+
+
+@formula(aten.huber_loss.default)
+def huber_loss(x: Tensor, target: Tensor, reduction: int = 1, delta: float = 1.0) -> Tensor:
+    """d²/2 where |d| <= delta, else delta (|d| - delta/2)."""
+    if not x.dtype.is_floating_point or x.dtype != target.dtype or x.dtype in HALF_TYPES:
+        return NotImplemented
+    distance = aten.abs.default(aten.sub.Tensor(x, target))
+    near = aten.mul.Tensor(aten.mul.Tensor(distance, distance), 0.5)
+    far = aten.mul.Tensor(aten.sub.Scalar(distance, 0.5 * delta), delta)
+    return reduce_loss(aten.where.self(aten.le.Scalar(distance, delta), near, far), reduction)
+
+
+@formula(aten.binary_cross_entropy.default)
+def binary_cross_entropy(
+    x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1
+) -> Tensor:
+    """-(t log(x) + (1 - t) log(1 - x)), each logarithm at least -100; laid out as `x`, which
+    therefore comes first in each product. On the CPU `x` is checked to lie between 0 and 1.
+    """
+    if x.dtype in HALF_TYPES:
+        return NotImplemented
+    if x.device.type == "cpu":
+        inside = aten.logical_and.default(aten.ge.Scalar(x, 0), aten.le.Scalar(x, 1))
+        aten._assert_async.msg(
+            aten.all.default(inside), "all elements of input should be in [0, 1]"
+        )
+    log_x = aten.clamp_min.default(aten.log.default(x), -100)
+    log_rest = aten.clamp_min.default(aten.log1p.default(aten.neg.default(x)), -100)
+    negative = aten.mul.Tensor(log_rest, aten.sub.Scalar(target, 1))
+    loss = aten.sub.Tensor(negative, aten.mul.Tensor(log_x, target))
+    if weight is not None:
+        loss = aten.mul.Tensor(loss, weight)
+    return reduce_loss(loss, reduction)
+
+
+@formula(aten.soft_margin_loss.default)
+def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
+    """log(1 + exp(-t x))."""
+    if x.dtype != target.dtype or x.dtype in HALF_TYPES:
+        return NotImplemented
+    product = aten.mul.Tensor(aten.neg.default(target), x)
+    return reduce_loss(aten.log1p.default(aten.exp.default(product)), reduction)
+
+
+@formula(aten.nll_loss_forward.default)
+def nll_loss_forward(
+    x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """-x[target], weighted by class; ignored rows count nothing. Gives (loss, total weight)."""
+    if x.dim() not in (1, 2) or x.dtype in HALF_TYPES or target.dim() != x.dim() - 1:
+        return NotImplemented
+    ignored = aten.eq.Scalar(target, ignore_index)
+    safe = aten.where.self(ignored, filled(target, 0), target)
+    picked = _picked(x, safe)
+    zero = filled(x, 0.0)
+    if weight is None:
+        kept = aten._to_copy.default(aten.logical_not.default(ignored), dtype=x.dtype)
+        row_weight = kept
+    else:
+        row_weight = aten.where.self(ignored, zero, aten.index_select.default(weight, 0, row(safe)))
+        row_weight = aten.view.default(row_weight, list(target.shape))
+    scaled = picked if weight is None else aten.mul.Tensor(picked, row_weight)
+    loss = aten.where.self(ignored, zero, aten.neg.default(scaled))
+    total = aten.sum.default(row_weight)
+    match reduction:
+        case 0:
+            return loss, filled(x, 0.0)
+        case 2:
+            return aten.sum.default(loss), total
+        case _:
+            return aten.div.Tensor(aten.sum.default(loss), total), total
+
+
+@formula(aten.nll_loss_backward.default)
+def nll_loss_backward(
+    gradient: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Tensor,
+) -> Tensor:
+    """-g w / total at the target's class, else 0: told by comparing each position with the target,
+    which fuses with what follows, and scatters nothing.
+    """
+    if x.dim() not in (1, 2) or x.dtype in HALF_TYPES or target.dim() != x.dim() - 1:
+        return NotImplemented
+    share = aten.div.Tensor(gradient, total_weight) if reduction == 1 else gradient
+    share = aten.neg.default(share)
+    row = aten.unsqueeze.default(target, -1)
+    classes = aten.arange.start_step(0, x.shape[-1], 1, device=x.device)
+    hit = aten.logical_and.default(aten.eq.Tensor(classes, row), aten.ne.Scalar(row, ignore_index))
+    if weight is not None:
+        share = aten.mul.Tensor(share if share.dim() == 0 else column(share), weight)
+    elif share.dim() > 0:
+        share = column(share)
+    zero = filled(x, 0.0)
+    return aten.where.self(hit, share, zero)
+
+
+def _picked(x: Tensor, index: Tensor) -> Tensor:
+    """x[i, index[i]], or x[index] for a vector."""
+    if x.dim() == 1:
+        return aten.squeeze.dim(aten.index_select.default(x, 0, row(index)), 0)
+    column = aten.gather.default(x, 1, aten.unsqueeze.default(index, 1))
+    return aten.squeeze.dim(column, 1)

@@ -1,0 +1,174 @@
+"""Operators that compute each element by itself, and their gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusewright.formulas.helpers import HALF_TYPES, aten, filled, rounded, widened
+from fusewright.formulas.table import formula
+
+
+@formula(aten.log_sigmoid_forward.default)
+def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
+    """log_sigmoid(x) = min(x, 0) - log1p(exp(-|x|)), row-major; no buffer for backward."""
+    wide = widened(x)
+    if not wide.is_contiguous():
+        wide = aten.clone.default(wide, memory_format=torch.contiguous_format)
+    tail = aten.log1p.default(aten.exp.default(aten.neg.default(aten.abs.default(wide))))
+    result = aten.sub.Tensor(aten.clamp_max.default(wide, 0), tail)
+    return rounded(result, x), aten.new_empty.default(x, [0])
+
+
+@formula(aten.log_sigmoid_backward.default)
+def log_sigmoid_backward(gradient: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
+    """g sigmoid(-x), for every type: the forward by `log_sigmoid_forward` leaves no buffer."""
+    slope = aten.sigmoid.default(aten.neg.default(widened(x)))
+    return rounded(aten.mul.Tensor(widened(gradient), slope), x)
+
+
+@formula(aten.logaddexp2.default)
+def logaddexp2(x: Tensor, y: Tensor) -> Tensor:
+    """logaddexp2(x, y) = max + log2(1 + 2^-|x - y|); equal infinities stay."""
+    if not x.dtype.is_floating_point or x.dtype != y.dtype:
+        return NotImplemented
+    wide_x, wide_y = widened(x), widened(y)
+    largest = aten.maximum.default(wide_x, wide_y)
+    distance = aten.neg.default(aten.abs.default(aten.sub.Tensor(wide_x, wide_y)))
+    tail = aten.mul.Tensor(aten.log1p.default(aten.exp2.default(distance)), 1 / math.log(2))
+    infinite = aten.logical_and.default(aten.isinf.default(wide_x), aten.eq.Tensor(wide_x, wide_y))
+    return rounded(aten.where.self(infinite, wide_x, aten.add.Tensor(largest, tail)), x)
+
+
+@formula(aten.nan_to_num.default)
+def nan_to_num(
+    x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """nan_to_num(x): NaN becomes 0, infinities the largest finite numbers, or what is given."""
+    if x.dtype.is_complex:
+        return NotImplemented
+    if not x.dtype.is_floating_point:
+        return aten.clone.default(x)
+    limits = torch.finfo(x.dtype)
+    highest = limits.max if posinf is None else posinf
+    lowest = limits.min if neginf is None else neginf
+    result = aten.where.self(aten.isnan.default(x), filled(x, nan or 0.0), x)
+    result = aten.where.self(aten.eq.Scalar(x, math.inf), filled(x, highest), result)
+    return aten.where.self(aten.eq.Scalar(x, -math.inf), filled(x, lowest), result)
+
+
+@formula(aten._to_copy.default)
+def to_copy(x: Tensor | complex, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    """_to_copy(0.1) = a tensor of no dimensions: batching converts the number of `0.1 * x`."""
+    if isinstance(x, Tensor):
+        return NotImplemented
+    return aten.scalar_tensor.default(x, dtype=dtype or torch.tensor(x).dtype, **options)
+
+
+@formula(aten.heaviside.default)
+def heaviside(x: Tensor, values: Tensor) -> Tensor:
+    """heaviside(x, v) = v where x is 0, else 1 where x is above 0, else 0; 0 for NaN."""
+    if x.dtype is torch.bool or x.dtype != values.dtype:
+        return NotImplemented
+    step = aten._to_copy.default(aten.gt.Scalar(x, 0), dtype=x.dtype)
+    return aten.where.self(aten.eq.Scalar(x, 0), values, step)
+
+
+@formula(aten.logit.default)
+def logit(x: Tensor, eps: float | None = None) -> Tensor:
+    """logit(x) = log(x / (1 - x)), x first clamped to [eps, 1 - eps]: what is below eps is eps,
+    also where these bounds cross.
+    """
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    wide = widened(x)
+    if eps is not None:
+        low = filled(wide, eps)
+        is_low = aten.lt.Scalar(wide, eps)
+        wide = aten.where.self(is_low, low, aten.clamp_max.default(wide, 1 - eps))
+    rest = aten.add.Scalar(aten.neg.default(wide), 1)
+    return rounded(aten.log.default(aten.div.Tensor(wide, rest)), x)
+
+
+@formula(aten.sinc.default)
+def sinc(x: Tensor) -> Tensor:
+    """sinc(x) = sin(pi x) / (pi x), 1 at 0."""
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    wide = aten.mul.Tensor(widened(x), math.pi)
+    ratio = aten.div.Tensor(aten.sin.default(wide), wide)
+    return rounded(aten.where.self(aten.eq.Scalar(wide, 0), filled(wide, 1.0), ratio), x)
+
+
+@formula(aten.special_entr.default)
+def entropy(x: Tensor) -> Tensor:
+    """special_entr(x) = -x log(x), 0 at 0, -inf below."""
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    wide = widened(x)
+    inside = aten.neg.default(aten.mul.Tensor(wide, aten.log.default(wide)))
+    edge = aten.where.self(aten.eq.Scalar(wide, 0), filled(wide, 0.0), filled(wide, -math.inf))
+    above = aten.logical_or.default(aten.gt.Scalar(wide, 0), aten.isnan.default(wide))
+    return rounded(aten.where.self(above, inside, edge), x)
+
+
+@formula(aten.threshold_backward.default)
+def threshold_backward(gradient: Tensor, x: Tensor, threshold: float) -> Tensor:
+    """0 where x <= threshold, else g: where x itself is not kept, truth values are."""
+    zero = filled(gradient, 0)
+    return aten.where.self(aten.le.Scalar(x, threshold), zero, gradient)
+
+
+@formula(aten.leaky_relu_backward.default)
+def leaky_relu_backward(gradient: Tensor, x: Tensor, slope: float, is_result: bool) -> Tensor:
+    """g where x > 0, else slope g."""
+    below = aten.mul.Tensor(gradient, slope)
+    return aten.where.self(aten.gt.Scalar(x, 0), gradient, below)
+
+
+@formula(aten.hardtanh_backward.default)
+def hardtanh_backward(gradient: Tensor, x: Tensor, low: float, high: float) -> Tensor:
+    """g strictly between the bounds, else 0, as for NaN."""
+    inside = aten.logical_and.default(aten.gt.Scalar(x, low), aten.lt.Scalar(x, high))
+    zero = filled(gradient, 0)
+    return aten.where.self(inside, gradient, zero)
+
+
+@formula(aten.elu_backward.default)
+def elu_backward(
+    gradient: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, x: Tensor
+) -> Tensor:
+    """scale g where x > 0, else g input_scale (result + scale alpha)."""
+    if x.dtype in HALF_TYPES:
+        return NotImplemented
+    if is_result:
+        inner = aten.mul.Tensor(aten.add.Tensor(x, alpha * scale), input_scale)
+    else:
+        power = aten.exp.default(aten.mul.Tensor(x, input_scale))
+        inner = aten.mul.Tensor(power, input_scale * alpha * scale)
+    below = aten.mul.Tensor(gradient, inner)
+    above = aten.mul.Tensor(gradient, scale)
+    return aten.where.self(aten.gt.Scalar(x, 0), above, below)
+
+
+@formula(aten.softplus_backward.default)
+def softplus_backward(gradient: Tensor, x: Tensor, beta: float, threshold: float) -> Tensor:
+    """g sigmoid(beta x); g where beta x is above the threshold."""
+    if x.dtype in HALF_TYPES:
+        return NotImplemented
+    scaled = aten.mul.Tensor(x, beta)
+    slope = aten.mul.Tensor(gradient, aten.sigmoid.default(scaled))
+    return aten.where.self(aten.gt.Scalar(scaled, threshold), gradient, slope)
+
+
+@formula(aten.mm.default, aten.bmm.default)
+def outer_product(x: Tensor, y: Tensor) -> Any:
+    """A product of matrices that sums nothing: what reads it computes it again, in place of saving
+    it.
+    """
+    if x.shape[-1] != 1 or not (x.is_contiguous() and y.is_contiguous()):
+        return NotImplemented
+    return aten.mul.Tensor(x, y)
