@@ -20,7 +20,7 @@ class AtenGraph:
 
     Invariants: no node writes to its arguments; each node's `meta["val"]` is its fake value (a fake
     tensor, a tuple of them, a number or a `torch.SymInt`); operators are those that
-    `aot.decompositions` leaves; placeholders are the program's inputs in order; `meta` also holds
+    `formulas` leaves; placeholders are the program's inputs in order; `meta` also holds
     `location` (an `errors.Location` or None), `stack_trace` and `module_path`.
     """
 

@@ -29,13 +29,13 @@ from fusewright.aot import (
     with_results,
 )
 from fusewright.aot.partition import PartitionFunction
-from fusewright.aot.tracer import Decomposition
 from fusewright.bisection.differences import Expected, difference
 from fusewright.bisection.kernels import KernelCheck
 from fusewright.bisection.observe import Run
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.errors import FusewrightError
+from fusewright.formulas import Formula
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import ComputedBuffer, Program, RowStatement
@@ -79,7 +79,7 @@ class StepDiffers(FusewrightError):
 def staged(
     compile_half: CompileHalf,
     *,
-    decompositions: Mapping[Any, Decomposition] = COMPILER_DECOMPOSITIONS,
+    decompositions: Mapping[Any, Formula] = COMPILER_DECOMPOSITIONS,
     partition: PartitionFunction = min_cut_rematerialization_partition,
 ) -> Build:
     """A backend that runs the halves of a graph by what `compile_half` makes of them."""
