@@ -15,6 +15,8 @@ SOURCES = (
     "torch_state",
     "tensor_access",
     "cpu_kernel",
+    "object_code",
+    "machine_code",
     "plan_numbers",
     "plan_operations",
     "call_plan",

@@ -20,6 +20,7 @@ typedef struct {
     Py_ssize_t tensor_count;
     Py_ssize_t size_count;
     PyObject *name;
+    PyObject *owner; /* what keeps the machine code; NULL: the caller does */
 } CpuKernel;
 
 /* One call: what each thread of the team needs to find its share, and the fault of any of them. */
@@ -199,12 +200,12 @@ static PyObject *call_kernel(PyObject *object, PyObject *const *args, size_t fla
 
 static PyObject *CpuKernel_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"address", "tensor_count", "size_count", "name", NULL};
+    static char *names[] = {"address", "tensor_count", "size_count", "name", "owner", NULL};
     unsigned long long address;
     Py_ssize_t tensor_count, size_count;
-    PyObject *name;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "KnnU:CpuKernel", names, &address,
-                                     &tensor_count, &size_count, &name)) {
+    PyObject *name, *owner = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "KnnU|O:CpuKernel", names, &address,
+                                     &tensor_count, &size_count, &name, &owner)) {
         return NULL;
     }
     if (address == 0 || tensor_count < 0 || size_count < 0) {
@@ -221,12 +222,14 @@ static PyObject *CpuKernel_new(PyTypeObject *type, PyObject *args, PyObject *key
     self->tensor_count = tensor_count;
     self->size_count = size_count;
     self->name = Py_NewRef(name);
+    self->owner = Py_XNewRef(owner);
     return (PyObject *)self;
 }
 
 static void CpuKernel_dealloc(PyObject *object)
 {
     Py_DECREF(((CpuKernel *)object)->name);
+    Py_XDECREF(((CpuKernel *)object)->owner);
     Py_TYPE(object)->tp_free(object);
 }
 
@@ -285,7 +288,7 @@ static PyMemberDef CpuKernel_members[] = {
 
 PyDoc_STRVAR(
     CpuKernel_doc,
-    "CpuKernel(address, tensor_count, size_count, name)\n--\n\n"
+    "CpuKernel(address, tensor_count, size_count, name, owner=None)\n--\n\n"
     "Machine code `int64_t kernel(void **arguments, int64_t begin, int64_t end)` at `address`\n"
     "as a callable.\n\n"
     "`kernel(tensor, ..., size, ..., iterations, grain)` calls it with the tensors' data\n"
@@ -294,7 +297,7 @@ PyDoc_STRVAR(
     "contiguous shares among torch's threads, and the interpreter lock is released meanwhile.\n"
     "Returns None. TypeError: wrong count or kind of argument; RuntimeError: a tensor has no\n"
     "memory. IndexError, RuntimeError: the code has returned 1 for an index out of range, or 2\n"
-    "for a division by zero; 0 is none. The caller keeps the machine code alive.");
+    "for a division by zero; 0 is none. `owner` keeps the machine code, or the caller does.");
 
 PyTypeObject CpuKernel_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)

@@ -10,6 +10,7 @@
 #include "gpu_kernel.h"
 #include "frame_hook.h"
 #include "guard_program.h"
+#include "machine_code.h"
 #include "tensor_access.h"
 #include "torch_state.h"
 
@@ -46,6 +47,11 @@ PyDoc_STRVAR(run_only_doc, "run_only(function, args, kwargs, /)\n--\n\n"
 PyDoc_STRVAR(is_installed_doc, "is_installed()\n--\n\n"
                                "Whether the interpreter evaluates frames through the hook now.");
 
+PyDoc_STRVAR(lacking_features_doc,
+             "lacking_features(names, /)\n--\n\n"
+             "Those of the processor features in a tuple, such as `avx2`, that this machine lacks\n"
+             "or that are unknown.");
+
 static PyMethodDef functions[] = {
     {"attach_torch", tensor_access_attach, METH_VARARGS, attach_torch_doc},
     {"dispatch_state", guard_dispatch_state, METH_NOARGS, dispatch_state_doc},
@@ -53,6 +59,7 @@ static PyMethodDef functions[] = {
     {"read_tensor", guard_read_tensor, METH_O, read_tensor_doc},
     {"run_only", (PyCFunction)(void (*)(void))frame_compiler_run_only, METH_FASTCALL,
      run_only_doc},
+    {"lacking_features", machine_code_lacking, METH_VARARGS, lacking_features_doc},
     {"is_installed", frame_hook_is_installed, METH_NOARGS, is_installed_doc},
     {NULL},
 };
@@ -62,7 +69,7 @@ static int execute(PyObject *module)
     static PyTypeObject *const types[] = {
         &CpuKernel_Type, &GpuKernel_Type,     &GuardProgram_Type, &Entry_Type,
         &Disabled_Type,  &FrameCompiler_Type, &Continuation_Type, &CompiledCall_Type,
-        &CallPlan_Type,
+        &CallPlan_Type,  &MachineCode_Type,
     };
     for (size_t i = 0; i < Py_ARRAY_LENGTH(types); i++) {
         if (PyModule_AddType(module, types[i]) < 0) {
