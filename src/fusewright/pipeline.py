@@ -30,7 +30,10 @@ from fusewright.errors import BackendCompilerFailed, KernelNotCompiled, Location
 from fusewright.graph_pieces import in_order, pieces
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.lines import Line
-from fusewright.ir.program import CallSubprogram, ComputeNumber, CopyBack, LibraryCall
+from fusewright.ir.program import (
+    CallOperator,
+    CallSubprogram,
+)
 from fusewright.ir.text import print_schedule
 from fusewright.ir.text_kernels import print_kernel
 from fusewright.ir.verify import verify_program, verify_schedule
@@ -346,7 +349,7 @@ def _record(
             launches.append(
                 KernelCall(kernel=name, bytes_read=traffic.read, bytes_written=traffic.written)
             )
-    calls = (work for work in schedule.works if not isinstance(work, Group | CopyBack))
+    calls = (work for work in schedule.works if isinstance(work, CallOperator | CallSubprogram))
     return Record(
         program=schedule.program,
         schedule=schedule,
@@ -363,12 +366,6 @@ def _record(
     )
 
 
-def _call_name(call: LibraryCall) -> str:
+def _call_name(call: CallOperator | CallSubprogram) -> str:
     """What reports name a library call."""
-    match call:
-        case CallSubprogram(name=name):
-            return f"subprogram.{name}"
-        case ComputeNumber(function=function):
-            return f"number.{function}"
-        case _:
-            return call.operator
+    return call.operator if isinstance(call, CallOperator) else f"subprogram.{call.name}"

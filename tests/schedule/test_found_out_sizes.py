@@ -19,7 +19,7 @@ program graph(u0 in [0, inf) hint 2, x: f32[8])
     t1 = gt t0, 0.0
     yield t1
   y: f32[u0] = extern aten.masked_select.default(x, mask)
-  u0 = find aten.sym_size.int(y, 0)
+  u0 = size 0 of y
   z: i64[u0] = pointwise [i0<u0]
     t0 = index i0: i64
     yield t0

@@ -228,6 +228,8 @@ KINDS: Final[dict[str, Kind]] = {
     "word": Kind(),
     "integer": Kind(),
     "size": Kind(),
+    "text": Kind(show=repr),
+    "index": Kind(show=lambda index: index.text, indices=lambda index: (index,)),
     "flag": Kind(show=lambda flag: ""),
     "kernel": Kind(show=print_kernel),
     "launch": Kind(
@@ -278,7 +280,6 @@ KINDS: Final[dict[str, Kind]] = {
         reads=lambda values: operand_buffers([value for _, value in values]),
         indices=lambda values: operand_indices([value for _, value in values]),
     ),
-    "text": Kind(show=repr),
     "given": Kind(
         show=_given,
         reads=lambda *given: operand_buffers(_operands(*given)),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.origin import Origin
-from fusewright.ir.program import Buffer, NumberStatement, Operand
+from fusewright.ir.program import Buffer, CheckFact, NumberStatement, Operand
 from fusewright.records import field, record
 
 
@@ -248,6 +248,7 @@ Line = (
     | CallExternOut
     | CallProgram
     | NumberStatement
+    | CheckFact
     | CopyInto
     | DebugPrint
     | CheckNan

@@ -211,6 +211,8 @@ _READERS: Final[dict[str, Callable[[Cursor, Reader], Any]]] = {
     "written": _word,
     "all_written": _words,
     "integer": lambda cursor, reader: cursor.integer(),
+    "text": lambda cursor, reader: ast.literal_eval(cursor.take("string")),
+    "index": lambda cursor, reader: read_index(cursor, reader.symbols),
     "flag": lambda cursor, reader: True,
     "size": _size,
     "kernel": _kernel,
@@ -226,7 +228,6 @@ _READERS: Final[dict[str, Callable[[Cursor, Reader], Any]]] = {
     "returned": _returned,
     "arguments": lambda cursor, reader: read_arguments(cursor, reader)[0],
     "named": lambda cursor, reader: read_arguments(cursor, reader)[1],
-    "text": lambda cursor, reader: ast.literal_eval(cursor.take("string")),
     "given": read_arguments,
 }
 """How each of `forms.KINDS` is read."""

@@ -297,19 +297,43 @@ class ComputeNumber:
 
 
 @record(kw_only=True)
-class FindNumber:
-    """A number that an operator gives, such as a size that data decides; what follows may depend on
-    it.
-    """
+class ReadSize:
+    """A size of a buffer that data decides; what follows may depend on it."""
 
-    form = "{name:size} = find {operator:word}{arguments:arguments}"
+    form = "{name:size} = size {dimension:integer} of {buffer:buffer}"
     outputs = ()
 
     name: str
     """The symbol that stands for it."""
 
-    operator: str
-    arguments: tuple[Operand, ...]
+    buffer: str
+    dimension: int
+
+
+@record(kw_only=True)
+class ReadItem:
+    """The number in a tensor of one element; what follows may depend on it."""
+
+    form = "{name:size} = item of {source:operand}"
+    outputs = ()
+
+    name: str
+    """The symbol that stands for it."""
+
+    source: Operand
+
+
+@record(kw_only=True)
+class CheckFact:
+    """What the program promised of its numbers: one that is not negative. RuntimeError with the
+    message is raised where it is.
+    """
+
+    form = "check {number:index} >= 0 else {message:text}"
+    outputs = ()
+
+    number: Index
+    message: str
 
 
 @record(kw_only=True)
@@ -325,9 +349,9 @@ class CopyBack:
     source: Operand
 
 
-NumberStatement = ComputeNumber | FindNumber
-LibraryCall = CallOperator | CallSubprogram | NumberStatement
-RowStatement = LibraryCall | CopyBack
+NumberStatement = ComputeNumber | ReadSize | ReadItem
+LibraryCall = CallOperator | CallSubprogram
+RowStatement = LibraryCall | NumberStatement | CheckFact | CopyBack
 """Statements without a body; each has a `form` (`ir/forms.py`)."""
 
 Statement = ComputedBuffer | RowStatement

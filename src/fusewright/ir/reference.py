@@ -25,17 +25,19 @@ from fusewright.ir.program import (
     BufferReference,
     CallOperator,
     CallSubprogram,
+    CheckFact,
     ComputedBuffer,
     ComputeNumber,
     CopyBack,
     Enumerated,
-    FindNumber,
     Layout,
     ListOf,
     Literal,
     Operand,
     Pointwise,
     Program,
+    ReadItem,
+    ReadSize,
     Reduction,
     RowStatement,
     Scan,
@@ -109,7 +111,7 @@ def evaluate_call(
 class Evaluation:
     """Memory while a program is evaluated."""
 
-    sizes: dict[str, int]
+    sizes: dict[str, Any]
     float64: bool
     device: torch.device
     memory: dict[str, Tensor] = field(default_factory=dict)
@@ -198,9 +200,15 @@ class Evaluation:
             case CopyBack(target=target, source=source):
                 self.view(target, self.layouts[target]).copy_(self.operand(source))
             case ComputeNumber(name=name, function=function, arguments=arguments):
-                self.find_number(name, NUMBER_FUNCTIONS[function], arguments)
-            case FindNumber(name=name, operator=operator, arguments=arguments):
-                self.find_number(name, _operator(operator), arguments)
+                self.sizes[name] = NUMBER_FUNCTIONS[function](*map(self.operand, arguments))
+            case ReadSize():
+                size = self.layouts[statement.buffer].size[statement.dimension]
+                self.sizes[statement.name] = self.number(size)
+            case ReadItem(name=name, source=source):
+                self.sizes[name] = self.operand(source).item()
+            case CheckFact(number=number, message=message):
+                if self.number(number) < 0:
+                    raise RuntimeError(message)
             case CallOperator():
                 self.call(statement)
             case CallSubprogram(name=name) if name in programs:
@@ -211,12 +219,6 @@ class Evaluation:
                         self.adopt(buffer, self._with_layout(name, buffer, tensor))
             case CallSubprogram(name=name):
                 raise NotImplementedError(f"the reference does not run the subprogram {name}")
-
-    def find_number(
-        self, name: str, function: Callable[..., Any], arguments: Sequence[Operand]
-    ) -> None:
-        """Let a symbol stand for what `function` gives."""
-        self.sizes[name] = function(*map(self.operand, arguments))
 
     def call(self, kernel: CallOperator) -> None:
         """Run the eager operator, by its out-variant where the program says so."""

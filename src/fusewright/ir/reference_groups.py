@@ -31,7 +31,7 @@ def evaluate_group(
     type for f64, which tensors then have. Raises: IndexError, for a load outside its tensor.
     """
     device = next(iter(tensors.values())).device
-    evaluation = Evaluation(dict(sizes), float64, device)  # type: ignore[arg-type]
+    evaluation = Evaluation(dict(sizes), float64, device)
     for buffer in {buffer.name: buffer for buffer in (*group.reads, *group.writes)}.values():
         evaluation.adopt(buffer, tensors[buffer.name])
     points = prod(map(evaluation.extent, group.outer))

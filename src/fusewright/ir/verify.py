@@ -48,7 +48,11 @@ from fusewright.ir.bounds import Verdict, judge_access
 from fusewright.ir.canonical import CanonicalNames, canonical_group
 from fusewright.ir.coverage import Coverage, judge_coverage
 from fusewright.ir.dtype import DType
-from fusewright.ir.forms import buffers_overwritten, buffers_read
+from fusewright.ir.forms import (
+    buffers_overwritten,
+    buffers_read,
+    indices_in,
+)
 from fusewright.ir.group import (
     Accumulate,
     Action,
@@ -65,9 +69,12 @@ from fusewright.ir.ops import REDUCTION_KINDS
 from fusewright.ir.program import (
     Body,
     Buffer,
+    BufferReference,
     CallOperator,
     CallSubprogram,
+    CheckFact,
     ComputedBuffer,
+    ComputeNumber,
     CopyBack,
     Layout,
     LibraryCall,
@@ -75,6 +82,8 @@ from fusewright.ir.program import (
     Operand,
     Pointwise,
     Program,
+    ReadItem,
+    ReadSize,
     Reduction,
     Scan,
     Scatter,
@@ -283,8 +292,12 @@ def _verify_statement(
         case CopyBack(target=target, source=source):
             reason = None if target in inputs else f"{target} is no input"
             _require(reason or _operand(source, defined, sizes), rows)
-        case _:
+        case CallOperator() | CallSubprogram():
             _require(_call(statement, defined, sizes), rows)
+        case ComputeNumber() | ReadSize() | ReadItem() | CheckFact():
+            operands: list[Operand] = [BufferReference(name) for name in buffers_read(statement)]
+            operands += indices_in(statement)
+            _require(_operand(ListOf(tuple(operands)), defined, sizes), rows)
     for buffer in statement.outputs:
         _require(_define(buffer, defined, sizes), rows)
 
@@ -400,11 +413,10 @@ def _call(call: LibraryCall, defined: dict[str, Buffer], sizes: frozenset[Symbol
         reason = _operand(operand, defined, sizes)
         if reason is not None:
             return reason
-    if isinstance(call, CallOperator | CallSubprogram):
-        places = [place for place in call.results if place is not None]
-        if call.results and sorted(places) != list(range(len(call.outputs))):
-            results = list(call.results)
-            return f"the results {results} do not place {len(call.outputs)} outputs once each"
+    places = [place for place in call.results if place is not None]
+    if call.results and sorted(places) != list(range(len(call.outputs))):
+        results = list(call.results)
+        return f"the results {results} do not place {len(call.outputs)} outputs once each"
     return _operator(call, defined) if isinstance(call, CallOperator) else None
 
 

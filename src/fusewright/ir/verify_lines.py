@@ -26,7 +26,7 @@ from fusewright.ir.forms import (
     print_form,
 )
 from fusewright.ir.kernel import Kernel, Launch
-from fusewright.ir.program import Buffer, ComputeNumber, FindNumber
+from fusewright.ir.program import Buffer, ComputeNumber, ReadItem, ReadSize
 from fusewright.records import field, record
 
 
@@ -62,8 +62,8 @@ def _line(line: wrapper.Line, state: _State) -> str | None:
     if reason is not None:
         return reason
     match line:
-        case wrapper.DefineSymbol(name=name) | ComputeNumber(name=name) | FindNumber(name=name):
-            state.symbols.add(name)
+        case wrapper.DefineSymbol() | ComputeNumber() | ReadSize() | ReadItem():
+            state.symbols.add(line.name)
         case wrapper.DefineKernel(kernel=kernel):
             known = state.kernels.setdefault(kernel.name, kernel)
             return None if known is kernel else f"kernel {kernel.name} is defined twice"

@@ -27,15 +27,16 @@ from fusewright.ir.program import (
     Buffer,
     BufferReference,
     CallOperator,
+    CheckFact,
     ComputedBuffer,
     ComputeNumber,
     Enumerated,
-    FindNumber,
     Layout,
     Literal,
     NumberStatement,
-    Operand,
     Pointwise,
+    ReadItem,
+    ReadSize,
     Reduction,
     Statement,
     ViewReference,
@@ -373,29 +374,26 @@ class Builder:
             self.remember(("real", known), lambda: symbol)
         return known
 
-    def find_out(self, symbol: str, operator: str, *arguments: Operand) -> None:
-        """Let the number that a library call gives be the size `symbol`."""
-        self.sizes.unknown.pop(symbol, None)
-        self.statements.append(FindNumber(name=symbol, operator=operator, arguments=arguments))
-        known = self.sizes.facts[symbol].symbol
-        of_kind = 0 if operator == "aten.sym_size.int" else None
-        if (known.lower, known.upper) != (of_kind, None):  # of its type, or promised by the program
-            self.statements.append(
-                CallOperator(
-                    outputs=(),
-                    operator="aten.sym_constrain_range.default",
-                    arguments=(known.index,),
-                    keywords=(("min", Literal(known.lower)), ("max", Literal(known.upper))),
-                    has_effect=True,
-                )
-            )
+    def find_out(self, read: ReadSize | ReadItem) -> None:
+        """Let a number that data decides be a size, and check what the program promised of it."""
+        self.sizes.unknown.pop(read.name, None)
+        self.statements.append(read)
+        known = self.sizes.facts[read.name].symbol
+        of_kind = 0 if isinstance(read, ReadSize) else None
+        if known.lower not in (of_kind, None):
+            self._check(known.index - known.lower, f"below {known.lower}")
+        if known.upper is not None:
+            self._check(known.upper - known.index, f"above {known.upper}")
+
+    def _check(self, number: Index, excluded: str) -> None:
+        message = f"a number found in data is {excluded}: the program promised that it is not"
+        self.statements.append(CheckFact(number=number, message=message))
 
     def find_out_sizes(self, buffer: Buffer) -> None:
         """Read the sizes of a library call's result that were not known before."""
         for dim, size in enumerate(buffer.layout.size):
             if size.text in self.sizes.unknown:
-                reference = BufferReference(buffer.name)
-                self.find_out(size.text, "aten.sym_size.int", reference, Literal(dim))
+                self.find_out(ReadSize(name=size.text, buffer=buffer.name, dimension=dim))
 
     # Statements ----------------------------------------------------------------------------------
 

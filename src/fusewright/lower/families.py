@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fusewright.lower import (  # noqa: F401
+    checks,
     convolution,
     copies,
     factories,

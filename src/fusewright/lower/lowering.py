@@ -21,6 +21,7 @@ from fusewright.ir.program import (
     Literal,
     Operand,
     Program,
+    ReadItem,
     ViewReference,
 )
 from fusewright.ir.raising import OPERATORS as MAY_RAISE
@@ -229,8 +230,10 @@ class _Lowering:
         """A number, which the operator reads from a tensor if it does not follow from sizes."""
         number = self.number(meta)
         if isinstance(number, Index) and str(number) in self.builder.sizes.unknown:
-            operands = [operand(self.builder, self.argument(one)) for one in node.args]
-            self.builder.find_out(str(number), str(node.target), *operands)
+            if node.target is not torch.ops.aten._local_scalar_dense.default:
+                raise Unsupported(f"{node.target} gives a size", node.meta.get("location"))
+            source = operand(self.builder, self.argument(node.args[0]))
+            self.builder.find_out(ReadItem(name=str(number), source=source))
         return number
 
     def is_only_reader(self, node: fx.Node) -> bool:

@@ -24,6 +24,7 @@ __all__ = [
     "TritonSource",
     "allocator",
     "assert_layout",
+    "check_fact",
     "check_nan",
     "constant",
     "debug_print",
@@ -69,6 +70,12 @@ def tensor_kind(
     _, number, device_type, index, *_ = read_tensor(torch.empty(0, dtype=dtype, device=device))
     make = functools.partial(torch.empty_strided, dtype=dtype, device=device)
     return number, device_type, index, dtype, make
+
+
+def check_fact(number: float, message: str) -> None:
+    """Raises RuntimeError with the message where a number is negative."""
+    if number < 0:
+        raise RuntimeError(message)
 
 
 def with_layout(

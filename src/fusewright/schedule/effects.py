@@ -7,6 +7,7 @@ from fusewright.ir.group import Group, StepWork
 from fusewright.ir.program import (
     CallOperator,
     CallSubprogram,
+    CheckFact,
     NumberStatement,
     Program,
     RowStatement,
@@ -37,12 +38,13 @@ def statement_effects(statement: RowStatement) -> Effects:
     """
     writes = tuple(buffers_defined(statement))
     has_effect = has_other_effect(statement)
+    is_of_numbers = isinstance(statement, NumberStatement | CheckFact)
     return Effects(
         tuple(dict.fromkeys(buffers_read(statement))),
         writes,
         tuple(buffers_overwritten(statement)),
         has_effect,
-        is_barrier=isinstance(statement, NumberStatement) or (has_effect and not writes),
+        is_barrier=is_of_numbers or (has_effect and not writes),
     )
 
 

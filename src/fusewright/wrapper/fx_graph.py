@@ -50,13 +50,15 @@ from fusewright.ir.lines import (
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
     BufferReference,
+    CheckFact,
     ComputeNumber,
     Enumerated,
-    FindNumber,
     Layout,
     ListOf,
     Literal,
     Operand,
+    ReadItem,
+    ReadSize,
     ViewReference,
 )
 from fusewright.runtime import generated as runtime
@@ -199,8 +201,16 @@ class _FxEmitter:
         function = runtime.NUMBER_FUNCTIONS[line.function]
         self._values[line.name] = self._call(function, tuple(map(self._operand, line.arguments)))
 
-    def find_number(self, line: FindNumber) -> None:
-        self._values[line.name] = self._call_operator(line.operator, line.arguments)
+    def read_size(self, line: ReadSize) -> None:
+        arguments = (self._values[line.buffer], line.dimension)
+        self._values[line.name] = self._call(torch.ops.aten.sym_size.int, arguments)
+
+    def read_item(self, line: ReadItem) -> None:
+        arguments = (self._operand(line.source),)
+        self._values[line.name] = self._note(self.graph.call_method("item", arguments))
+
+    def check_fact(self, line: CheckFact) -> None:
+        self._call(runtime.check_fact, (self._number(line.number), line.message))
 
     def call_extern_out(self, line: CallExternOut) -> None:
         keywords = (*line.keywords, ("out", BufferReference(line.out)))
@@ -349,7 +359,9 @@ _METHODS: dict[type, Callable[[_FxEmitter, Any], None]] = {
     CallExternOut: _FxEmitter.call_extern_out,
     CallProgram: _FxEmitter.call_program,
     ComputeNumber: _FxEmitter.compute_number,
-    FindNumber: _FxEmitter.find_number,
+    ReadSize: _FxEmitter.read_size,
+    ReadItem: _FxEmitter.read_item,
+    CheckFact: _FxEmitter.check_fact,
     CopyInto: _FxEmitter.copy_into,
     DebugPrint: _FxEmitter.debug_print,
     CheckNan: _FxEmitter.check_nan,

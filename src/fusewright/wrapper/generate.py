@@ -30,10 +30,12 @@ from fusewright.ir.program import (
     BufferReference,
     CallOperator,
     CallSubprogram,
+    CheckFact,
     ComputeNumber,
     CopyBack,
-    FindNumber,
     Program,
+    ReadItem,
+    ReadSize,
 )
 from fusewright.records import replace
 from fusewright.wrapper.views import name_views
@@ -64,9 +66,11 @@ def generate_lines(
                 lines += _launch(group, launches[position], dict(step.takes_over))
             case (CallOperator() | CallSubprogram()) as call:
                 lines += _with_known_layouts(_call(call, program), unknown, waiting)
-            case (ComputeNumber(name=name) | FindNumber(name=name)) as statement:
-                lines += [statement, *_with_known_layouts([], unknown - {name}, waiting)]
-                unknown.discard(name)
+            case (ComputeNumber() | ReadSize() | ReadItem()) as statement:
+                unknown.discard(statement.name)
+                lines += [statement, *_with_known_layouts([], unknown, waiting)]
+            case CheckFact() as statement:
+                lines.append(statement)
             case CopyBack(target=target, source=source):
                 lines.append(CopyInto(target=target, source=source))
         lines += [FreeIfNotReused(buffer=buffers[name]) for name in step.last_uses]

@@ -38,10 +38,11 @@ from fusewright.ir.lines import (
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
     BufferReference,
-    FindNumber,
     ListOf,
     Literal,
     Operand,
+    ReadItem,
+    ReadSize,
 )
 from fusewright.ir.sizes import size_symbol
 from fusewright.records import record
@@ -168,7 +169,7 @@ def _symbols(lines: Sequence[Line]) -> dict[str, Symbol]:
     symbols = {
         line.name: size_symbol(line.name)
         for line in lines
-        if isinstance(line, DefineSymbol | FindNumber)
+        if isinstance(line, DefineSymbol | ReadSize | ReadItem)
     }
     indices = (index for line in lines for index in indices_in(line))
     symbols.update((symbol.name, symbol) for index in indices for symbol in index.free())
@@ -228,11 +229,11 @@ def _work(
                 after=_buffers(_used(line.results)),
                 origins=line.origins,
             )
-        case FindNumber():
+        case ReadItem(name=name, source=source):
             return Work(
-                name=line.operator,
-                before=_arguments(line.arguments, ()),
-                after=((line.name, symbols[line.name].index),),
+                name="item",
+                before=_arguments((source,), ()),
+                after=((name, symbols[name].index),),
                 origins=(),
             )
         case _:

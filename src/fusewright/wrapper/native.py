@@ -44,18 +44,23 @@ from fusewright.ir.lines import (
 )
 from fusewright.ir.program import (
     BufferReference,
+    CheckFact,
     ComputeNumber,
     Enumerated,
-    FindNumber,
     Layout,
     ListOf,
     Literal,
     Operand,
+    ReadItem,
+    ReadSize,
     ViewReference,
     operand_buffers,
 )
 from fusewright.operators import facts
-from fusewright.runtime.calling import CallingOrder
+from fusewright.runtime.calling import (
+    CallingOrder,
+    NumberSource,
+)
 from fusewright.runtime.native_plan import NativePlan, Operation
 from fusewright.wrapper.names import (
     constant_path,
@@ -111,10 +116,14 @@ def _shown_whole(lines: Sequence[Line]) -> frozenset[str]:
                 shown += operand_buffers((*arguments, *(value for _, value in keywords)))
             case CallExternOut(arguments=arguments, keywords=keywords, out=out):
                 shown += [out, *operand_buffers((*arguments, *(value for _, value in keywords)))]
-            case CallProgram(arguments=arguments) | FindNumber(arguments=arguments):
+            case CallProgram(arguments=arguments):
                 shown += operand_buffers(arguments)
             case View(source=source):
                 shown.append(source)
+            case ReadSize(buffer=buffer):
+                shown.append(buffer)
+            case ReadItem(source=source):
+                shown += operand_buffers((source,))
             case CopyInto(target=target, source=source):
                 shown += [target, *operand_buffers((source,))]
             case DebugPrint(values=values) | CheckNan(values=values):
@@ -286,11 +295,19 @@ class _NativeEmitter:
         self._slots[line.name] = result
         self.numbers.take_object(line.name, result)
 
-    def find_number(self, line: FindNumber) -> None:
-        result = self._call(line.operator, line.arguments, (), True)
+    def read_size(self, line: ReadSize) -> None:
+        source = NumberSource(line.name, self._slots[line.buffer], line.dimension)
+        self.numbers.take_extent(source)
+
+    def read_item(self, line: ReadItem) -> None:
+        result = self._call_function("torch.Tensor.item", (line.source,), (), True)
         assert result is not None
         self._slots[line.name] = result
         self.numbers.take_object(line.name, result)
+
+    def check_fact(self, line: CheckFact) -> None:
+        arguments = line.number, Literal(line.message)
+        self._call_function("runtime.check_fact", arguments, (), False)
 
     def call_extern_out(self, line: CallExternOut) -> None:
         product = PRODUCTS.get(line.operator)
@@ -505,7 +522,9 @@ _METHODS: dict[type, Callable[[_NativeEmitter, Any], None]] = {
     CallExternOut: _NativeEmitter.call_extern_out,
     CallProgram: _NativeEmitter.call_program,
     ComputeNumber: _NativeEmitter.compute_number,
-    FindNumber: _NativeEmitter.find_number,
+    ReadSize: _NativeEmitter.read_size,
+    ReadItem: _NativeEmitter.read_item,
+    CheckFact: _NativeEmitter.check_fact,
     CopyInto: _NativeEmitter.copy_into,
     DebugPrint: _NativeEmitter.debug_print,
     CheckNan: _NativeEmitter.check_nan,

@@ -35,13 +35,15 @@ from fusewright.ir.lines import (
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
     BufferReference,
+    CheckFact,
     ComputeNumber,
     Enumerated,
-    FindNumber,
     Layout,
     ListOf,
     Literal,
     Operand,
+    ReadItem,
+    ReadSize,
     ViewReference,
 )
 from fusewright.records import record
@@ -285,8 +287,14 @@ class _PythonEmitter:
         local = self._local(number_path(line.function), f"number_{line.function}")
         self.write(f"{_identifier(line.name)} = {local}{self._given(line.arguments)}")
 
-    def find_number(self, line: FindNumber) -> None:
-        self.write(f"{_identifier(line.name)} = {self._call(line.operator, line.arguments)}")
+    def read_size(self, line: ReadSize) -> None:
+        self.write(f"{_identifier(line.name)} = {line.buffer}.size({line.dimension})")
+
+    def read_item(self, line: ReadItem) -> None:
+        self.write(f"{_identifier(line.name)} = {self._operand(line.source)}.item()")
+
+    def check_fact(self, line: CheckFact) -> None:
+        self.write(f"runtime.check_fact({line.number}, {line.message!r})")
 
     def _assign(self, results: tuple[str | None, ...], call: str) -> None:
         """Write a call that returns a tuple; what is not used is dropped."""
@@ -416,7 +424,9 @@ _METHODS: dict[type, Callable[[_PythonEmitter, Any], None]] = {
     CallExternOut: _PythonEmitter.call_extern_out,
     CallProgram: _PythonEmitter.call_program,
     ComputeNumber: _PythonEmitter.compute_number,
-    FindNumber: _PythonEmitter.find_number,
+    ReadSize: _PythonEmitter.read_size,
+    ReadItem: _PythonEmitter.read_item,
+    CheckFact: _PythonEmitter.check_fact,
     CopyInto: _PythonEmitter.copy_into,
     DebugPrint: _PythonEmitter.debug_print,
     CheckNan: _PythonEmitter.check_nan,
