@@ -1,6 +1,7 @@
 """Models on a GPU: eager, torch.compile and fusewright side by side.
 
     python -m benchmarks.gpu [--mode infer|train|both] [--models NAME …] [--columns NAME …]
+        [--compile-mode reduce-overhead]
 
 Inference is in bfloat16; a training step is forward, loss and backward under autocast to bfloat16.
 By column: the median time by the GPU's own events, the columns taking turns; the time until a call
@@ -91,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mode", choices=["infer", "train", "both"], default="infer")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS))
+    parser.add_argument("--compile-mode", choices=["default", "reduce-overhead"], default="default")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="begin no model after that")
     options = parser.parse_args(arguments)
     begin = time.perf_counter()
@@ -107,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if start - begin > options.seconds:
                 columns = [Measured(OURS, failure=f"left out after {options.seconds:.0f} s")]
             else:
-                columns = measure(name, mode, options.columns)
+                columns = measure(name, mode, options.columns, options.compile_mode)
             shown = list(row_of(name, columns))
             print("\n".join(shown), f"  ({time.perf_counter() - start:.0f} s)", flush=True)
             rows += shown
@@ -130,8 +132,8 @@ def is_bad(columns: list[Measured]) -> bool:
     return any(one.failure or not one.error <= max(2 * eager, 1e-3) for one in ours)
 
 
-def measure(name: str, mode: str, wanted: Sequence[str]) -> list[Measured]:
-    """All columns of one model."""
+def measure(name: str, mode: str, wanted: Sequence[str], compile_mode: str) -> list[Measured]:
+    """All columns of one model; `compile_mode` is what compilers are asked for."""
     try:
         module, inputs = build(name, mode)
         exact = exact_results(module, inputs, mode)
@@ -142,7 +144,7 @@ def measure(name: str, mode: str, wanted: Sequence[str]) -> list[Measured]:
         measured = Measured(column)
         columns.append(measured)
         try:
-            calls[column] = one_call(compiled(column, module), module, inputs, mode)
+            calls[column] = one_call(compiled(column, module, compile_mode), module, inputs, mode)
             look_at(measured, calls[column], exact)
         except Exception as error:
             measured.failure = said(error)
@@ -164,14 +166,15 @@ def said(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:600]}".replace("\n", " ")
 
 
-def compiled(column: str, module: nn.Module) -> Callable[..., Any]:
+def compiled(column: str, module: nn.Module, compile_mode: str) -> Callable[..., Any]:
     """What a column calls."""
     if column == PEER:
-        return torch.compile(module, fullgraph=True)
+        return torch.compile(module, fullgraph=True, mode=compile_mode)
     if column == OURS:
         import fusewright
 
-        return fusewright.compile(module, fullgraph=True, options={"strict": True})
+        strict = {"strict": True}
+        return fusewright.compile(module, fullgraph=True, mode=compile_mode, options=strict)
     return module
 
 

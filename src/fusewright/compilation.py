@@ -110,6 +110,14 @@ class Compilation:
         return None if self._own is None else self._own.training
 
     @property
+    def halves(self) -> tuple[CompiledGraph, ...]:
+        """The compiled graph, and in training its backward half where that is compiled; empty where
+        the backend is not one of ours.
+        """
+        backward = None if self.training is None else self.training.backward
+        return tuple(half for half in (self._own, backward) if half is not None)
+
+    @property
     def _own(self) -> CompiledGraph | None:
         is_ours = type(self.compiled).__module__ == "fusewright.runtime.compiled"
         return cast("CompiledGraph", self.compiled) if is_ours else None

@@ -55,6 +55,13 @@ ENVIRONMENT: Final = {
 """
 
 
+MODES: Final[dict[str, dict[str, Any]]] = {
+    "default": {},
+    "reduce-overhead": {"cuda_graphs": True},
+}
+"""By name of a mode, as torch.compile has them: the options that it stands for."""
+
+
 class OfData(NamedTuple):
     """What a graph keeps that depends on the values of tensors."""
 
@@ -131,6 +138,11 @@ class Options:
     which each piece is compiled by itself; or none.
     """
 
+    cuda_graphs: bool = False
+    """Record graphs on a GPU at their second call, and replay them as one launch. What
+    `mode="reduce-overhead"` turns on.
+    """
+
     recompile_limit: int = 8
     """How often one function may be compiled for one object that it is called on, for the guards
     that fail; then other such calls run eagerly, or fail where that is an error.
@@ -166,11 +178,16 @@ class Options:
         )
 
     @classmethod
-    def from_user(cls, given: dict[str, Any] | None) -> Options:
-        """Build options from a user's dictionary. TypeError: a name is not known, or a value is of
-        another type than the option's. ValueError: it is not a value that the option may have.
+    def from_user(cls, given: dict[str, Any] | None, mode: str | None = None) -> Options:
+        """Build options from a user's dictionary, which goes before what the mode stands for.
+        TypeError: a name is not known, or a value is of another type than the option's. ValueError:
+        it is not a value that the option may have, or there is no such mode.
         """
-        given = dict(given or {})
+        mode = mode or "default"
+        if mode not in MODES:
+            known = ", ".join(map(repr, MODES))
+            raise ValueError(f"mode {mode!r} is not known to fusewright; it has {known}")
+        given = {**MODES[mode], **(given or {})}
         defaults = {field.name: field.default for field in fields(cls)}
         for name, variable in ENVIRONMENT.items():
             text = os.environ.get(variable)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,10 +45,12 @@ from fusewright.lower import calling_order, lower
 from fusewright.records import replace
 from fusewright.runtime.calling import Call, CallingOrder
 from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record, Training
+from fusewright.runtime.cuda_graphs import Replayer, ReplayFacts, current_pool
 from fusewright.runtime.eager_kernels import warn_of_eager_kernel, why_eager
 from fusewright.runtime.loader import LoadedModule, load_module
 from fusewright.runtime.native_plan import NoNativePlan, load_plan
 from fusewright.schedule import schedule as fuse
+from fusewright.schedule.recording import why_not_recorded, written_inputs
 from fusewright.schedule.traffic import group_traffic
 from fusewright.torch_compat import is_autocast_on
 from fusewright.torch_compat.distributed import active_bucket_limits
@@ -160,7 +163,8 @@ def _compile_training(
     def measured(saved_bytes: int) -> None:
         training.measured_bytes = saved_bytes
 
-    compiled = compile_aten(partition.forward, context, language)
+    kept_from = joint.output_count
+    compiled = compile_aten(partition.forward, context, language, kept_from=kept_from)
     in_segments = None
     if context.options.split_for_ddp == "backward":
         in_segments = split_by_buckets(partition, compile_backward)
@@ -181,9 +185,11 @@ def compile_aten(
     language: KernelLanguage | None = None,
     *,
     is_whole: bool = False,
+    kept_from: int | None = None,
 ) -> CompiledGraph:
     """Compile a functional ATen graph; the result takes a list of its inputs, and gives its
-    outputs. `is_whole`: it is no half of a training step.
+    outputs. `is_whole`: it is no half of a training step. `kept_from`: from which output on they
+    are kept for a backward.
     """
     check = context.options.verify
     log_text("aten", lambda: str(graph.graph))
@@ -223,8 +229,34 @@ def compile_aten(
         call, refusal = _runner(lines, emitted, module, order, hints, context)
         _tell_of_eager_kernels(kernels, context)
 
-    record = _record(schedule, kernels, lines, least_bytes, subprograms, context, refusal)
-    return CompiledGraph(run=call, path=module.path, record=record)
+    unrecorded = why_not_recorded(schedule) if context.options.cuda_graphs else ""
+    record = _record(
+        schedule, kernels, lines, least_bytes, subprograms, context, refusal, unrecorded
+    )
+    if unrecorded or not context.options.cuda_graphs:
+        return CompiledGraph(run=call, path=module.path, record=record)
+    replayer = _replayer(call, graph, schedule, order, kept_from)
+    return CompiledGraph(run=replayer, path=module.path, record=record, replayer=replayer)
+
+
+def _replayer(
+    call: Call,
+    graph: AtenGraph,
+    schedule: Schedule,
+    order: CallingOrder,
+    kept_from: int | None,
+) -> Replayer:
+    """What replays `call` as a CUDA graph."""
+    written = written_inputs(schedule)
+    inputs = zip(schedule.program.inputs, order.tensors, strict=True)
+    (device,) = {buffer.layout.device for buffer in schedule.program.buffers().values()}
+    facts = ReplayFacts(
+        written=frozenset(position for buffer, position in inputs if buffer.name in written),
+        kept_from=kept_from,
+        passing=len(graph.mutated_inputs) if kept_from is None else 0,
+        sizes_vary=bool(order.symbols),
+    )
+    return Replayer(call, facts, partial(current_pool, torch.device(device).index or 0))
 
 
 def _runner(
@@ -338,6 +370,7 @@ def _record(
     subprograms: Sequence[Record],
     context: CompileContext,
     in_python_because: str,
+    unrecorded_because: str,
 ) -> Record:
     """What the stages made, without the tensors."""
     hints = schedule.program.hints
@@ -361,6 +394,7 @@ def _record(
         least_bytes=least_bytes,
         timings=dict(context.timings),
         in_python_because=in_python_because,
+        unrecorded_because=unrecorded_because,
         notes=tuple(context.notes),
         subprograms=tuple(subprograms),
     )

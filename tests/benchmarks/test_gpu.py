@@ -25,7 +25,7 @@ def test_models_beyond_the_time_are_left_out(
 ) -> None:
     measured: list[str] = []
 
-    def measure(name: str, mode: str, columns: Any) -> list[gpu.Measured]:
+    def measure(name: str, mode: str, columns: Any, compile_mode: str) -> list[gpu.Measured]:
         measured.append(name)
         return [gpu.Measured(column, call=1.0, error=1e-4) for column in (EAGER, OURS)]
 

@@ -87,6 +87,8 @@ _REGISTRY: Final[dict[str, RegisteredBackend]] = {
             "aot_eager_default_partitioner", "aot_eager:aot_eager_default_partitioner", "debug"
         ),
         _built_in("aot_eager_decomp_partition", "aot_eager:aot_eager_decomp_partition", "debug"),
+        _built_in("cudagraphs", "cuda_graphs:cudagraphs"),
+        _built_in("aot_cudagraphs", "cuda_graphs:cudagraphs"),
         _built_in("loops_eager", "loops_eager:loops_eager", "debug"),
         _built_in("stage_check", "stage_check:stage_check", "debug"),
         _built_in("fusewright", "torch_dynamo:fusewright"),
@@ -203,10 +205,8 @@ def configured_backend(
     if mode not in (None, "default"):
         keywords["mode"] = mode
     if getattr(function, "__module__", None) == _OWN_MODULE:
-        if keywords:
-            raise ValueError(f"mode {mode!r} is not known to fusewright; it has 'default'")
-        Options.from_user(options)
-        return functools.partial(function, options=options)
+        Options.from_user(options, mode)
+        return functools.partial(function, options=options, **keywords)
     rest = {key: value for key, value in (options or {}).items() if key not in FRONT_END_OPTIONS}
     if rest:
         keywords["options"] = rest

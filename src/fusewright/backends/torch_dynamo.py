@@ -36,8 +36,7 @@ def fusewright(
     passes as ints. A graph that cannot be compiled runs eagerly with one warning; under `strict` it
     is an error.
 
-    `options`: the fields of `fusewright.config.Options`. `mode`: None or "default" until there are
-    more.
+    `options`: the fields of `fusewright.config.Options`. `mode`: one of `config.MODES`, or None.
 
     Raises: TypeError for unknown options, BackendCompilerFailed under `strict`.
     """
@@ -89,9 +88,7 @@ def _compile(
     take_fused: FusedBackend | None = None,
 ) -> Callable[..., Any]:
     """The compiled graph, or under a warning the graph itself."""
-    if mode not in (None, "default"):
-        raise ValueError(f"mode {mode!r} is not known to fusewright; it has 'default'")
-    context = CompileContext(options=Options.from_user(options), fused_backend=take_fused)
+    context = CompileContext(options=Options.from_user(options, mode), fused_backend=take_fused)
     try:
         sizes = EnvironmentSizes()
         examples = _examples(module, example_inputs, sizes)

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fusewright.capture.guards import Check, GuardKind, GuardSet
@@ -157,6 +157,9 @@ class GraphReport:
     """Why what surrounds its kernels is run in Python, not natively, though that was asked for;
     empty: it is not. Of its backward half and its subprograms likewise.
     """
+
+    not_replayed_because: str
+    """Why parts of it are not replayed as CUDA graphs, where that was asked for."""
 
     backward: BackwardReport | None
     """None for inference, and where the backend does not tell."""
@@ -351,18 +354,26 @@ def _graph_report(compilation: Compilation) -> GraphReport:
         library_calls=None if record is None else len(record.extern_calls),
         subprograms=_subprogram_reports(record),
         runs_eagerly=getattr(compilation.compiled, "failure", None) is not None,
-        in_python_because="; ".join(_reasons_for_python(compilation)),
+        in_python_because="; ".join(_reasons(compilation, "in_python_because")),
+        not_replayed_because="; ".join(_reasons_against_replays(compilation)),
         backward=_backward_report(compilation),
     )
 
 
-def _reasons_for_python(compilation: Compilation) -> Iterator[str]:
-    """Why parts of a graph are run in Python, each reason once."""
-    training = compilation.training
-    backward = training.backward.record if training and training.backward else None
-    halves = [record for record in (compilation.record, backward) if record is not None]
-    records = [one for record in halves for one in (record, *record.subprograms)]
-    yield from dict.fromkeys(filter(None, (record.in_python_because for record in records)))
+def _reasons(compilation: Compilation, field: str) -> list[str]:
+    """Why parts of a graph are not run as was asked for, each reason once: what that field says of
+    their records.
+    """
+    records = [half.record for half in compilation.halves]
+    parts = [part for whole in records for part in (whole, *whole.subprograms)]
+    return list(dict.fromkeys(filter(None, (getattr(part, field) for part in parts))))
+
+
+def _reasons_against_replays(compilation: Compilation) -> list[str]:
+    """Why parts of a graph are not replayed; that they cannot be may only show when they run."""
+    replayers = (half.replayer for half in compilation.halves)
+    given_up = [replayer.why_not for replayer in replayers if replayer is not None]
+    return [*_reasons(compilation, "unrecorded_because"), *filter(None, given_up)]
 
 
 def _backward_report(compilation: Compilation) -> BackwardReport | None:
@@ -439,6 +450,8 @@ def _graph_row(number: int, graph: GraphReport) -> tuple[str, ...]:
         text += "   (runs eagerly)"
     if graph.in_python_because:
         text += f"   (in Python: {graph.in_python_because})"
+    if graph.not_replayed_because:
+        text += f"   (no CUDA graph: {graph.not_replayed_because})"
     return (f"graph {number}", graph.function, _place(graph.place), text)
 
 

@@ -40,6 +40,12 @@ PyDoc_STRVAR(
     "(key set, dtype, device type, device index, requires_grad, sizes, strides) as a `tensor`\n"
     "test takes them. ValueError: a tensor without plain sizes, such as a nested one.");
 
+PyDoc_STRVAR(
+    first_elsewhere_doc,
+    "first_elsewhere(inputs, addresses, /)\n--\n\n"
+    "The place of the first tensor in the list `inputs` whose memory does not begin at its address\n"
+    "in `addresses`, 64-bit integers of the machine; -1: all do. An address of 0 fits each input.");
+
 PyDoc_STRVAR(run_only_doc, "run_only(function, args, kwargs, /)\n--\n\n"
                            "`function(*args, **kwargs)`, in which frames run the entries that hold for\n"
                            "them, and no FrameCompiler is asked for others.");
@@ -57,6 +63,7 @@ static PyMethodDef functions[] = {
     {"dispatch_state", guard_dispatch_state, METH_NOARGS, dispatch_state_doc},
     {"torch_states", torch_states, METH_NOARGS, torch_states_doc},
     {"read_tensor", guard_read_tensor, METH_O, read_tensor_doc},
+    {"first_elsewhere", tensor_access_first_elsewhere, METH_VARARGS, first_elsewhere_doc},
     {"run_only", (PyCFunction)(void (*)(void))frame_compiler_run_only, METH_FASTCALL,
      run_only_doc},
     {"lacking_features", machine_code_lacking, METH_VARARGS, lacking_features_doc},

@@ -143,3 +143,32 @@ PyObject *tensor_access_attach(PyObject *Py_UNUSED(module), PyObject *args)
     tensor_access = found;
     return PyBool_FromLong(found.key_set_offset >= 0);
 }
+
+PyObject *tensor_access_first_elsewhere(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *inputs;
+    const char *bytes;
+    Py_ssize_t length;
+    if (!PyArg_ParseTuple(args, "O!y#", &PyList_Type, &inputs, &bytes, &length)) {
+        return NULL;
+    }
+    if (length != PyList_GET_SIZE(inputs) * (Py_ssize_t)sizeof(int64_t)) {
+        PyErr_SetString(PyExc_ValueError, "first_elsewhere takes 8 bytes for each input");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(inputs); i++) {
+        int64_t address;
+        memcpy(&address, bytes + i * sizeof address, sizeof address);
+        PyObject *input = PyList_GET_ITEM(inputs, i);
+        void *data = NULL;
+        if (address == 0) {
+            continue;
+        }
+        if (!tensor_access_is_tensor(input) ||
+            torch_library.get_data_pointer(tensor_access_handle(input), &data) != 0 ||
+            (int64_t)(intptr_t)data != address) {
+            return PyLong_FromSsize_t(i);
+        }
+    }
+    return PyLong_FromLong(-1);
+}

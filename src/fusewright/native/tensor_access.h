@@ -23,6 +23,9 @@ extern TensorAccess tensor_access;
    module.c. */
 PyObject *tensor_access_attach(PyObject *module, PyObject *args);
 
+/* `first_elsewhere(inputs, addresses)`: see the docstring in module.c. */
+PyObject *tensor_access_first_elsewhere(PyObject *module, PyObject *args);
+
 /* The key set as Python gives it; 0, which no tensor has, when it raises. */
 uint64_t tensor_access_ask_key_set(PyObject *tensor);
 

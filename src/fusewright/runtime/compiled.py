@@ -13,6 +13,7 @@ from fusewright.ir.lines import Line
 from fusewright.ir.program import Program
 from fusewright.native import CallPlan
 from fusewright.records import field, record
+from fusewright.runtime.cuda_graphs import Replayer
 
 
 @record(kw_only=True)
@@ -49,6 +50,9 @@ class Record:
 
     in_python_because: str
     """Why the Python module runs where a native plan was asked for; empty: it does not."""
+
+    unrecorded_because: str
+    """Why no CUDA graph is made of it, where those were asked for; empty: one is, or none was."""
 
     notes: tuple[Note, ...]
     subprograms: tuple[Record, ...] = ()
@@ -98,6 +102,9 @@ class CompiledGraph:
     record: Record = field(repr=False)
     training: Training | None = field(default=None, repr=False)
     """None for inference."""
+
+    replayer: Replayer | None = field(default=None, repr=False)
+    """What replays the graph, or a training step's forward half, as a CUDA graph."""
 
     @property
     def entry(self) -> Callable[..., tuple[Any, ...]]:

@@ -4,7 +4,7 @@ public ways take longer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import torch
@@ -34,3 +34,11 @@ foreach_copy_ = torch._foreach_copy_
 
 stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _none)
 """The current stream of a GPU in this thread, as the driver's handle."""
+
+
+def storage_use_counts(tensors: Iterable[torch.Tensor]) -> list[int]:
+    """For each tensor, how many tensors and storage objects share its memory."""
+    return [_use_count(tensor.untyped_storage()._cdata) for tensor in tensors]
+
+
+_use_count: Callable[[int], int] = torch._C._storage_Use_Count

@@ -1,0 +1,401 @@
+"""CUDA graphs: compiled code is recorded once and then launched as a whole, at the cost of one
+launch.
+
+first call                  second call                         later calls
+----------                  -----------                         -----------
+run, on a side stream       record, on the inputs' static       copy inputs in, launch the
+                            memory; launch the recording        recording, copy results out
+
+A recording reads and writes fixed addresses:
+
+- An input that lay at the same address in both first calls, such as a parameter, is read and
+  written where it is; each call compares its address. Other inputs have static memory, into which
+  each call copies them, and out of which it copies what the graph has written to them.
+- Results are copied to memory of their own. What a forward graph keeps for its backward is not: it
+  is handed out as it lies in the recording's memory, and while somebody holds it, no recording runs
+  that may overwrite it. Such a call, and each one that a recording does not fit, runs without it.
+- Recordings that are launched on one stream share a pool of memory. One that was made later may use
+  what an earlier one used in between, but nothing that was still held when it was made.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.logs import warn
+from fusewright.native._extension import first_elsewhere
+from fusewright.records import record
+
+Call = Callable[[list[Any]], tuple[Any, ...]]
+"""Takes one list of inputs, which it clears; gives a flat tuple."""
+
+RECORDING_LIMIT: Final = 8
+"""For how many sizes and streams one graph is recorded; and how often again, since inputs move,
+before it is no longer recorded at all.
+"""
+
+PATIENCE: Final = 2
+"""How many calls in a row have to find an input elsewhere until it counts as one that moves."""
+
+
+class Recording(Protocol):
+    """Work of a device that is launched again by `replay`, on the current stream."""
+
+    def replay(self) -> None:
+        """Launch the work."""
+
+
+class Device(Protocol):
+    """What recording asks of a device; tests have one without a GPU."""
+
+    def warm_up(self, call: Call, inputs: list[Any]) -> tuple[Any, ...]:
+        """Run `call` on the side stream, in order with the current stream."""
+
+    def record(self, call: Call, inputs: list[Any]) -> tuple[Recording, tuple[Any, ...]]:
+        """Record `call` on static inputs without running it, and what it will have computed."""
+
+
+class CudaDevice:
+    """A GPU, with the side stream and the memory that recordings are made in."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._stream = torch.cuda.Stream(index)
+        self._memory = torch.cuda.graph_pool_handle()
+
+    def warm_up(self, call: Call, inputs: list[Any]) -> tuple[Any, ...]:
+        """Run `call` on the side stream, between what the current stream did and will do."""
+        current = torch.cuda.current_stream(self._index)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            outputs = call(inputs)
+        current.wait_stream(self._stream)
+        for output in outputs:
+            if isinstance(output, torch.Tensor):
+                output.record_stream(current)
+        return outputs
+
+    def record(self, call: Call, inputs: list[Any]) -> tuple[Recording, tuple[Any, ...]]:
+        """Record `call`. Whatever an operator raises that may not be recorded is raised."""
+        graph = torch.cuda.CUDAGraph()
+        self._stream.wait_stream(torch.cuda.current_stream(self._index))
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(pool=self._memory, capture_error_mode="thread_local")
+            try:
+                outputs = call(inputs)
+            except BaseException:
+                with suppress(RuntimeError):  # that the recording is broken is no news
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        return graph, outputs
+
+
+@record
+class Span:
+    """The memory from the first to the last element of a tensor, which may lie in it in any way."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    length: int
+    """Elements, gaps included."""
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Span:
+        """The span of a strided tensor."""
+        steps = zip(tensor.shape, tensor.stride(), strict=True)
+        length = 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
+        return cls(tuple(tensor.shape), tensor.stride(), length)
+
+    def flat(self, tensor: torch.Tensor) -> torch.Tensor:
+        """All elements of the span of `tensor`, in one dimension."""
+        return tensor.as_strided((self.length,), (1,), tensor.storage_offset())
+
+    def like(self, tensor: torch.Tensor) -> torch.Tensor:
+        """New memory that lies as `tensor` does."""
+        memory = torch.empty(self.length, dtype=tensor.dtype, device=tensor.device)
+        return memory.as_strided(self.size, self.stride)
+
+
+@record(kw_only=True)
+class ReplayFacts:
+    """What is known of a graph when it is compiled."""
+
+    written: frozenset[int] = frozenset()
+    """Numbers of the inputs in whose memory the graph writes."""
+
+    kept_from: int | None = None
+    """From which output on they are kept for a backward; None: no output is."""
+
+    passing: int = 0
+    """How many outputs, the first, are read before anything else runs: new values of inputs."""
+
+    sizes_vary: bool = False
+    """Whether one graph serves for inputs of several sizes."""
+
+
+class RecordingPool:
+    """The recordings that are launched on one stream."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.lock = threading.RLock()
+        """Held from the comparison of addresses until results are copied out."""
+
+        self._order: list[_Recorded] = []
+
+    def add(self, recorded: _Recorded) -> None:
+        """Note the latest recording, and forget those that are dropped and of which nobody holds
+        anything.
+        """
+        self._order = [one for one in self._order if not one.is_dropped or one.is_held()]
+        self._order.append(recorded)
+
+    def is_overwritten_by(self, recorded: _Recorded) -> bool:
+        """Whether somebody holds what `recorded` may overwrite: its own results, or those of what
+        was recorded later, in memory that it had given back.
+        """
+        place = self._order.index(recorded)
+        return any(later.is_held() for later in self._order[place:])
+
+
+_POOLS: dict[tuple[int, int], RecordingPool] = {}
+_MAKING_POOLS = threading.Lock()
+
+
+def current_pool(index: int) -> RecordingPool | None:
+    """The pool for the current stream of a GPU; None while the program itself records it."""
+    if torch.cuda.is_current_stream_capturing():
+        return None
+    key = (index, torch_compat.cuda.stream(index))
+    pool = _POOLS.get(key)
+    if pool is None:
+        with _MAKING_POOLS:
+            pool = _POOLS.setdefault(key, RecordingPool(CudaDevice(index)))
+    return pool
+
+
+class _Recorded:
+    """One recording with its static memory."""
+
+    def __init__(
+        self,
+        call: Call,
+        inputs: list[Any],
+        moving: frozenset[int],
+        facts: ReplayFacts,
+        device: Device,
+    ) -> None:
+        self.moving = tuple(sorted(moving))
+        self.spans = [Span.of(inputs[number]) for number in self.moving]
+        static = list(inputs)
+        for number, span in zip(self.moving, self.spans, strict=True):
+            static[number] = span.like(inputs[number])
+        self.memory = [
+            span.flat(static[number]) for number, span in zip(self.moving, self.spans, strict=True)
+        ]
+        addresses = _addresses(inputs)
+        for number in moving:
+            addresses[number] = 0
+        self.addresses = addresses.tobytes()
+        self.written = [place for place, n in enumerate(self.moving) if n in facts.written]
+        numbers = {id(tensor): n for n, tensor in enumerate(static) if tensor is not None}
+        self.recording, outputs = device.record(call, list(static))
+        self.outputs = list(outputs)
+        self.from_input = {
+            place: numbers[id(output)]
+            for place, output in enumerate(outputs)
+            if isinstance(output, torch.Tensor) and id(output) in numbers
+        }
+        self._sort_outputs(facts)
+        self._counts = torch_compat.cuda.storage_use_counts(self.kept)
+        self._may_be_held = False
+        self.is_dropped = False
+        """Whether it is not replayed any more."""
+
+    def _sort_outputs(self, facts: ReplayFacts) -> None:
+        """Tell what is copied out, and what is handed out as it lies."""
+        self.copied: list[tuple[int, Span]] = []
+        self.shared: list[int] = []
+        kept_from = len(self.outputs) if facts.kept_from is None else facts.kept_from
+        for place, output in enumerate(self.outputs):
+            if not isinstance(output, torch.Tensor) or place in self.from_input:
+                continue
+            if place >= kept_from or place < facts.passing or _holds_memory(output):
+                self.shared.append(place)
+            else:
+                self.copied.append((place, Span.of(output)))
+        self.results = [span.flat(self.outputs[place]) for place, span in self.copied]
+        self.kept = [self.outputs[place] for place in self.shared if place >= facts.passing]
+
+    def fits(self, inputs: list[Any]) -> bool:
+        """Whether the inputs are where they were recorded."""
+        return first_elsewhere(inputs, self.addresses) < 0
+
+    def moved(self, inputs: list[Any]) -> list[int]:
+        """Numbers of the inputs that are not."""
+        recorded = array("q", self.addresses)
+        pairs = zip(_addresses(inputs), recorded, strict=True)
+        return [number for number, (now, then) in enumerate(pairs) if then and now != then]
+
+    def is_held(self) -> bool:
+        """Whether somebody holds what an earlier replay handed out."""
+        if self._may_be_held:
+            self._may_be_held = torch_compat.cuda.storage_use_counts(self.kept) != self._counts
+        return self._may_be_held
+
+    def replay(self, inputs: list[Any]) -> tuple[Any, ...]:
+        """Run the recording on `inputs`, which are where they were."""
+        if self.moving:
+            places = zip(self.moving, self.spans, strict=True)
+            moving = [span.flat(inputs[number]) for number, span in places]
+            torch_compat.cuda.foreach_copy_(self.memory, moving)
+        self.recording.replay()
+        for place in self.written:
+            moving[place].copy_(self.memory[place])
+        outputs = list(self.outputs)
+        for place, number in self.from_input.items():
+            outputs[place] = inputs[number]
+        for place in self.shared:
+            outputs[place] = outputs[place].detach()
+        if self.copied:
+            copies = [span.like(self.outputs[place]) for place, span in self.copied]
+            flat = [span.flat(copy) for copy, (_, span) in zip(copies, self.copied, strict=True)]
+            torch_compat.cuda.foreach_copy_(flat, self.results)
+            for copy, (place, _) in zip(copies, self.copied, strict=True):
+                outputs[place] = copy
+        self._may_be_held = bool(self.kept)
+        return tuple(outputs)
+
+
+class Replayer:
+    """A compiled graph that is recorded at its second call, and replayed from then on.
+
+    `current_pool` gives where recordings for the current stream are kept; None: not now.
+    """
+
+    def __init__(
+        self, call: Call, facts: ReplayFacts, current_pool: Callable[[], RecordingPool | None]
+    ) -> None:
+        self.why_not = ""
+        """Why the graph is no longer recorded; empty: it is."""
+
+        self.replays = 0
+        """How many calls were replays."""
+
+        self._call = call
+        self._facts = facts
+        self._current_pool = current_pool
+        self._seen: dict[Any, array[int]] = {}
+        """By kind of call: addresses of the tensors when it first came."""
+
+        self._recorded: dict[Any, _Recorded] = {}
+        self._moving: frozenset[int] = frozenset()
+        """Numbers of the inputs that were seen to move."""
+
+        self._misses = 0
+        self._recordings = 0
+
+    def __del__(self) -> None:
+        for kind in list(self._recorded):
+            self._drop(kind)
+
+    def _drop(self, kind: Any) -> None:
+        self._recorded.pop(kind).is_dropped = True
+
+    def __call__(self, inputs: list[Any]) -> tuple[Any, ...]:
+        pool = None if self.why_not else self._current_pool()
+        if pool is None:
+            return self._call(inputs)
+        kind = (pool, self._sizes(inputs)) if self._facts.sizes_vary else pool
+        with pool.lock, torch.no_grad():
+            recorded = self._recorded.get(kind)
+            if recorded is None:
+                return self._begin(kind, pool, inputs)
+            if not recorded.fits(inputs):
+                return self._elsewhere(kind, pool, inputs)
+            self._misses = 0
+            if pool.is_overwritten_by(recorded):
+                return self._call(inputs)
+            return self._replay(recorded, inputs)
+
+    def _replay(self, recorded: _Recorded, inputs: list[Any]) -> tuple[Any, ...]:
+        outputs = recorded.replay(inputs)
+        inputs.clear()
+        self.replays += 1
+        return outputs
+
+    def _sizes(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(
+            [
+                (value.shape, value.stride()) if isinstance(value, torch.Tensor) else value
+                for value in inputs
+            ]
+        )
+
+    def _begin(self, kind: Any, pool: RecordingPool, inputs: list[Any]) -> tuple[Any, ...]:
+        """The first call of a kind, or the second."""
+        addresses = _addresses(inputs)
+        seen = self._seen.get(kind)
+        if seen is None:
+            if len(self._seen) >= RECORDING_LIMIT:
+                return self._call(inputs)
+            self._seen[kind] = addresses
+            return pool.device.warm_up(self._call, inputs)
+        pairs = zip(seen, addresses, strict=True)
+        moved = [number for number, (then, now) in enumerate(pairs) if then != now]
+        return self._record(kind, pool, moved, inputs)
+
+    def _elsewhere(self, kind: Any, pool: RecordingPool, inputs: list[Any]) -> tuple[Any, ...]:
+        """A call with inputs that lie elsewhere than recorded; after some in a row they count as
+        such that move, and a recording is made that copies them.
+        """
+        recorded = self._recorded[kind]
+        self._misses += 1
+        if self._misses < PATIENCE or pool.is_overwritten_by(recorded):
+            return self._call(inputs)
+        self._misses = 0
+        self._drop(kind)
+        return self._record(kind, pool, recorded.moved(inputs), inputs)
+
+    def _record(
+        self, kind: Any, pool: RecordingPool, moved: Iterable[int], inputs: list[Any]
+    ) -> tuple[Any, ...]:
+        self._moving |= frozenset(moved)
+        self._recordings += 1
+        if self._recordings > 2 * RECORDING_LIMIT:
+            self._give_up(f"it was recorded {self._recordings - 1} times")
+            return self._call(inputs)
+        try:
+            with torch.inference_mode(False), torch.no_grad():
+                recorded = _Recorded(self._call, inputs, self._moving, self._facts, pool.device)
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0]
+            self._give_up(f"{type(error).__name__}: {reason}")
+            return self._call(inputs)
+        self._recorded[kind] = recorded
+        pool.add(recorded)
+        return self._replay(recorded, inputs)
+
+    def _give_up(self, why: str) -> None:
+        self.why_not = why
+        for kind in list(self._recorded):
+            self._drop(kind)
+        warn(f"a graph is no longer replayed as a CUDA graph, and runs as it was compiled: {why}")
+
+
+def _addresses(inputs: Sequence[Any]) -> array[int]:
+    """Where the memory of each input begins; 0 for one that is no tensor, or has no memory."""
+    return array("q", [x.data_ptr() if isinstance(x, torch.Tensor) else 0 for x in inputs])
+
+
+def _holds_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor without elements stands for memory."""
+    return not tensor.numel() and tensor.untyped_storage().nbytes() > 0
