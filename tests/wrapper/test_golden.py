@@ -18,6 +18,7 @@ from fusewright.wrapper import (
     pack_native,
     plan_memory,
 )
+from fusewright.wrapper.devices import name_devices
 from fusewright.wrapper.views import name_views
 from tests.golden import golden
 
@@ -47,6 +48,11 @@ def test_checks_and_debug_prints(text: str) -> str:
     verify_lines(result)
     emit_python("graph", result)
     return printed
+
+
+@golden("cases/devices.txt")
+def test_devices(text: str) -> str:
+    return print_lines(name_devices(parse_lines(text)))
 
 
 @golden("cases/python.txt")

@@ -221,7 +221,8 @@ def _results(names: tuple[str | None, ...], is_tuple: bool) -> str:
 
 def _launch(launch: Launch) -> str:
     sizes = f" sizes {print_list(launch.sizes)}" if launch.sizes else ""
-    return f"{launch.kernel}({', '.join(launch.buffers)}){sizes} units {launch.units}"
+    device = "" if launch.device == "cpu" else f" on {launch.device}"
+    return f"{launch.kernel}({', '.join(launch.buffers)}){sizes} units {launch.units}{device}"
 
 
 KINDS: Final[dict[str, Kind]] = {

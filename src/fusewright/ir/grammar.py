@@ -158,12 +158,16 @@ def read_layout(cursor: Cursor, symbols: Symbols) -> Layout:
         read_index_list(cursor, symbols) if cursor.accept("stride") else contiguous_strides(size)
     )
     offset = read_index(cursor, symbols) if cursor.accept("offset") else integer(0)
-    device = "cpu"
-    if cursor.accept("on"):
-        device = cursor.take("name")
-        if cursor.accept(":"):
-            device += f":{cursor.integer()}"
+    device = read_device(cursor)
     return Layout(dtype=dtype, size=size, stride=stride, offset=offset, device=device)
+
+
+def read_device(cursor: Cursor) -> str:
+    """`on cuda:0`, or nothing for the CPU."""
+    if not cursor.accept("on"):
+        return "cpu"
+    device = cursor.take("name")
+    return f"{device}:{cursor.integer()}" if cursor.accept(":") else device
 
 
 def read_buffer(cursor: Cursor, reader: Reader) -> Buffer:

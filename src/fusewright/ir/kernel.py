@@ -105,5 +105,8 @@ class Launch:
     units: Index
     """Units of work that may be divided over threads (CPU) or programs (GPU)."""
 
+    device: str = "cpu"
+    """Where the kernel runs."""
+
     origins: tuple[Origin, ...] = field(default=(), compare=False)
     """What this call computes for the user: other calls of the kernel have origins of their own."""

@@ -16,6 +16,17 @@ from fusewright.records import field, record
 
 
 @record(kw_only=True)
+class DefineDevice:
+    """`slot` stands for a device, where other lines say on which memory lies or kernels run."""
+
+    form = "{slot:word} = device {device:text}"
+
+    slot: str
+    device: str
+    """`cuda:0`."""
+
+
+@record(kw_only=True)
 class DefineSymbol:
     """Size symbol `name` is taken from position `position` of the input list."""
 
@@ -233,7 +244,8 @@ class Return:
 
 
 Line = (
-    DefineSymbol
+    DefineDevice
+    | DefineSymbol
     | TakeInput
     | EnsureLayout
     | Constant

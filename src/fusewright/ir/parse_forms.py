@@ -14,6 +14,7 @@ from fusewright.ir.grammar import (
     between,
     read_arguments,
     read_buffer,
+    read_device,
     read_dtype,
     read_index,
     read_index_list,
@@ -133,7 +134,8 @@ def _launch(cursor: Cursor, reader: Reader) -> Launch:
     sizes = read_index_list(cursor, reader.symbols) if cursor.accept("sizes") else ()
     cursor.expect("units")
     units = read_index(cursor, reader.symbols)
-    return Launch(kernel=kernel, buffers=buffers, sizes=sizes, units=units)
+    device = read_device(cursor)
+    return Launch(kernel=kernel, buffers=buffers, sizes=sizes, units=units, device=device)
 
 
 def _returned(cursor: Cursor, reader: Reader) -> tuple[Any, ...]:

@@ -6,7 +6,8 @@
 4. Size symbols are defined before they occur.
 5. Operands are names, numbers and literals; memory through another layout is a `View` line.
 6. The source of a view is neither freed nor taken over while the view is in use.
-7. `Return` is the last line, and the only one.
+7. A kernel runs on the device where its buffers lie, and a device's slot is defined once.
+8. `Return` is the last line, and the only one.
 
 What breaks one of them raises `MalformedProgram` with the lines around.
 """
@@ -38,6 +39,10 @@ class _State:
     gone: dict[str, str] = field(default_factory=dict)
     """Names that may not be used any more, and why."""
 
+    devices: dict[str, str] = field(default_factory=dict)
+    """By buffer whose layout is told, where it lies."""
+
+    slots: set[str] = field(default_factory=lambda: {"cpu", "meta"})
     symbols: set[str] = field(default_factory=set)
     kernels: dict[str, Kernel] = field(default_factory=dict)
     views: dict[str, str] = field(default_factory=dict)
@@ -64,11 +69,15 @@ def _line(line: wrapper.Line, state: _State) -> str | None:
     match line:
         case wrapper.DefineSymbol() | ComputeNumber() | ReadSize() | ReadItem():
             state.symbols.add(line.name)
+        case wrapper.DefineDevice(slot=slot):
+            if slot in state.slots:
+                return f"device {slot} is defined twice"
+            state.slots.add(slot)
         case wrapper.DefineKernel(kernel=kernel):
             known = state.kernels.setdefault(kernel.name, kernel)
             return None if known is kernel else f"kernel {kernel.name} is defined twice"
         case wrapper.CallKernel(launch=launch):
-            return _launch(launch, state)
+            reason = _launch(launch, state)
         case wrapper.View(buffer=buffer, source=source):
             state.views[buffer.name] = source
         case wrapper.Free(name=name) | wrapper.FreeIfNotReused(buffer=Buffer(name=name)):
@@ -81,7 +90,17 @@ def _line(line: wrapper.Line, state: _State) -> str | None:
         if name in state.alive:
             return f"{name} is defined twice"
         state.alive.add(name)
-    return reason
+    return reason or _device(line, state)
+
+
+def _device(line: wrapper.Line, state: _State) -> str | None:
+    """What is wrong with the devices on which the buffer of a line lies or its kernel runs."""
+    buffer = getattr(line, "buffer", None)
+    if isinstance(buffer, Buffer):
+        state.devices[buffer.name] = buffer.layout.device
+    slot = line.launch.device if isinstance(line, wrapper.CallKernel) else None
+    slot = buffer.layout.device if isinstance(buffer, Buffer) else slot
+    return None if slot is None or slot in state.slots else f"device {slot} is not defined"
 
 
 def _uses(line: wrapper.Line, state: _State) -> str | None:
@@ -114,6 +133,10 @@ def _launch(launch: Launch, state: _State) -> str | None:
     wanted = (len(kernel.arguments), len(kernel.sizes))
     if given != wanted:
         return f"{given} buffers and sizes for a kernel of {wanted}"
+    for name in launch.buffers:
+        device = state.devices.get(name, launch.device)
+        if device != launch.device:
+            return f"{name} lies on {device}, and the kernel runs on {launch.device}"
     return None
 
 

@@ -104,5 +104,6 @@ def _launch(kernel: Kernel, group: Group, names: CanonicalNames, units: Index) -
         buffers=names.buffers,
         sizes=tuple(symbol.index for _, symbol in names.sizes),
         units=units.substitute(own),  # type: ignore[arg-type]
+        device=group.device,
         origins=group.origins,
     )

@@ -61,7 +61,7 @@ def reinterpret(
 
 
 def tensor_kind(
-    dtype: torch.dtype, device: str
+    dtype: torch.dtype, device: str | torch.device
 ) -> tuple[int, int, int, torch.dtype, Callable[..., torch.Tensor]]:
     """The dtype and device of a tensor that a native plan makes: torch's numbers of the dtype, of
     the type of device and of the device; then the dtype itself, and what makes one of sizes and

@@ -40,7 +40,7 @@ class Input:
     size: tuple[int | str, ...]
     stride: tuple[int | str, ...]
     dtype: torch.dtype
-    device: str
+    device: str | torch.device
 
     def random(self, sizes: Mapping[str, int]) -> torch.Tensor:
         """Normal numbers, or zeros and ones for integers, which are valid indices nearly

@@ -36,6 +36,7 @@ from fusewright.ir.lines import (
     Constant,
     CopyInto,
     DebugPrint,
+    DefineDevice,
     DefineKernel,
     DefineSymbol,
     EnsureLayout,
@@ -125,11 +126,15 @@ class _FxEmitter:
         self._values: dict[str, Any] = {}
         """Nodes of buffers and symbols by name."""
 
+        self._devices: dict[str, torch.device] = {}
         self._numbers: dict[Index, Any] = {}
         self._layouts: dict[str, tuple[tuple[Index, ...], tuple[Index, ...]]] = {}
         self._empty_strided = runtime.allocator()
 
     # Lines ----------------------------------------------------------------------------------------
+
+    def define_device(self, line: DefineDevice) -> None:
+        self._devices[line.slot] = torch.device(line.device)
 
     def define_symbol(self, line: DefineSymbol) -> None:
         self._values[line.name] = self.graph.placeholder(line.name)
@@ -155,7 +160,7 @@ class _FxEmitter:
 
     def allocate(self, line: Allocate) -> None:
         layout = line.buffer.layout
-        keywords = {"dtype": _dtype(layout.dtype), "device": torch.device(layout.device)}
+        keywords = {"dtype": _dtype(layout.dtype), "device": self._device(layout.device)}
         node = self._call(self._empty_strided, self._extents(layout), keywords, line.buffer.name)
         self._define(line.buffer.name, layout, node)
 
@@ -290,7 +295,7 @@ class _FxEmitter:
             case Literal(value=value):
                 return value
             case Enumerated(kind="device", name=name):
-                return torch.device(name)
+                return self._device(name)
             case Enumerated(name=name):
                 return getattr(torch, name)
             case ListOf(items=items):
@@ -299,6 +304,9 @@ class _FxEmitter:
                 raise TypeError(f"{operand} has no line of its own")
             case Index():
                 return self._number(operand)
+
+    def _device(self, name: str) -> torch.device:
+        return self._devices.get(name) or torch.device(name)
 
     # Numbers --------------------------------------------------------------------------------------
 
@@ -344,6 +352,7 @@ def _operator(name: str) -> Callable[..., Any]:
 
 
 _METHODS: dict[type, Callable[[_FxEmitter, Any], None]] = {
+    DefineDevice: _FxEmitter.define_device,
     DefineSymbol: _FxEmitter.define_symbol,
     TakeInput: _FxEmitter.take_input,
     Constant: _FxEmitter.constant,

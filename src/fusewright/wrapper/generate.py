@@ -38,6 +38,7 @@ from fusewright.ir.program import (
     ReadSize,
 )
 from fusewright.records import replace
+from fusewright.wrapper.devices import name_devices
 from fusewright.wrapper.views import name_views
 
 
@@ -75,7 +76,7 @@ def generate_lines(
                 lines.append(CopyInto(target=target, source=source))
         lines += [FreeIfNotReused(buffer=buffers[name]) for name in step.last_uses]
     lines.append(Return(outputs=program.outputs))
-    return name_views(lines)
+    return name_devices(name_views(lines))
 
 
 def _take_inputs(program: Program) -> list[Line]:

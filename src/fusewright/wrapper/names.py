@@ -52,8 +52,10 @@ def literal_text(operand: Literal | Enumerated) -> str:
     match operand:
         case Literal(value=value):
             return _literal(value)
-        case Enumerated(kind="device", name=name):
+        case Enumerated(kind="device", name=("cpu" | "meta") as name):
             return f"torch.device({name!r})"
+        case Enumerated(kind="device", name=slot):
+            return slot
         case Enumerated(name=name):
             return f"torch.{name}"
 

@@ -31,6 +31,7 @@ from fusewright.ir.lines import (
     Constant,
     CopyInto,
     DebugPrint,
+    DefineDevice,
     DefineKernel,
     DefineSymbol,
     EnsureLayout,
@@ -190,6 +191,9 @@ class _NativeEmitter:
                 self._release(position)
 
     # Lines ----------------------------------------------------------------------------------------
+
+    def define_device(self, line: DefineDevice) -> None:
+        """Constants name the Python module's variable."""
 
     def define_symbol(self, line: DefineSymbol) -> None:
         if self._tensors is None:
@@ -490,7 +494,8 @@ class _NativeEmitter:
     def _kind(self, layout: Layout) -> int:
         """The constant that says of what type and where tensors are."""
         dtype = f"torch.{layout.dtype.torch_name}"
-        return self._constant(f"runtime.tensor_kind({dtype}, {layout.device!r})")
+        device = literal_text(Enumerated("device", layout.device))
+        return self._constant(f"runtime.tensor_kind({dtype}, {device})")
 
     def _geometry_numbers(self, layout: Layout) -> tuple[int, ...]:
         """How many dimensions; then sizes and strides."""
@@ -507,6 +512,7 @@ def _geometry(layout: Layout) -> Geometry:
 
 
 _METHODS: dict[type, Callable[[_NativeEmitter, Any], None]] = {
+    DefineDevice: _NativeEmitter.define_device,
     DefineSymbol: _NativeEmitter.define_symbol,
     TakeInput: _NativeEmitter.take_input,
     Constant: _NativeEmitter.constant,

@@ -21,6 +21,7 @@ from fusewright.ir.lines import (
     Constant,
     CopyInto,
     DebugPrint,
+    DefineDevice,
     DefineKernel,
     DefineSymbol,
     EnsureLayout,
@@ -47,6 +48,7 @@ from fusewright.ir.program import (
     ViewReference,
 )
 from fusewright.records import record
+from fusewright.wrapper.devices import UNNUMBERED
 from fusewright.wrapper.names import (
     constant_path,
     literal_text,
@@ -112,7 +114,7 @@ class _PythonEmitter:
         """The statements of `call` behind the first, which unpacks the inputs."""
 
         self.allocates = False
-        self.devices: dict[str, str] = {}
+        self.devices: list[str] = []
         """Variables that hold devices, by name; the CPU's is called so."""
 
         self.owned: set[str] = set()
@@ -136,7 +138,7 @@ class _PythonEmitter:
                 if self.allocates
                 else []
             ),
-            *(f"{local} = torch.device({name!r})" for name, local in self.devices.items()),
+            *self.devices,
             *(f"{local} = {path}" for path, local in sorted(self.operators.items())),
             *(f"{name} = {text}" for name, text in self.constants.items()),
             "\nKERNELS = {",
@@ -177,6 +179,9 @@ class _PythonEmitter:
 
     # Lines ----------------------------------------------------------------------------------------
 
+    def define_device(self, line: DefineDevice) -> None:
+        self.devices.append(f"{_identifier(line.slot)} = torch.device({line.device!r})")
+
     def define_symbol(self, line: DefineSymbol) -> None:
         self.inputs.append(_identifier(line.name))
         self.input_specifications.append(f"runtime.Size({line.name!r})")
@@ -211,20 +216,12 @@ class _PythonEmitter:
 
     def allocate(self, line: Allocate) -> None:
         layout = line.buffer.layout
-        device = self._device(layout.device)
         self.owned.add(line.buffer.name)
         self.layouts[line.buffer.name] = (layout.size, layout.stride)
-        self.write(
-            f"{_identifier(line.buffer.name)} = empty_strided({_sizes(layout.size)}, "
-            f"{_sizes(layout.stride)}, dtype=torch.{layout.dtype.torch_name}, device={device})"
-        )
+        extents = f"{_sizes(layout.size)}, {_sizes(layout.stride)}"
+        kind = f"dtype=torch.{layout.dtype.torch_name}, device={layout.device}"
+        self.write(f"{_identifier(line.buffer.name)} = empty_strided({extents}, {kind})")
         self.allocates = True
-
-    def _device(self, name: str) -> str:
-        """The variable that holds a device: torch reads its name at each use otherwise."""
-        if name == "cpu":
-            return name
-        return self.devices.setdefault(name, name.replace(":", "_"))
 
     def reuse(self, line: Reuse) -> None:
         layout = line.buffer.layout
@@ -378,13 +375,20 @@ def _specification(layout: Layout) -> str:
     """What tensors of a layout are, for making random ones."""
     return (
         f"runtime.Input({_texts(layout.size)}, {_texts(layout.stride)}, "
-        f"torch.{layout.dtype.torch_name}, {layout.device!r})"
+        f"torch.{layout.dtype.torch_name}, {_device(layout)})"
     )
 
 
 def _origin_comments(origins: tuple[Origin, ...]) -> list[str]:
     shown = [str(origin).replace("\n", " ") for origin in origins[:6]]
     return [*shown, f"… and {len(origins) - 6} more"] if len(origins) > 6 else shown
+
+
+def _device(layout: Layout) -> str:
+    """A device in the list of inputs: that of the CPU is a variable only where memory is asked for
+    there.
+    """
+    return repr(layout.device) if layout.device in UNNUMBERED else layout.device
 
 
 def _identifier(name: str | None) -> str:
@@ -409,6 +413,7 @@ def _texts(indices: tuple[Index, ...]) -> str:
 
 
 _METHODS: dict[type, Callable[[_PythonEmitter, Any], None]] = {
+    DefineDevice: _PythonEmitter.define_device,
     DefineSymbol: _PythonEmitter.define_symbol,
     TakeInput: _PythonEmitter.take_input,
     Constant: _PythonEmitter.constant,
