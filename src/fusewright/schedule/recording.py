@@ -7,7 +7,15 @@ from __future__ import annotations
 from typing import Final
 
 from fusewright.ir.group import Schedule
-from fusewright.ir.program import CallOperator, CallSubprogram, ComputeNumber, CopyBack, FindNumber
+from fusewright.ir.program import (
+    CallOperator,
+    CallSubprogram,
+    CheckFact,
+    ComputeNumber,
+    CopyBack,
+    ReadItem,
+    ReadSize,
+)
 
 STATE_OF_RANDOM_NUMBERS: Final = ("fusewright::manual_seed", "rng_state")
 """Parts of the names of operators that set or read states of generators, which replays do not."""
@@ -20,8 +28,8 @@ def why_not_recorded(schedule: Schedule) -> str:
         return f"its tensors are on {', '.join(devices) or 'no device'}"
     for step in schedule.steps:
         match step.work:
-            case FindNumber(operator=operator):
-                return f"the host waits for the number that {operator} gives"
+            case ReadSize() | ReadItem() | CheckFact():
+                return "the host waits for a number that data decides"
             case ComputeNumber():
                 return "it computes numbers on the host"
             case CallSubprogram():
