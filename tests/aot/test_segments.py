@@ -95,6 +95,35 @@ def test_a_gradient_is_there_before_the_next_segment_runs(monkeypatch: pytest.Mo
     assert order == [one for step in steps for one in step]
 
 
+def test_gradients_taken_from_tuples_are_there_when_the_tuple_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tracing takes them at the end of the graph, which is not when they are computed."""
+    params = [leaf(2, 2, 3, seed=seed) for seed in range(3)]
+    order = order_of(monkeypatch, params)
+
+    def program(x: Tensor, *kernels: Tensor) -> Tensor:
+        for kernel in kernels:
+            x = F.conv1d(x, kernel, padding=1).tanh()
+        return x
+
+    compiled(program)(leaf(1, 2, 9).detach(), *params).sum().backward()
+    steps = [("segment 0", "gradient 2"), ("segment 1", "gradient 1"), ("segment 2", "gradient 0")]
+    assert order == [one for step in steps for one in step]
+
+
+def test_a_module_is_split_for_buckets_of_one_size_and_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    params, run = weights(3), compiled(layers)
+    order = order_of(monkeypatch, params)
+    for limits, count in (((128,), 3), ((256,), 2), ((128, 256), 2), ((128,), 3)):
+        monkeypatch.setattr(torch_compat.distributed, "active_bucket_limits", lambda x=limits: x)
+        order.clear()
+        run(leaf(2, 4).detach(), *params).sum().backward()
+        assert sum(one.startswith("segment") for one in order) == count
+
+
 def test_a_shared_weight_has_its_gradient_when_all_of_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

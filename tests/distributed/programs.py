@@ -1,5 +1,7 @@
 """Programs that train on two processes: `torchrun --nproc-per-node 2 programs.py FILE` runs each
 with `DistributedDataParallel`, in eager and compiled, and writes to FILE what differs.
+
+Buckets are so small that backward is split, where a scenario does not say otherwise.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
+    allreduce_hook,
+    fp16_compress_hook,
+)
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -24,6 +29,10 @@ from torch.utils.checkpoint import checkpoint
 import fusewright
 
 STEPS = 5
+
+
+SMALL_BUCKETS = {"bucket_cap_mb": 0.001}
+"""A thousand bytes: a layer or two."""
 
 
 class Model(nn.Module):
@@ -66,12 +75,31 @@ def frozen() -> nn.Module:
     return model
 
 
+class TwoResults(nn.Module):
+    """A model of whose results one has no gradient in some steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 32)
+        self.second, self.third = nn.Linear(32, 4), nn.Linear(32, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.tanh(self.first(x))
+        second, third = self.second(hidden), self.third(hidden)
+        return second if x.shape[0] == 3 else second + third
+
+
 def losses(
-    model: nn.Module, x: Tensor, y: Tensor, accumulate: Callable[[], Any] = contextlib.nullcontext
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    accumulate: Callable[[], Any] = contextlib.nullcontext,
+    calls: int = 1,
 ) -> Tensor:
-    """The loss of a batch, after a backward."""
+    """The loss of a batch, after a backward; of `calls` calls of the model."""
     with accumulate():
-        loss = F.mse_loss(model(x), y)
+        loss = sum(F.mse_loss(model(x + number), y) for number in range(calls))
+        assert isinstance(loss, Tensor)
         loss.backward()
     return loss.detach()
 
@@ -88,12 +116,13 @@ def batches(rank: int, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor]]:
 
 def train(
     make: Callable[[], nn.Module],
-    wrap: Callable[[nn.Module], tuple[nn.Module, nn.Module]],
+    wrap: Callable[[nn.Module], tuple[Any, nn.Module]],
     sizes: list[int],
     *,
     hook: Any = None,
     accumulates: bool = False,
     joins: bool = False,
+    calls: int = 1,
 ) -> dict[str, list[Tensor]]:
     """The loss of each step, and parameters and buffers after the last.
 
@@ -108,7 +137,8 @@ def train(
     with Join([reducer]) if joins else contextlib.nullcontext():
         for number, (x, y) in enumerate(batches(dist.get_rank(), sizes)):
             waits = accumulates and number % 2 == 0
-            found.append(losses(called, x, y, reducer.no_sync if waits else contextlib.nullcontext))
+            accumulate = reducer.no_sync if waits else contextlib.nullcontext
+            found.append(losses(called, x, y, accumulate, calls))
             if not waits:
                 optimizer.step()
                 optimizer.zero_grad()
@@ -126,8 +156,19 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "make": lambda: Model(unused=True),
         "ddp": {"find_unused_parameters": True},
     },
+    "unused parameters of a static graph": {
+        "make": lambda: Model(unused=True),
+        "ddp": {"find_unused_parameters": True, "static_graph": True},
+        "sizes": [[5] * STEPS] * 2,
+    },
+    "results that go nowhere": {"make": TwoResults, "ddp": {"find_unused_parameters": True}},
     "gradients in buckets": {"ddp": {"gradient_as_bucket_view": True}},
-    "many buckets": {"ddp": {"bucket_cap_mb": 0.001}},
+    "buckets of the usual size": {"ddp": {"bucket_cap_mb": None}},
+    "two calls before backward": {"train": {"calls": 2}, "ddp": {"broadcast_buffers": False}},
+    "accumulation of gradients in buckets": {
+        "train": {"accumulates": True},
+        "ddp": {"gradient_as_bucket_view": True},
+    },
     "buffers of each rank": {"ddp": {"broadcast_buffers": False}},
     "accumulation": {"train": {"accumulates": True}},
     "a hook that compresses": {"train": {"hook": fp16_compress_hook}},
@@ -135,6 +176,10 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "sizes that differ between ranks": {"sizes": [[5, 6, 7, 8, 9], [5, 5, 5, 4, 2]]},
     "a graph break": {"make": lambda: Model(breaks=True)},
     "a checkpoint": {"make": lambda: Model(again=True)},
+    "a checkpoint in a static graph": {
+        "make": lambda: Model(again=True),
+        "ddp": {"static_graph": True},
+    },
     "shared parameters": {"make": tied},
     "frozen parameters": {"make": frozen},
 }
@@ -142,15 +187,15 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 
 
 def run(name: str) -> list[str]:
-    """What differs from eager, of one scenario, under both ways to compile."""
+    """What differs from eager, of one scenario, however it is compiled."""
     scenario = SCENARIOS[name]
     make = scenario.get("make", Model)
-    options = scenario.get("ddp", {})
+    options = {**SMALL_BUCKETS, **scenario.get("ddp", {})}
     sizes = scenario.get("sizes", [[5, 5, 5, 3, 5]] * 2)[dist.get_rank()]
 
     compiled: list[Any] = []
 
-    def eager(model: nn.Module) -> tuple[nn.Module, nn.Module]:
+    def eager(model: nn.Module) -> tuple[Any, nn.Module]:
         reducer = DistributedDataParallel(model, **options)
         return reducer, reducer
 
@@ -159,18 +204,35 @@ def run(name: str) -> list[str]:
         compiled.append(fusewright.compile(reducer))
         return compiled[-1], reducer
 
+    def graph_split(model: nn.Module) -> tuple[nn.Module, nn.Module]:
+        reducer = DistributedDataParallel(model, **options)
+        compiled.append(fusewright.compile(reducer, options={"split_for_ddp": "graph"}))
+        return compiled[-1], reducer
+
+    def function_compiled(model: nn.Module) -> tuple[Any, nn.Module]:
+        reducer = DistributedDataParallel(model, **options)
+        compiled.append(fusewright.compile(lambda x: reducer(x * 2) / 2))
+        return compiled[-1], reducer
+
     def compiled_within(model: nn.Module) -> tuple[nn.Module, nn.Module]:
         compiled.append(fusewright.compile(model))
         reducer = DistributedDataParallel(compiled[-1], **options)
         return reducer, reducer
 
+    def function(model: nn.Module) -> tuple[Any, nn.Module]:
+        reducer = DistributedDataParallel(model, **options)
+        return lambda x: reducer(x * 2) / 2, reducer
+
     arguments = scenario.get("train", {})
-    expected = train(make, eager, sizes, **arguments)
+    ways = {compiled_around: eager, compiled_within: eager, graph_split: eager}
+    if name in ("plain", "unused parameters", "sizes that differ between ranks"):
+        ways[function_compiled] = function
+    expected = {way: train(make, way, sizes, **arguments) for way in set(ways.values())}
     differences = []
-    for way in (compiled_around, compiled_within):
+    for way, like in ways.items():
         found = train(make, way, sizes, **arguments)
         try:
-            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(found, expected[like], rtol=1e-5, atol=1e-6)
         except AssertionError as error:
             differences.append(f"{way.__name__}: {error}")
         trained = torch.cat([one.flatten() for one in found["parameters"]])
@@ -183,6 +245,49 @@ def run(name: str) -> list[str]:
     return differences
 
 
+def order_of_reductions(split: str | None) -> list[str]:
+    """What happens in the backward of a perceptron, in order: "node" where a node of autograd
+    begins, a layer's or one of compiled code, "bucket" where one is handed to be reduced. `split`:
+    the option; None: in eager.
+    """
+    torch.manual_seed(0)
+    layers = [layer for _ in range(4) for layer in (nn.Linear(16, 16), nn.Tanh())]
+    reducer = DistributedDataParallel(nn.Sequential(*layers), **SMALL_BUCKETS)
+    order: list[str] = []
+
+    def hook(group, bucket):  # type: ignore[no-untyped-def]  # torch refuses annotations as text
+        order.append("bucket")
+        return allreduce_hook(group, bucket)
+
+    reducer.register_comm_hook(None, hook)
+    called: Any = reducer
+    if split is not None:
+        called = fusewright.compile(reducer, options={"split_for_ddp": split})
+    for _ in range(3):
+        order.clear()
+        loss = called(torch.ones(2, 16)).sum()
+        for node in nodes_of(loss):
+            if node.name() in ("TanhBackward0", *COMPILED_NODES):
+                node.register_prehook(lambda _: order.append("node"))
+        loss.backward()
+    return order
+
+
+COMPILED_NODES = ("CompiledFunctionBackward", "SegmentFunctionBackward")
+
+
+def nodes_of(loss: Tensor) -> set[Any]:
+    """The nodes in the history of a result."""
+    nodes: set[Any] = set()
+    stack = [loss.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in nodes:
+            nodes.add(node)
+            stack += [before for before, _ in node.next_functions]
+    return nodes
+
+
 def main() -> None:
     """Run all scenarios; the first rank writes what it found."""
     dist.init_process_group("gloo")
@@ -192,9 +297,12 @@ def main() -> None:
             results[name] = run(name)
         except Exception:
             results[name] = [traceback.format_exc()]
+    orders = {
+        str(split): order_of_reductions(split) for split in (None, "backward", "graph", "none")
+    }
     if dist.get_rank() == 0:
         with open(sys.argv[1], "w") as file:
-            json.dump(results, file)
+            json.dump({"differences": results, "orders": orders}, file)
     dist.barrier()
     dist.destroy_process_group()
     os._exit(0)  # now and then gloo's threads abort a process that ends, in eager too

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.distributed
@@ -22,23 +24,63 @@ pytestmark = [
     ),
 ]
 
+SECONDS = 60
+"""How long the rank that is left may take to notice."""
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).with_name("programs.py")
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"}
+
 
 @pytest.fixture(scope="module")
-def differences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What differs, by scenario; two processes run them all."""
-    file = tmp_path_factory.mktemp("distributed") / "differences.json"
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What two processes that run all scenarios found."""
+    file = tmp_path_factory.mktemp("distributed") / "results.json"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"}
     run = subprocess.run(
-        [*command, PROGRAMS, file], env=environment, check=False, capture_output=True, text=True
+        [*command, PROGRAMS, file], env=ENVIRONMENT, check=False, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr
-    return json.loads(file.read_text())
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_training_on_two_processes(scenario: str, differences: dict[str, list[str]]) -> None:
-    assert differences[scenario] == []
+def test_training_on_two_processes(scenario: str, results: dict[str, Any]) -> None:
+    assert results["differences"][scenario] == []
+
+
+@pytest.mark.parametrize("split", ["None", "backward", "graph"])
+def test_buckets_are_reduced_while_backward_runs(split: str, results: dict[str, Any]) -> None:
+    """After the last layer's gradients, in eager ("None") and by either way to split."""
+    assert results["orders"][split] == ["node", "bucket"] * 4
+
+
+def test_a_whole_backward_reduces_buckets_at_its_end(results: dict[str, Any]) -> None:
+    assert results["orders"]["none"] == ["node", *["bucket"] * 4]
+
+
+def test_a_rank_that_is_killed_ends_the_other_with_an_error() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**ENVIRONMENT, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, PROGRAMS.with_name("killed.py")],
+            env={**environment, "WORLD_SIZE": "2", "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        output, errors = ranks[0].communicate(timeout=SECONDS)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+    assert output.split("\n")[:-1] == ["step 0", "step 1"]
+    assert ranks[0].returncode != 0 and "loss.backward()" in errors and "peer" in errors

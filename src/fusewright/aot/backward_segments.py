@@ -9,13 +9,14 @@ gradients is full, so that these can be reduced while the next segment computes.
                                                     mul_1 = aten.mul(mul, a)
                                                     return (mul_1,)
 
-A node belongs to the first bucket that is full behind it: the graph stands in the order in which
-the engine computes gradients. What crosses from a segment to later ones is returned, and handed
-on; views and numbers are computed again from that.
+A node belongs to the first bucket that is full when it is computed: the graph stands in the order
+in which the engine computes gradients. What crosses from a segment to later ones is returned, and
+handed on; views and numbers are computed again from that.
 """
 
 from __future__ import annotations
 
+import bisect
 import operator
 from collections.abc import Sequence
 from typing import Any, Final
@@ -33,6 +34,8 @@ from fusewright.aot.specs import FromGraph, FromInput
 from fusewright.aot.symbols import solution, symbols_as_numbers
 from fusewright.records import record
 from fusewright.symbolic.nodes import free_symbols, index_of
+
+aten = torch.ops.aten
 
 _SEGMENT: Final = "segment"
 """In the `meta` of nodes of a backward graph: the number of their segment."""
@@ -63,37 +66,52 @@ class Segment:
 
 
 def segment_ends(part: BackwardPart, counted: Sequence[int], limits: Limits) -> list[int]:
-    """Positions of nodes of `part.graph`, each the last of a segment; the segment behind the last
-    of them is not counted. Gradients of `counted`, numbers in `part.inputs`, are put in buckets.
+    """When segments end, by the clock of `_times`: all but the last one. Gradients of `counted`,
+    numbers in `part.inputs`, are put in buckets.
     """
-    positions = {node: position for position, node in enumerate(part.graph.graph.nodes)}
+    times = _times(part.graph)
     outputs = part.graph.outputs
     finals = []
     for number in counted:
         place = part.gradients[number]
-        if isinstance(place, FromGraph) and isinstance(outputs[place.position], fx.Node):
-            node = outputs[place.position]
-            finals.append((positions[node], _counted(node)))
-        elif isinstance(place, FromInput):
-            finals.append((0, _counted(part.tangent_nodes[place.index])))
+        node = outputs[place.position] if isinstance(place, FromGraph) else None
+        if isinstance(place, FromInput):
+            node = part.tangent_nodes[place.index]
+        if isinstance(node, fx.Node):
+            value = node.meta["val"]
+            gradient = Gradient((value.dtype, value.device), byte_count(value))
+            finals.append((times[node], gradient))
     finals.sort(key=lambda final: final[0])
     full = full_buckets((gradient for _, gradient in finals), limits)
     return sorted({finals[number][0] for number in full if finals[number][0] < finals[-1][0]})
 
 
-def _counted(node: fx.Node) -> Gradient:
-    value = node.meta["val"]
-    return Gradient((value.dtype, value.device), byte_count(value))
-
-
 def mark_segments(graph: AtenGraph, ends: Sequence[int]) -> None:
     """Note in the nodes of `graph` to which segment they belong. Copies of nodes keep it."""
-    number = 0
-    for position, node in enumerate(graph.graph.nodes):
-        source = node.args[0] if node.target is operator.getitem else node
-        node.meta[_SEGMENT] = source.meta.get(_SEGMENT, number)  # type: ignore[union-attr]
-        if number < len(ends) and position >= ends[number]:
-            number += 1
+    for node, time in _times(graph).items():
+        node.meta[_SEGMENT] = bisect.bisect_left(ends, time)
+
+
+def _times(graph: AtenGraph) -> dict[fx.Node, int]:
+    """When each node is computed: its position in the graph; but results taken from a tuple, and
+    what only changes the layout of a gradient, when that is there from which it is made. Tracing
+    puts these last steps to gradients behind everything else.
+    """
+    positions = {node: position for position, node in enumerate(graph.graph.nodes)}
+    last_steps: set[fx.Node] = set()
+    for node in reversed(positions):
+        is_last = all(user.op == "output" or user in last_steps for user in node.users)
+        if is_last and (view_source(node) is not None or node.target in _LAYOUT_CHANGES):
+            last_steps.add(node)
+    times: dict[fx.Node, int] = {}
+    for node, position in positions.items():
+        follows = node in last_steps or node.target is operator.getitem
+        read = node.all_input_nodes if follows else ()
+        times[node] = max((times[one] for one in read), default=position)
+    return times
+
+
+_LAYOUT_CHANGES: Final = (aten.clone.default, aten._unsafe_view.default)
 
 
 def output_segments(graph: AtenGraph) -> list[int]:
