@@ -14,9 +14,9 @@ try:
     from fusewright import opgen as generator
 except ModuleNotFoundError as error:
     raise SystemExit(f"{error}: pip install 'fusewright[opgen]'") from None
-from fusewright.compiler import compilers_made
+from fusewright.compiler import Compiler, compilers_made
 from fusewright.errors import FusewrightError
-from fusewright.inspect.explanation import explain_compiler
+from fusewright.inspect.explanation import Explanation, explain_compiler
 from fusewright.ir.text import print_schedule
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -41,6 +41,15 @@ def _run(program: Path, arguments: list[str] | None) -> None:
     runpy.run_path(str(program), run_name="__main__")
 
 
+def _explanations(compilers: list[Compiler]) -> list[Explanation]:
+    """What compilers did that did anything."""
+    return [
+        explain_compiler(compiler, next(iter(compiler.events)).function)
+        for compiler in compilers
+        if compiler.events
+    ]
+
+
 @app.command(context_settings=OF_A_PROGRAM)
 def explain(program: ProgramPath, arguments: Arguments = None) -> None:
     """Run a program as it is, and tell what its compiled functions did: graphs, breaks, recompiles,
@@ -50,11 +59,36 @@ def explain(program: ProgramPath, arguments: Arguments = None) -> None:
         try:
             _run(program, arguments)
         finally:
-            told = [compiler for compiler in made if compiler.events]
-            for compiler in told:
-                typer.echo(f"\n{explain_compiler(compiler, next(iter(compiler.events)).function)}")
+            told = _explanations(made)
+            for explanation in told:
+                typer.echo(f"\n{explanation}")
             if not told:
                 typer.echo("nothing was compiled: no compiled function was called")
+
+
+@app.command(context_settings=OF_A_PROGRAM)
+def report(
+    program: ProgramPath,
+    arguments: Arguments = None,
+    out: Annotated[Path, typer.Option(help="The page to write.", dir_okay=False)] = Path(
+        "fusewright.html"
+    ),
+    time: Annotated[
+        bool, typer.Option("--time", help="Measure each kernel and library call.")
+    ] = False,
+) -> None:
+    """Run a program as it is, and write one page of HTML about what its compiled functions did:
+    timeline, breaks and recompiles in the source, graphs before and after fusion, kernels, memory,
+    guards. The page needs no network and no other file.
+    """
+    pages = importlib.import_module("fusewright.inspect.report")  # `--help` does without.
+    with compilers_made() as made:
+        try:
+            _run(program, arguments)
+        finally:
+            told = _explanations(made)
+            pages.write_page(told, out, title=program.name, time=time)
+            typer.echo(f"{len(told)} compiled functions told of in {out}")
 
 
 @app.command(context_settings=OF_A_PROGRAM)

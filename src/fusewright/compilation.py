@@ -65,6 +65,9 @@ class Compilation:
     place: Location
     """Where it is defined, or for the rest of a function after a graph break, where that begins."""
 
+    began: float
+    """When it was begun, by `time.perf_counter`."""
+
     capture_seconds: float
     """Time to trace the frame to a graph."""
 

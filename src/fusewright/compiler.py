@@ -272,6 +272,7 @@ class Compiler:
         compilation = Compilation(
             function=about.name,
             place=about.place,
+            began=start,
             capture_seconds=captured - start,
             backend_seconds=ready - captured,
             finish_seconds=time.perf_counter() - ready,

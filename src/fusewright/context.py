@@ -42,6 +42,9 @@ class CompileContext:
     fused_backend: FusedBackend | None = None
     """What runs graphs of fused kernels in place of this compiler's own targets."""
 
+    began: float = field(default_factory=time.perf_counter)
+    """When the compile began, by `time.perf_counter`."""
+
     _open: list[str] = field(default_factory=list)
     """The stages that are running."""
 

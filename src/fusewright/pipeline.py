@@ -393,6 +393,7 @@ def _record(
         peak_bytes=peak_bytes(lines, hints),
         least_bytes=least_bytes,
         timings=dict(context.timings),
+        began=context.began,
         in_python_because=in_python_because,
         unrecorded_because=unrecorded_because,
         notes=tuple(context.notes),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import sys
@@ -225,6 +226,17 @@ class Explanation:
     result: Any = field(default=None, repr=False)
     """What the call returned."""
 
+    compilations: tuple[Compilation, ...] = field(default=(), repr=False, compare=False)
+    """What was compiled, oldest first, which `to_html` draws."""
+
+    def to_html(self, path: str | os.PathLike[str], *, time: bool = False) -> None:
+        """Write all this as one page that needs no other file: a timeline, breaks and recompiles in
+        the source, graphs before and after fusion, kernels, guards and memory. `time`: measure each
+        kernel and library call, on random inputs. Raises: OSError.
+        """
+        report = importlib.import_module("fusewright.inspect.report")  # needs a template engine
+        report.write_page([self], path, time=time)
+
     @property
     def guards(self) -> tuple[GuardReport, ...]:
         """The guards of all graphs, in order."""
@@ -237,7 +249,7 @@ class Explanation:
         return sum(measured) if measured and None not in measured else None  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        breaks = _merged(self.breaks)
+        breaks = merged_breaks(self.breaks)
         events = (*self.limits, *self.fallbacks, *self.failures)
         sections = (
             [self._headline(len(breaks))],
@@ -317,6 +329,7 @@ def explain_compiler(compiler: Compiler, function: str, result: Any = None) -> E
         least_bytes=least,
         call_times=_call_times(compiler),
         result=result,
+        compilations=compilations,
     )
 
 
@@ -435,7 +448,7 @@ def _group(check: Check) -> str:
     return "globals"
 
 
-def _merged(breaks: Sequence[GraphBreak]) -> list[tuple[GraphBreak, int]]:
+def merged_breaks(breaks: Sequence[GraphBreak]) -> list[tuple[GraphBreak, int]]:
     """The first break of each place and reason, with their number."""
     counts = Counter((found.location, found.what) for found in breaks)
     first = {(found.location, found.what): found for found in reversed(breaks)}

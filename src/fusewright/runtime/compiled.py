@@ -48,6 +48,9 @@ class Record:
     timings: dict[str, float]
     """Seconds a stage."""
 
+    began: float
+    """When its compile began, by `time.perf_counter`."""
+
     in_python_because: str
     """Why the Python module runs where a native plan was asked for; empty: it does not."""
 

@@ -84,7 +84,40 @@ def measure(
     library calls. The command line may say what symbolic sizes are. SystemExit: it says something
     else.
     """
-    sizes = _sizes(inputs, sys.argv[1:])
+    measured = time_module(module, inputs, kernels, calls, _sizes(inputs, sys.argv[1:]))
+    _report(measured, kernels)
+
+
+@record(kw_only=True)
+class Measured:
+    """Where the time of a call goes."""
+
+    spans: dict[str, Span]
+    """By kernel and variable of a library call: the median over all rounds."""
+
+    seconds: float
+    """The median of a call in which nothing is timed by itself."""
+
+    repeats: int
+    clock: _Clock
+    device: torch.device
+
+    def copy_seconds(self, span: Span) -> float:
+        """How long copies take that move as many bytes as a kernel's launches."""
+        return _copy_seconds(span.bytes // span.count, self.clock, self.device) * span.count
+
+
+def time_module(
+    module: MutableMapping[str, Any],
+    inputs: Sequence[Size | Input],
+    kernels: Mapping[str, str],
+    calls: Sequence[str],
+    sizes: Mapping[str, int],
+    repeats: int = REPEATS,
+) -> Measured:
+    """Call a generated module on random inputs, and time its kernels and library calls: see
+    `measure`. `sizes`: what symbolic sizes are.
+    """
     arguments = [sizes[one.name] if isinstance(one, Size) else one.random(sizes) for one in inputs]
     devices = {one.device for one in arguments if isinstance(one, torch.Tensor)}
     gpu = next((device for device in devices if device.type == "cuda"), None)
@@ -92,20 +125,34 @@ def measure(
     call: Callable[[list[Any]], Any] = module["call"]
     torch.manual_seed(0)
     wholes = []
-    for _ in range(WARM_UPS + REPEATS):
+    for _ in range(WARM_UPS + repeats):
         with clock.running() as whole:
             call(list(arguments))
         wholes.append(whole)
     clock.wait()
     rounds = []
     with _timed(module, kernels, calls, clock) as spans:
-        for _ in range(WARM_UPS + REPEATS):
+        for _ in range(WARM_UPS + repeats):
             call(list(arguments))
             clock.wait()
             rounds.append({name: _totals(spans[name]) for name in spans})
             spans.clear()
-    seconds = median(whole.seconds() for whole in wholes[WARM_UPS:])
-    _report(rounds[WARM_UPS:], kernels, seconds, clock, gpu or torch.device("cpu"))
+    return Measured(
+        spans=_medians(rounds[WARM_UPS:]),
+        seconds=median(whole.seconds() for whole in wholes[WARM_UPS:]),
+        repeats=repeats,
+        clock=clock,
+        device=gpu or torch.device("cpu"),
+    )
+
+
+def _medians(rounds: Sequence[Mapping[str, Span]]) -> dict[str, Span]:
+    """By name, the median of the times in all rounds."""
+    spans = {}
+    for name, span in rounds[0].items():
+        times = [one[name].seconds for one in rounds if name in one]
+        spans[name] = Span(median(times), span.count, span.bytes)
+    return spans
 
 
 def _sizes(inputs: Sequence[Size | Input], words: Sequence[str]) -> dict[str, int]:
@@ -238,31 +285,22 @@ def _copy_seconds(moved: int, clock: _Clock, device: torch.device) -> float:
 _ROW: Final = "{:<48} {:>6} {:>10} {:>6} {:>9} {:>8} {:>7}"
 
 
-def _report(
-    rounds: Sequence[Mapping[str, Span]],
-    kernels: Mapping[str, str],
-    seconds: float,
-    clock: _Clock,
-    device: torch.device,
-) -> None:
+def _report(measured: Measured, kernels: Mapping[str, str]) -> None:
     """Print a row for each kernel and library call, the longest first, and the whole."""
-    spans: dict[str, Span] = {}
-    for name in rounds[0]:
-        span = rounds[0][name]
-        times = [one[name].seconds for one in rounds if name in one]
-        spans[name] = Span(median(times), span.count, span.bytes)
-    ordered = sorted(spans.items(), key=lambda item: -item[1].seconds)
+    seconds = measured.seconds
+    ordered = sorted(measured.spans.items(), key=lambda item: -item[1].seconds)
     print(_ROW.format("", "times", "µs", "%", "MB", "GB/s", "of copy"))
     for name, span in ordered:
         share = f"{100 * span.seconds / seconds:.1f}"
         row = [name, span.count, f"{span.seconds * 1e6:.1f}", share]
         if name in kernels:
-            copy = _copy_seconds(span.bytes // span.count, clock, device) * span.count
+            copy = measured.copy_seconds(span)
             rate = span.bytes / span.seconds / 1e9
             row += [f"{span.bytes / 1e6:.3f}", f"{rate:.1f}", f"{copy / span.seconds:.2f}"]
         print(_ROW.format(*row, *[""] * (7 - len(row))).rstrip())
-    inside = sum(span.seconds for span in spans.values())
+    inside = sum(span.seconds for span in measured.spans.values())
     print(
-        f"median of {REPEATS} calls: {seconds * 1e3:.3f} ms, of which kernels and library calls "
-        f"take {inside * 1e3:.3f} ms when each is timed ({clock.name}, {device})"
+        f"median of {measured.repeats} calls: {seconds * 1e3:.3f} ms, of which kernels and library "
+        f"calls take {inside * 1e3:.3f} ms when each is timed ({measured.clock.name}, "
+        f"{measured.device})"
     )

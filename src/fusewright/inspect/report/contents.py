@@ -1,0 +1,332 @@
+"""What a report shows, gathered from explanations: plain values for its template and script."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fusewright.compilation import Compilation
+from fusewright.events import BackendFailed, RanEagerly
+from fusewright.inspect.explanation import Explanation, GuardReport, shorten_paths
+from fusewright.inspect.report.graphs import pictures, shape_of, short_operator
+from fusewright.inspect.report.memory import memory_plan
+from fusewright.inspect.report.sources import Mark, Marks, is_users
+from fusewright.inspect.timing import Timed, time_graph
+from fusewright.ir.group import Group
+from fusewright.ir.kernel import Kernel
+from fusewright.ir.text import print_group
+from fusewright.records import field, record
+from fusewright.runtime.compiled import CompiledGraph, Record
+
+GUARDS_SHOWN = 400
+"""Guards of one function that a page lists."""
+
+
+@record(kw_only=True)
+class Bar:
+    """One stage in the timeline."""
+
+    stage: str
+    begin: float
+    """Seconds since the first compile of the page began."""
+
+    seconds: float
+
+
+@record(kw_only=True)
+class Row:
+    """One compile in the timeline."""
+
+    title: str
+    place: str
+    bars: tuple[Bar, ...]
+    seconds: float
+
+
+@record(frozen=False, kw_only=True)
+class KernelShown:
+    """One kernel."""
+
+    kernel: Kernel
+    loops: str
+    computes: str
+    shapes: tuple[str, ...]
+    launches: int = 0
+    read: int = 0
+    written: int = 0
+    """Bytes of all launches in one call of each program."""
+
+    lines: dict[tuple[str, int, str], set[str]] = field(default_factory=dict)
+    """By file, line and its text: the operators that come from there."""
+
+    modules: dict[str, None] = field(default_factory=dict)
+    seconds: float | None = None
+    copy_seconds: float | None = None
+
+    @property
+    def bytes(self) -> int:
+        return self.read + self.written
+
+    @property
+    def share(self) -> float | None:
+        """Of the speed of a copy that moves as many bytes."""
+        if not self.seconds or self.copy_seconds is None:
+            return None
+        return self.copy_seconds / self.seconds
+
+
+@record(kw_only=True)
+class ProgramShown:
+    """One compiled graph, or its backward half."""
+
+    title: str
+    launches: int
+    library_calls: int
+    statements: int
+    peak: int
+    least: int
+    data: dict[str, Any]
+    seconds: float | None
+    parts: tuple[Timed, ...]
+    not_timed: str
+
+
+@record(frozen=False, kw_only=True)
+class Contents:
+    """All that the page shows."""
+
+    explanations: Sequence[Explanation]
+    rows: list[Row]
+    programs: list[ProgramShown]
+    kernels: dict[str, KernelShown]
+    marks: Marks
+    timed: bool
+
+    @property
+    def guard_groups(self) -> list[tuple[str, int]]:
+        """Kinds of guards, with their numbers."""
+        counts = Counter(guard.group for one in self.explanations for guard in one.guards)
+        return counts.most_common()
+
+    @property
+    def guard_lines(self) -> list[tuple[str, str, int]]:
+        """Lines that made most guards: place, text, how many."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for one in self.explanations:
+            for guard in one.guards:
+                if guard.location is not None and is_users(guard.location.file):
+                    place = shorten_paths(f"{guard.location.file}:{guard.location.line}")
+                    counts[place, guard.location.text] += 1
+        return [(place, text, count) for (place, text), count in counts.most_common(30)]
+
+    @property
+    def guards(self) -> list[GuardReport]:
+        """The first guards."""
+        every = [guard for one in self.explanations for guard in one.guards]
+        return every[:GUARDS_SHOWN]
+
+    @property
+    def guard_count(self) -> int:
+        return sum(len(one.guards) for one in self.explanations)
+
+    @property
+    def guard_seconds(self) -> float | None:
+        """What all guards cost a call, where that was measured."""
+        costs = [one.guard_seconds for one in self.explanations if one.guards]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if known and len(known) == len(costs) else None
+
+    @property
+    def compile_seconds(self) -> float:
+        return sum(row.seconds for row in self.rows)
+
+    @property
+    def kernels_by_cost(self) -> list[KernelShown]:
+        """The costliest first: by time where it was measured, else by bytes."""
+        return sorted(self.kernels.values(), key=lambda one: (-(one.seconds or 0), -one.bytes))
+
+    @property
+    def library_calls(self) -> list[tuple[str, int]]:
+        """Operators that run as they are, with their calls."""
+        counts: Counter[str] = Counter()
+        for _, _, compiled in _graphs(self.explanations):
+            counts.update(map(short_operator, compiled.record.extern_calls))
+        return counts.most_common()
+
+
+def contents_of(explanations: Sequence[Explanation], *, time: bool) -> Contents:
+    """Gather what was compiled; `time`: measure it on random inputs."""
+    contents = Contents(
+        explanations=explanations, rows=[], programs=[], kernels={}, marks=Marks(), timed=time
+    )
+    compilations = [one for each in explanations for one in each.compilations]
+    start = min((one.began for one in compilations), default=0.0)
+    for explanation in explanations:
+        _mark_events(explanation, contents.marks)
+        for number, compilation in _numbered(explanation):
+            graph = f"graph {number}" if number else "nothing to compute"
+            contents.rows += _rows(compilation, f"{explanation.function}, {graph}", start)
+    contents.rows.sort(key=lambda row: row.bars[0].begin if row.bars else 0.0)
+    for title, _, compiled in _graphs(explanations):
+        contents.programs.append(_program(title, compiled, contents, time=time))
+    return contents
+
+
+def _numbered(explanation: Explanation) -> Iterator[tuple[int, Compilation]]:
+    """What was compiled, numbered as `explain` does; 0 where there was nothing to compute."""
+    number = 0
+    for compilation in explanation.compilations:
+        number += compilation.compiled is not None
+        yield (0 if compilation.compiled is None else number), compilation
+
+
+def _graphs(
+    explanations: Sequence[Explanation],
+) -> Iterator[tuple[str, Compilation, CompiledGraph]]:
+    """Every compiled graph whose stages are known, backward halves behind theirs."""
+    for explanation in explanations:
+        many = len(explanations) > 1
+        for number, compilation in _numbered(explanation):
+            name = f"{explanation.function}, graph {number}" if many else f"graph {number}"
+            if compilation.record is None:
+                continue
+            compiled: Any = compilation.compiled
+            trains = compilation.training is not None
+            yield f"{name}, forward" if trains else name, compilation, compiled
+            training = compilation.training
+            if training is not None and training.backward is not None:
+                yield f"{name}, backward", compilation, training.backward
+
+
+# The timeline -------------------------------------------------------------------------------------
+
+
+def _rows(compilation: Compilation, title: str, start: float) -> Iterator[Row]:
+    place = shorten_paths(f"{compilation.place.file}:{compilation.place.line}")
+    yield _row(title, place, compilation.began - start, compilation.seconds)
+    training = compilation.training
+    if training is not None and training.backward is not None:
+        record = training.backward.record
+        stages = {name: spent for name, spent in record.timings.items() if "." not in name}
+        yield _row(f"{title}, backward", place, record.began - start, stages)
+
+
+def _row(title: str, place: str, begin: float, stages: Mapping[str, float]) -> Row:
+    bars = []
+    for stage, seconds in stages.items():
+        bars.append(Bar(stage=stage, begin=begin, seconds=seconds))
+        begin += seconds
+    return Row(title=title, place=place, bars=tuple(bars), seconds=sum(stages.values()))
+
+
+# Marks --------------------------------------------------------------------------------------------
+
+
+def _mark_events(explanation: Explanation, marks: Marks) -> None:
+    for found in explanation.breaks:
+        place = found.location or found.place
+        marks.add(place.file, place.line, Mark(kind="break", text=f"graph break: {found.what}"))
+    for again in explanation.recompiles:
+        for failure in again.failures:
+            place = failure.location or again.place
+            told = f"compiled again: {failure.expression} was {failure.expected}, is"
+            marks.add(
+                place.file, place.line, Mark(kind="recompile", text=f"{told} {failure.found}")
+            )
+    eager: list[tuple[RanEagerly | BackendFailed, str]] = [
+        *((event, event.what) for event in explanation.fallbacks),
+        *((event, event.message) for event in explanation.failures),
+    ]
+    for event, text in eager:
+        place = event.location or event.place
+        marks.add(place.file, place.line, Mark(kind="eager", text=f"eager: {text}"))
+    counts = Counter(
+        (guard.location.file, guard.location.line) for guard in explanation.guards if guard.location
+    )
+    for (file, line), count in counts.items():
+        marks.add(file, line, Mark(kind="guard", text=f"{count} guard{'s' if count > 1 else ''}"))
+
+
+# Programs and kernels -----------------------------------------------------------------------------
+
+
+def _program(
+    title: str, compiled: CompiledGraph, contents: Contents, *, time: bool
+) -> ProgramShown:
+    made = compiled.record
+    _mark_steps(made, contents.marks)
+    seconds: float | None = None
+    parts: list[Timed] = []
+    why = ""
+    if time:
+        try:
+            seconds, parts = time_graph(compiled)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+    _add_kernels(made, contents.kernels, {part.name: part for part in parts if part.is_kernel})
+    plan = memory_plan(made.lines, made.program.hints)
+    return ProgramShown(
+        title=title,
+        launches=len(made.launches),
+        library_calls=len(made.extern_calls),
+        statements=len(made.program.statements),
+        peak=made.peak_bytes,
+        least=made.least_bytes,
+        data={"title": title, "memory": plan.as_data(), **pictures(made)},
+        seconds=seconds,
+        parts=tuple(parts),
+        not_timed=why,
+    )
+
+
+def _mark_steps(made: Record, marks: Marks) -> None:
+    launches = iter(made.launches)
+    for step in made.schedule.works:
+        if isinstance(step, Group):
+            kernel = next(launches).kernel
+            mark = Mark(kind="kernel", text=short_kernel(kernel), target=kernel)
+            for file, line in dict.fromkeys((one.file, one.line) for one in step.origins):
+                marks.add(file, line, mark)
+        elif step.outputs:
+            for origin in made.program.origins.get(step.outputs[0].name, ()):
+                called = Mark(kind="library", text=short_operator(origin.operator))
+                marks.add(origin.file, origin.line, called)
+
+
+def _add_kernels(made: Record, kernels: dict[str, KernelShown], timed: Mapping[str, Timed]) -> None:
+    launches = iter(made.launches)
+    definitions = {kernel.name: kernel for kernel in made.kernels}
+    seen: set[str] = set()
+    for step in made.schedule.works:
+        if not isinstance(step, Group):
+            continue
+        launch = next(launches)
+        shown = kernels.get(launch.kernel)
+        if shown is None:
+            shown = kernels[launch.kernel] = KernelShown(
+                kernel=definitions[launch.kernel],
+                loops=print_group(step),
+                computes=step.name.replace("_", " "),
+                shapes=tuple(shape_of([buffer]) for buffer in step.writes),
+            )
+        shown.launches += 1
+        shown.read += launch.bytes_read
+        shown.written += launch.bytes_written
+        for origin in step.origins:
+            if origin.file:
+                key = (shorten_paths(origin.file), origin.line, origin.text)
+                shown.lines.setdefault(key, set()).add(short_operator(origin.operator))
+            if origin.module_path:
+                shown.modules[origin.module_path] = None
+        part = timed.get(launch.kernel)
+        if part is not None and launch.kernel not in seen:
+            seen.add(launch.kernel)
+            shown.seconds = (shown.seconds or 0.0) + part.seconds
+            shown.copy_seconds = (shown.copy_seconds or 0.0) + (part.copy_seconds or 0.0)
+
+
+def short_kernel(name: str) -> str:
+    """A kernel's name without its language and the digits of its hash."""
+    _, *words, _ = name.split("_")
+    return " ".join(words) or name
