@@ -115,6 +115,20 @@ def bisect(
 
 
 @app.command()
+def doctor() -> None:
+    """Say what is installed and what works here: processor, memory speed, threads, GPU, Triton,
+    torch, caches; and what to do about the rest. The exit status is 1 where programs cannot be
+    compiled.
+    """
+    doctors = importlib.import_module("fusewright.inspect.doctor")  # `--help` does without.
+    findings = doctors.examine(importlib.import_module("fusewright.api").compile)
+    for finding in findings:
+        typer.echo(finding)
+    typer.echo(f"\n{doctors.summary(findings)}")
+    raise typer.Exit(int(any(finding.kind == "failure" for finding in findings)))
+
+
+@app.command()
 def opt(
     program: Annotated[
         Path, typer.Argument(help="A program of the loop IR, as text.", exists=True, dir_okay=False)
