@@ -126,7 +126,7 @@ def saves_tensors(node: Any) -> bool:
     """Whether a backward that has come by `node` may have freed what the next one needs."""
     if isinstance(node, BackwardCFunction):
         own = issubclass(node._forward_cls, Differentiable)  # type: ignore[attr-defined]
-        return own or bool(node._raw_saved_tensors)  # type: ignore[attr-defined]
+        return own or bool(node._raw_saved_tensors)
     kind: Any = type(node)
     return _is_freed(kind, "::" in node.name())
 

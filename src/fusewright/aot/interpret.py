@@ -31,7 +31,7 @@ def interpreter(graph: AtenGraph) -> Callable[[list[Any]], tuple[Any, ...]]:
                     values[node] = graph.constants[str(node.target)]
                     continue
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+                values[node] = node.target(*args, **kwargs)
                 for dead in dying.get(node, ()):
                     del values[dead]
             return tuple(_conforming(values[node], node.meta["val"]) for node in outputs)

@@ -16,11 +16,10 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.fake_rules.arguments import by_name
+from fusewright.formulas.helpers import aten
 from fusewright.operators import facts, operator_named
 from fusewright.records import record
 from fusewright.torch_compat import OpOverload
-
-aten = torch.ops.aten
 
 RENAMED: dict[Any, Any] = {
     aten.normal_.default: aten.normal_functional.default,
@@ -111,7 +110,7 @@ def _overload_taking(
     if packet is None:
         return None
     types = {argument.name: str(argument.type) for argument in torch_compat.operator_arguments(op)}
-    candidates = []
+    candidates: list[tuple[int, OpOverload]] = []
     for name in packet.overloads():
         overload = getattr(packet, name)
         arguments = torch_compat.operator_arguments(overload)
@@ -123,7 +122,8 @@ def _overload_taking(
         candidates.append((matches, overload))
     if not candidates:
         return None
-    return max(candidates, key=lambda candidate: candidate[0])[1]
+    _, closest = max(candidates, key=lambda candidate: candidate[0])
+    return closest
 
 
 def bernoulli(target: torch.Tensor, p: float = 0.5, generator: Any = None) -> torch.Tensor:

@@ -182,7 +182,7 @@ def _written(graph: fx.Graph) -> dict[fx.Node, bool]:
     """The nodes whose memory a traced graph writes to: whether autograd notices it."""
     written: dict[fx.Node, bool] = {}
     for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
-        owner = memory_owner(node.args[0])  # type: ignore[arg-type]
+        owner = memory_owner(node.args[0])
         written[owner] = written.get(owner, False) or not node.meta.get(UNNOTICED)
     return written
 

@@ -43,7 +43,6 @@ from fusewright.aot.training import (
     HistoryPlan,
     InSegments,
     Layout,
-    NoSecondDerivative,
     absent_numbers,
     check_versions,
     refuse_batches,
@@ -51,6 +50,7 @@ from fusewright.aot.training import (
     saved_tensors,
     tangent,
     with_numbers,
+    without_second_derivative,
 )
 from fusewright.native import disable
 from fusewright.records import record
@@ -263,7 +263,7 @@ class SegmentFunction(torch.autograd.Function):
     """One call of a compiled graph, in one segment of one of its histories."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         history: SegmentedHistory,
         number: int,
@@ -301,7 +301,7 @@ class SegmentFunction(torch.autograd.Function):
         read += () if handed is None else handed.values
         with torch.no_grad():
             values, taken = _run(ctx, absent, saved, gradients)
-        results = NoSecondDerivative.apply(len(values) + len(taken), *values, *taken, *read)
+        results = without_second_derivative((*values, *taken), read)
         return _results(ctx, absent, results[: len(values)], results[len(values) :])
 
 

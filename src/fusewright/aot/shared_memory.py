@@ -108,7 +108,8 @@ def may_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     bounds = [(value.storage_offset(), _end(value)) for value in (one, other)]
     if any(not isinstance(number, int) for pair in bounds for number in pair):
         return True
-    return bounds[0][0] < bounds[1][1] and bounds[1][0] < bounds[0][1]
+    (first, first_end), (second, second_end) = bounds
+    return bool(first < second_end and second < first_end)
 
 
 def _covers(whole: torch.Tensor, part: torch.Tensor) -> bool:

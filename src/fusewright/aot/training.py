@@ -316,7 +316,7 @@ class CompiledFunction(torch.autograd.Function):
     """One call of a compiled graph in one of the histories of its outputs."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, history: HistoryPlan, inputs: list[Any], outputs: list[Any], *reached: Any
     ) -> Any:
         save_for_backward(ctx, history, inputs, outputs)
@@ -335,7 +335,7 @@ class CompiledFunction(torch.autograd.Function):
             read = [*saved, *(one for one in gradients if one is not None)]
             with torch.no_grad():
                 computed = _run_backward(ctx, saved, gradients)
-            return NoSecondDerivative.apply(len(computed), *computed, *read)
+            return without_second_derivative(computed, read)
         ctx.maybe_clear_saved_tensors()  # `saved` alone holds them, unless the graph is retained
         return _run_backward(ctx, saved, gradients)
 
@@ -458,12 +458,18 @@ class NoSecondDerivative(torch.autograd.Function):
     """Gradients whose own differentiation is an error that says why."""
 
     @staticmethod
-    def forward(ctx: Any, count: int, *values: Any) -> Any:  # type: ignore[override]
+    def forward(ctx: Any, count: int, *values: Any) -> Any:
         return tuple(None if one is None else one.view_as(one) for one in values[:count])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         raise FusewrightError(NO_SECOND_DERIVATIVE)
+
+
+def without_second_derivative(computed: Sequence[Any], read: Sequence[Any]) -> Any:
+    """`computed`, whose differentiation with respect to `read` is an error."""
+    apply: Callable[..., Any] = NoSecondDerivative.apply
+    return apply(len(computed), *computed, *read)
 
 
 def with_gradients(

@@ -267,8 +267,8 @@ def _resized(case: Case, size: int, other: int) -> Case | None:
 
     for node in graph.graph.nodes:
         if node.op.startswith("call_"):
-            node.args = fx.node.map_aggregate(node.args, changed)  # type: ignore[assignment]
-            node.kwargs = fx.node.map_aggregate(node.kwargs, changed)  # type: ignore[assignment]
+            node.args = fx.node.map_aggregate(node.args, changed)
+            node.kwargs = fx.node.map_aggregate(node.kwargs, changed)
     graph.recompile()
     inputs = tuple(_cut(value, size, other) for value in case.inputs)
     return Case(graph=graph, inputs=inputs)

@@ -110,7 +110,7 @@ def _is_unchanged(machine: Machine, owner: ObjectValue, name: str, value: Any) -
         if type(before) is type(after) and before == after:
             machine.guard(GuardKind.EQUALS, source, before)
             return True
-    return value.source == source
+    return bool(value.source == source)
 
 
 def reachable_outputs(

@@ -123,7 +123,7 @@ def _run(calls: list[fx.Node], last: fx.Node, readers: Readers) -> torch.Tensor 
                 elif isinstance(node.target, str):
                     values[node] = getattr(given[0], node.target)(*given[1:], **named)
                 else:
-                    values[node] = node.target(*given, **named)  # type: ignore[operator]
+                    values[node] = node.target(*given, **named)
     except Exception:  # What fails here fails when the program runs, where it says why.
         return None
     known = all(_version(node.meta.get("val")) == _version(value) for node, value in values.items())

@@ -33,7 +33,7 @@ class Source:
         cls.__hash__ = Source.__hash__  # type: ignore[method-assign]  # else a record gets its own
 
     def __post_init__(self) -> None:
-        names: tuple[str, ...] = self.__match_args__  # type: ignore[attr-defined]
+        names: tuple[str, ...] = self.__match_args__
         fields = [getattr(self, name) for name in names]
         object.__setattr__(self, "_hash", hash((type(self), *fields)))
 
@@ -116,7 +116,7 @@ class _KnownSource(Source):
         object.__setattr__(self, "_hash", hash((type(self), id(self.value))))
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other.value is self.value  # type: ignore[attr-defined]
+        return type(other) is type(self) and other.value is self.value
 
     __hash__ = Source.__hash__
 

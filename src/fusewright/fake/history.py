@@ -20,5 +20,5 @@ class History(torch.autograd.Function):
         return FakeTensor(fake.meta_tensor, fake.device, fake.fake_mode, storage_bytes=held)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Any) -> Any:
         return gradient

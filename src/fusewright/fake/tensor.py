@@ -42,7 +42,9 @@ class FakeTensor(torch.Tensor):
         if torch.is_inference_mode_enabled():  # an inference tensor could not be viewed later
             with torch.inference_mode(False):
                 return cls.__new__(cls, meta_tensor, device, mode, requires_grad, storage_bytes)
-        self = torch_compat.make_wrapper(cls, meta_tensor, device, requires_grad, storage_bytes)
+        self: FakeTensor = torch_compat.make_wrapper(
+            cls, meta_tensor, device, requires_grad, storage_bytes
+        )
         if meta_tensor.is_conj() or meta_tensor.is_neg():
             torch_compat.set_math_bits(self, like=meta_tensor)
         self.meta_tensor = meta_tensor

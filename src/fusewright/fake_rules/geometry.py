@@ -71,7 +71,7 @@ def at_least_one(size: int) -> int:
     """What a dimension of this size multiplies outer strides by."""
     if isinstance(size, int):
         return max(size, 1)
-    return torch.sym_max(size, 1)  # type: ignore[no-any-return]
+    return torch.sym_max(size, 1)
 
 
 def extent(size: Sequence[int], stride: Sequence[int], offset: Any = 0) -> int:

@@ -193,11 +193,11 @@ def convolution(
             return None
     if any(size <= 0 for size in sizes):
         return None
-    seen = (lambda one: one) if rank == 3 else _as_seen
+    x, weight, bias = (x, weight, bias) if rank == 3 else map(_as_seen, (x, weight, bias))
     layout = torch_compat.convolution_memory_format(
-        seen(x),
-        seen(weight),
-        seen(bias),
+        x,
+        weight,
+        bias,
         stride,
         padding,
         dilation,

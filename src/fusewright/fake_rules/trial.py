@@ -39,7 +39,8 @@ def result_for_zeros(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, An
 
 def is_small(tensors: list[Any]) -> bool:
     """Whether a trial with memory for all of them is worth it."""
-    return sum(one.numel() * one.itemsize for one in tensors) <= TRIAL_LIMIT
+    total: int = sum(tensor.numel() * tensor.itemsize for tensor in tensors)
+    return total <= TRIAL_LIMIT
 
 
 def zeros_for(like: Any) -> Tensor:

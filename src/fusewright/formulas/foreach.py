@@ -22,7 +22,7 @@ PREFIX = "_foreach_"
 
 def is_foreach(op: OpOverload) -> bool:
     """Whether an operator does the same to each tensor of a list."""
-    return op.overloadpacket.__name__.startswith(PREFIX)  # type: ignore[no-any-return]
+    return op.overloadpacket.__name__.startswith(PREFIX)
 
 
 def apply_to_each(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -78,7 +78,7 @@ def _norm(self: Tensor, ord: Any = 2, dtype: torch.dtype | None = None) -> Tenso
 
 
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
-    return torch.ops.aten.copy.default(self, src)  # type: ignore[no-any-return]
+    return torch.ops.aten.copy.default(self, src)
 
 
 def _zero(self: Tensor) -> Tensor:

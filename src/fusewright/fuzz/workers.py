@@ -201,8 +201,12 @@ class Pool:
 
     def __init__(self, size: int, generate: Generate, way: Way = ON_CPU) -> None:
         self._size = size
-        self._make = lambda: Worker(generate, way)
+        self._generate = generate
+        self._way = way
         self._idle: deque[Worker] = deque()
+
+    def _new_worker(self) -> Worker:
+        return Worker(self._generate, self._way)
 
     def check(self, tasks: Iterable[Task], stop: Callable[[], bool]) -> Iterator[Verdict]:
         """The verdicts as they come, until `stop`; `tasks` is asked as workers are free."""
@@ -217,7 +221,7 @@ class Pool:
                     if task is None:
                         exhausted = True
                         break
-                    worker = self._idle.popleft() if self._idle else self._make()
+                    worker = self._idle.popleft() if self._idle else self._new_worker()
                     worker.give(task)
                     busy[worker.answers] = worker
                     selector.register(worker.answers, selectors.EVENT_READ)

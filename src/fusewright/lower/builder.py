@@ -5,7 +5,7 @@ passed on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -59,6 +59,8 @@ from fusewright.symbolic.real import Real
 Element = Callable[[Position], Scalar]
 """The element at a position of a result."""
 
+Remembered = TypeVar("Remembered")
+
 
 @record(frozen=False, eq=False)
 class Builder:
@@ -91,13 +93,14 @@ class Builder:
     _known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     """Index arithmetic done before: layers of one model ask for the same again and again."""
 
-    def remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    def remember(self, key: tuple[Any, ...], make: Callable[[], Remembered]) -> Remembered:
         """What `make()` gave when `key` was first seen; the key starts with what it is about."""
+        remembered: Remembered
         try:
-            return self._known[key]
+            remembered = self._known[key]
         except KeyError:
-            made = self._known[key] = make()
-            return made
+            remembered = self._known[key] = make()
+        return remembered
 
     # Loops ---------------------------------------------------------------------------------------
 

@@ -91,7 +91,7 @@ def arange(call: Call, start: Any, end: Any, step: Any = 1, **options: Any) -> A
 def round_float(value: float, dtype: DType) -> float:
     """The number of a floating type that is nearest to `value`."""
     torch_dtype = getattr(torch, dtype.torch_name)
-    return torch.tensor(value, dtype=torch_dtype, device="cpu").item()  # type: ignore[no-any-return]
+    return torch.tensor(value, dtype=torch_dtype, device="cpu").item()
 
 
 @rule("fusewright.philox_uniform.default")

@@ -347,10 +347,10 @@ def _operand_type(result: DType, operands: Operands, arguments: tuple[Any, ...])
 
 
 def _rule_of(name: str, formula: Formula, operands: Operands) -> Rule:
-    applies = ONLY_FOR.get(name, lambda dtype: True)
+    applies = ONLY_FOR.get(name)
 
     def lowered(call: Call, *arguments: Any, **keywords: Any) -> Any:
-        if not applies(call.result.dtype):
+        if applies is not None and not applies(call.result.dtype):
             return NotImplemented
         return pointwise(call, formula, operands, *arguments, **keywords)
 

@@ -5,13 +5,15 @@ name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 Rule = Callable[..., Any]
 """`rule(call, *arguments, **keywords)`: tensors arrive as boxes, symbolic integers as indices, the
 rest as torch gave it. Returns a box, a tuple of boxes (None for a result that has no use), or
 NotImplemented, which means that these arguments are left to the eager operator.
 """
+
+Function = TypeVar("Function", bound=Rule)
 
 RULES: dict[str, Rule] = {}
 
@@ -21,10 +23,10 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def rule(*operators: str) -> Callable[[Rule], Rule]:
+def rule(*operators: str) -> Callable[[Function], Function]:
     """Register the decorated function for `operators` (`aten.gelu.default`)."""
 
-    def register(function: Rule) -> Rule:
+    def register(function: Function) -> Function:
         for operator in operators:
             assert operator not in RULES, f"two rules for {operator}"
             RULES[operator] = function

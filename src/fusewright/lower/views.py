@@ -118,7 +118,7 @@ def drop(call: Call, x: Box, unit: Sequence[int]) -> Box:
 
 
 @rule("aten.select.int")
-def select(call: Call, x: Box, dim: int, index: IndexLike) -> Box:
+def select(call: Call, x: Box, dim: int, index: IndexLike) -> Any:
     place = dimension(dim, x.rank)
     chosen = from_end(index, x.size[place])
     if chosen is None:

@@ -7,8 +7,9 @@ both.
 from __future__ import annotations
 
 from fusewright.opgen.declarations import read_declarations
+from fusewright.opgen.emit_cpp import PER_FILE
 from fusewright.opgen.files import write_files
-from fusewright.opgen.generate import PER_FILE, TARGETS, emit, generate, read_plan
+from fusewright.opgen.generate import TARGETS, emit, generate, read_plan
 from fusewright.opgen.report import summary, survey
 
 __all__ = [

@@ -27,7 +27,8 @@ def resize(self: Tensor, size: Sequence[int], *, memory_format: Any = None) -> T
         raise NotImplementedError(f"resize_ to {memory_format}")
     needed = math.prod(size) * self.element_size() + self.storage_offset() * self.element_size()
     if needed <= self.untyped_storage().nbytes() or math.prod(size) == 0:
-        return run_cpu_kernel(aten.resize_.default, self, size)
+        run_cpu_kernel(aten.resize_.default, self, size)
+        return self
     fresh = torch.empty(size, dtype=self.dtype, device=self.device)
     kept = self.reshape(-1)[: fresh.numel()]
     fresh.view(-1)[: kept.numel()].copy_(kept)

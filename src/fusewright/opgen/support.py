@@ -122,7 +122,7 @@ def _overlaps_in_part(first: Tensor, second: Tensor) -> bool:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    return aten.is_non_overlapping_and_dense.default(tensor)
+    return bool(aten.is_non_overlapping_and_dense.default(tensor))
 
 
 def pairs(written: Any, results: Any) -> Iterator[tuple[Tensor, Tensor]]:

@@ -34,12 +34,13 @@ class NumberSource:
 
     def find(self, arguments: list[Any], known: Mapping[str, int]) -> int | float:
         """The number, given those of the symbols in `factor` and `rest`."""
-        found: Any = arguments[self.position]
+        argument: Any = arguments[self.position]
+        number: int | float = argument
         if self.dimension is not None:
-            found = (found.stride() if self.is_stride else found.shape)[self.dimension]
+            number = (argument.stride() if self.is_stride else argument.shape)[self.dimension]
         if self.factor is None or self.rest is None:
-            return found  # type: ignore[no-any-return]
-        return (found - self.rest.evaluate(known)) // self.factor.evaluate(known)
+            return number
+        return (number - self.rest.evaluate(known)) // self.factor.evaluate(known)
 
 
 @record

@@ -50,7 +50,8 @@ def constant(namespace: Mapping[str, object], name: str, kind: Input | None = No
         raise RuntimeError(
             f"this module needs the constant {name}, whose data was not stored with the source"
         )
-    return constants[name]
+    constant: torch.Tensor = constants[name]
+    return constant
 
 
 def reinterpret(

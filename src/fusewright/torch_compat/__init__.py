@@ -46,6 +46,9 @@ OpOverload = torch._ops.OpOverload
 class TorchDispatchMode(_python_dispatch.TorchDispatchMode):
     """A mode under which `__torch_dispatch__` is given each ATen operator."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Torch's hook that keeps it from importing dynamo (1.3 s) to wrap `__torch_dispatch__`."""
@@ -71,7 +74,7 @@ def make_wrapper(
 
     `storage_bytes`: what the storage of symbolic sizes is to report; torch takes 100 us to find it.
     """
-    return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+    return torch.Tensor._make_wrapper_subclass(
         subclass,
         meta.size(),
         meta.stride(),
@@ -118,7 +121,8 @@ def storage_key(tensor: torch.Tensor) -> int:
     """A number shared by exactly the living tensors that share one storage; works on the meta
     device.
     """
-    return torch._C._storage_id(tensor)  # type: ignore[attr-defined]
+    key: int = torch._C._storage_id(tensor)  # type: ignore[attr-defined]
+    return key
 
 
 def viewed_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -170,7 +174,8 @@ def storage_object_key(storage: torch.UntypedStorage) -> int:
     """`storage_key` of the tensors in `storage`, whose number belongs to no other storage while
     this one lives.
     """
-    return storage._cdata
+    key: int = storage._cdata
+    return key
 
 
 def conjugate_view(tensor: torch.Tensor) -> torch.Tensor:
@@ -229,8 +234,8 @@ def is_zero_tensor(tensor: torch.Tensor) -> bool:
 
 def set_math_bits(tensor: torch.Tensor, like: torch.Tensor) -> None:
     """Give `tensor` itself the conjugate and the negative bit of `like`."""
-    torch._C._set_conj(tensor, like.is_conj())  # type: ignore[attr-defined]
-    torch._C._set_neg(tensor, like.is_neg())  # type: ignore[attr-defined]
+    torch._C._set_conj(tensor, like.is_conj())
+    torch._C._set_neg(tensor, like.is_neg())
 
 
 def convolution_memory_format(
@@ -248,18 +253,18 @@ def convolution_memory_format(
     the device of `x`.
     """
     bias_sizes = None if bias is None else bias.shape
-    backend = torch._C._select_conv_backend(  # type: ignore[attr-defined]
+    backend = torch._C._select_conv_backend(
         x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, bias_sizes
     )
-    determine = torch._C._conv_determine_backend_memory_format  # type: ignore[attr-defined]
-    return determine(x, weight, backend)  # type: ignore[no-any-return]
+    determine = torch._C._conv_determine_backend_memory_format
+    return determine(x, weight, backend)
 
 
 def without_torch_dispatch() -> Any:
     """Context in which operators ignore modes and subclasses: they touch the wrapper's own
     metadata.
     """
-    return torch._C._DisableTorchDispatch()  # type: ignore[attr-defined]
+    return torch._C._DisableTorchDispatch()
 
 
 # -- operator schemas -----------------------------------------------------------------------------
@@ -364,7 +369,7 @@ def overload_by_name(namespace: str, name: str, overload: str) -> OpOverload | N
 promise_size = torch._check_is_size
 """Tells that a number which depends on data is a size."""
 
-set_grad_enabled = torch._C._set_grad_enabled  # type: ignore[attr-defined]
+set_grad_enabled = torch._C._set_grad_enabled
 """What `torch.no_grad` and its kin call in the end, and captured graphs too."""
 
 
@@ -393,16 +398,16 @@ def implementation_address(tensor: torch.Tensor) -> int:
 
 def key_set(tensor: torch.Tensor) -> int:
     """The tensor's dispatch key set: a bit for each functionality and backend."""
-    keys: int = torch._C._dispatch_keys(tensor).raw_repr()  # type: ignore[attr-defined]
+    keys: int = torch._C._dispatch_keys(tensor).raw_repr()
     return keys
 
 
 # -- what capture has to know by identity ---------------------------------------------------------
 
 TORCH_FUNCTION_QUERIES: tuple[Callable[..., bool], ...] = (
-    torch._C._has_torch_function,  # type: ignore[attr-defined]
-    torch._C._has_torch_function_unary,  # type: ignore[attr-defined]
-    torch._C._has_torch_function_variadic,  # type: ignore[attr-defined]
+    torch._C._has_torch_function,
+    torch._C._has_torch_function_unary,
+    torch._C._has_torch_function_variadic,
 )
 """Functions that ask whether an argument overrides torch functions; plain tensors do not."""
 
@@ -443,7 +448,7 @@ _apply = vars(torch.autograd.Function)["apply"]
 apply_autograd_function = getattr(_apply, "__func__", _apply)  # since 2.14 it is written in C
 """What `Function.apply` of every autograd function runs, given the class."""
 
-group_tensors = torch._C._group_tensors_by_device_and_dtype  # type: ignore[attr-defined]
+group_tensors = torch._C._group_tensors_by_device_and_dtype
 """What optimizers and the clipping of gradients call before the operators on lists of tensors."""
 
 log_api_usage = torch._C._log_api_usage_once
@@ -459,7 +464,7 @@ assert_async = torch._assert_async
 """The same of a tensor of one element, as an operator: on a GPU nobody waits for it."""
 
 
-TENSOR_CLASSES: tuple[type, ...] = (torch.Tensor, *torch._tensor_classes)  # type: ignore[attr-defined]
+TENSOR_CLASSES: tuple[type, ...] = (torch.Tensor, *torch._tensor_classes)
 """The classes whose calls make tensors: `torch.Tensor([1, 2])`, `torch.LongTensor(3)`."""
 
 GRAPH_MODULES = ("torch.functional", "torch.nn.functional", "torch._linalg_utils", "torch._lowrank")
@@ -492,10 +497,10 @@ def is_module_bookkeeping(function: object) -> bool:
 
 # -- what operators run under, and kernels --------------------------------------------------------
 
-without_autocast = torch._C._DisableAutocast  # type: ignore[attr-defined]
+without_autocast = torch._C._DisableAutocast
 """Context in which operators run in the types of their arguments."""
 
-is_autocast_on = torch._C._is_any_autocast_enabled  # type: ignore[attr-defined]
+is_autocast_on = torch._C._is_any_autocast_enabled
 """Whether this thread casts for any device."""
 
 

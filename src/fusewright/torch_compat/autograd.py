@@ -23,14 +23,14 @@ _STALE_HISTORY = (
 
 def latest_autograd_number() -> int:
     """The sequence number of the autograd node that this thread made last."""
-    return torch._C._autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+    return torch._C._autograd._get_sequence_nr() - 1
 
 
 def running_backward_number() -> int | None:
     """The sequence number of the autograd node that the engine runs in this thread; None outside
     backward.
     """
-    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+    node = torch._C._current_autograd_node()
     return None if node is None else node._sequence_nr()
 
 
@@ -38,7 +38,7 @@ def runs_backward_of(kinds: tuple[str, ...]) -> bool:
     """Whether the engine runs, in this thread, the backward of a built-in autograd node whose name
     begins with one of `kinds`.
     """
-    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+    node = torch._C._current_autograd_node()
     is_own = isinstance(node, torch.autograd.function.BackwardCFunction)
     return node is not None and not is_own and node.name().startswith(kinds)
 
@@ -49,7 +49,7 @@ def wanted_gradient_size(kind: str, position: int) -> tuple[int, ...] | None:
     """
     if not runs_backward_of((kind,)):
         return None
-    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+    node = torch._C._current_autograd_node()
     consumer, number = node.next_functions[position]
     return None if consumer is None else tuple(consumer._input_metadata[number].shape)
 
@@ -92,11 +92,11 @@ def gradients(outputs: Sequence[Any], tangents: Sequence[Any], edges: Sequence[A
 @contextmanager
 def without_saved_tensor_hooks() -> Iterator[None]:
     """Context in which autograd saves tensors themselves, whatever hooks the user has set."""
-    before = torch._C._autograd._saved_tensors_hooks_set_tracing(True)  # type: ignore[attr-defined]
+    before = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
     try:
         yield
     finally:
-        torch._C._autograd._saved_tensors_hooks_set_tracing(before)  # type: ignore[attr-defined]
+        torch._C._autograd._saved_tensors_hooks_set_tracing(before)
 
 
 def saved_tensor(ctx: Any, number: int, is_read: bool) -> torch.Tensor:
@@ -139,7 +139,7 @@ def _no_elements(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """A tensor of a type without elements, whose memory others may show: a plain one, whatever mode
     the call that first needs it is in.
     """
-    with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+    with torch._C._DisableTorchDispatch():
         return torch.empty(0, dtype=dtype, device=device)
 
 

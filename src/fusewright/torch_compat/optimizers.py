@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch.optim import (  # type: ignore[attr-defined]
+from torch.optim import (
     _adafactor,
     adagrad,
     adam,

@@ -16,16 +16,16 @@ def thread_state_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
     """
     return (
         ("inference mode", torch.is_inference_mode_enabled),
-        ("whether autocast is on", torch._C._is_any_autocast_enabled),  # type: ignore[attr-defined]
+        ("whether autocast is on", torch._C._is_any_autocast_enabled),
         ("the number of dispatch modes", torch._C._len_torch_dispatch_stack),
         ("the functorch level", torch._C._functorch.maybe_current_level),
     )
 
 
 def _function_state() -> str:
-    if torch._C._is_torch_function_all_disabled():  # type: ignore[attr-defined]
+    if torch._C._is_torch_function_all_disabled():
         return "off"
-    enabled = torch._C._is_torch_function_enabled()  # type: ignore[attr-defined]
+    enabled = torch._C._is_torch_function_enabled()
     return "on" if enabled else "off for subclasses"
 
 
@@ -41,15 +41,15 @@ STATES: dict[str, tuple[str, Callable[[], Any]]] = {
     ),
     "deterministic_fill": (
         "whether new tensors are filled",
-        torch._C._get_deterministic_fill_uninitialized_memory,  # type: ignore[attr-defined]
+        torch._C._get_deterministic_fill_uninitialized_memory,
     ),
     "cuda_matmul_precision": (
         "the precision of float32 matmul on CUDA",
-        functools.partial(torch._C._get_fp32_precision_getter, "cuda", "matmul"),  # type: ignore[attr-defined]
+        functools.partial(torch._C._get_fp32_precision_getter, "cuda", "matmul"),
     ),
     "cpu_matmul_precision": (
         "the precision of float32 matmul on the CPU",
-        functools.partial(torch._C._get_fp32_precision_getter, "mkldnn", "matmul"),  # type: ignore[attr-defined]
+        functools.partial(torch._C._get_fp32_precision_getter, "mkldnn", "matmul"),
     ),
     "function_modes": (
         "the number of function modes",
@@ -70,7 +70,7 @@ def mode_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
     readers: list[tuple[str, Callable[[], Any]]] = []
     for i in range(torch._C._len_torch_function_stack()):
         readers.append((f"function mode {i}", functools.partial(_function_mode, i)))
-    if torch._C._is_any_autocast_enabled():  # type: ignore[attr-defined]
+    if torch._C._is_any_autocast_enabled():
         for device in ("cpu", "cuda"):
             dtype = functools.partial(torch.get_autocast_dtype, device)
             readers.append((f"the autocast dtype of {device}", dtype))
@@ -83,19 +83,19 @@ STATE_QUERIES: tuple[Callable[..., Any], ...] = (
     torch._C._is_tracing,
     torch._C._len_torch_dispatch_stack,
     torch._C._len_torch_function_stack,
-    torch._C._is_torch_function_enabled,  # type: ignore[attr-defined]
-    torch._C._is_autocast_available,  # type: ignore[attr-defined]
+    torch._C._is_torch_function_enabled,
+    torch._C._is_autocast_available,
     torch._C._is_torch_function_mode_enabled,
     torch._C._get_privateuse1_backend_name,
 )
 """Functions that ask for a state which guards on the global state cover."""
 
-set_default_dtype = torch._C._set_default_dtype  # type: ignore[attr-defined]
+set_default_dtype = torch._C._set_default_dtype
 """What `torch.set_default_dtype` calls."""
 
 
-enter_inference_mode = torch.autograd.grad_mode._enter_inference_mode
-leave_inference_mode = torch.autograd.grad_mode._exit_inference_mode
+enter_inference_mode: Callable[[bool], Any] = torch.autograd.grad_mode._enter_inference_mode
+leave_inference_mode: Callable[[Any], None] = torch.autograd.grad_mode._exit_inference_mode
 """What captured graphs call to enter and to leave inference mode."""
 
 
@@ -110,10 +110,10 @@ def set_function_modes(modes: Iterable[Any]) -> None:
     for _ in range(torch._C._len_torch_function_stack()):
         torch._C._pop_torch_function_stack()
     for mode in modes:
-        torch._C._push_on_torch_function_stack(mode)  # type: ignore[attr-defined]
+        torch._C._push_on_torch_function_stack(mode)
 
 
-push_function_mode: Callable[[Any], None] = torch._C._push_on_torch_function_stack  # type: ignore[attr-defined]
+push_function_mode: Callable[[Any], None] = torch._C._push_on_torch_function_stack
 pop_function_mode: Callable[[], Any] = torch._C._pop_torch_function_stack
 """What entering and leaving a torch function mode call."""
 

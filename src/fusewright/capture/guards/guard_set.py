@@ -47,7 +47,8 @@ class Check:
         """
         value = self.value
         if self.kind is GuardKind.SHAPES and found and isinstance(found[0], tuple):
-            return value.guard.failure(found[0])
+            failure: FailedGuard = value.guard.failure(found[0])
+            return failure
         difference = None
         if self.kind is GuardKind.TENSOR and found:
             difference = value.difference(found[0])

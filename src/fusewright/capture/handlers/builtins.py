@@ -17,7 +17,13 @@ from fusewright.capture.guards import GuardKind
 from fusewright.capture.handlers.registry import DECLINED, handles, meaning_of, pure
 from fusewright.capture.interpreter.stand_ins import raise_as, raise_real, run_for_real
 from fusewright.capture.sources import ConstantSource, StateSource
-from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value
+from fusewright.capture.values.base import (
+    MISSING,
+    Interpreter,
+    NotConstant,
+    Value,
+    overrides_object,
+)
 from fusewright.capture.values.classes import ClassValue, PythonModuleValue, SuperValue
 from fusewright.capture.values.constant import ConstantValue, boolean, is_none
 from fusewright.capture.values.functions import BuiltinValue, FunctionValue, MethodValue
@@ -136,7 +142,7 @@ def directory(interpreter: Interpreter, owner: Value) -> Value:
     real = owner.real() if isinstance(owner, ClassValue | PythonModuleValue) else MISSING
     names = set(dir(owner.python_type() if real is MISSING else real))
     if real is MISSING:
-        if owner.python_type().__dir__ is not object.__dir__:
+        if overrides_object(owner.python_type(), "__dir__"):
             return interpreter.call_object(
                 sorted, None, [interpreter.call_special(owner, "__dir__", [])], {}
             )

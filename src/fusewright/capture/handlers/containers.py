@@ -274,7 +274,7 @@ def delete_item(interpreter: Interpreter, mapping: Any, key: Value) -> None:
 
 @handles(dict.pop, collections.OrderedDict.pop)
 def pop_key(interpreter: Interpreter, mapping: Any, key: Value, *default: Value) -> Value:
-    item = mapping.remove(interpreter, key)
+    item: Value | None = mapping.remove(interpreter, key)
     if item is not None:
         return item
     if default:
@@ -297,7 +297,7 @@ def pop_item(interpreter: Interpreter, mapping: Any, last: Value | None = None) 
 def set_default(
     interpreter: Interpreter, mapping: Any, key: Value, default: Value | None = None
 ) -> Value:
-    item = mapping.lookup(interpreter, key)
+    item: Value | None = mapping.lookup(interpreter, key)
     if item is None:
         item = ConstantValue(None) if default is None else default
         mapping.put(interpreter, key, item)

@@ -298,7 +298,7 @@ def _copied(
         return value
     own = interpreter.special(value, method)
     if own is not None:
-        return interpreter.call(own, [] if method == "__copy__" else [interpreter.new({})])  # type: ignore[no-any-return]
+        return interpreter.call(own, [] if method == "__copy__" else [interpreter.new({})])
     cls = value.python_type()
     if isinstance(value, InstanceDictValue):
         view = DictValue(dict)

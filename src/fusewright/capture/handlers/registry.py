@@ -12,7 +12,7 @@ import sys
 import types
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from fusewright.capture.reasons import Reason
 from fusewright.capture.values.base import Interpreter, Value
@@ -23,6 +23,8 @@ Handler = Callable[..., Any]
 """What a call means on values: given the interpreter and the arguments, it returns a value (None
 stands for Python's None), or DECLINED, to let the next way be tried.
 """
+
+H = TypeVar("H", bound=Handler)
 
 
 @record
@@ -90,20 +92,20 @@ def _enter(functions: tuple[Any, ...], **columns: Any) -> None:
         MEANINGS[function] = replace(meaning_of(function), **columns)
 
 
-def handles(*functions: Any) -> Callable[[Handler], Handler]:
+def handles(*functions: Any) -> Callable[[H], H]:
     """Decorates the handler of some callables."""
 
-    def enter(handler: Handler) -> Handler:
+    def enter(handler: H) -> H:
         _enter(functions, handler=handler)
         return handler
 
     return enter
 
 
-def handles_closures(code: types.CodeType) -> Callable[[Handler], Handler]:
+def handles_closures(code: types.CodeType) -> Callable[[H], H]:
     """Decorates the handler of closures of this code, which it takes before their arguments."""
 
-    def enter(handler: Handler) -> Handler:
+    def enter(handler: H) -> H:
         _enter((code,), handler=handler, takes_closure=True)
         return handler
 

@@ -113,7 +113,7 @@ _ORDERED: Any = torch.backends.opt_einsum
 
 def _seen(size: int | torch.SymInt) -> int | None:
     """A size, or what it was when compiling; None for one that depends on data."""
-    return size.node.hint if isinstance(size, torch.SymInt) else size  # type: ignore[no-any-return]
+    return size.node.hint if isinstance(size, torch.SymInt) else size
 
 
 def _comparison(function: Any) -> Any:
@@ -176,9 +176,7 @@ def _fitted_item(interpreter: Interpreter, tensor: Value, value: Value) -> Value
 
 @handles(torch.is_tensor)
 def is_tensor(interpreter: Interpreter, value: Value) -> Value:
-    return interpreter.call_object(  # type: ignore[no-any-return]
-        isinstance, None, [value, ClassValue(torch.Tensor)], {}
-    )
+    return interpreter.call_object(isinstance, None, [value, ClassValue(torch.Tensor)], {})
 
 
 @handles(torch_compat.check_tensor_all)

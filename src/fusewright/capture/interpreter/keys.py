@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import ConstantSource
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import Interpreter, Value, overrides_object
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import MethodValue
 from fusewright.capture.values.objects import IdentityValue, ObjectValue
@@ -88,7 +88,10 @@ def _identities(key: Value) -> Iterator[ObjectValue]:
         case IdentityValue(target=ObjectValue() as target):
             yield target
             return
-        case ObjectValue() if isinstance(key, TensorValue) or key.cls.__hash__ is object.__hash__:
+        case TensorValue():
+            yield key
+            return
+        case ObjectValue() if not overrides_object(key.cls, "__hash__"):
             yield key
             return
         case _:

@@ -24,14 +24,21 @@ from typing import Any, Final, NoReturn
 import torch
 
 from fusewright.capture import reasons
-from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, TracedError, Value
+from fusewright.capture.values.base import (
+    IMMUTABLE_TYPE,
+    MISSING,
+    Interpreter,
+    NotConstant,
+    TracedError,
+    Value,
+)
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import function_name
 from fusewright.capture.values.iterators import IteratorValue
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.numbers import SymbolicValue
-from fusewright.capture.values.objects import IMMUTABLE_TYPE, ExceptionValue, PrimitiveValue
+from fusewright.capture.values.objects import ExceptionValue, PrimitiveValue
 from fusewright.capture.values.sequences import (
     DequeValue,
     ListValue,

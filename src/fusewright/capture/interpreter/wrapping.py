@@ -227,7 +227,7 @@ def wrap_python_module(machine: Interpreter, module: types.ModuleType, source: S
 
 
 def wrap_cell(machine: Interpreter, cell: Any, source: Source) -> Value:
-    return machine.cell(cell, source)  # type: ignore[no-any-return]
+    return machine.cell(cell, source)
 
 
 def wrap_slice(machine: Interpreter, object: slice, source: Source) -> Value:

@@ -68,6 +68,11 @@ IMMUTABLE_TYPE: Final = 1 << 8
 """Bit of `cls.__flags__`: the class is written in C and its attributes cannot be set."""
 
 
+def overrides_object(cls: type, name: str) -> bool:
+    """Whether a class has another special method than `object` has, under a name that this has."""
+    return getattr(cls, name) is not getattr(object, name)
+
+
 def name_in_messages(cls: type) -> str:
     """The name of a class in CPython's own messages: with its module, where it is written in C."""
     in_module = cls.__flags__ & IMMUTABLE_TYPE and cls.__module__ != "builtins"

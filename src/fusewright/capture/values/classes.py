@@ -246,10 +246,10 @@ class PythonModuleValue(Value):
         return f"the module {self.module.__name__}"
 
     def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        known = self.namespace.known.get(name)
-        if known is not None:
-            if known is MISSING:
+        if name in self.namespace.known:
+            if self.namespace.known[name] is MISSING:
                 interpreter.raise_error(AttributeError, name)
+            known: Value = self.namespace.known[name]
             return known
         if name in self.module.__dict__:
             attribute = self.module.__dict__[name]

@@ -126,7 +126,8 @@ class ConstantValue(Value):
         return self.value
 
     def key(self) -> Hashable:
-        return self.value
+        key: Hashable = self.value
+        return key
 
     def rebuild(self, code: Rebuilder) -> None:
         code.constant(self.value)

@@ -8,6 +8,7 @@ import collections
 import functools
 import itertools
 import sys
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn
 
@@ -28,7 +29,7 @@ LIST_ITERATOR: Final[type] = type(iter([]))
 SEQUENCE_ITERATOR: Final[type] = type(iter(type("_", (), {"__getitem__": None})()))
 """The iterator of an object that has `__getitem__` and no `__iter__`."""
 
-GENERATOR: Final[Any] = type(_ for _ in ())
+GENERATOR: Final = types.GeneratorType
 
 _Item = Callable[[Interpreter, int], Value | None]
 """Gives the item at a position, or None behind the last."""
@@ -289,7 +290,7 @@ def iterator_at(iterable: Any, position: int) -> Iterator[Any]:
 
 def reverse_iterator_at(iterable: Any, position: int) -> Iterator[Any]:
     """`reversed(iterable)` after `position` items."""
-    iterator = reversed(iterable)
+    iterator: Iterator[Any] = reversed(iterable)
     for _ in range(position):
         next(iterator)
     return iterator

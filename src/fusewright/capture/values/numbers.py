@@ -85,7 +85,8 @@ class SymbolicValue(ConstantValue):
         return self._indicator
 
     def key(self) -> Hashable:
-        return self.value
+        key: Hashable = self.value
+        return key
 
     def parts(self) -> Sequence[Value]:
         return () if self.indicator is None else (self.indicator,)

@@ -33,6 +33,7 @@ from fusewright.capture.values.base import (
     TracedError,
     Value,
     name_in_messages,
+    overrides_object,
     raise_no_attribute,
 )
 from fusewright.capture.values.constant import ConstantValue
@@ -90,7 +91,8 @@ def instance_dictionary(object: Any) -> dict[str, Any] | None:
     """
     get = threading.local.__getattribute__ if reads_by_thread(type(object)) else _get_attribute
     try:
-        return get(object, "__dict__")
+        dictionary: dict[str, Any] = get(object, "__dict__")
+        return dictionary
     except AttributeError:
         return None
 
@@ -135,7 +137,7 @@ class ObjectValue(Value):
         return self.object
 
     def key(self) -> Hashable:
-        if self.cls.__hash__ is not object.__hash__:
+        if overrides_object(self.cls, "__hash__"):
             raise NotImplementedError
         return self if self.object is MISSING else self.object
 
@@ -230,9 +232,9 @@ class ObjectValue(Value):
         """What a descriptor written in C reads: a `__slots__` entry, or a part of a built-in
         object.
         """
-        found = self.known.get(name)
-        if found is not None and found is not MISSING:
-            return found
+        if self.known.get(name, MISSING) is not MISSING:
+            known: Value = self.known[name]
+            return known
         if self._is_unset(name):
             if not _SAYS_CLASS:
                 interpreter.raise_error(AttributeError, name)

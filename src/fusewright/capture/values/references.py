@@ -9,7 +9,7 @@ from typing import Any
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import ReferentSource, Source
-from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
+from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value, overrides_object
 
 
 class ReferenceValue(Value):
@@ -79,4 +79,4 @@ def _equals_itself_alone(referent: Any) -> bool:
     cls = type(referent)
     if issubclass(cls, type):
         return cls.__hash__ is type.__hash__ and cls.__eq__ is type.__eq__
-    return cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__
+    return not (overrides_object(cls, "__hash__") or overrides_object(cls, "__eq__"))

@@ -52,7 +52,7 @@ class SequenceValue(ObjectValue):
     def item(self, interpreter: Interpreter, index: int) -> Value:
         """The item at a position from 0 to size - 1."""
         self.look()
-        item = self._items[index]
+        item: Value | None = self._items[index]
         if item is None:
             overridden = overrides_items(self.cls, sequence_base(self.cls))
             source = ItemSource(self.required_source(interpreter), index, overridden)

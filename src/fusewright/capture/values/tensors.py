@@ -55,7 +55,7 @@ class TensorValue(ObjectValue):
         create: Callable[[TensorValue], tuple[Any, Any]] | None = None,
     ) -> None:
         super().__init__(cls, object, source)
-        self._node = node
+        self._node: torch.fx.Node = node
         self._fake = fake
         self._create = create
         self.is_observed = False
@@ -97,7 +97,7 @@ class TensorValue(ObjectValue):
 
     def key(self) -> Hashable:
         self.is_observed = True
-        return self if self.object is MISSING else self.object  # type: ignore[no-any-return]
+        return self if self.object is MISSING else self.object
 
     def describe(self) -> str:
         return f"a tensor ({self.source})" if self.source else "a tensor"
