@@ -235,7 +235,8 @@ def compile_aten(
     )
     if unrecorded or not context.options.cuda_graphs:
         return CompiledGraph(run=call, path=module.path, record=record)
-    replayer = _replayer(call, graph, schedule, order, kept_from)
+    is_backward = not is_whole and kept_from is None
+    replayer = _replayer(call, graph, schedule, order, kept_from, warm_ups=1 + is_backward)
     return CompiledGraph(run=replayer, path=module.path, record=record, replayer=replayer)
 
 
@@ -245,6 +246,7 @@ def _replayer(
     schedule: Schedule,
     order: CallingOrder,
     kept_from: int | None,
+    warm_ups: int,
 ) -> Replayer:
     """What replays `call` as a CUDA graph."""
     written = written_inputs(schedule)
@@ -254,6 +256,7 @@ def _replayer(
         written=frozenset(position for buffer, position in inputs if buffer.name in written),
         kept_from=kept_from,
         passing=len(graph.mutated_inputs) if kept_from is None else 0,
+        warm_ups=warm_ups,
         sizes_vary=bool(order.symbols),
     )
     return Replayer(call, facts, partial(current_pool, torch.device(device).index or 0))

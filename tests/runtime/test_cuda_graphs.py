@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 import fusewright
+from fusewright import pipeline
 from fusewright.runtime.cuda_graphs import (
     PATIENCE,
     RECORDING_LIMIT,
@@ -21,13 +23,28 @@ from fusewright.runtime.cuda_graphs import (
     ReplayFacts,
     Span,
 )
+from tests.gpu import test_cuda_graphs as loops
+
+
+def at_the_same_address(value: Any) -> Any:
+    """A tensor that shares the memory of another and does not keep it alive."""
+    if not isinstance(value, torch.Tensor) or not value.numel():
+        return value
+    span = Span.of(value)
+    memory = (ctypes.c_byte * (span.length * value.element_size())).from_address(value.data_ptr())
+    return torch.frombuffer(memory, dtype=value.dtype).as_strided(span.size, span.stride)
 
 
 class KeptCall:
     """Computes the call again from the same memory, into the memory of its results."""
 
     def __init__(self, call: Callable[..., Any], inputs: list[Any], outputs: Sequence[Any]) -> None:
-        self.call, self.inputs, self.outputs = call, inputs, outputs
+        places = {id(value): place for place, value in enumerate(inputs) if value is not None}
+        self.call, self.outputs = call, [at_the_same_address(output) for output in outputs]
+        self.inputs = [at_the_same_address(value) for value in inputs]
+        for place, output in enumerate(outputs):
+            if id(output) in places:
+                self.outputs[place] = self.inputs[places[id(output)]]
 
     def replay(self) -> None:
         for output, value in zip(self.outputs, self.call(list(self.inputs)), strict=True):
@@ -52,11 +69,11 @@ class PretendedDevice:
         if self.fails:
             raise RuntimeError("operation not permitted when stream is capturing\nmore words")
         self.recordings += 1
-        memory = [Span.of(one).flat(one) for one in inputs if isinstance(one, torch.Tensor)]
-        before = [flat.clone() for flat in memory]
+        memory = [Span.of(one).whole(one) for one in inputs if isinstance(one, torch.Tensor)]
+        before = [whole.clone() for whole in memory]
         outputs = call(list(inputs))
-        for flat, old in zip(memory, before, strict=True):  # a real recording runs nothing
-            flat.copy_(old)
+        for whole, old in zip(memory, before, strict=True):  # a real recording runs nothing
+            whole.data.copy_(old)  # which no version counts
         return KeptCall(call, list(inputs), outputs), outputs
 
 
@@ -255,6 +272,8 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "with gaps": lambda x: x[::2, 1:],
     "empty": lambda x: x[:0],
     "a number": lambda x: x[0, 0],
+    "of size 1 with a step": lambda x: x[:1, :1],
+    "overlapping": lambda x: x.as_strided((4, 4), (2, 1)),
 }
 
 
@@ -317,3 +336,21 @@ def test_backend_cudagraphs_leaves_a_graph_on_the_cpu_as_it_is() -> None:
         module.zero_grad()
         compiled(x).sum().backward()
         torch.testing.assert_close([p.grad for p in module.parameters()], expected)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        loops.plain,
+        loops.accumulating,
+        loops.backward_at_the_end,
+        loops.retained,
+        loops.short_last_batch,
+    ],
+)
+def test_training(loop: Callable[..., Any], world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loops that are tested on a GPU."""
+    monkeypatch.setattr(loops, "CUDA", torch.device("cpu"))
+    monkeypatch.setattr(pipeline, "why_not_recorded", lambda schedule: "")
+    monkeypatch.setattr(pipeline, "current_pool", lambda device: world.pool)
+    loops.test_training(loop)

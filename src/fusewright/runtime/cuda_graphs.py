@@ -100,28 +100,64 @@ class CudaDevice:
 
 @record
 class Span:
-    """The memory from the first to the last element of a tensor, which may lie in it in any way."""
+    """How a tensor lies, and how to copy the memory from its first to its last element."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
     length: int
-    """Elements, gaps included."""
+    """Elements from the first to the last, gaps included."""
+
+    is_dense: bool
+    """Whether each of them belongs to one index: then the tensor is copied as it is."""
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Span:
         """The span of a strided tensor."""
-        steps = zip(tensor.shape, tensor.stride(), strict=True)
-        length = 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
-        return cls(tuple(tensor.shape), tensor.stride(), length)
+        steps = sorted(zip(tensor.stride(), tensor.shape, strict=True))
+        length = 1 + sum((size - 1) * stride for stride, size in steps) if tensor.numel() else 0
+        filled, is_dense = 1, bool(tensor.numel())
+        for stride, size in steps:
+            is_dense &= size == 1 or stride == filled
+            filled *= size
+        return cls(tuple(tensor.shape), tensor.stride(), length, is_dense)
 
-    def flat(self, tensor: torch.Tensor) -> torch.Tensor:
-        """All elements of the span of `tensor`, in one dimension."""
+    def whole(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What is copied of `tensor`: itself, or all elements of its span in one dimension."""
+        if self.is_dense:
+            return tensor
         return tensor.as_strided((self.length,), (1,), tensor.storage_offset())
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
         """New memory that lies as `tensor` does."""
+        if self.is_dense:
+            return torch.empty_like(tensor)
         memory = torch.empty(self.length, dtype=tensor.dtype, device=tensor.device)
         return memory.as_strided(self.size, self.stride)
+
+
+class Copies:
+    """Copying many tensors to, or from, places in static memory: one launch for each type."""
+
+    def __init__(self, static: Sequence[torch.Tensor]) -> None:
+        self.static = static
+        types = [tensor.dtype for tensor in static]
+        self._groups = [
+            [place for place, other in enumerate(types) if other is dtype]
+            for dtype in dict.fromkeys(types)
+        ]
+
+    def write(self, sources: Sequence[torch.Tensor]) -> None:
+        """Copy `sources` into the static memory."""
+        self._copy(self.static, sources)
+
+    def read(self, targets: Sequence[torch.Tensor]) -> None:
+        """Copy the static memory into `targets`."""
+        self._copy(targets, self.static)
+
+    def _copy(self, targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
+        for group in self._groups:
+            pairs = [targets[place] for place in group], [sources[place] for place in group]
+            torch_compat.cuda.foreach_copy_(*pairs)
 
 
 @record(kw_only=True)
@@ -136,6 +172,11 @@ class ReplayFacts:
 
     passing: int = 0
     """How many outputs, the first, are read before anything else runs: new values of inputs."""
+
+    warm_ups: int = 1
+    """How many calls come before the one that is recorded. A backward half takes one more: what its
+    forward half keeps lies in the same place from when that is recorded.
+    """
 
     sizes_vary: bool = False
     """Whether one graph serves for inputs of several sizes."""
@@ -198,9 +239,9 @@ class _Recorded:
         static = list(inputs)
         for number, span in zip(self.moving, self.spans, strict=True):
             static[number] = span.like(inputs[number])
-        self.memory = [
-            span.flat(static[number]) for number, span in zip(self.moving, self.spans, strict=True)
-        ]
+        pairs = zip(self.moving, self.spans, strict=True)
+        self.memory = Copies([span.whole(static[number]) for number, span in pairs])
+        self._copy_in(inputs)
         addresses = _addresses(inputs)
         for number in moving:
             addresses[number] = 0
@@ -232,7 +273,7 @@ class _Recorded:
                 self.shared.append(place)
             else:
                 self.copied.append((place, Span.of(output)))
-        self.results = [span.flat(self.outputs[place]) for place, span in self.copied]
+        self.results = Copies([span.whole(self.outputs[place]) for place, span in self.copied])
         self.kept = [self.outputs[place] for place in self.shared if place >= facts.passing]
 
     def fits(self, inputs: list[Any]) -> bool:
@@ -251,26 +292,29 @@ class _Recorded:
             self._may_be_held = torch_compat.cuda.storage_use_counts(self.kept) != self._counts
         return self._may_be_held
 
+    def _copy_in(self, inputs: list[Any]) -> list[torch.Tensor]:
+        """Copy the inputs that move into their static memory; gives the memory that they lie in."""
+        places = zip(self.moving, self.spans, strict=True)
+        moving = [span.whole(inputs[number]) for number, span in places]
+        self.memory.write(moving)
+        return moving
+
     def replay(self, inputs: list[Any]) -> tuple[Any, ...]:
         """Run the recording on `inputs`, which are where they were."""
-        if self.moving:
-            places = zip(self.moving, self.spans, strict=True)
-            moving = [span.flat(inputs[number]) for number, span in places]
-            torch_compat.cuda.foreach_copy_(self.memory, moving)
+        moving = self._copy_in(inputs)
         self.recording.replay()
         for place in self.written:
-            moving[place].copy_(self.memory[place])
+            moving[place].copy_(self.memory.static[place])
         outputs = list(self.outputs)
         for place, number in self.from_input.items():
             outputs[place] = inputs[number]
         for place in self.shared:
             outputs[place] = outputs[place].detach()
-        if self.copied:
-            copies = [span.like(self.outputs[place]) for place, span in self.copied]
-            flat = [span.flat(copy) for copy, (_, span) in zip(copies, self.copied, strict=True)]
-            torch_compat.cuda.foreach_copy_(flat, self.results)
-            for copy, (place, _) in zip(copies, self.copied, strict=True):
-                outputs[place] = copy
+        targets = []
+        for place, span in self.copied:
+            outputs[place] = copy = span.like(self.outputs[place])
+            targets.append(span.whole(copy))
+        self.results.read(targets)
         self._may_be_held = bool(self.kept)
         return tuple(outputs)
 
@@ -293,8 +337,8 @@ class Replayer:
         self._call = call
         self._facts = facts
         self._current_pool = current_pool
-        self._seen: dict[Any, array[int]] = {}
-        """By kind of call: addresses of the tensors when it first came."""
+        self._seen: dict[Any, tuple[int, array[int]]] = {}
+        """By kind of call: how many warm-ups there were, and addresses in the latest."""
 
         self._recorded: dict[Any, _Recorded] = {}
         self._moving: frozenset[int] = frozenset()
@@ -341,13 +385,13 @@ class Replayer:
         )
 
     def _begin(self, kind: Any, pool: RecordingPool, inputs: list[Any]) -> tuple[Any, ...]:
-        """The first call of a kind, or the second."""
+        """A call of a kind that was not recorded yet."""
         addresses = _addresses(inputs)
-        seen = self._seen.get(kind)
-        if seen is None:
-            if len(self._seen) >= RECORDING_LIMIT:
+        count, seen = self._seen.get(kind, (0, addresses))
+        if count < self._facts.warm_ups:
+            if len(self._seen) >= RECORDING_LIMIT and not count:
                 return self._call(inputs)
-            self._seen[kind] = addresses
+            self._seen[kind] = count + 1, addresses
             return pool.device.warm_up(self._call, inputs)
         pairs = zip(seen, addresses, strict=True)
         moved = [number for number, (then, now) in enumerate(pairs) if then != now]
