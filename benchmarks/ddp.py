@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import gc
 import hashlib
 import os
 import statistics
@@ -51,14 +50,19 @@ ALLOWED_ERROR = 1e-4
 """Of gradients and parameters, where eager's own is less than half of that."""
 
 ALLOWED_TIME = 1.05
-LEARNING_RATE = 1e-4
+LEARNING_RATES = {"gpt2": 1e-2, "bert": 1e-2, "resnet50": 1e-6}
+"""A residual network at random weights has gradients that grow a thousandfold on their way: larger
+steps make chaos of it, in eager as well.
+"""
 
 
 def gpt2(*, small: bool) -> tuple[nn.Module, Inputs]:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     none: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    sizes = {"n_layer": 6, "n_embd": 256, "n_head": 4, "vocab_size": 4096} if small else {}
+    sizes: dict[str, Any] = {}
+    if small:
+        sizes = {"n_layer": 6, "n_embd": 256, "n_head": 4, "vocab_size": 4096}
     configuration = GPT2Config(use_cache=False, **none, **sizes)
     return GPT2LMHeadModel(configuration), tokens(configuration.vocab_size, small=small)
 
@@ -80,7 +84,8 @@ def resnet50(*, small: bool) -> tuple[nn.Module, Inputs]:
 
     images, pixels = (4, 96) if small else (32, 224)
     inputs = {"pixel_values": torch.randn(images, 3, pixels, pixels)}
-    configuration = ResNetConfig(num_labels=1000)
+    labels: dict[str, Any] = {"num_labels": 1000}
+    configuration = ResNetConfig(**labels)
     return ResNetForImageClassification(configuration), {
         **inputs,
         "labels": torch.randint(0, 1000, (images,)),
@@ -117,6 +122,7 @@ class Trained:
     called: Callable[..., Tensor]
     module: nn.Module
     inputs: Inputs
+    rate: float
     times: list[float] = field(default_factory=list)
     """Seconds of a step, by round."""
 
@@ -125,8 +131,9 @@ class Trained:
         self.module.zero_grad()
         self.called(**self.inputs).backward()
         with torch.no_grad():
-            params = [one for one in self.module.parameters() if one.grad is not None]
-            torch._foreach_add_(params, [one.grad for one in params], alpha=-LEARNING_RATE)
+            for param in self.module.parameters():
+                if param.grad is not None:
+                    param.sub_(param.grad, alpha=self.rate)
 
     def state(self) -> tuple[Tensor, Tensor]:
         """All gradients, and all parameters, as one vector each."""
@@ -152,21 +159,42 @@ class Reductions:
         return self.times[0] / self.times[-1] if self.times else float("nan")
 
 
-def trained(model: nn.Module, inputs: Inputs, way: str, options: dict[str, Any]) -> Trained:
-    """A copy of `model` in one way: "alone" and "alone compiled" are without communication."""
-    module = copy.deepcopy(model)
-    if way.startswith(ALONE):
-        return Trained(module if way == ALONE else fusewright.compile(module), module, inputs)
-    reducer = DistributedDataParallel(module, **options)
-    if way == EAGER:
-        return Trained(reducer, reducer, inputs)
-    compiled = fusewright.compile(reducer, options={"split_for_ddp": way})
-    return Trained(compiled, reducer, inputs)
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is trained."""
+
+    model: nn.Module
+    inputs: Inputs
+    rate: float
+    options: dict[str, Any]
+    """Those of `DistributedDataParallel`."""
+
+    def trained(self, way: str) -> Trained:
+        """A copy of the model in one way: "alone" and "alone compiled" are without
+        communication.
+        """
+        module: nn.Module = copy.deepcopy(self.model)
+        called: Any = module
+        if not way.startswith(ALONE):
+            module = called = DistributedDataParallel(module, **self.options)
+        if way in WAYS:
+            called = fusewright.compile(module, options={"split_for_ddp": way})
+        elif way == f"{ALONE} compiled":
+            called = fusewright.compile(module)
+        return Trained(called, module, self.inputs, self.rate)
+
+    def in_float64(self) -> Subject:
+        """The same in double precision."""
+        inputs = {
+            name: value.double() if value.is_floating_point() else value
+            for name, value in self.inputs.items()
+        }
+        return Subject(copy.deepcopy(self.model).double(), inputs, self.rate, self.options)
 
 
-def reductions(model: nn.Module, inputs: Inputs, way: str, options: dict[str, Any]) -> Reductions:
+def reductions(this: Trained) -> Reductions:
     """When buckets are reduced in a step, in the median of five; on a GPU, by its own clock."""
-    this = trained(model, inputs, way, options)
+    inputs = this.inputs
     marks: list[Any] = []
 
     def hook(group, bucket):  # type: ignore[no-untyped-def]  # torch refuses annotations as text
@@ -182,7 +210,7 @@ def reductions(model: nn.Module, inputs: Inputs, way: str, options: dict[str, An
         nodes = _compiled_nodes(loss)
         loss.backward()
         _wait(inputs)
-        if number >= 3:  # buckets are made anew in the second step
+        if number >= 3:
             found.append(Reductions([_seconds(marks[0], mark) for mark in marks[1:]], nodes))
     return sorted(found, key=lambda one: one.first)[len(found) // 2]
 
@@ -241,8 +269,9 @@ def measure(
     module, inputs = MODELS[name](small=device.type == "cpu")
     model = WithLoss(module).to(device).train()
     inputs = {key: value.to(device) for key, value in inputs.items()}
+    subject = Subject(model, inputs, LEARNING_RATES[name], options)
     names = (ALONE, f"{ALONE} compiled", EAGER, *ways)
-    columns = {way: trained(model, inputs, way, options) for way in names}
+    columns = {way: subject.trained(way) for way in names}
     compared = {way: _after_steps(columns[way]) for way in names}
     for _ in range(rounds):
         for one in columns.values():
@@ -252,15 +281,9 @@ def measure(
             one.step()
             _wait(inputs)
             one.times.append(time.perf_counter() - start)
-    exact = _after_steps(
-        trained(model.double(), {k: doubled(v) for k, v in inputs.items()}, EAGER, options)
-    )
-    model.float()
+    exact = _after_steps(subject.in_float64().trained(EAGER))
     own = [relative(*pair) for pair in zip(compared[EAGER], exact, strict=True)]
-    del exact
     medians = {way: statistics.median(one.times) for way, one in columns.items()}
-    columns.clear()
-    gc.collect()
     gain = medians[ALONE] / medians[f"{ALONE} compiled"]
     bar = medians[EAGER] / gain * ALLOWED_TIME
     table = Table(title=f"{name} on {device.type}, {dist.get_world_size()} processes")
@@ -279,7 +302,7 @@ def measure(
             if way == EAGER:
                 errors = own
             same = same_bits(torch.cat(compared[way]))
-            reduced = reductions(model, inputs, way, options)
+            reduced = reductions(columns[way])
             row += ["" if way == EAGER else f"{1000 * bar:.2f}", *[f"{e:.1e}" for e in errors]]
             row += ["yes" if same else "NO", f"{100 * reduced.first:.0f} %"]
             row += [str(len(reduced.times)), str(reduced.nodes)]
@@ -296,11 +319,6 @@ def measure(
                 missed = [bar_name for bar_name, holds in bars.items() if not holds]
         table.add_row(*row)
     return table, missed
-
-
-def doubled(value: Tensor) -> Tensor:
-    """Floating-point values in float64."""
-    return value.double() if value.is_floating_point() else value
 
 
 def _after_steps(column: Trained) -> tuple[Tensor, Tensor]:

@@ -76,7 +76,7 @@ def test_a_piece_begins_where_a_bucket_is_full() -> None:
     args = (torch.randn(2, 4), weight(), weight(), weight())
     assert count(three, *args) == [1, 1, 1]
     assert count(three, *args, limits=(64, 128)) == [2, 1]
-    assert count(three, *args, limits=(1000,)) == [3]
+    assert count(three, *args, limits=(1000,)) == []
 
 
 def test_the_fewest_bytes_cross() -> None:
@@ -95,7 +95,7 @@ def test_what_is_written_to_later_does_not_cross() -> None:
         hidden += 1
         return hidden * result
 
-    assert count(program, torch.randn(2, 4), weight(), weight()) == [4]
+    assert count(program, torch.randn(2, 4), weight(), weight()) == []
 
 
 def test_no_piece_begins_in_another_mode() -> None:
@@ -103,4 +103,4 @@ def test_no_piece_begins_in_another_mode() -> None:
         with torch.autocast("cpu", torch.bfloat16):
             return F.linear(F.linear(x, a), b)
 
-    assert len(count(program, torch.randn(2, 4), weight(), weight())) == 1
+    assert count(program, torch.randn(2, 4), weight(), weight()) == []

@@ -50,12 +50,12 @@ class Piece:
 
 
 def pieces(module: fx.GraphModule, examples: Sequence[Any], limits: Limits) -> list[Piece]:
-    """The pieces of a captured graph for buckets of these sizes; a single one where it cannot be
-    cut, or all gradients fit into one bucket.
+    """The pieces of a captured graph for buckets of these sizes; none where it is one piece: it
+    cannot be cut, or all gradients fit into one bucket.
     """
     nodes = [node for node in module.graph.nodes if node.op not in ("placeholder", "output")]
     if any("val" not in node.meta for node in module.graph.nodes):  # another front end's graph
-        return _cut(module, examples, nodes, [])
+        return []
     crossing = _Crossing(module.graph, nodes)
     positions = {node: position for position, node in enumerate(nodes)}
     parameters = [
@@ -75,7 +75,7 @@ def pieces(module: fx.GraphModule, examples: Sequence[Any], limits: Limits) -> l
         if earlier:
             choices = range(latest, earlier[0], -1)
             cuts += crossing.best(choice for choice in choices if not cuts or choice < cuts[-1])
-    return _cut(module, examples, nodes, sorted(cuts))
+    return _cut(module, examples, nodes, sorted(cuts)) if cuts else []
 
 
 def _is_parameter(example: Any) -> bool:

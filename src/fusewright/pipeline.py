@@ -13,7 +13,6 @@ from fusewright.aot import (
     AtenGraph,
     ControlFlowCall,
     FormulaCall,
-    Limits,
     LoopCall,
     by_relatives,
     in_recorded_types,
@@ -28,7 +27,7 @@ from fusewright.aot import (
 )
 from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import BackendCompilerFailed, KernelNotCompiled, Location
-from fusewright.graph_pieces import in_order, pieces
+from fusewright.graph_pieces import Piece, in_order, pieces
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.lines import Line
 from fusewright.ir.program import (
@@ -86,8 +85,9 @@ def compile_graph(
 
     if needs_gradients(graph_module, example_inputs):
         limits = active_bucket_limits() if context.options.split_for_ddp == "graph" else None
-        if limits is not None:
-            return _compile_pieces(graph_module, example_inputs, limits, context, language)
+        parts = pieces(graph_module, example_inputs, limits) if limits is not None else []
+        if parts:
+            return _compile_pieces(parts, context, language)
         return _compile_training(graph_module, example_inputs, context, language)
 
     with context.stage("aot"):  # Torch calls become functional ATen operators.
@@ -101,22 +101,14 @@ def compile_graph(
 
 
 def _compile_pieces(
-    graph_module: fx.GraphModule,
-    example_inputs: Sequence[Any],
-    limits: Limits,
-    context: CompileContext,
-    language: KernelLanguage | None,
+    parts: Sequence[Piece], context: CompileContext, language: KernelLanguage | None
 ) -> CompiledGraph:
-    """Compile each piece of a graph by itself, for buckets of gradients of these sizes."""
-    parts = pieces(graph_module, example_inputs, limits)
+    """Compile each piece of a graph by itself."""
     compiled = []
     for part in parts:
-        own = context if len(parts) == 1 else context.again()
         trains = needs_gradients(part.module, part.examples)
         compile_piece = _compile_training if trains else compile_graph
-        compiled.append(compile_piece(part.module, part.examples, own, language))
-    if len(parts) == 1:
-        return compiled[0]
+        compiled.append(compile_piece(part.module, part.examples, context.again(), language))
     trained = [piece.training for piece in compiled if piece.training is not None]
     records = [piece.record for piece in compiled]
     others = [*records[1:], *(inner for one in records for inner in one.subprograms)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from fusewright.aot import recurrent as _recurrent  # noqa: F401  (says how those are recorded)
 from fusewright.aot.autograd import aot_autograd, aot_function, aot_module
-from fusewright.aot.buckets import Limits
 from fusewright.aot.control_flow import ControlFlowCall
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.interpret import interpreter
@@ -37,7 +36,6 @@ __all__ = [
     "ControlFlowCall",
     "FormulaCall",
     "JointGraph",
-    "Limits",
     "LoopCall",
     "Partition",
     "PartitionFunction",
