@@ -15,6 +15,7 @@ SOURCES = (
     "torch_state",
     "tensor_access",
     "cpu_kernel",
+    "checksum",
     "object_code",
     "machine_code",
     "plan_numbers",

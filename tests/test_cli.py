@@ -159,3 +159,32 @@ def test_the_page_shows_what_commands_print(
         if command.endswith("--survey") and not torch.__version__.startswith("2.13."):
             continue  # its totals are torch's
         assert CliRunner().invoke(app, command.split()).output == expected
+
+
+MODEL = """\
+import torch
+
+model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Softmax(-1)).eval()
+args = (torch.randn(2, 4),)
+dynamic_shapes = {"input": {0: torch.export.Dim("rows")}}
+"""
+
+
+def test_packages_are_made_and_run(tmp_path: Path) -> None:
+    program, path = tmp_path / "program.py", tmp_path / "model.fwp"
+    program.write_text(MODEL)
+    made = CliRunner().invoke(app, ["package", str(program), str(path), "--processor", "scalar"])
+    assert made.exit_code == 0, made.output
+    assert f"{path}: 0.0 MB" in made.output
+    ran = CliRunner().invoke(app, ["run-package", str(path), "--size", "5", "--repeat", "2"])
+    assert ran.exit_code == 0, ran.output
+    assert "forward(input" in ran.output and "result: float32 of size 5×3" in ran.output
+    torch.save({"input": torch.randn(7, 4)}, tmp_path / "inputs.pt")
+    words = ["run-package", str(path), "--inputs", str(tmp_path / "inputs.pt"), "--repeat", "1"]
+    assert "size 7×3" in CliRunner().invoke(app, words).output
+    path.write_bytes(path.read_bytes()[:-1])
+    refused = CliRunner().invoke(app, ["run-package", str(path)])
+    assert refused.exit_code == 1 and "it was cut off" in refused.output
+    program.write_text(MODEL.replace("eval()", "train()").replace("model =", "other ="))
+    refused = CliRunner().invoke(app, ["package", str(program), str(path)])
+    assert refused.exit_code == 2 and "defines no `model`" in refused.output

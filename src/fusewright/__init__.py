@@ -25,12 +25,16 @@ if TYPE_CHECKING:
         run,
     )
     from fusewright.bisection import bisect, minify
+    from fusewright.packages.building import EntryPoint, aot_compile
+    from fusewright.packages.loading import load
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "EntryPoint",
     "__version__",
     "allow_in_graph",
+    "aot_compile",
     "assume_constant_result",
     "bisect",
     "compilations",
@@ -42,6 +46,7 @@ __all__ = [
     "graph_break",
     "is_compiling",
     "list_backends",
+    "load",
     "lookup_backend",
     "mark_dynamic",
     "minify",
@@ -51,8 +56,14 @@ __all__ = [
 ]
 
 
-_BISECTION = ("bisect", "minify")
-"""Names that stand in `fusewright.bisection`; the others stand in `fusewright.api`."""
+_ELSEWHERE = {
+    "EntryPoint": "packages.building",
+    "aot_compile": "packages.building",
+    "bisect": "bisection",
+    "load": "packages.loading",  # which needs no compiler
+    "minify": "bisection",
+}
+"""By name, the module that it stands in; the others stand in `fusewright.api`."""
 
 
 def __getattr__(name: str) -> Any:
@@ -61,5 +72,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     context = importlib.import_module("fusewright.context")
     with context.COLLECTOR_PAUSE:  # A collection would visit all objects of torch: half the time.
-        where = "fusewright.bisection" if name in _BISECTION else "fusewright.api"
-        return getattr(importlib.import_module(where), name)
+        where = importlib.import_module(f"fusewright.{_ELSEWHERE.get(name, 'api')}")
+        return getattr(where, name)

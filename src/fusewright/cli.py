@@ -152,6 +152,73 @@ def opt(
 
 
 @app.command()
+def package(
+    program: Annotated[
+        Path,
+        typer.Argument(
+            help="A Python program that defines `model`, `args` or `kwargs`, and, where sizes "
+            "vary, `dynamic_shapes`.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ],
+    path: Annotated[Path, typer.Argument(help="The file to write.")],
+    processor: Annotated[
+        list[str] | None,
+        typer.Option(help="A level to compile for: avx512, avx2, scalar; repeat for several."),
+    ] = None,
+    weights: Annotated[
+        bool, typer.Option(help="Store the weights in it; else they are given at loading.")
+    ] = True,
+) -> None:
+    """Compile a model ahead of time to a file that runs without the compiler."""
+    building = importlib.import_module("fusewright.packages.building")  # `--help` does without.
+    sys.path.insert(0, str(program.resolve().parent))
+    defined = runpy.run_path(str(program), run_name="__package_program__")
+    if "model" not in defined:
+        raise typer.BadParameter(f"{program} defines no `model`")
+    try:
+        building.aot_compile(
+            defined["model"],
+            defined.get("args", ()),
+            defined.get("kwargs"),
+            path,
+            dynamic_shapes=defined.get("dynamic_shapes"),
+            processors=processor or (),
+            store_weights=weights,
+        )
+    except (FusewrightError, ValueError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+
+
+@app.command("run-package")
+def run_package(
+    path: Annotated[Path, typer.Argument(help="A package.", exists=True, dir_okay=False)],
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            help="Arguments by name, a dict of tensors as torch.save keeps it; random ones without."
+        ),
+    ] = None,
+    entry: Annotated[str, typer.Option(help="The entry point to call.")] = "forward",
+    size: Annotated[int, typer.Option(help="What sizes are that vary.", min=1)] = 8,
+    repeat: Annotated[int, typer.Option(help="How often it is timed.", min=1)] = 20,
+) -> None:
+    """Load a package without the compiler, call it, and print what it returns and how long it
+    takes.
+    """
+    running = importlib.import_module("fusewright.packages.running")
+    try:
+        report = running.run(path, inputs, entry, size, repeat)
+    except (FusewrightError, OSError, AttributeError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(report, nl=False)
+
+
+@app.command()
 def opgen(
     description: Annotated[
         Path | None, typer.Argument(help="The backend's YAML file.", show_default=False)

@@ -187,6 +187,19 @@ class WrongLayout(FusewrightError):
     """
 
 
+class PackageRefused(FusewrightError):
+    """A package that is not loaded, or a program that no package is made of."""
+
+    def __init__(self, path: str, what: str) -> None:
+        self.path = path
+        self.what = what
+        super().__init__(f"{path}: {what}")
+
+
+class WrongArgument(FusewrightError, TypeError):
+    """A package is called with an argument that it was not compiled for."""
+
+
 class UnknownBackend(FusewrightError, ValueError):
     """No backend of this name is registered or installed."""
 

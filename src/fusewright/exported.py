@@ -63,7 +63,7 @@ def _export(
     function, arguments, keywords = root_call(target, args, kwargs)
     bound = inspect.signature(function).bind(*arguments, **keywords)
     bound.apply_defaults()
-    place = _place_of(target, function)
+    place = place_of(target, function)
     try:
         capture = capture_call(
             function, bound.arguments, history=SizeHistory(False, options.of_data)
@@ -78,7 +78,7 @@ def _export(
     return Exported(_standing_alone(capture, target, args, kwargs, place), guards)
 
 
-def _place_of(target: Any, function: types.FunctionType) -> Location:
+def place_of(target: Any, function: types.FunctionType) -> Location:
     """Where a target is written."""
     forward = (
         getattr(type(target), "forward", None) if isinstance(target, torch.nn.Module) else None
@@ -124,7 +124,7 @@ def _standing_alone(
 ) -> fx.GraphModule:
     """The graph of a call, with its own tensors, which takes and returns what the call does."""
     old = capture.graph_module.graph
-    writer = _Writer(_names_of_tensors(target))
+    writer = _Writer(names_of_tensors(target))
     leaves, in_spec = flatten_tree((args, kwargs))
     given = [writer.graph.placeholder(f"argument_{index}") for index in range(len(leaves))]
     node_of = {id(leaf): node for leaf, node in zip(leaves, given, strict=True)}
@@ -140,7 +140,7 @@ def _standing_alone(
     output = old.output_node()
     values, returned = output.meta["val"], cast(tuple[fx.Node, ...], output.args[0])
     node_of |= {id(value): copied[node] for value, node in zip(values, returned, strict=True)}
-    result, out_spec = flatten_tree(_result_of(capture, values, target, args, kwargs))
+    result, out_spec = flatten_tree(result_of(capture, values, target, args, kwargs))
     writer.graph.output([_returned(leaf, node_of, place) for leaf in result])
     names = [*(f"argument_{index}" for index in range(len(args))), *kwargs]
     writer.graph.set_codegen(tree_codegen(names, in_spec, out_spec))
@@ -158,7 +158,7 @@ def _placeholders(graph: fx.Graph, read: Sequence[torch.Tensor], place: Location
     return list(found)
 
 
-def _names_of_tensors(target: Any) -> dict[int, str]:
+def names_of_tensors(target: Any) -> dict[int, str]:
     """What a module calls its tensors."""
     module = getattr(target, "__self__", target)
     if not isinstance(module, torch.nn.Module):
@@ -167,7 +167,7 @@ def _names_of_tensors(target: Any) -> dict[int, str]:
     return {id(tensor): name for name, tensor in named}
 
 
-def _result_of(
+def result_of(
     capture: Capture,
     values: tuple[Any, ...],
     target: Any,

@@ -41,7 +41,7 @@ from fusewright.ir.verify_lines import verify_lines
 from fusewright.kernels import TARGETS, KernelLanguage, KernelSet, Languages, define_kernels
 from fusewright.logs import log_text, warn
 from fusewright.lower import calling_order, lower
-from fusewright.records import replace
+from fusewright.records import record, replace
 from fusewright.runtime.calling import Call, CallingOrder
 from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record, Training
 from fusewright.runtime.cuda_graphs import Replayer, ReplayFacts, current_pool
@@ -171,18 +171,28 @@ def _compile_training(
     return replace(compiled, run=run, training=training)
 
 
-def compile_aten(
+@record(kw_only=True)
+class GeneratedCode:
+    """What a graph is compiled to, before it is loaded."""
+
+    schedule: Schedule
+    kernels: KernelSet
+    lines: tuple[Line, ...]
+    emitted: PythonModule
+    order: CallingOrder
+    hints: Mapping[str, int | float]
+    least_bytes: int
+    """The most that buffers yet to be used take at one time."""
+
+
+def generate_code(
     graph: AtenGraph,
     context: CompileContext,
     language: KernelLanguage | None = None,
     *,
     is_whole: bool = False,
-    kept_from: int | None = None,
-) -> CompiledGraph:
-    """Compile a functional ATen graph; the result takes a list of its inputs, and gives its
-    outputs. `is_whole`: it is no half of a training step. `kept_from`: from which output on they
-    are kept for a backward.
-    """
+) -> GeneratedCode:
+    """The code of a functional ATen graph. `is_whole`: it is no half of a training step."""
     check = context.options.verify
     log_text("aten", lambda: str(graph.graph))
 
@@ -211,36 +221,54 @@ def compile_aten(
             verify_lines(lines)
         emitted = emit_module(program.name, lines)
         log_text("wrapper", lambda: emitted.text)
+        order = calling_order(graph.placeholders, program)
 
+    return GeneratedCode(
+        schedule=schedule,
+        kernels=kernels,
+        lines=lines,
+        emitted=emitted,
+        order=order,
+        hints=hints,
+        least_bytes=least_bytes,
+    )
+
+
+def compile_aten(
+    graph: AtenGraph,
+    context: CompileContext,
+    language: KernelLanguage | None = None,
+    *,
+    is_whole: bool = False,
+    kept_from: int | None = None,
+) -> CompiledGraph:
+    """Compile a functional ATen graph; the result takes a list of its inputs, and gives its
+    outputs. `is_whole`: it is no half of a training step. `kept_from`: from which output on they
+    are kept for a backward.
+    """
+    code = generate_code(graph, context, language, is_whole=is_whole)
     subprograms: list[Record] = []
     calls = _subprograms(graph, context, language, subprograms)
 
     with context.stage("load"):  # Machine code, and the module that calls it.
-        module = load_module(emitted.text, {**graph.constants, **calls})
-        order = calling_order(graph.placeholders, program)
-        call, refusal = _runner(lines, emitted, module, order, hints, context)
-        _tell_of_eager_kernels(kernels, context)
+        module = load_module(code.emitted.text, {**graph.constants, **calls})
+        call, refusal = _runner(code, module, context)
+        _tell_of_eager_kernels(code.kernels, context)
 
-    unrecorded = why_not_recorded(schedule) if context.options.cuda_graphs else ""
-    record = _record(
-        schedule, kernels, lines, least_bytes, subprograms, context, refusal, unrecorded
-    )
+    unrecorded = why_not_recorded(code.schedule) if context.options.cuda_graphs else ""
+    record = _record(code, subprograms, context, refusal, unrecorded)
     if unrecorded or not context.options.cuda_graphs:
         return CompiledGraph(run=call, path=module.path, record=record)
     is_backward = not is_whole and kept_from is None
-    replayer = _replayer(call, graph, schedule, order, kept_from, warm_ups=1 + is_backward)
+    replayer = _replayer(call, graph, code, kept_from, warm_ups=1 + is_backward)
     return CompiledGraph(run=replayer, path=module.path, record=record, replayer=replayer)
 
 
 def _replayer(
-    call: Call,
-    graph: AtenGraph,
-    schedule: Schedule,
-    order: CallingOrder,
-    kept_from: int | None,
-    warm_ups: int,
+    call: Call, graph: AtenGraph, code: GeneratedCode, kept_from: int | None, warm_ups: int
 ) -> Replayer:
     """What replays `call` as a CUDA graph."""
+    schedule, order = code.schedule, code.order
     written = written_inputs(schedule)
     inputs = zip(schedule.program.inputs, order.tensors, strict=True)
     (device,) = {buffer.layout.device for buffer in schedule.program.buffers().values()}
@@ -254,37 +282,26 @@ def _replayer(
     return Replayer(call, facts, partial(current_pool, torch.device(device).index or 0))
 
 
-def _runner(
-    lines: tuple[Line, ...],
-    emitted: PythonModule,
-    module: LoadedModule,
-    order: CallingOrder,
-    hints: Mapping[str, int | float],
-    context: CompileContext,
-) -> tuple[Call, str]:
+def _runner(code: GeneratedCode, module: LoadedModule, context: CompileContext) -> tuple[Call, str]:
     """What is called with a list of the captured graph's arguments; and why that is the Python
     module, where a native plan was asked for.
     """
+    order = code.order
     if context.options.target == "fx" or context.fused_backend is not None:
-        return order.around(_fused(lines, module, hints, context)), ""
+        return order.around(_fused(code, module, context)), ""
     if context.options.target == "python":
         return order.around(module.call), ""
     try:
-        return load_plan(pack_native(lines, emitted.places, order), module), ""
+        return load_plan(pack_native(code.lines, code.emitted.places, order), module), ""
     except NoNativePlan as error:
         return order.around(module.call), str(error)
 
 
-def _fused(
-    lines: tuple[Line, ...],
-    module: LoadedModule,
-    hints: Mapping[str, int | float],
-    context: CompileContext,
-) -> Call:
+def _fused(code: GeneratedCode, module: LoadedModule, context: CompileContext) -> Call:
     """What calls the graph of fused kernels, or what a backend makes of it."""
-    run: Callable[..., Any] = emit_fx(lines, module.variables, module.constants)
+    run: Callable[..., Any] = emit_fx(code.lines, module.variables, module.constants)
     if context.fused_backend is not None:
-        run = context.fused_backend(run, fused_examples(lines, hints))
+        run = context.fused_backend(run, fused_examples(code.lines, code.hints))
 
     def call(inputs: list[Any]) -> tuple[Any, ...]:
         arguments = tuple(inputs)
@@ -358,17 +375,14 @@ def _tell_of_eager_kernels(kernels: KernelSet, context: CompileContext) -> None:
 
 
 def _record(
-    schedule: Schedule,
-    kernels: KernelSet,
-    lines: tuple[Line, ...],
-    least_bytes: int,
+    code: GeneratedCode,
     subprograms: Sequence[Record],
     context: CompileContext,
     in_python_because: str,
     unrecorded_because: str,
 ) -> Record:
     """What the stages made, without the tensors."""
-    hints = schedule.program.hints
+    schedule, kernels, hints = code.schedule, code.kernels, code.hints
     launches = []
     for position, work in enumerate(schedule.works):
         if isinstance(work, Group):
@@ -382,11 +396,11 @@ def _record(
         program=schedule.program,
         schedule=schedule,
         kernels=kernels.definitions,
-        lines=lines,
+        lines=code.lines,
         launches=tuple(launches),
         extern_calls=tuple(map(_call_name, calls)),
-        peak_bytes=peak_bytes(lines, hints),
-        least_bytes=least_bytes,
+        peak_bytes=peak_bytes(code.lines, hints),
+        least_bytes=code.least_bytes,
         timings=dict(context.timings),
         began=context.began,
         in_python_because=in_python_because,

@@ -1,6 +1,7 @@
 /* MachineCode: object code in this process, as a Python object that keeps it. */
 #include "machine_code.h"
 
+#include "checksum.h"
 #include "object_code.h"
 
 typedef struct {
@@ -92,4 +93,24 @@ PyObject *machine_code_lacking(PyObject *module, PyObject *args)
         }
     }
     return lacking;
+}
+
+PyObject *machine_code_checksum(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer memory;
+    uint32_t sums[CHECKSUM_LANES];
+    if (!PyArg_ParseTuple(args, "y*:checksum", &memory)) {
+        return NULL;
+    }
+    if (memory.len % (CHECKSUM_LANES * CHECKSUM_WORD) != 0) {
+        PyErr_SetString(PyExc_ValueError, "a checksum is of a multiple of 32 bytes");
+        PyBuffer_Release(&memory);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    checksum(memory.buf, (size_t)memory.len, sums);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&memory);
+    return PyBytes_FromStringAndSize((const char *)sums, sizeof sums);
 }

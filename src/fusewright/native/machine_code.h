@@ -10,4 +10,7 @@ extern PyTypeObject MachineCode_Type;
 /* `lacking_features(names)`: see the docstring in module.c. */
 PyObject *machine_code_lacking(PyObject *module, PyObject *args);
 
+/* `checksum(memory)`: see the docstring in module.c. */
+PyObject *machine_code_checksum(PyObject *module, PyObject *args);
+
 #endif

@@ -58,6 +58,11 @@ PyDoc_STRVAR(lacking_features_doc,
              "Those of the processor features in a tuple, such as `avx2`, that this machine lacks\n"
              "or that are unknown.");
 
+PyDoc_STRVAR(checksum_doc,
+             "checksum(memory, /)\n--\n\n"
+             "16 bytes that damage of the memory changes: four CRC-32C of interleaved words. The\n"
+             "interpreter lock is released meanwhile. ValueError: not a multiple of 32 bytes.");
+
 static PyMethodDef functions[] = {
     {"attach_torch", tensor_access_attach, METH_VARARGS, attach_torch_doc},
     {"dispatch_state", guard_dispatch_state, METH_NOARGS, dispatch_state_doc},
@@ -67,6 +72,7 @@ static PyMethodDef functions[] = {
     {"run_only", (PyCFunction)(void (*)(void))frame_compiler_run_only, METH_FASTCALL,
      run_only_doc},
     {"lacking_features", machine_code_lacking, METH_VARARGS, lacking_features_doc},
+    {"checksum", machine_code_checksum, METH_VARARGS, checksum_doc},
     {"is_installed", frame_hook_is_installed, METH_NOARGS, is_installed_doc},
     {NULL},
 };

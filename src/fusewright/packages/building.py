@@ -1,0 +1,517 @@
+"""`aot_compile`: a call of a program, compiled ahead of time to a package."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from fusewright import __version__
+from fusewright.aot import AtenGraph, specs, trace_inference
+from fusewright.capture import Capture, NotCaptured, capture_call
+from fusewright.capture.guards import ShapeGuard
+from fusewright.capture.said_shapes import SaidShapes
+from fusewright.capture.sizes import SizeHistory
+from fusewright.capture.sources import (
+    AttributeSource,
+    DictItemSource,
+    ExtentSource,
+    ItemSource,
+    LocalSource,
+    Source,
+)
+from fusewright.capture.trace import CALL_MODULE, root_call
+from fusewright.compiled import original_of
+from fusewright.config import Options
+from fusewright.context import COLLECTOR_PAUSE, CompileContext
+from fusewright.errors import Location, PackageRefused, Unsupported
+from fusewright.exported import names_of_tensors, place_of, result_of
+from fusewright.ir.forms import print_lines
+from fusewright.ir.index import Atom, Index, Symbol
+from fusewright.ir.lines import CallProgram, Line
+from fusewright.packages.constants import constant_row
+from fusewright.packages.container import Section, write_package
+from fusewright.packages.processors import LEVELS, best_level, machine_name
+from fusewright.packages.sizes import Number
+from fusewright.packages.structure import CannotDescribe, Description, describe, leaves_of
+from fusewright.pipeline import GeneratedCode, generate_code
+from fusewright.runtime.llvm_engine import Compiler, cpu_target
+from fusewright.symbolic.nodes import index_of
+from fusewright.symbolic.relations import Relation
+from fusewright.torch_compat.trees import map_tree
+from fusewright.torch_version import version_of
+from fusewright.wrapper import pack_native
+
+_VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class EntryPoint(NamedTuple):
+    """A further function of a package, and a call of it."""
+
+    target: Callable[..., Any]
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] | None = None
+    dynamic_shapes: Any = None
+
+
+def aot_compile(
+    target: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    path: str | os.PathLike[str] = "",
+    *,
+    dynamic_shapes: Any = None,
+    entry_points: Mapping[str, EntryPoint] | None = None,
+    store_weights: bool = True,
+    processors: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+    key: bytes | str = b"",
+) -> Path:
+    """Compile a call `target(*args, **kwargs)` of a function or module to a file, which
+    `fusewright.load` runs without the compiler; gives its path.
+
+    The package holds for other tensors of the same types and sizes, and for any size where
+    `dynamic_shapes` says so, as `compile` takes it; all else is as it was in this call. It computes
+    no gradients. `entry_points`: further functions by name, say another method of the module, which
+    share its weights. `store_weights`: False leaves them out; they are given when it is loaded.
+    `processors`: levels of processors to compile for, of avx512, avx2 and scalar; this machine's
+    best by default. `key`: signs the package.
+
+    Raises: `Unsupported`, which names the line, for what would break the graph, and for a program
+    that trains, writes to tensors that it was given or returns what no package holds; `SaidShape`
+    where `dynamic_shapes` is wrong; OSError where the file cannot be written.
+    """
+    if not path:
+        raise TypeError("aot_compile writes a file: give its path")
+    chosen = processors or (best_level(),)
+    for name in chosen:
+        if name not in LEVELS:
+            raise ValueError(f"processors are among {', '.join(LEVELS)}, not {name!r}")
+    first = EntryPoint(target, args, kwargs, dynamic_shapes)
+    builder = _Builder(dict(options or {}), [name for name in LEVELS if name in chosen])
+    with COLLECTOR_PAUSE, torch.no_grad():
+        for name, entry in {"forward": first, **(entry_points or {})}.items():
+            builder.add(name, entry)
+    sections = builder.sections + (builder.stored_weights() if store_weights else [])
+    secret = key.encode() if isinstance(key, str) else key
+    write_package(Path(path), builder.manifest(), sections, secret)
+    return Path(path)
+
+
+class _Builder:
+    """Collects the parts of a package."""
+
+    def __init__(self, options: dict[str, Any], levels: list[str]) -> None:
+        self.sections: list[tuple[str, Section]] = []
+        self._options = {"verify": False, **options}
+        self._levels = levels
+        self._entries: dict[str, Any] = {}
+        self._weights: dict[str, torch.Tensor] = {}
+        self._names: dict[int, str] = {}
+        """Names of weights, by the identity of the tensor."""
+
+    def manifest(self) -> dict[str, Any]:
+        """All that the package says of itself."""
+        return {
+            "fusewright": __version__,
+            "torch": ".".join(map(str, version_of(torch.__version__))),
+            "machine": machine_name(),
+            "levels": [{"name": name, "features": LEVELS[name]} for name in self._levels],
+            "weights": [_tensor_row(name, weight) for name, weight in self._weights.items()],
+            "entries": self._entries,
+        }
+
+    def stored_weights(self) -> list[tuple[str, Section]]:
+        """Sections of the weights."""
+        return [(f"weight.{name}", _memory_of(one)) for name, one in self._weights.items()]
+
+    def add(self, name: str, entry: EntryPoint) -> None:
+        """Compile an entry point."""
+        call = _Call(entry, self._options)
+        self._names.update(
+            (number, one) for number, one in names_of_tensors(call.target).items()
+            if number not in self._names
+        )  # fmt: skip
+        graph: AtenGraph | None = None
+        for level in self._levels:
+            options = Options.from_user({**self._options, "kernel_target": level})
+            context = CompileContext(options=options)
+            if graph is None:
+                graph = trace_inference(call.capture.graph_module, call.capture.inputs, context)
+                _refuse_effects(graph, call.place)
+            code = generate_code(graph, context, is_whole=True)
+            self._add_code(f"{name}.{level}", code, level, call)
+        assert graph is not None
+        call.assume_no_more()
+        described = call.described(graph, self._weight)
+        self._entries[name] = {**described, "constants": self._constants(name, graph)}
+
+    def _weight(self, tensor: torch.Tensor) -> str:
+        """The name of a tensor that is no argument."""
+        name = self._names.setdefault(id(tensor), f"tensor_{len(self._weights)}")
+        self._weights[name] = tensor.detach()
+        return name
+
+    def _constants(self, name: str, graph: AtenGraph) -> list[dict[str, Any]]:
+        rows = []
+        for constant, tensor in graph.constants.items():
+            rows.append(_tensor_row(constant, tensor))
+            self.sections.append((f"{name}.constant.{constant}", _memory_of(tensor)))
+        return rows
+
+    def _add_code(self, name: str, code: GeneratedCode, level: str, call: _Call) -> None:
+        """The plan and machine code of an entry point, for one level of processors."""
+        plan = pack_native(code.lines, code.emitted.places, code.order)
+        _refuse_lines(code.lines, call.place)
+        kernels = code.kernels.definitions
+        if any(kernel.language != "cpu" for kernel in kernels):
+            raise Unsupported("a package holds code for the CPU alone", call.place)
+        try:
+            constants = [constant_row(text) for text in plan.constants]
+        except CannotDescribe as error:
+            raise Unsupported(f"{error} cannot be packaged", call.place) from None
+        data = {
+            "inputs": plan.inputs,
+            "slots": plan.slots,
+            "numbers": plan.numbers,
+            "constants": constants,
+            "operations": plan.operations,
+            "kernels": [
+                {
+                    "name": kernel.name,
+                    "tensors": len(kernel.arguments),
+                    "sizes": len(kernel.sizes),
+                }
+                for kernel in kernels
+            ],
+        }
+        self.sections.append((f"{name}.plan", json.dumps(data, separators=(",", ":")).encode()))
+        if kernels:
+            sources = {kernel.name: kernel.source for kernel in kernels}
+            machine_code = Compiler(cpu_target(level)).object_code(sources)
+            self.sections.append((f"{name}.code", machine_code))
+        self.sections.append((f"{name}.lines", print_lines(code.lines).encode()))
+
+
+class _Call:
+    """A call that was captured whole."""
+
+    def __init__(self, entry: EntryPoint, options: dict[str, Any]) -> None:
+        self.target = original_of(entry.target)
+        self._args, self._kwargs = tuple(entry.args), dict(entry.kwargs or {})
+        function, arguments, keywords = root_call(self.target, self._args, self._kwargs)
+        self.place = place_of(self.target, function)
+        self._refuse_training()
+        bound = inspect.signature(function).bind(*arguments, **keywords)
+        bound.apply_defaults()
+        self._locals = bound.arguments
+        self.capture = self._captured(function, Options.from_user(options), entry.dynamic_shapes)
+        self._shapes: ShapeGuard | None = None
+        self._tensors = self._tensors_read()
+        self._fakes = {id(one.object): one.fake for one in self.capture.machine.inputs}
+        """By the identity of a tensor, what stands for it in the graph: its sizes are symbols."""
+
+        self._parameters: list[tuple[inspect.Parameter, Description | None]] = []
+
+    def _refuse_training(self) -> None:
+        module = getattr(self.target, "__self__", self.target)
+        if isinstance(module, torch.nn.Module) and module.training:
+            what = "a package does not train, and the module is in training mode"
+            raise Unsupported(what, self.place, "call eval() of it first")
+        leaves = [*self._args, *self._kwargs.values()]
+        if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves):
+            what = "a package computes no gradients, and an argument requires them"
+            raise Unsupported(what, self.place, "detach it")
+
+    def _captured(
+        self, function: Callable[..., Any], options: Options, dynamic_shapes: Any
+    ) -> Capture:
+        history = SizeHistory(False if dynamic_shapes is None else None, options.of_data)
+        if dynamic_shapes is not None:
+            is_module = function is CALL_MODULE
+            module = self.target
+            described = module.forward if isinstance(module, torch.nn.Module) else module
+            history.said = SaidShapes.of(dynamic_shapes, described, is_module=is_module)
+        try:
+            capture = capture_call(function, self._locals, history=history)  # type: ignore[arg-type]
+        except NotCaptured as failure:
+            error = failure.error or Unsupported(f"the call raises {failure.raised}", self.place)
+            raise (error if error.location is not None else error.at(self.place)) from None
+        if capture.writes or capture.calls:
+            what = "the call changes objects or modes of torch, which a package does not"
+            raise Unsupported(what, self.place, "return what it makes instead")
+        return capture
+
+    def _tensors_read(self) -> list[torch.Tensor | None]:
+        """What the graph is given in this call; None for sizes."""
+        tensors = iter(self.capture.machine.inputs)
+        return [
+            None if isinstance(example, torch.SymInt) else next(tensors).object
+            for example in self.capture.inputs
+        ]
+
+    def assume_no_more(self) -> None:
+        """Take what was assumed of sizes so far, when the graph has been compiled."""
+        self._shapes = self.capture.machine.sizes.close()
+        self._parameters = self._described_parameters()
+
+    # Arguments ------------------------------------------------------------------------------------
+
+    def _described_parameters(self) -> list[tuple[inspect.Parameter, Description | None]]:
+        """Each parameter of the target with the structure of its argument; None for one that no
+        package holds, which may not be given later.
+        """
+        module = self.target
+        described = module.forward if isinstance(module, torch.nn.Module) else module
+        signature = inspect.signature(described)
+        bound = signature.bind(*self._args, **self._kwargs)
+        given = set(bound.arguments)
+        bound.apply_defaults()
+        self.leaves: list[torch.Tensor] = []
+        parameters: list[tuple[inspect.Parameter, Description | None]] = []
+        for name, parameter in signature.parameters.items():
+            value = bound.arguments[name]
+            try:
+                structure: Description | None = describe(value, self._leaf, name)
+            except CannotDescribe as error:
+                if name in given:
+                    what = f"argument {error}, which no package holds"
+                    raise Unsupported(what, self.place, "pass tensors and constants") from None
+                structure = None
+            parameters.append((parameter, structure))
+        return parameters
+
+    def _leaf(self, value: Any) -> int | None:
+        if not isinstance(value, torch.Tensor):
+            return None
+        self.leaves.append(value)
+        return len(self.leaves) - 1
+
+    def _object(self, source: Source) -> Any:
+        """What stood at a place when the call began."""
+        match source:
+            case LocalSource(name=name):
+                return self._locals[name]
+            case ItemSource(origin=origin, index=key) | DictItemSource(origin=origin, key=key):
+                return self._object(origin)[key]
+            case AttributeSource(origin=origin, name=name):
+                return getattr(self._object(origin), name)
+        raise Unsupported(f"a size is read from {source}, which is no argument", self.place)
+
+    def _number_of(self, value: Any) -> int:
+        """The number of the leaf that an object is."""
+        for number, leaf in enumerate(self.leaves):
+            if leaf is value:
+                return number
+        raise Unsupported("a size is read from what is no argument", self.place)
+
+    # Description ----------------------------------------------------------------------------------
+
+    def described(self, graph: AtenGraph, weight: Callable[[Any], str]) -> dict[str, Any]:
+        """The entry point as its manifest has it."""
+        inputs = self._inputs(weight)
+        return {
+            "parameters": [
+                {"name": one.name, "kind": one.kind.name, "structure": structure}
+                for one, structure in self._parameters
+            ],
+            "leaves": [self._leaf_row(leaf) for leaf in self.leaves],
+            "inputs": inputs,
+            "sizes": self._sizes(),
+            **self._results(graph, inputs),
+        }
+
+    def _inputs(self, weight: Callable[[Any], str]) -> list[list[Any]]:
+        """What the plan is given, in order: a weight, an argument's leaf, or a size by symbol."""
+        inputs: list[list[Any]] = []
+        positions = {id(leaf): number for number, leaf in enumerate(self.leaves)}
+        for example, tensor in zip(self.capture.inputs, self._tensors, strict=True):
+            if tensor is None:
+                (symbol,) = index_of(example).free()
+                inputs.append(["number", symbol.name])
+            elif id(tensor) in positions:
+                inputs.append(["leaf", positions[id(tensor)]])
+            else:
+                inputs.append(["weight", weight(tensor)])
+        return inputs
+
+    def _leaf_row(self, leaf: torch.Tensor) -> dict[str, Any]:
+        open_dims: set[int] = set()
+        open_strides: set[int] = set()
+        for reading in self._shapes.readings if self._shapes else ():
+            match reading.source:
+                case ExtentSource(origin=origin, dim=dim, is_stride=is_stride):
+                    if self._object(origin) is leaf:
+                        (open_strides if is_stride else open_dims).add(dim)
+        size = [None if dim in open_dims else n for dim, n in enumerate(leaf.shape)]
+        stride = [None if dim in open_strides or open_dims else n
+                  for dim, n in enumerate(leaf.stride())]  # fmt: skip
+        return {
+            "dtype": str(leaf.dtype).removeprefix("torch."),
+            "device": str(leaf.device),
+            "size": size,
+            "stride": stride,
+            "is_contiguous": leaf.is_contiguous(),
+        }
+
+    def _sizes(self) -> dict[str, Any] | None:
+        if self._shapes is None:
+            return None
+        readings, places = [], {}
+        names = dict(self._places())
+        for reading in self._shapes.readings:
+            extent, symbol = reading.source, reading.symbol.name
+            if not isinstance(extent, ExtentSource):
+                what = f"{extent} is an integer that varies, which a package does not take"
+                raise Unsupported(what, self.place, "say nothing of it in dynamic_shapes")
+            leaf = self._number_of(self._object(extent.origin))
+            readings.append([symbol, leaf, extent.dim, extent.is_stride])
+            kind = "stride" if extent.is_stride else "size"
+            places[symbol] = f"{names[leaf]}.{kind}({extent.dim})"
+        return {"readings": readings, "relations": [*self._relations(places)]}
+
+    def _places(self) -> Iterator[tuple[int, str]]:
+        for parameter, structure in self._parameters:
+            if structure is not None:
+                yield from leaves_of(structure, parameter.name)
+
+    def _relations(self, places: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        assert self._shapes is not None
+        for assumption in self._shapes.relations:
+            relation = assumption.relation
+            if not isinstance(relation, Relation):
+                raise Unsupported("a number that varies is no integer", self.place)
+            named = {s: Symbol(places[s.name]).index for s in relation.free()}
+            words = str(Relation(relation.kind, relation.difference.substitute(named)))
+            yield {
+                "kind": relation.kind.value,
+                "difference": index_data(relation.difference),
+                "words": words,
+            }
+
+    def _results(self, graph: AtenGraph, inputs: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        """How each result of the graph is made, and the structure of what the call returns."""
+        recipes = [self._recipe(spec, inputs) for spec in graph.results]
+        outputs = self.capture.graph_module.graph.output_node()
+        values = outputs.meta["val"]
+        known = {id(value): number for number, value in enumerate(values)}
+
+        def leaf(value: Any) -> int | None:
+            """The recipe of a part of the result; constants have none."""
+            if id(value) not in known:
+                recipe = self._recipe_of_given(value, inputs)
+                if recipe is None:
+                    return None
+                known[id(value)] = len(recipes)
+                recipes.append(recipe)
+            return known[id(value)]
+
+        try:
+            structure = describe(self._result(values), leaf, "the result")
+        except CannotDescribe as error:
+            what = f"{error}, which no package returns"
+            raise Unsupported(what, self.place, "return tensors and constants") from None
+        return {"results": recipes, "structure": structure}
+
+    def _result(self, values: Sequence[Any]) -> Any:
+        """What the call returns, with stand-ins for tensors, so that sizes are symbols in it."""
+        args, kwargs = map_tree(self._stand_in, (self._args, self._kwargs))
+        return result_of(self.capture, tuple(values), self.target, args, kwargs)
+
+    def _stand_in(self, value: Any) -> Any:
+        return self._fakes.get(id(value), value)
+
+    def _recipe_of_given(self, value: Any, inputs: Sequence[Sequence[Any]]) -> list[Any] | None:
+        """The recipe of a size, or of a tensor that the call was given."""
+        if isinstance(value, torch.SymInt):
+            return ["size", index_data(index_of(value))]
+        for number, leaf in enumerate(self.leaves):
+            if value is leaf or value is self._stand_in(leaf):
+                return ["leaf", number]
+        for position, (kind, _) in enumerate(inputs):
+            if kind == "weight" and value is self._tensors[position]:
+                return ["weight", position]
+        return None
+
+    def _recipe(self, spec: specs.ResultSpec, inputs: Sequence[Sequence[Any]]) -> list[Any]:
+        match spec:
+            case specs.FromGraph(position=position):
+                return ["output", position]
+            case specs.FromInput(index=index):
+                kind, number = inputs[index]
+                return ["leaf", number] if kind == "leaf" else ["weight", index]
+            case specs.Repeated(index=index):
+                return ["result", index]
+            case specs.Detached(base=base):
+                return self._recipe(base, inputs)
+            case specs.Literal(value=value):
+                return ["constant", describe(value, lambda one: None, "a result")]
+            case specs.ViewOf(conjugate=False, negative=False):
+                source = self._recipe(spec.base, inputs)
+                size, stride = [*map(_extent, spec.size)], [*map(_extent, spec.stride)]
+                dtype = str(spec.dtype).removeprefix("torch.")
+                return ["view", source, size, stride, _extent(spec.offset), dtype]
+        what = f"a result is made by {type(spec).__name__}, which no package does"
+        raise Unsupported(what, self.place, "return a copy of it")
+
+
+def _extent(number: int | specs.FromGraph) -> int | list[int]:
+    """A number of a view; in a list, the position of the output that it is."""
+    return [number.position] if isinstance(number, specs.FromGraph) else number
+
+
+def _refuse_effects(graph: AtenGraph, place: Location) -> None:
+    """Raises: Unsupported, for a graph that does more than compute its outputs."""
+    if graph.mutated_inputs or graph.bases or graph.geometry_changes:
+        what = "the call writes to a tensor that it was given, or to a buffer of the module"
+        raise Unsupported(f"{what}, which a package does not", place, "return the new value")
+    if graph.inputs_with_bits:
+        raise Unsupported("an argument is a view of conjugates", place, "call resolve_conj()")
+
+
+def _refuse_lines(lines: Sequence[Line], place: Location) -> None:
+    if any(isinstance(line, CallProgram) for line in lines):
+        what = "a condition or loop that depends on data, which packages do not hold yet"
+        raise Unsupported(what, place)
+
+
+def _tensor_row(name: str, tensor: torch.Tensor) -> dict[str, Any]:
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        raise PackageRefused(name, f"a package holds plain tensors on the CPU, not {tensor.device}")
+    return {
+        "name": name,
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "device": str(tensor.device),
+        "size": list(tensor.shape),
+        "stride": list(tensor.stride()),
+    }
+
+
+def _memory_of(tensor: torch.Tensor) -> memoryview:
+    """The bytes from a tensor's first element to its last."""
+    if tensor.numel() == 0:
+        return memoryview(b"")
+    extents = zip(tensor.shape, tensor.stride(), strict=True)
+    span = 1 + sum((n - 1) * stride for n, stride in extents)
+    size = span * tensor.element_size()
+    memory = (ctypes.c_char * size).from_address(tensor.data_ptr())
+    memory._tensor = tensor  # type: ignore[attr-defined]  # keeps it
+    return memoryview(memory).cast("B")
+
+
+def index_data(index: Index) -> Number:
+    """An index expression as data: a sum of products."""
+    products = [["*", coefficient, *map(_atom_data, atoms)] for coefficient, atoms in index.terms]
+    return ["+", index.constant, *products] if products else index.constant
+
+
+def _atom_data(atom: Atom) -> Number:
+    if isinstance(atom, Symbol):
+        return atom.name
+    return [atom.operator, index_data(atom.left), index_data(atom.right)]

@@ -1,0 +1,416 @@
+"""Packages are loaded and called here, without the compiler."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.errors import PackageRefused, WrongArgument
+from fusewright.native import CallPlan, CpuKernel, MachineCode, lacking_features
+from fusewright.packages.constants import constant_of
+from fusewright.packages.container import PackageFile, read_package
+from fusewright.packages.processors import machine_name
+from fusewright.packages.sizes import HOLDS, evaluate
+from fusewright.packages.structure import leaves_of, match, rebuild, torch_constant
+from fusewright.records import record
+from fusewright.torch_version import version_of
+
+Weights = Mapping[str, torch.Tensor] | torch.nn.Module
+
+_ABSENT: Final = object()
+
+
+class Entry:
+    """A compiled function of a package: called as the function that it was made of."""
+
+    def __init__(self, package: Package, name: str, entry: Mapping[str, Any]) -> None:
+        self.name = name
+        self._entry = entry
+        parameters = entry["parameters"]
+        self.signature = inspect.Signature(
+            [
+                inspect.Parameter(
+                    one["name"],
+                    getattr(inspect.Parameter, one["kind"]),
+                    default=_default(one["kind"]),
+                )
+                for one in parameters
+            ]
+        )
+        self._parameters = [(one["name"], one["structure"]) for one in parameters]
+        self._is_constant = {
+            name: structure is None or not any(leaves_of(structure, ""))
+            for name, structure in self._parameters
+        }
+        places: dict[int, str] = {}
+        for parameter, structure in self._parameters:
+            places |= dict(leaves_of(structure, parameter)) if structure is not None else {}
+        self._leaves = [_Leaf(places[number], leaf) for number, leaf in enumerate(entry["leaves"])]
+        self._sizes = _Sizes(entry["sizes"], self._leaves) if entry["sizes"] else None
+        self._results = entry["results"]
+        self._structure = entry["structure"]
+        self._plan = package._plan(name, entry)
+        self._fill(package.weights)
+
+    def _fill(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Take these weights from now on."""
+        inputs = self._entry["inputs"]
+        self._inputs: list[Any] = [
+            weights[one] if kind == "weight" else None for kind, one in inputs
+        ]
+        self._moving = [
+            (position, kind == "number", one)
+            for position, (kind, one) in enumerate(inputs)
+            if kind != "weight"
+        ]
+
+    def __repr__(self) -> str:
+        return f"{self.name}{self.signature}"
+
+    def random_arguments(self, size: int) -> dict[str, Any]:
+        """Arguments by name: normal numbers, or zeros and ones; sizes that vary are `size`."""
+        leaves = [leaf.random(size) for leaf in self._leaves]
+        return {
+            name: rebuild(structure, leaves)
+            for name, structure in self._parameters
+            if not self._is_constant[name]
+        }
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it. WrongArgument: an argument is of another kind than it was compiled for, or of a
+        size that the compiled code is not right for.
+        """
+        leaves = self._leaves_of_call(args, kwargs)
+        numbers = self._sizes.of(leaves) if self._sizes is not None else {}
+        inputs = self._inputs.copy()
+        for position, is_number, one in self._moving:
+            inputs[position] = numbers[one] if is_number else leaves[one]
+        if torch_compat.is_autocast_on():
+            with torch_compat.without_autocast():
+                outputs = self._plan(inputs)
+        else:
+            outputs = self._plan(inputs)
+        results: list[Any] = []
+        for recipe in self._results:
+            if recipe[0] == "size":
+                results.append(evaluate(recipe[1], numbers))
+            else:
+                results.append(_result(recipe, outputs, leaves, self._inputs, results))
+        return rebuild(self._structure, results)
+
+    def _leaves_of_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        try:
+            given = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise WrongArgument(f"{self.name}: {error}") from None
+        leaves: list[Any] = [None] * len(self._leaves)
+        arguments = given.arguments
+        for name, structure in self._parameters:
+            value = arguments.get(name, _ABSENT)
+            if value is _ABSENT:
+                if not self._is_constant[name]:
+                    raise WrongArgument(f"argument {name} is missing")
+            elif structure is None:
+                raise WrongArgument(f"argument {name} was not given when the package was made")
+            else:
+                match(structure, value, f"argument {name}", leaves)
+        for number, leaf in enumerate(self._leaves):
+            leaves[number] = leaf.checked(leaves[number])
+        return leaves
+
+
+def _default(kind: str) -> Any:
+    return inspect.Parameter.empty if kind.startswith("VAR") else _ABSENT
+
+
+class _Leaf:
+    """The tensor that a call is given at one place."""
+
+    def __init__(self, place: str, leaf: Mapping[str, Any]) -> None:
+        self.place = f"argument {place}"
+        self._dtype = torch_constant("dtype", leaf["dtype"])
+        self._device = torch.device(leaf["device"])
+        self._sizes: tuple[int | None, ...] = tuple(leaf["size"])
+        self._strides: tuple[int | None, ...] = tuple(leaf["stride"])
+        self._is_dense = leaf["is_contiguous"]
+        self._fixed_sizes = [(d, n) for d, n in enumerate(self._sizes) if n is not None]
+        self._fixed_strides = [
+            (d, n)
+            for d, n in enumerate(self._strides)
+            if n is not None and self._sizes[d] not in (0, 1)
+        ]
+
+    def random(self, size: int) -> torch.Tensor:
+        """A tensor of the kind that is expected."""
+        sizes = [size if n is None else n for n in self._sizes]
+        if self._dtype.is_floating_point or self._dtype.is_complex:
+            return torch.randn(sizes, dtype=self._dtype, device=self._device)
+        return torch.randint(0, 2, sizes, device=self._device).to(self._dtype)
+
+    def checked(self, value: torch.Tensor) -> torch.Tensor:
+        """The tensor, in memory as it was compiled for."""
+        if value.dtype is not self._dtype or value.device != self._device:
+            raise WrongArgument(
+                f"{self.place} has to be a tensor of {self._dtype} on {self._device}, not of "
+                f"{value.dtype} on {value.device}"
+            )
+        size = value.shape
+        if len(size) != len(self._sizes) or any(size[d] != n for d, n in self._fixed_sizes):
+            expected = ", ".join("any" if n is None else str(n) for n in self._sizes)
+            raise WrongArgument(
+                f"{self.place} has size ({', '.join(map(str, size))}), and the package was made "
+                f"for ({expected})"
+            )
+        if value.requires_grad and torch.is_grad_enabled():
+            raise WrongArgument(
+                f"{self.place} requires grad, and packages compute no gradients: call it under "
+                "torch.no_grad()"
+            )
+        if value.layout is not torch.strided or value.is_conj() or value.is_neg():
+            raise WrongArgument(f"{self.place} has to be a plain tensor")
+        if type(value) is not torch.Tensor:
+            value = value.as_subclass(torch.Tensor)
+        return self._laid_out(value)
+
+    def _laid_out(self, value: torch.Tensor) -> torch.Tensor:
+        """The tensor itself, or a copy where it is laid out otherwise."""
+        if self._is_dense:
+            return value.contiguous()
+        stride = value.stride()
+        if all(stride[d] == n for d, n in self._fixed_strides):
+            return value
+        if None in self._strides:
+            raise WrongArgument(f"{self.place} has strides {stride}, which were not compiled for")
+        strides: Any = self._strides
+        return torch.empty_strided(value.shape, strides, dtype=value.dtype).copy_(value)
+
+
+class _Sizes:
+    """The sizes that vary, and what has to hold of them."""
+
+    def __init__(self, sizes: Mapping[str, Any], leaves: Sequence[_Leaf]) -> None:
+        self._readings: list[tuple[str, int, int, bool]] = sizes["readings"]
+        self._relations = [
+            (HOLDS[one["kind"]], one["difference"], one["words"]) for one in sizes["relations"]
+        ]
+        self._leaves = leaves
+
+    def of(self, leaves: Sequence[Any]) -> dict[str, int]:
+        """The numbers, by symbol. WrongArgument: a relation does not hold, which names them."""
+        numbers: dict[str, int] = {}
+        for symbol, leaf, dim, is_stride in self._readings:
+            tensor = leaves[leaf]
+            numbers[symbol] = (tensor.stride() if is_stride else tensor.shape)[dim]
+        for holds, difference, words in self._relations:
+            if not holds(evaluate(difference, numbers)):
+                shown = [
+                    f"{self._leaves[leaf].place}.{'stride' if is_stride else 'size'}({dim}) is "
+                    f"{numbers[symbol]}"
+                    for symbol, leaf, dim, is_stride in self._readings
+                    if symbol in _symbols(difference)
+                ]
+                raise WrongArgument(f"{'; '.join(shown)}: the package was made for {words}")
+        return numbers
+
+
+def _symbols(number: Any) -> set[str]:
+    if isinstance(number, str):
+        return {number}
+    return set().union(*map(_symbols, number[1:])) if isinstance(number, list) else set()
+
+
+def _result(
+    recipe: Sequence[Any],
+    outputs: Sequence[Any],
+    leaves: Sequence[Any],
+    inputs: Sequence[Any],
+    before: Sequence[Any],
+) -> Any:
+    """A result of the program, by its recipe."""
+    kind, *parts = recipe
+    match kind:
+        case "output":
+            return outputs[parts[0]]
+        case "leaf":
+            return leaves[parts[0]]
+        case "weight":
+            return inputs[parts[0]]
+        case "result":
+            return before[parts[0]]
+        case "constant":
+            return rebuild(parts[0], ())
+        case _:
+            base, size, stride, offset, dtype = parts
+            tensor = _result(base, outputs, leaves, inputs, before)
+            numbers = [[outputs[n[0]] if isinstance(n, list) else n for n in one] for one in
+                       (size, stride, [offset])]  # fmt: skip
+            tensor = tensor if dtype is None else tensor.view(torch_constant("dtype", dtype))
+            offset = tensor.storage_offset() + numbers[2][0]
+            return torch.as_strided(tensor, numbers[0], numbers[1], offset)
+
+
+@record(eq=False, frozen=False)
+class Package:
+    """A package in memory. It is called as its entry point `forward`; others are attributes."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+    weights: dict[str, torch.Tensor]
+    """What the program reads beside its arguments, by the names that the model has for it."""
+
+    entries: dict[str, Entry]
+    _file: PackageFile
+    _level: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.entries["forward"](*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Entry:
+        entries = object.__getattribute__(self, "entries")
+        if name in entries:
+            return entries[name]  # type: ignore[no-any-return]
+        raise AttributeError(f"{self.path} has no entry point {name!r}; it has {list(entries)}")
+
+    def text(self, name: str = "forward") -> str:
+        """What an entry point does: its wrapper lines with the kernels' source."""
+        return bytes(self._file.section(f"{name}.{self._level}.lines")).decode()
+
+    def use_weights(self, weights: Weights) -> None:
+        """Run on these weights from now on, a module's or a mapping by name; they are shared, not
+        copied, and those that are not among them stay. PackageRefused: one has another type, size,
+        stride or device.
+        """
+        given = _named(weights)
+        for row in self.manifest["weights"]:
+            name = row["name"]
+            if name in given:
+                self.weights[name] = self._fitting(row, given[name])
+        for entry in self.entries.values():
+            entry._fill(self.weights)
+
+    def _fitting(self, row: Mapping[str, Any], tensor: torch.Tensor) -> torch.Tensor:
+        expected = (
+            torch_constant("dtype", row["dtype"]),
+            row["size"],
+            row["stride"],
+            row["device"],
+        )
+        found = (tensor.dtype, [*tensor.shape], [*tensor.stride()], str(tensor.device))
+        if found != expected:
+            raise PackageRefused(
+                str(self.path),
+                f"its weight {row['name']} is {expected[0]} of size {expected[1]} and stride "
+                f"{expected[2]} on {expected[3]}, and was given as {found[0]} of size {found[1]} "
+                f"and stride {found[2]} on {found[3]}",
+            )
+        return tensor.detach()
+
+    def _plan(self, name: str, entry: Mapping[str, Any]) -> Callable[[list[Any]], Any]:
+        """The native plan of an entry point, with its machine code."""
+        code = json.loads(bytes(self._file.section(f"{name}.{self._level}.plan")))
+        kernels: dict[str, CpuKernel] = {}
+        if code["kernels"]:
+            section = self._file.section(f"{name}.{self._level}.code")
+            try:
+                machine_code = MachineCode(section)
+            except ValueError as error:
+                raise PackageRefused(str(self.path), str(error)) from None
+            for kernel in code["kernels"]:
+                address = machine_code.address(kernel["name"])
+                kernels[kernel["name"]] = CpuKernel(
+                    address, kernel["tensors"], kernel["sizes"], kernel["name"], machine_code
+                )
+        tensors = {
+            row["name"]: _stored(self._file, row, f"{name}.constant.{row['name']}")
+            for row in entry["constants"]
+        }
+        constants = tuple([constant_of(row, kernels, tensors) for row in code["constants"]])
+        operations = tuple(
+            [(kind, line, tuple(operands)) for kind, line, operands in code["operations"]]
+        )
+        return CallPlan(
+            operations,
+            code["inputs"],
+            code["slots"],
+            tuple(code["numbers"]),
+            constants,
+            {},
+            f"{self.path}/{name}",
+        )
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    weights: Weights | None = None,
+    key: bytes | str = b"",
+) -> Package:
+    """A package that `aot_compile` has made, ready to be called; the compiler is not imported.
+
+    `weights`: a module or mapping whose tensors are shared in place of those that are stored.
+    `key`: only a package that was signed with it is taken. Raises: PackageRefused, which names what
+    is wrong, before anything of it is executed: it is damaged, or for another version of torch,
+    another processor or other weights; OSError, where there is no such file.
+    """
+    key = key.encode() if isinstance(key, str) else key
+    file = read_package(Path(path), key)
+    manifest = file.manifest
+    level = _checked(file)
+    package = Package(
+        path=file.path, manifest=manifest, weights={}, entries={}, _file=file, _level=level
+    )
+    given = {} if weights is None else _named(weights)
+    for row in manifest["weights"]:
+        name = row["name"]
+        if name in given:
+            package.weights[name] = package._fitting(row, given[name])
+        elif f"weight.{name}" in file.places:
+            package.weights[name] = _stored(file, row, f"weight.{name}")
+        else:
+            raise PackageRefused(
+                str(file.path), f"its weight {name} is not stored in it: pass weights=…"
+            )
+    for name, entry in manifest["entries"].items():
+        package.entries[name] = Entry(package, name, entry)
+    return package
+
+
+def _checked(file: PackageFile) -> str:
+    """The level of processors whose code this machine runs. Raises: PackageRefused."""
+    manifest, path = file.manifest, str(file.path)
+    made_with, running = manifest["torch"], ".".join(map(str, version_of(torch.__version__)))
+    if made_with != running:
+        raise PackageRefused(path, f"it was made with torch {made_with}, and this is {running}")
+    if manifest["machine"] != machine_name():
+        raise PackageRefused(path, f"it is for {manifest['machine']}, and this is {machine_name()}")
+    lacking: list[str] = []
+    for level in manifest["levels"]:
+        lacking = lacking_features(tuple(level["features"]))
+        if not lacking:
+            return str(level["name"])
+    raise PackageRefused(path, f"this processor lacks {', '.join(lacking)}, which it needs")
+
+
+def _named(weights: Weights) -> dict[str, torch.Tensor]:
+    if not isinstance(weights, torch.nn.Module):
+        return dict(weights)
+    named = [*weights.named_parameters(remove_duplicate=False)]
+    return dict(named) | dict(weights.named_buffers(remove_duplicate=False))
+
+
+def _stored(file: PackageFile, row: Mapping[str, Any], section: str) -> torch.Tensor:
+    """A tensor in the memory that the file is mapped to."""
+    dtype = torch_constant("dtype", row["dtype"])
+    offset, size = file.places[section]
+    if size == 0:
+        return torch.empty_strided(row["size"], row["stride"], dtype=dtype)
+    count = size // dtype.itemsize
+    memory = torch.frombuffer(file.memory, dtype=dtype, count=count, offset=offset)
+    return memory.as_strided(row["size"], row["stride"])

@@ -1,0 +1,95 @@
+"""The file of a package: whole or refused, whichever bit is wrong; written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from fusewright.errors import PackageRefused
+from fusewright.packages.container import read_package, write_package
+
+SECTIONS = [("first", b"abc"), ("empty", b""), ("large", bytes(range(256)) * 5), ("end", b"x" * 64)]
+
+
+def written(path: Path, key: bytes = b"") -> Path:
+    write_package(path, {"what": "a test"}, SECTIONS, key)
+    return path
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    file = read_package(written(tmp_path / "p"), b"")
+    assert file.manifest["what"] == "a test"
+    assert {name: bytes(file.section(name)) for name in file.places} == dict(SECTIONS)
+    assert all(offset % 64 == 0 for offset, _ in file.places.values())
+    with pytest.raises(PackageRefused, match="no section 'other'"):
+        file.section("other")
+
+
+@pytest.mark.parametrize("key", [b"", b"secret"])
+def test_every_flipped_bit_is_refused_by_name(tmp_path: Path, key: bytes) -> None:
+    path = written(tmp_path / "p", key)
+    content = path.read_bytes()
+    damaged = tmp_path / "damaged"
+    places = [*range(96), *range(96, len(content), 7)]  # all of the head, and samples of the rest
+    for place in places:
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << random.Random(place).randrange(8)
+        damaged.write_bytes(flipped)
+        with pytest.raises(PackageRefused, match=str(damaged)):
+            read_package(damaged, key)
+
+
+def test_every_truncation_is_refused_by_name(tmp_path: Path) -> None:
+    content = written(tmp_path / "p").read_bytes()
+    damaged = tmp_path / "damaged"
+    for size in range(0, len(content), 7):
+        damaged.write_bytes(content[:size])
+        with pytest.raises(PackageRefused, match=r"cut off|no package"):
+            read_package(damaged, b"")
+    damaged.write_bytes(content + b"\0")
+    with pytest.raises(PackageRefused, match="cut off"):
+        read_package(damaged, b"")
+
+
+def test_signatures(tmp_path: Path) -> None:
+    signed, plain = written(tmp_path / "signed", b"secret"), written(tmp_path / "plain")
+    assert read_package(signed, b"secret").manifest == read_package(signed, b"").manifest
+    with pytest.raises(PackageRefused, match="signed with another key"):
+        read_package(signed, b"other")
+    with pytest.raises(PackageRefused, match="it is not signed"):
+        read_package(plain, b"secret")
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    content = bytearray(written(tmp_path / "p").read_bytes())
+    content[14] = 9
+    (tmp_path / "p").write_bytes(content)
+    with pytest.raises(PackageRefused, match="it is of format 9, and this fusewright reads"):
+        read_package(tmp_path / "p", b"")
+
+
+def test_nothing_is_left_where_writing_fails(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        write_package(tmp_path / "p", {}, ((str(1 // n), b"") for n in (1, 0)), b"")
+    before = written(tmp_path / "p").read_bytes()
+
+    class Full(bytes):
+        def __len__(self) -> int:
+            raise OSError("no space left on device")
+
+    with pytest.raises(OSError, match="no space"):
+        write_package(tmp_path / "p", {}, [("a", Full(b"x"))], b"")
+    assert os.listdir(tmp_path) == ["p"] and (tmp_path / "p").read_bytes() == before
+    with pytest.raises(FileNotFoundError):
+        written(tmp_path / "no" / "folder")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "full")))
+    with pytest.raises(OSError, match="full"):
+        written(tmp_path / "p")
+    assert os.listdir(tmp_path) == []
