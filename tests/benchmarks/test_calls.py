@@ -62,7 +62,7 @@ def _call_of(x: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("name", "launches", "calls"), [("10 kernels", 10, 0), ("10 products", 10, 10)]
+    ("name", "launches", "calls"), [("10 kernels", 10, 0), ("10 products", 10, 0)]
 )
 def test_programs_have_as_many_kernels_as_they_say(name: str, launches: int, calls: int) -> None:
     program = PROGRAMS[name]()

@@ -68,8 +68,7 @@ def test_a_perceptron() -> None:
     layers = [nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)]
     run = train(nn.Sequential(*layers), torch.randn(5, 8))
     assert run.training is not None and run.training.backward is not None
-    assert set(run.record.extern_calls) == {"aten.addmm.default"}
-    assert set(run.training.backward.record.extern_calls) == {"aten.mm.default"}
+    assert not run.record.extern_calls and not run.training.backward.record.extern_calls
 
 
 @pytest.mark.whole_backward

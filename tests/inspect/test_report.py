@@ -35,7 +35,7 @@ class Block(torch.nn.Module):
         return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
 
 
-MODEL = torch.nn.Sequential(Block(), Block())
+MODEL = torch.nn.Sequential(Block(), Block()).double()
 
 
 def step(x: Any, word: str = "<a>") -> Any:
@@ -48,9 +48,9 @@ def step(x: Any, word: str = "<a>") -> Any:
 def explanation() -> Any:
     torch.manual_seed(0)
     explain = fusewright.explain(step)
-    found = explain(torch.randn(4, 16))
+    found = explain(torch.randn(4, 16).double())
     found.result.backward()
-    explain(torch.randn(4, 16), "<script>alert(1)</script>")
+    explain(torch.randn(4, 16).double(), "<script>alert(1)</script>")
     return explain.so_far
 
 

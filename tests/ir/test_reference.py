@@ -24,6 +24,7 @@ def test_every_reduction_has_a_meaning(kind: str) -> None:
         values = values.double()
     expected = {
         "sum": [[6, 8]],
+        "dot": [[6, 8]],
         "prod": [[6, 0]],
         "max": [[3, 4]],
         "min": [[1, 0]],

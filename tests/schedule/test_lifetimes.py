@@ -15,13 +15,13 @@ def planned(text: str) -> Schedule:
 
 
 CHAIN = """
-program chain(x: f32[16, 16])
-  a: f32[16, 16] = extern aten.mm.default(x, x) new
-  b: f32[16, 16] = pointwise [i0<16, i1<16]
+program chain(x: f64[16, 16])
+  a: f64[16, 16] = extern aten.mm.default(x, x) new
+  b: f64[16, 16] = pointwise [i0<16, i1<16]
     t0 = load a[16*i0 + i1]
     t1 = exp t0
     yield t1
-  c: f32[16, 16] = extern aten.mm.default(b, x)
+  c: f64[16, 16] = extern aten.mm.default(b, x)
   return c
 """
 
@@ -49,11 +49,11 @@ def test_an_alias_keeps_memory_alive() -> None:
 def test_the_order_that_frees_memory_first_is_taken() -> None:
     # As written both large products are alive at once; each is reduced by the step that follows it.
     text = """
-program order(x: f32[64, 64], y: f32[64, 64], v: f32[64])
-  a: f32[64, 64] = extern aten.mm.default(x, x)
-  b: f32[64, 64] = extern aten.mm.default(x, y)
-  u: f32[64] = extern aten.mv.default(a, v)
-  w: f32[64] = extern aten.mv.default(b, v)
+program order(x: f64[64, 64], y: f64[64, 64], v: f64[64])
+  a: f64[64, 64] = extern aten.mm.default(x, x)
+  b: f64[64, 64] = extern aten.mm.default(x, y)
+  u: f64[64] = extern aten.mv.default(a, v)
+  w: f64[64] = extern aten.mv.default(b, v)
   return u, w
 """
     works = planned(text).works
@@ -62,15 +62,15 @@ program order(x: f32[64, 64], y: f32[64, 64], v: f32[64])
 
 def test_memory_that_a_later_stage_reads_is_not_taken_over() -> None:
     text = """
-program rows(x: f32[64, 32])
-  y: f32[64, 32] = pointwise [i0<64, i1<32]
+program rows(x: f64[64, 32])
+  y: f64[64, 32] = pointwise [i0<64, i1<32]
     t0 = load x[32*i0 + i1]
     t1 = exp t0
     yield t1
-  s: f32[64] = reduce sum [i0<64] over [r0<32]
+  s: f64[64] = reduce sum [i0<64] over [r0<32]
     t0 = load y[32*i0 + r0]
     yield t0
-  z: f32[64, 32] = pointwise [i0<64, i1<32]
+  z: f64[64, 32] = pointwise [i0<64, i1<32]
     t0 = load x[32*i0 + i1]
     t1 = load s[i0]
     t2 = mul t0, t1

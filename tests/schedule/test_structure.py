@@ -21,19 +21,19 @@ from fusewright.schedule.schedule import simplified_steps
 def layers(count: int, prefix: str = "b") -> str:
     """Residual layers of a product, a sum and a normalisation by the row's sum."""
     rows = [
-        "program layers(x: f32[2, 128, 768], w: f32[768, 768])",
+        "program layers(x: f64[2, 128, 768], w: f64[768, 768])",
         *(
             f"""\
-  {prefix}{k}m: f32[256, 768] = extern aten.mm.default(view({before}, f32[256, 768]), w)
-  {prefix}{k}x: f32[2, 128, 768] = pointwise [i0<2, i1<128, i2<768]
+  {prefix}{k}m: f64[256, 768] = extern aten.mm.default(view({before}, f64[256, 768]), w)
+  {prefix}{k}x: f64[2, 128, 768] = pointwise [i0<2, i1<128, i2<768]
     t0 = load {before}[98304*i0 + 768*i1 + i2]
     t1 = load {prefix}{k}m[98304*i0 + 768*i1 + i2]
     t2 = add t0, t1
     yield t2
-  {prefix}{k}s: f32[2, 128, 1] = reduce sum [i0<2, i1<128, i2<1] over [r0<768]
+  {prefix}{k}s: f64[2, 128, 1] = reduce sum [i0<2, i1<128, i2<1] over [r0<768]
     t0 = load {prefix}{k}x[98304*i0 + 768*i1 + r0]
     yield t0
-  {prefix}{k}y: f32[2, 128, 768] = pointwise [i0<2, i1<128, i2<768]
+  {prefix}{k}y: f64[2, 128, 768] = pointwise [i0<2, i1<128, i2<768]
     t0 = load {prefix}{k}x[98304*i0 + 768*i1 + i2]
     t1 = load {prefix}{k}s[128*i0 + i1]
     t2 = div t0, t1

@@ -32,7 +32,7 @@ def compiled(function: Any, target: str, **options: Any) -> Any:
 
 def inputs() -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
-    return torch.randn(3, 40), torch.randn(50, 40)
+    return torch.randn(3, 40).double(), torch.randn(50, 40).double()
 
 
 def graph_of(function: Any) -> CompiledGraph:

@@ -42,7 +42,7 @@ def compiled(function: Callable[..., Any] = program, **keywords: Any) -> Any:
 
 
 def test_a_backend_takes_runs_and_reads_it(taken: list[Any]) -> None:
-    x, w = torch.randn(3, 4), torch.randn(5, 4)
+    x, w = torch.randn(3, 4).double(), torch.randn(5, 4).double()
     made = compiled()
     for _ in range(2):
         torch.testing.assert_close(made(x, w), program(x, w))
@@ -60,7 +60,7 @@ def test_a_backend_takes_runs_and_reads_it(taken: list[Any]) -> None:
 
 
 def test_it_can_be_changed_and_copied(taken: list[Any]) -> None:
-    x, w = torch.randn(3, 4), torch.randn(5, 4)
+    x, w = torch.randn(3, 4).double(), torch.randn(5, 4).double()
     compiled()(x, w)
     ((module, _),) = taken
     (name,) = (name for name, one in module.named_children() if isinstance(one, KernelModule))
@@ -134,4 +134,4 @@ def test_refusals(taken: list[Any]) -> None:
 
     made = fusewright.compile(program, backend="failing", options={"strict": True})
     with pytest.raises(BackendCompilerFailed, match="KeyError: 'no'"):
-        made(torch.randn(3, 4), torch.randn(5, 4))
+        made(torch.randn(3, 4).double(), torch.randn(5, 4).double())

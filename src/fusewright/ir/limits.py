@@ -6,12 +6,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group
 from fusewright.records import record
 
 
 def _holds(group: Group) -> bool:
     return True
+
+
+@record(kw_only=True)
+class ProductSizes:
+    """The size of a matrix product: `batches` times rows x depth by depth x columns."""
+
+    dtype: DType
+    """The type of both operands and of the result."""
+
+    batches: int
+    rows: int
+    columns: int
+    depth: int
+
+
+def _never(product: ProductSizes) -> bool:
+    return False
 
 
 @record(kw_only=True)
@@ -44,13 +62,23 @@ class Limits:
     row_bytes: int = 1 << 17
     """A longer row is no local: it stays a buffer in memory."""
 
+    multiplies: Callable[[ProductSizes], bool] = _never
+    """Whether kernels compute a matrix product faster than the device's library does."""
+
     holds_rows: Callable[[Group], bool] = _holds
     """Whether a group's kernel holds its rows from stage to stage. One that does not computes them
     again, so that what they are made of may not be overwritten.
     """
 
 
-CPU = Limits()
+def _multiplies_on_cpu(product: ProductSizes) -> bool:
+    return product.dtype is DType.F32
+
+
+CPU = Limits(multiplies=_multiplies_on_cpu)
+
+PLAIN = Limits()
+"""The limits of kernels that multiply no matrices: of other languages, and without vectors."""
 
 LimitsOf = Callable[[str], Limits]
 """The limits of a device, by its name."""

@@ -471,6 +471,7 @@ def _exclusive_or(values: Tensor) -> Tensor:
 
 _REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sum": lambda values: values.sum(-1, dtype=values.dtype),
+    "dot": lambda values: values.sum(-1, dtype=values.dtype),
     "prod": lambda values: values.prod(-1, dtype=values.dtype),
     "max": lambda values: values.amax(-1),
     "min": lambda values: values.amin(-1),

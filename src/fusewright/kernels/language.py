@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from fusewright.ir.group import Group
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.kernel import CpuFacts, KernelFacts
-from fusewright.ir.limits import CPU, Limits
+from fusewright.ir.limits import PLAIN, Limits
 from fusewright.records import record
 from fusewright.runtime.targets import Loader
 
@@ -37,7 +37,7 @@ class KernelLanguage:
     load: Loader
     """Makes kernels of sources."""
 
-    limits: Limits = CPU
+    limits: Limits = PLAIN
     """What scheduling has to know of the devices that it is for."""
 
     target: str = ""

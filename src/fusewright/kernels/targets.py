@@ -8,7 +8,7 @@ from typing import Final
 
 from fusewright.config import Options
 from fusewright.errors import UnsupportedOperator
-from fusewright.ir.limits import CPU, Limits
+from fusewright.ir.limits import CPU, PLAIN, Limits
 from fusewright.kernels import llvm, triton
 from fusewright.kernels.language import KernelLanguage
 from fusewright.records import record
@@ -34,9 +34,14 @@ class Target:
 def _llvm(options: Options) -> KernelLanguage:
     """LLVM IR for this machine, or the processor that is asked for."""
     name = options.kernel_target
-    write = functools.partial(llvm.write, target=cpu_target(name))
-    target = "" if name == "auto" else name
-    return KernelLanguage(name="cpu", write=write, load=loader_of("cpu"), target=target)
+    cpu = cpu_target(name)
+    return KernelLanguage(
+        name="cpu",
+        write=functools.partial(llvm.write, target=cpu),
+        load=loader_of("cpu"),
+        limits=CPU if cpu.vector_bytes else PLAIN,
+        target="" if name == "auto" else name,
+    )
 
 
 def _triton(options: Options) -> KernelLanguage:
@@ -81,7 +86,7 @@ class Languages:
     def limits_of(self, device: str) -> Limits:
         """What scheduling has to know of a device."""
         if self.language is None and device.partition(":")[0] not in TARGETS:
-            return CPU  # it will be refused, or there is nothing to compute
+            return PLAIN  # it will be refused, or there is nothing to compute
         return self.of(device).limits
 
     def require(self, devices: Iterable[str]) -> None:

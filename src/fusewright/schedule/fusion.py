@@ -188,6 +188,10 @@ def _try(graph: Graph, first: int, second: int) -> Alignment | str:
     left, right = graph.nest(first), graph.nest(second)
     assert left is not None and right is not None
     depends = any(name in right.loaded for name in left.written)
+    if right.is_product:
+        return "a matrix product begins its kernel"
+    if left.is_product and (not depends or any(not p.is_store or p.inner for p in right.pieces)):
+        return "only stores at its points follow a matrix product"
     if not depends and abs(second - first) > NEIGHBOUR_DISTANCE:
         return "they only read the same data, far apart"
     return _best_alignment(left, right)
@@ -228,6 +232,7 @@ def _best_alignment(left: Nest, right: Nest) -> Alignment | str:
             _misses(left, right, alignment)
             or _too_serial(left, right, alignment)
             or _bends_stores(left, right, alignment)
+            or _bends_product(left, alignment)
         )
         if obstacle is None:
             return alignment
@@ -294,6 +299,13 @@ def _bends_stores(left: Nest, right: Nest, alignment: Alignment) -> str | None:
     demoted = alignment.left_side.demoted or alignment.right_side.demoted
     if left.is_pointwise and right.is_pointwise and demoted:
         return "both only store, over different loops"
+    return None
+
+
+def _bends_product(left: Nest, alignment: Alignment) -> str | None:
+    """Whether a matrix product would have other loops, or stores behind it loops of their own."""
+    if left.is_product and (not alignment.left_side.is_unchanged() or alignment.right_side.demoted):
+        return "a matrix product keeps its loops"
     return None
 
 

@@ -89,6 +89,8 @@ def why_not_inline(
     analysis = nest.analysis
     if use.is_needed:
         return "it is needed in memory"
+    if any(reader.is_product for reader, _, _ in use.loads):
+        return "a matrix product reads each element many times"
     if len(analysis.nodes(piece.value)) > VALUE_LIMIT:
         return "its expression is large"
     reason = _too_expensive(nest, piece, use)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
 from fusewright.ir.index import Index, Symbol, integer
+from fusewright.ir.products import DOT
 from fusewright.ir.program import (
     ComputedBuffer,
     Pointwise,
@@ -39,7 +40,7 @@ ORDERED_KINDS = frozenset({"argmax", "argmin", "scatter"})
 """Kinds whose result depends on the order of their loops."""
 
 
-_KINDS_OF_ONE = frozenset({"sum", "prod", "max", "min", "any", "all", "xor"})
+_KINDS_OF_ONE = frozenset({"sum", DOT, "prod", "max", "min", "any", "all", "xor"})
 """Reductions that are the value itself when there is one value."""
 
 
@@ -164,6 +165,11 @@ class Nest:
     def is_pointwise(self) -> bool:
         """Whether every piece is a store, so that outer loops may become inner ones."""
         return all(piece.is_store for piece in self.pieces)
+
+    @cached_property
+    def is_product(self) -> bool:
+        """Whether it computes a matrix product."""
+        return any(piece.kind == DOT for piece in self.pieces)
 
     @cached_property
     def symbols(self) -> frozenset[str]:

@@ -22,6 +22,7 @@ from fusewright.schedule.lifetimes import possible_reuses, with_lifetimes
 from fusewright.schedule.names import group_name
 from fusewright.schedule.nest import Nest, Step, nest_of
 from fusewright.schedule.order import order_steps
+from fusewright.schedule.products import products_as_loops
 from fusewright.schedule.simplify import simplify
 from fusewright.schedule.split import split_reductions
 from fusewright.schedule.stages import build_group
@@ -29,6 +30,7 @@ from fusewright.schedule.stages import build_group
 PROGRAM_PASSES: Final = (
     Pass("dead-code", remove_dead_code),
     Pass("split", split_reductions),
+    Pass("products", products_as_loops),
 )
 """Passes over the program's statements: `run(program, analysis)` gives the program after it."""
 

@@ -120,6 +120,8 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "diff": lambda x: x.diff(dim=1) * 2,
     "cosine": lambda x: F.cosine_similarity(x, x.flip(1), dim=1),
     "repeated": lambda x: (x.repeat(2, 2) + 1, x.repeat_interleave(2, 1)),
+    "products": lambda x: (x @ x.t(), x.t() @ x, x[:1] @ x.t(), x.repeat(7, 1) @ x.t().relu()),
+    "batched products": lambda x: torch.bmm(x.expand(2, -1, -1), x.t().expand(2, -1, -1)),
     "one row": lambda x: (x[0] + 1, narrow(x[0]).to(torch.int8), x[0].sum()),
     "in place": lambda x: x.mul_(2).add_(1),
 }

@@ -54,6 +54,13 @@ class GroupWriter:
     """The memory of each row, which the loop over whole vectors and the narrower steps after it
     share."""
 
+    @classmethod
+    def of(cls, group: Group, plan: Plan, scope: Scope) -> GroupWriter:
+        """The writer of a group into a scope."""
+        dtypes = {buffer.name: buffer.layout.dtype for buffer in (*group.reads, *group.writes)}
+        dtypes |= {local.name: local.dtype for local in group.locals}
+        return cls(group, plan, scope, Loops(plan, scope, _plans_of_stages(group, plan)), dtypes)
+
     def write(self) -> None:
         """All units of work from %begin to %end."""
         scope, plan = self.scope, self.plan
@@ -270,6 +277,15 @@ def write_kernel(
     target: CpuTarget,
 ) -> str:
     """The module text of a canonically named group: math functions used, then `kernel`."""
+    scope = begin_kernel(group, tensors, sizes, target)
+    GroupWriter.of(group, plan, scope).write()
+    return finish_kernel(scope)
+
+
+def begin_kernel(
+    group: Group, tensors: Sequence[str], sizes: Sequence[Symbol], target: CpuTarget
+) -> Scope:
+    """The scope in which a kernel of a canonically named group is written, its arguments loaded."""
     builder = Builder(contract=True, has_scalef=target.has_scalef)
     scope = Scope(
         b=builder,
@@ -279,14 +295,14 @@ def write_kernel(
         written=frozenset(buffer.name for buffer in group.writes),
     )
     builder.lines = scope.levels[0].lines
-    dtypes = {buffer.name: buffer.layout.dtype for buffer in (*group.reads, *group.writes)}
-    dtypes |= {local.name: local.dtype for local in group.locals}
     load_arguments(scope, tensors, sizes)
-    GroupWriter(
-        group, plan, scope, Loops(plan, scope, _plans_of_stages(group, plan)), dtypes
-    ).write()
+    return scope
+
+
+def finish_kernel(scope: Scope) -> str:
+    """The module text of the kernel that was written in a scope."""
     scope.write_return()
-    blocks = definitions(list(builder.required), target.has_scalef)
+    blocks = definitions(list(scope.b.required), scope.target.has_scalef)
     head = "define i64 @kernel(ptr %arguments, i64 %begin, i64 %end) nounwind {\nentry:"
     blocks.append("\n".join((head, *_entry_first(scope), "}")))
     return "\n\n".join(blocks) + "\n"

@@ -75,7 +75,7 @@ def _write_deviations(loops: Loops, stage: Stage) -> None:
 
 
 def _begin(loops: Loops, stage: Stage, action: Reduce) -> Running:
-    kind = "sum" if action.kind == "welford" else action.kind
+    kind = "sum" if action.kind in ("dot", "welford") else action.kind
     reducer = Reducer(kind, action.value.dtype)
     return _running(
         loops, stage, action, reducer, lambda: evaluate_lanes(loops.scope, action.value)

@@ -28,11 +28,11 @@ def _reduce(function: str) -> str:
 _ANY = Plain("zero", "{0} | {1}", "tl.max({0}.to(tl.int32), {axis}, keep_dims=True) != 0")
 _ALL = Plain("one", "{0} & {1}", "tl.min({0}.to(tl.int32), {axis}, keep_dims=True) != 0")
 
+_SUM = Plain("zero", "{0} + {1}", "tl.sum({0}, {axis}, keep_dims=True)")
+
 PLAIN: dict[str, dict[str, Plain]] = {
-    "sum": dict.fromkeys(
-        ("float", "signed", "unsigned"),
-        Plain("zero", "{0} + {1}", "tl.sum({0}, {axis}, keep_dims=True)"),
-    ),
+    "sum": dict.fromkeys(("float", "signed", "unsigned"), _SUM),
+    "dot": dict.fromkeys(("float", "signed", "unsigned"), _SUM),
     "prod": dict.fromkeys(
         ("float", "signed", "unsigned"), Plain("one", "{0} * {1}", _reduce("multiply"))
     ),

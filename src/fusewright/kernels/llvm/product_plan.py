@@ -1,0 +1,174 @@
+"""How a matrix product is cut into tiles of registers, panels and units of work."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from fusewright.ir.index import Index, extent, integer
+from fusewright.ir.products import MatrixProduct, load_of
+from fusewright.kernels import analysis
+from fusewright.kernels.analysis import Dependences, Traits
+from fusewright.kernels.llvm.plan import InnerPlan, Plan, product_of_extents
+from fusewright.records import record
+from fusewright.runtime.llvm_engine import CpuTarget
+
+DEPTH = 96
+"""Steps of the depth between additions to the results in memory."""
+
+BLOCK_ROWS = 256
+"""Rows for which a panel is packed once, at most."""
+
+SHORT_BLOCK_ROWS = 96
+"""Rows for which it is packed once, where there would be few units of work."""
+
+FEW_UNITS = 32
+
+SERIAL_PRODUCTS = 32_768
+"""Multiplications of registers that one thread does, in about 5 µs, before another is woken."""
+
+COSTLY = 8
+"""Cost of an epilogue that is written for one register at a time."""
+
+
+class Form(Enum):
+    """How a product is computed."""
+
+    PACKED = "packed"
+    """By vectors of columns, of a right operand that is copied into panels."""
+
+    IN_PLACE = "in place"
+    """By vectors of columns, of a right operand that is read where it lies, each row of it as often
+    as there are tiles of rows.
+    """
+
+    ALONG_DEPTH = "along the depth"
+    """By vectors of steps of the depth, along which both operands are contiguous."""
+
+
+@record(kw_only=True)
+class Tiling:
+    """How a product is cut."""
+
+    rows: int
+    """Rows of a tile in registers."""
+
+    columns: int
+    """Columns of a tile, and of a panel."""
+
+    lanes: int
+    """Elements of one register."""
+
+    block: int
+    """Rows of a unit of work, a multiple of `rows`."""
+
+    form: Form
+    across: int
+    """Columns of a tile whose vectors run along the depth."""
+
+    plan: Plan
+    """Units of work, and how the epilogue is written."""
+
+
+TILES = {64: (6, 4), 32: (6, 2), 16: (6, 4)}
+"""Rows and registers across of a tile of columns, by bytes of a register: of 16 registers (32 with
+AVX-512 and NEON) a tile takes most, and leaves room for a row of the panel and an element of the
+left operand.
+"""
+
+DOT_TILES = {64: (8, 8, 8, 4), 32: (8, 4, 4), 16: (8, 8, 8, 4)}
+"""Columns of a tile along the depth, for a tile of one row, two rows, … by bytes of a register."""
+
+FEW_ROWS = 8
+"""Rows up to which a right operand that is contiguous along the depth is not worth packing."""
+
+SOME_ROWS = 16
+"""Rows up to which one that is contiguous along the columns is not."""
+
+WIDEST = {1: 4, 2: 2, 3: 2}
+"""How much wider than usual a tile of few rows is, by its rows: else each addition waits for the
+one before it.
+"""
+
+
+def tiling_of(product: MatrixProduct, target: CpuTarget) -> Tiling | None:
+    """How to cut a product for a processor; None where kernels have no vectors."""
+    lanes = target.lanes(product.dtype.bits)
+    if target.vector_bytes not in TILES or lanes == 1:
+        return None
+    count = 1 if product.rows is None else analysis.extent_hint(product.rows)
+    form = _form(product, count)
+    most, across = TILES[target.vector_bytes]
+    dots = DOT_TILES[target.vector_bytes]
+    if form is Form.ALONG_DEPTH:
+        most = len(dots)
+    rows = -(-count // -(-count // most))
+    if form is Form.IN_PLACE:
+        across *= WIDEST.get(rows, 1)
+    tile = dots[rows - 1] if form is Form.ALONG_DEPTH else 1
+    columns = _panel(product, lanes, across)
+    return _with_units(product, form, lanes, rows, columns, min(tile, lanes), count)
+
+
+def _form(product: MatrixProduct, rows: int) -> Form:
+    left, right = load_of(product.left).index, load_of(product.right).index
+    if right.stride(product.columns) == 1:
+        return Form.IN_PLACE if rows <= SOME_ROWS else Form.PACKED
+    contiguous = all(index.stride(product.depth) == 1 for index in (left, right))
+    return Form.ALONG_DEPTH if contiguous and rows <= FEW_ROWS else Form.PACKED
+
+
+def _panel(product: MatrixProduct, lanes: int, across: int) -> int:
+    """Columns of a unit of work: as many as registers hold across, or as there are."""
+    whole = extent(product.columns)
+    if not whole.is_constant:
+        return lanes * across
+    registers = -(-int(whole) // lanes)
+    return lanes * min(across, 1 << (registers - 1).bit_length())
+
+
+def _with_units(
+    product: MatrixProduct,
+    form: Form,
+    lanes: int,
+    rows: int,
+    columns: int,
+    tile: int,
+    count: int,
+) -> Tiling:
+    panels = (extent(product.columns) + (columns - 1)) // columns
+    outside = product_of_extents(product.batches) * panels
+    blocks = -(-count // BLOCK_ROWS)
+    while _hint(outside) * blocks < FEW_UNITS and -(-count // (blocks + 1)) >= SHORT_BLOCK_ROWS:
+        blocks += 1
+    block = _rounded(-(-count // blocks), rows)
+    whole = integer(1) if product.rows is None else extent(product.rows)
+    work = block * columns * analysis.extent_hint(product.depth) // lanes
+    cost = sum(Traits.of(stage, Dependences()).cost for stage in product.epilogue)
+    plan = Plan(
+        outer_lane=product.columns,
+        lanes=lanes,
+        wide=lanes if cost > COSTLY else columns,
+        inner=(InnerPlan(None, 1),) * len(product.epilogue),
+        points=product.batches,
+        block=integer(block),
+        blocks=panels,
+        units=outside * ((whole + (block - 1)) // block),
+        grain=max(1, SERIAL_PRODUCTS // max(work, 1)),
+    )
+    return Tiling(
+        rows=rows,
+        columns=columns,
+        lanes=lanes,
+        block=block,
+        form=form,
+        across=tile,
+        plan=plan,
+    )
+
+
+def _rounded(count: int, step: int) -> int:
+    return -(-count // step) * step
+
+
+def _hint(size: Index) -> int:
+    return int(size) if size.is_constant else analysis.ASSUMED_EXTENT

@@ -1,0 +1,198 @@
+"""Matrix products as loops, where the device's kernels multiply faster than its library does.
+
+Before:
+```
+t: f32[256,3072] = extern aten.addmm.default(bias, x, w as f32[768,3072]:[1,768])
+```
+After:
+```
+t_product: f32[256,3072] = reduce dot [i0<256, i1<3072] over [r0<768]
+  yield x[768*i0 + r0] * w[768*i1 + r0]
+t: f32[256,3072] = pointwise [i0<256, i1<3072]
+  yield bias[i1] + t_product[3072*i0 + i1]
+```
+Bias, activation and residual then fuse with the product, as they do with any reduction. `Limits`
+says which products are worth it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, loop
+from fusewright.ir.limits import ProductSizes
+from fusewright.ir.products import DOT
+from fusewright.ir.program import (
+    Buffer,
+    BufferReference,
+    CallOperator,
+    ComputedBuffer,
+    Layout,
+    Operand,
+    Pointwise,
+    Program,
+    Reduction,
+    Statement,
+    ViewReference,
+)
+from fusewright.ir.value import Value
+from fusewright.records import record, replace
+from fusewright.schedule.analysis import Analysis
+
+
+@record
+class Matrix:
+    """An operand: a buffer's memory as a matrix, or a batch of them."""
+
+    buffer: str
+    layout: Layout
+
+    def load(self, analysis: Analysis, position: tuple[Index, ...]) -> Value:
+        """The element at a position, in the type that is computed in. A dimension of one element
+        is repeated, and so are those that are missing in front.
+        """
+        layout = self.layout
+        own = position[len(position) - len(layout.size) :]
+        place = tuple(
+            integer(0) if size == 1 else index for size, index in zip(layout.size, own, strict=True)
+        )
+        make = analysis.expressions
+        loaded = make.load(self.buffer, layout.index(place), layout.dtype)
+        return make.cast(loaded, layout.dtype.compute)
+
+
+@record
+class Call:
+    """A product as the library is called for it."""
+
+    left: Matrix
+    right: Matrix
+    bias: Matrix | None
+
+
+def _without_bias(arguments: tuple[Operand, ...], analysis: Analysis) -> Call | None:
+    left, right = (_matrix(argument, analysis) for argument in arguments)
+    return None if left is None or right is None else Call(left, right, None)
+
+
+def _with_bias(arguments: tuple[Operand, ...], analysis: Analysis) -> Call | None:
+    bias, left, right = (_matrix(argument, analysis) for argument in arguments)
+    return None if left is None or right is None or bias is None else Call(left, right, bias)
+
+
+OPERATORS: Final[Mapping[str, Callable[[tuple[Operand, ...], Analysis], Call | None]]] = {
+    "aten.mm.default": _without_bias,
+    "aten.bmm.default": _without_bias,
+    "aten.addmm.default": _with_bias,
+    "aten.baddbmm.default": _with_bias,
+}
+"""What multiplies matrices, by operator; with factors (`alpha`, `beta`) it stays a call."""
+
+
+def products_as_loops(program: Program, analysis: Analysis) -> Program:
+    """Write the products out that the kernels of their device are worth it for."""
+    statements: list[Statement] = []
+    origins = dict(program.origins)
+    for statement in program.statements:
+        loops = _loops_of(statement, analysis)
+        statements.extend(loops or (statement,))
+        for part in loops[:-1]:
+            own = origins.get(statement.outputs[0].name, ())
+            origins[part.outputs[0].name] = own
+    if len(statements) == len(program.statements) and all(
+        one is other for one, other in zip(statements, program.statements, strict=True)
+    ):
+        return program
+    return replace(program, statements=tuple(statements), origins=origins)
+
+
+def _loops_of(statement: Statement, analysis: Analysis) -> tuple[ComputedBuffer, ...]:
+    """The product, and the sum with its bias or the rounding to a half type; nothing where the
+    call stays.
+    """
+    if not isinstance(statement, CallOperator) or statement.keywords:
+        return ()
+    read = OPERATORS.get(statement.operator)
+    call = None if read is None else read(statement.arguments, analysis)
+    if call is None or not _is_worth_it(call, statement.outputs[0], analysis):
+        return ()
+    (output,) = statement.outputs
+    dtype = output.layout.dtype
+    if call.bias is None and dtype.compute is dtype:
+        return (_product(call, output, analysis),)
+    product = _between(output, analysis)
+    first = _product(call, product, analysis)
+    loops = _loops(output.layout.size, "i")
+    position = tuple(symbol.index for symbol in loops)
+    make = analysis.expressions
+    value: Value = make.load(product.name, product.layout.index(position), product.layout.dtype)
+    if call.bias is not None:
+        value = make.apply("add", value, call.bias.load(analysis, position))
+    body = Pointwise(loops=loops, value=make.cast(value, dtype))
+    return first, ComputedBuffer(outputs=(output,), body=body)
+
+
+def _is_worth_it(call: Call, output: Buffer, analysis: Analysis) -> bool:
+    """Whether the kernels of the device multiply faster than the library."""
+    operands = [call.left, call.right, *(() if call.bias is None else (call.bias,))]
+    dtype = output.layout.dtype
+    if any(operand.layout.dtype is not dtype for operand in operands):
+        return False
+    *batches, rows, columns = output.layout.size
+    depth = call.left.layout.size[-1]
+    sizes = (*batches, rows, columns, depth)
+    if not all(size.is_constant and size.constant > 0 for size in sizes):
+        return False
+    limits = analysis.limits_of(output.layout.device)
+    return limits.multiplies(
+        ProductSizes(
+            dtype=dtype,
+            batches=analysis.points(batches),
+            rows=rows.constant,
+            columns=columns.constant,
+            depth=depth.constant,
+        )
+    )
+
+
+def _product(call: Call, output: Buffer, analysis: Analysis) -> ComputedBuffer:
+    """The reduction that fills `output`."""
+    loops = _loops(output.layout.size, "i")
+    (inner,) = _loops((call.left.layout.size[-1],), "r")
+    *outside, rows, columns = (symbol.index for symbol in loops)
+    left = call.left.load(analysis, (*outside, rows, inner.index))
+    right = call.right.load(analysis, (*outside, inner.index, columns))
+    value = analysis.expressions.apply("mul", left, right)
+    body = Reduction(loops=loops, reduction_loops=(inner,), kind=DOT, value=value)
+    return ComputedBuffer(outputs=(output,), body=body)
+
+
+def _loops(size: tuple[Index, ...], prefix: str) -> tuple[Symbol, ...]:
+    return tuple(loop(f"{prefix}{number}", extent) for number, extent in enumerate(size))
+
+
+def _between(output: Buffer, analysis: Analysis) -> Buffer:
+    """A buffer for the product that `output` is made from."""
+    name = f"{output.name}_product"
+    while name in analysis.buffers:
+        name += "_"
+    size = output.layout.size
+    layout = Layout(
+        dtype=output.layout.dtype.compute,
+        size=size,
+        stride=contiguous_strides(size),
+        device=output.layout.device,
+    )
+    analysis.buffers[name] = Buffer(name=name, layout=layout)
+    return analysis.buffers[name]
+
+
+def _matrix(operand: Operand, analysis: Analysis) -> Matrix | None:
+    match operand:
+        case BufferReference(name=name):
+            return Matrix(name, analysis.buffers[name].layout)
+        case ViewReference(name=name, layout=layout):
+            same = analysis.buffers[name].layout.dtype is layout.dtype
+            return Matrix(name, layout) if same else None
+    return None

@@ -1,0 +1,204 @@
+"""Kernels of matrix products against double precision: every form, width, layout and edge, between
+guard pages and in memory full of garbage.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from fusewright.ir.parse import parse_group
+from fusewright.ir.products import matrix_product
+from fusewright.kernels.llvm.product_plan import Form, tiling_of
+from fusewright.runtime.llvm_engine import cpu_target
+from fusewright.runtime.memory_checks import MemoryChecks
+from tests.kernels.llvm.harness import build
+
+TARGETS = ["auto", "avx2", "neon", "scalar"]
+GUARDED = MemoryChecks(guard_pages="both", garbage=True)
+
+RELU = "maximum t3, f32(0.0)"
+
+SIZES = [
+    (1, 1, 1),
+    (1, 64, 64),
+    (2, 3, 5),
+    (5, 17, 16),
+    (7, 130, 129),
+    (16, 96, 33),
+    (17, 65, 300),
+    (101, 70, 40),
+    (300, 33, 7),
+]
+"""Rows, columns and depth: single ones, whole tiles, and what is left beside them."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix as it lies in memory: `rows` x `columns`, or turned."""
+
+    name: str
+    rows: int
+    columns: int
+    is_turned: bool = False
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return (self.columns, self.rows) if self.is_turned else (self.rows, self.columns)
+
+    def at(self, row: str, column: str) -> str:
+        if self.is_turned:
+            return f"{self.rows}*{column} + {row}"
+        return f"{self.columns}*{row} + {column}"
+
+    def matrix(self, memory: torch.Tensor) -> torch.Tensor:
+        return memory.t() if self.is_turned else memory
+
+
+def group(left: Operand, right: Operand, result: Operand, dtype: str = "f32") -> str:
+    """The product of two operands, with a bias, an activation and another matrix, all cast to the
+    type that `dtype` is computed in, and back.
+    """
+    compute = "f32" if dtype == "bf16" else dtype
+    extents = {"row": left.rows, "column": right.columns}
+    loops = [name for name, extent in extents.items() if extent > 1]
+    i, j = (f"i{loops.index(name)}" if name in loops else "0" for name in extents)
+    outer = ", ".join(f"i{number}<{extents[name]}" for number, name in enumerate(loops))
+    size = {operand.name: "{}[{}, {}]".format(dtype, *operand.size) for operand in (left, right)}
+    whole = "{}[{}, {}]".format(dtype, *result.size)
+    return f"""group product [{outer}]
+  read a: {size["a"]}
+  read b: {size["b"]}
+  read bias: {dtype}[{right.columns}]
+  read d: {whole}
+  write c: {whole}
+  local t: {compute}
+  stage over [r0<{left.columns}]
+    t0 = load a[{left.at(i, "r0")}]
+    t1 = load b[{right.at("r0", j)}]
+    t2 = cast t0: {compute}
+    t3 = cast t1: {compute}
+    t4 = mul t2, t3
+    reduce t = dot t4
+  stage
+    t0 = load t[0]
+    t1 = load bias[{j}]
+    t2 = cast t1: {compute}
+    t3 = add t0, t2
+    t4 = maximum t3, {compute}(0.0)
+    t5 = load d[{result.at(i, j)}]
+    t6 = cast t5: {compute}
+    t7 = add t4, t6
+    t8 = cast t7: {dtype}
+    store c[{result.at(i, j)}] = t8
+"""
+
+
+def check(
+    left: Operand,
+    right: Operand,
+    result: Operand,
+    target: str,
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Compute the group, and compare with double precision."""
+    torch.manual_seed(left.columns)
+    names = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16"}
+    compute = torch.float32 if dtype == torch.bfloat16 else dtype
+    text = group(left, right, result, names[dtype])
+    a, b = torch.randn(left.size).to(dtype), torch.randn(right.size).to(dtype)
+    bias, d = torch.randn(right.columns).to(dtype), torch.randn(result.size).to(dtype)
+    c = torch.full(result.size, torch.nan, dtype=dtype)
+    build(text, cpu_target(target), GUARDED)({"a": a, "b": b, "bias": bias, "d": d, "c": c})
+    x, y = left.matrix(a).double(), right.matrix(b).double()
+    wanted = (x @ y + bias).clamp(min=0) + result.matrix(d)
+    unit = torch.finfo(dtype).eps
+    sums = torch.finfo(compute).eps * left.columns**0.5 * 3 * (x.abs() @ y.abs())
+    bound = sums + 4 * unit * (wanted.abs() + 1)
+    assert ((result.matrix(c).double() - wanted).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_products(size: tuple[int, int, int], target: str) -> None:
+    """Right operands that are contiguous along the columns, and along the depth."""
+    rows, columns, depth = size
+    for is_turned in (False, True):
+        left, result = Operand("a", rows, depth), Operand("c", rows, columns)
+        check(left, Operand("b", depth, columns, is_turned), result, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("turned", [*itertools.product([False, True], repeat=3)], ids=str)
+def test_layouts(turned: tuple[bool, bool, bool], target: str) -> None:
+    """Each of left operand, right operand and result as it is written or turned."""
+    for rows, columns, depth in ((6, 40, 20), (37, 70, 150)):
+        check(
+            Operand("a", rows, depth, turned[0]),
+            Operand("b", depth, columns, turned[1]),
+            Operand("c", rows, columns, turned[2]),
+            target,
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_types(dtype: torch.dtype, target: str) -> None:
+    for rows, is_turned in itertools.product((1, 5, 40), (False, True)):
+        left, right = Operand("a", rows, 45), Operand("b", 45, 39, is_turned)
+        check(left, right, Operand("c", rows, 39), target, dtype)
+
+
+def test_forms_are_chosen_by_size_and_layout() -> None:
+    def form(rows: int, is_turned: bool) -> Form:
+        left, right = Operand("a", rows, 64), Operand("b", 64, 64, is_turned)
+        product = matrix_product(parse_group(group(left, right, Operand("c", rows, 64))))
+        assert product is not None
+        tiling = tiling_of(product, cpu_target("avx512"))
+        assert tiling is not None
+        return tiling.form
+
+    assert form(4, is_turned=True) is Form.ALONG_DEPTH
+    assert form(4, is_turned=False) is Form.IN_PLACE
+    assert form(256, is_turned=True) is form(256, is_turned=False) is Form.PACKED
+
+
+def test_a_sum_of_products_is_none() -> None:
+    left, right = Operand("a", 8, 64), Operand("b", 64, 64)
+    text = group(left, right, Operand("c", 8, 64)).replace("dot", "sum")
+    assert matrix_product(parse_group(text)) is None
+
+
+@pytest.mark.parametrize("rows", [1, 4, 12, 40])
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_special_values_stay_in_their_rows_and_columns(rows: int, is_turned: bool) -> None:
+    """NaN and infinity reach the results that they are factors of, and no others: what lies past
+    the last row and column of a tile never does.
+    """
+    left, right = Operand("a", rows, 50), Operand("b", 50, 37, is_turned)
+    a, b = torch.randn(left.size), torch.randn(right.size)
+    a[rows - 1, 49], right.matrix(b)[49, 36] = torch.nan, torch.inf
+    zeros, c = torch.zeros(37), torch.zeros(rows, 37)
+    d = torch.zeros(rows, 37)
+    text = group(left, right, Operand("c", rows, 37)).replace(RELU, "neg t3")
+    build(text, cpu_target(), GUARDED)({"a": a, "b": b, "bias": zeros, "d": d, "c": c})
+    torch.testing.assert_close(c, -(a @ right.matrix(b)), rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+@pytest.mark.parametrize("size", [(8, 256, 3072), (256, 128, 768), (12, 64, 768)], ids=str)
+def test_no_less_exact_than_eager(size: tuple[int, int, int]) -> None:
+    rows, columns, depth = size
+    torch.manual_seed(0)
+    for is_turned in (False, True):
+        left, right = Operand("a", rows, depth), Operand("b", depth, columns, is_turned)
+        a, b = torch.randn(left.size), torch.randn(right.size)
+        zeros, d = torch.zeros(columns), torch.zeros(rows, columns)
+        c = torch.empty(rows, columns)
+        text = group(left, right, Operand("c", rows, columns)).replace(RELU, "neg t3")
+        build(text)({"a": a, "b": b, "bias": zeros, "d": d, "c": c})
+        wanted = a.double() @ right.matrix(b).double()
+        error = (-c.double() - wanted).square().mean().sqrt()
+        assert error <= 1.05 * (a @ right.matrix(b) - wanted).square().mean().sqrt()
