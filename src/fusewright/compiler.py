@@ -40,7 +40,9 @@ from fusewright.compilation import Compilation, Settings, operator_counts
 from fusewright.context import COLLECTOR_PAUSE
 from fusewright.errors import FusewrightError, Unsupported
 from fusewright.events import EventLog
+from fusewright.interrupts import INTERRUPTS
 from fusewright.native import Entry, Frame, FrameCompiler
+from fusewright.progress import compiling
 from fusewright.records import replace
 from fusewright.reporter import Reporter, Subject
 
@@ -139,14 +141,14 @@ class Compiler:
                 return False
         if self._is_resumed(frame.code) and holds_last_references(frame):
             return False
-        with self._turn():
+        with INTERRUPTS.held(), self._turn():
             made = self._made_meanwhile(frame)
             if made is not None:
                 return made
             about = self._subject(frame)
             self._report.recompilation(about, frame)
             self.capture_count += 1
-            with COLLECTOR_PAUSE:
+            with COLLECTOR_PAUSE, compiling(about.name, about.place):
                 try:
                     self._leave_open(frame)
                     return self._compile(frame, about)

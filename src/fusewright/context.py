@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from fusewright.config import Options
+from fusewright.interrupts import INTERRUPTS
+from fusewright.progress import DOING
 from fusewright.records import field, record
 
 FusedBackend = Callable[[Any, list[Any]], Callable[..., Any]]
@@ -55,8 +57,11 @@ class CompileContext:
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Add the time of the enclosed block to stage `name`."""
+        if INTERRUPTS.is_pending:
+            INTERRUPTS.deliver()
         self._open.append(name)
         full_name = ".".join(self._open)
+        DOING.step = name
         start = time.perf_counter()
         self.timings.setdefault(full_name, 0.0)
         try:

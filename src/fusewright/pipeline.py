@@ -28,6 +28,7 @@ from fusewright.aot import (
 from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import BackendCompilerFailed, KernelNotCompiled, Location
 from fusewright.graph_pieces import Piece, in_order, pieces
+from fusewright.interrupts import INTERRUPTS
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.lines import Line
 from fusewright.ir.program import (
@@ -41,6 +42,7 @@ from fusewright.ir.verify_lines import verify_lines
 from fusewright.kernels import TARGETS, KernelLanguage, KernelSet, Languages, define_kernels
 from fusewright.logs import log_text, warn
 from fusewright.lower import calling_order, lower
+from fusewright.progress import compiling
 from fusewright.records import record, replace
 from fusewright.runtime.calling import Call, CallingOrder
 from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record, Training
@@ -140,7 +142,11 @@ def _compile_training(
     def compile_backward(graph: AtenGraph) -> Callable[[list[Any]], Sequence[Any]]:
         backward_context = context.again()
         try:
-            with COLLECTOR_PAUSE:
+            with (
+                INTERRUPTS.held(),
+                COLLECTOR_PAUSE,
+                compiling("a backward half", _first_place(graph.graph)),
+            ):
                 backward = training.backward = compile_aten(graph, backward_context, language)
         except Exception as error:
             failure = stage_failure(error, backward_context, graph.graph)
@@ -341,12 +347,15 @@ def stage_failure(
     own, or where the graph begins.
     """
     stage = list(context.timings)[-1] if context.timings else "start"
-    location = getattr(error, "location", None)
-    if location is None:
-        found = next(filter(None, (node.meta.get("location") for node in graph.nodes)), None)
-        location = Location(*found) if isinstance(found, tuple) else found
+    location = getattr(error, "location", None) or _first_place(graph)
     detail = f"{type(error).__name__}: {getattr(error, 'what', error)}"
     return BackendCompilerFailed("fusewright", stage, location, detail)
+
+
+def _first_place(graph: fx.Graph) -> Location | None:
+    """The user's line where a graph begins."""
+    found = next(filter(None, (node.meta.get("location") for node in graph.nodes)), None)
+    return Location(*found) if isinstance(found, tuple) else found
 
 
 def warn_of_eager(failure: BackendCompilerFailed, what: str) -> None:

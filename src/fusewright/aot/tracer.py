@@ -38,7 +38,9 @@ from fusewright.fake_rules import UNKNOWN_RULES
 from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.geometry import same_sizes
 from fusewright.formulas import Formula, When, apply_to_each, formulas, is_foreach
+from fusewright.interrupts import INTERRUPTS
 from fusewright.ir.index import Index, Symbol
+from fusewright.modes import Modes, restore
 from fusewright.operators import OperatorKind, facts
 from fusewright.symbolic.nodes import SYMBOLIC, symbolic_int
 from fusewright.symbolic.relations import Kind, Relation
@@ -494,11 +496,13 @@ def run_module(
     environment = dict(zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True))
     recorder.differentiates = asks_for_gradients(module)
     result: Any = None
-    grad_enabled = torch.is_grad_enabled()
+    grad_enabled, before = torch.is_grad_enabled(), Modes.now()
     try:
         # The engine, which the program may call, would run on threads without the recorder.
         with recorder, torch.autograd.set_multithreading_enabled(False):
             for node in module.graph.nodes:
+                if INTERRUPTS.is_pending:
+                    INTERRUPTS.deliver()
                 if node.op == "placeholder" or node.target in skipped:
                     continue
                 if node.op == "output":
@@ -506,6 +510,9 @@ def run_module(
                     continue
                 recorder.origin = origin_of(node)
                 environment[node] = _run_node(recorder, module, node, environment)
+    except BaseException:  # The program ended inside a mode that it had begun.
+        restore(before)
+        raise
     finally:
         torch.set_grad_enabled(grad_enabled)
     recorder.origin = {}

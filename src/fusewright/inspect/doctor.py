@@ -57,7 +57,8 @@ def examine(compile_target: Callable[..., Any]) -> list[Finding]:
     """Everything that was looked at; `compile_target` compiles a function. What raises is a
     failure, and the rest is looked at all the same.
     """
-    checks = {**CHECKS, "compiling": functools.partial(_kernel, compile_target)}
+    checks: dict[str, Callable[[], Iterator[Finding]]] = {**CHECKS}
+    checks["compiling"] = functools.partial(_kernel, compile_target)
     findings: list[Finding] = []
     for subject, look in checks.items():
         try:

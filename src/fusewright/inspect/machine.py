@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -35,8 +36,7 @@ def product_rate(device: str = "cpu") -> float:
     return 2 * size**3 / seconds
 
 
-def _least_seconds(work: object, device: str) -> float:
-    assert callable(work)
+def _least_seconds(work: Callable[[], object], device: str) -> float:
     times = []
     for _ in range(REPEATS + 1):
         _wait(device)

@@ -11,6 +11,7 @@ from torch import fx
 
 from fusewright.context import CompileContext
 from fusewright.errors import FusewrightError, Location, Unsupported
+from fusewright.interrupts import INTERRUPTS
 from fusewright.ir.index import Index, integer
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
@@ -94,6 +95,8 @@ class _Lowering:
 
     def run(self) -> Program:
         for node in self.graph.nodes:
+            if INTERRUPTS.is_pending:
+                INTERRUPTS.deliver()
             try:
                 self.node(node)
             except FusewrightError:

@@ -23,6 +23,7 @@ import torch
 from fusewright import torch_compat
 from fusewright.errors import FusewrightError
 from fusewright.native import _extension
+from fusewright.progress import DOING
 from fusewright.records import record
 from fusewright.runtime import compile_pool, cubins, cuda_driver, eager_kernels
 from fusewright.runtime.cubins import CompileRequest, Cubin
@@ -198,4 +199,7 @@ def _compile_together(kernels: list[CudaKernel]) -> None:
     device = torch_compat.cuda.device()
     workers = max(1, min(compile_pool.WORKERS, len(kernels)))
     with ThreadPoolExecutor(workers, thread_name_prefix="fusewright-triton") as pool:
-        list(pool.map(lambda kernel: kernel.try_compiling(device), kernels))
+        DOING.done, DOING.all = 0, len(kernels)
+        for _ in pool.map(lambda kernel: kernel.try_compiling(device), kernels):
+            DOING.done += 1
+        DOING.all = 0

@@ -75,6 +75,7 @@ from fusewright.capture.values.regions import IndexRegionValue, InferenceRegionV
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
 from fusewright.errors import Call, DataDependent, Location, Unsupported
+from fusewright.interrupts import INTERRUPTS
 from fusewright.records import record
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import SYMBOLIC
@@ -557,6 +558,8 @@ class Machine:
 
     def run(self, frame: Frame) -> Value:
         """Execute a frame."""
+        if INTERRUPTS.is_pending:
+            INTERRUPTS.deliver()
         if not self.frames:
             self.root = frame
         with self.entered(frame):
