@@ -21,6 +21,8 @@ SOURCES = (
     "plan_numbers",
     "plan_operations",
     "call_plan",
+    "history",
+    "training_call",
     "gpu_kernel",
     "guarded_call",
     "guard_sizes",

@@ -96,9 +96,7 @@ def compile_graph(
         graph = trace_inference(graph_module, example_inputs, context)
 
     compiled = compile_aten(graph, context, language, is_whole=True)
-    run = compiled.run
-    if compiled.record.extern_calls and is_autocast_on():
-        run = in_recorded_types(run)
+    run = _in_recorded_types(compiled) if is_autocast_on() else compiled.run
     return replace(compiled, run=with_results(graph, run))
 
 
@@ -153,20 +151,21 @@ def _compile_training(
             if context.options.strict:
                 raise failure from error
             warn_of_eager(failure, "the backward half of a graph")
-            return interpreter(graph)
+            return in_recorded_types(interpreter(graph))
         if training.tell is not None:
             training.tell(training)
-        return backward.run
+        return _in_recorded_types(backward)
 
     def measured(saved_bytes: int) -> None:
         training.measured_bytes = saved_bytes
 
     kept_from = joint.output_count
     compiled = compile_aten(partition.forward, context, language, kept_from=kept_from)
-    in_segments = None
+    forward = _in_recorded_types(compiled) if is_autocast_on() else compiled.run
+    add_histories = None
     if context.options.split_for_ddp == "backward":
-        in_segments = split_by_buckets(partition, compile_backward)
-    run = with_gradients(partition, compiled.run, compile_backward, measured, in_segments)
+        add_histories = split_by_buckets(partition, compile_backward)
+    run = with_gradients(partition, forward, compile_backward, measured, add_histories)
     if joint.bases:  # It holds for inputs that share a history as these do.
 
         def compile_for(inputs: list[Any]) -> Callable[[list[Any]], Any]:
@@ -175,6 +174,12 @@ def _compile_training(
 
         run = by_relatives(example_inputs, run, compile_for)
     return replace(compiled, run=run, training=training)
+
+
+def _in_recorded_types(compiled: CompiledGraph) -> Call:
+    """What runs a compiled graph with autocast off, where it calls operators."""
+    calls_operators = compiled.record.extern_calls or compiled.record.subprograms
+    return in_recorded_types(compiled.run) if calls_operators else compiled.run
 
 
 @record(kw_only=True)

@@ -4,14 +4,11 @@ runs; threads share one; kernels of several languages, and conditions within con
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import itertools
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import pytest
 import torch
@@ -23,18 +20,10 @@ from fusewright.native import CallPlan
 from fusewright.records import field, record
 from fusewright.runtime import native_plan
 from fusewright.runtime.generated import tensor_kind, with_layout
+from tests.leftovers import CALLS, ROUNDS, leaves_nothing
 from tests.runtime.test_eager_kernels import load
 
 Tensor = torch.Tensor
-
-CALLS: Final = int(os.environ.get("FUSEWRIGHT_TEST_CALLS", "5000"))
-"""How many calls of each program are to leave no memory behind; a million takes some minutes."""
-
-ROUNDS: Final = tuple(6 << doubled for doubled in range(8))
-"""How often what is to leave nothing is done between two looks, until they see the same."""
-
-LEAST_CHUNK: Final = 32
-"""Bytes: the C library gives out no less."""
 
 # -- programs --------------------------------------------------------------------------------------
 
@@ -143,56 +132,11 @@ def check(function: Callable[..., Any], program: Callable[..., Any], rows: int =
 # -- what is left behind ---------------------------------------------------------------------------
 
 
-class _Allocations(ctypes.Structure):
-    """What glibc's `mallinfo2` returns."""
-
-    _fields_ = [
-        *((f"other{number}", ctypes.c_size_t) for number in range(4)),
-        ("hblkhd", ctypes.c_size_t),
-        ("usmblks", ctypes.c_size_t),
-        ("fsmblks", ctypes.c_size_t),
-        ("uordblks", ctypes.c_size_t),
-        ("fordblks", ctypes.c_size_t),
-        ("keepcost", ctypes.c_size_t),
-    ]
-
-
-def held_bytes() -> int:
-    """What the C library has given out, and Python's small objects at the least size."""
-    ask = ctypes.CDLL(None).mallinfo2
-    ask.restype = _Allocations
-    found = ask()
-    return found.uordblks + found.hblkhd + sys.getallocatedblocks() * LEAST_CHUNK
-
-
-def references(one: Recorded) -> tuple[int, ...]:
-    """Of what the plan was given; small integers are everybody's."""
-    given = (*one.inputs, *one.others[3], *one.operations)
-    return tuple(sys.getrefcount(item) for item in given if not isinstance(item, int))
-
-
-def leaves_nothing(call: Callable[[], object], kept: Recorded) -> None:
-    """Whether each call leaves references, tensors or memory behind: at least one chunk of it. What
-    others keep, and how memory is cut up, varies from look to look, whatever is called in between:
-    they come ever later.
-    """
-
-    def measure() -> tuple[int, tuple[int, ...]]:
-        gc.collect()
-        tensors = sum(isinstance(one, Tensor) for one in gc.get_objects())
-        return held_bytes(), (tensors, *references(kept))
-
-    call()
-    found = []
-    for count in ROUNDS:
-        bytes_before, before = measure()
-        for _ in range(count):
-            call()
-        bytes_after, after = measure()
-        if before == after and bytes_after - bytes_before < count * LEAST_CHUNK:
-            return
-        found.append((bytes_after - bytes_before, before, after))
-    raise AssertionError(found)
+def references(plan: Recorded) -> Callable[[], tuple[int, ...]]:
+    """Counts those to what the plan was given; small integers are everybody's."""
+    given = [*plan.inputs, *plan.others[3], *plan.operations]
+    items = [item for item in given if not isinstance(item, int)]
+    return lambda: tuple([sys.getrefcount(item) for item in items])
 
 
 class Injected(Exception):
@@ -226,7 +170,7 @@ def test_an_exception_at_any_operation_leaves_nothing_behind(
                 with pytest.raises(Injected):
                     plan(*inputs)
 
-        leaves_nothing(call, one)
+        leaves_nothing(call, references(one))
 
 
 def with_an_empty_slot(one: Recorded) -> Iterator[CallPlan]:
@@ -267,7 +211,7 @@ def test_operations_that_fail_leave_nothing_behind(
                 except Exception as error:
                     failures.append(error.with_traceback(None))
 
-        leaves_nothing(call, one)
+        leaves_nothing(call, references(one))
         assert len(failures) >= len(one.operations) / 3
 
 
@@ -284,7 +228,7 @@ def test_many_calls_leave_nothing_behind(
         for _ in range(count):
             one.plan(*one.inputs)
 
-    leaves_nothing(call, one)
+    leaves_nothing(call, references(one))
 
 
 def test_a_result_laid_out_otherwise_is_copied_and_leaves_nothing() -> None:
@@ -295,14 +239,14 @@ def test_a_result_laid_out_otherwise_is_copied_and_leaves_nothing() -> None:
     one = Recorded(operations, others, CallPlan(operations, *others), [torch.randn(3, 4)])
     (found,) = one.plan(*one.inputs)
     assert found.stride() == (1, 3) and torch.equal(found, one.inputs[0])
-    leaves_nothing(lambda: one.plan(*one.inputs), one)
+    leaves_nothing(lambda: one.plan(*one.inputs), references(one))
     wrong = torch.randn(4, 4)
 
     def refuse() -> None:
         with pytest.raises(RuntimeError, match="a library call returned"):
             one.plan(wrong)
 
-    leaves_nothing(refuse, one)
+    leaves_nothing(refuse, references(one))
 
 
 # -- threads, languages, targets -------------------------------------------------------------------

@@ -20,7 +20,7 @@ from torch import fx
 from fusewright import torch_compat
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.partition import PartitionFunction, default_partition
-from fusewright.aot.runtime import Compiled, rebuilt, with_results
+from fusewright.aot.runtime import Compiled, in_recorded_types, rebuilt, with_results
 from fusewright.aot.segmented_history import split_by_buckets
 from fusewright.aot.shared_memory import by_relatives
 from fusewright.aot.trace import needs_gradients, trace_inference, trace_training
@@ -66,13 +66,13 @@ def aot_autograd(
         partition = partition_fn(trace_training(module, example_inputs, context, rules))
 
         def compile_backward(backward: AtenGraph) -> Compiled:
-            return _compiled(bw_compiler or fw_compiler, backward)
+            return in_recorded_types(_compiled(bw_compiler or fw_compiler, backward))
 
         run = with_gradients(
             partition,
-            _compiled(fw_compiler, partition.forward),
+            in_recorded_types(_compiled(fw_compiler, partition.forward)),
             compile_backward,
-            in_segments=split_by_buckets(partition, compile_backward),
+            add_histories=split_by_buckets(partition, compile_backward),
         )
         if partition.joint.bases:
             run = by_relatives(example_inputs, run, lambda others: compiled(module, others))

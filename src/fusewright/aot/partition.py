@@ -165,6 +165,7 @@ def split(joint: JointGraph, halves: Halves, saved: Iterable[fx.Node]) -> Partit
         for node in (*halves.forward, *halves.early)
         if node in reached and (node in wanted or node.op == "placeholder") and not _is_held(node)
     ]
+    boundary.sort(key=lambda node: isinstance(node.meta["val"], torch.Tensor))  # numbers first
     forward, places = _forward_graph(joint, halves, boundary)
     nodes = _late(joint, halves, reached, set(boundary))
     backward = subgraph(nodes, [*boundary, *joint.tangent_nodes], gradients)

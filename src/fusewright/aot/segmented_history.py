@@ -35,21 +35,16 @@ from fusewright.aot.buckets import Limits
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.joint import JointGraph
 from fusewright.aot.partition import Partition, subgraph
-from fusewright.aot.runtime import Compiled, in_recorded_types
+from fusewright.aot.runtime import Compiled
 from fusewright.aot.specs import FromGraph, FromInput
 from fusewright.aot.training import (
+    AddHistories,
     CompileBackward,
     ConnectedHistory,
     HistoryPlan,
-    InSegments,
-    Layout,
     absent_numbers,
-    check_versions,
-    refuse_batches,
-    save_for_backward,
-    saved_tensors,
-    tangent,
-    with_numbers,
+    found,
+    saved_despite,
     without_second_derivative,
 )
 from fusewright.native import disable
@@ -190,15 +185,16 @@ class SegmentedHistory:
             eager_saves=part.eager_saves if is_first else (),
         )
 
-    def connected(self, inputs: list[Any], outputs: list[Any]) -> Sequence[torch.Tensor]:
-        """The outputs at `tangents`, with a history that leads to the inputs."""
+    def add(self, inputs: tuple[Any, ...], outputs: list[Any], /) -> None:
+        """Put outputs with the history in the places of those without."""
         results: Any = ()
         for number, plan in reversed([*enumerate(self.plans)]):
             reached = [inputs[index] for index in plan.inputs]
             results = torch_compat.autograd.apply_function(
                 SegmentFunction, self, number, inputs, outputs, *results, *reached
             )
-        return results  # type: ignore[no-any-return]
+        for position, result in zip(self.tangents, results, strict=True):
+            outputs[position] = result
 
     def backward(self, absent: frozenset[int]) -> SegmentedBackward:
         """The segments for calls in which the tangents `absent`, by number, are not there, compiled
@@ -243,7 +239,7 @@ class SegmentedHistory:
         places = [one for one in (*gradients, *segment.passes) if one is not None]
         kept = {one - len(graph.outputs) for one in places}
         return SegmentBackward(
-            run=disable(in_recorded_types(self._compile_backward(graph))) if computes else _nothing,
+            run=disable(self._compile_backward(graph)) if computes else _nothing,
             saved=saved,
             saved_tensors_read=frozenset(tensors.index(k) for k in saved if k in tensors),
             reads=segment.reads,
@@ -272,7 +268,11 @@ class SegmentFunction(torch.autograd.Function):
         *reached: Any,
     ) -> Any:
         plan = history.plans[number]
-        save_for_backward(ctx, plan, inputs, outputs)
+        tensors, ctx.special = plan.save_specially(found(plan.saved, inputs, outputs))
+        ctx.save_for_backward(*tensors)
+        ctx.numbers = found(plan.numbers, inputs, outputs)
+        ctx.history = plan
+        ctx.set_materialize_grads(False)
         ctx.segments, ctx.number = history, number
         ctx.sizes = history.sizes(inputs, outputs)
         ctx.joins = number + 1 < len(history.plans)
@@ -280,19 +280,16 @@ class SegmentFunction(torch.autograd.Function):
         ctx.device = results[0].device
         if number > 0:  # The engine runs a node on the device, and in the stream, of its results.
             return (torch.empty((), dtype=torch.float32, device=ctx.device),)
-        ctx.layouts = plan.layouts
-        if plan.is_dynamic:
-            ctx.layouts = [Layout.of_gradient(one) for one in results]
+        ctx.strides = plan.strides or [plan.gradient_strides(one) for one in results]
         return results
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        history: SegmentedHistory = ctx.segments
         handed = None if ctx.number == 0 else gradients[0].handed
         absent = absent_numbers(gradients) if handed is None else handed.absent
-        saved = saved_tensors(ctx, lambda: history.backward(absent).segments[ctx.number])
+        saved = _saved_tensors(ctx, absent)
         if handed is None and ctx.history.eager_saves:
-            check_versions(ctx, absent)
+            ctx.history.check_versions(ctx, gradients)
         if not torch.is_grad_enabled():
             ctx.maybe_clear_saved_tensors()  # `saved` alone holds them now
             values, taken = _run(ctx, absent, saved, gradients)
@@ -305,16 +302,30 @@ class SegmentFunction(torch.autograd.Function):
         return _results(ctx, absent, results[: len(values)], results[len(values) :])
 
 
+def _saved_tensors(ctx: Any, absent: frozenset[int]) -> list[torch.Tensor]:
+    """What the node of a segment saved."""
+    if ctx.history.can_be_repeated:
+        return []
+    try:
+        return list(ctx.saved_tensors)
+    except RuntimeError as error:
+        segment = ctx.segments.backward(absent).segments[ctx.number]
+        return saved_despite(error, ctx, segment.saved_tensors_read, len(ctx.history.saved))
+
+
 def _run(
     ctx: Any, absent: frozenset[int], saved: list[Any], gradients: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
     """The values for the next segment, and the gradients of the inputs of one."""
     backward = ctx.segments.backward(absent)
     segment = backward.segments[ctx.number]
-    with_numbers(ctx, saved)
+    saved[:] = [*ctx.numbers, *ctx.history.take_specially(saved, ctx.special)]
     try:
         if ctx.number == 0:
-            given = [tangent(gradients[one], ctx.layouts[one]) for one in backward.tangents]
+            given = [
+                ctx.history.tangent(ctx, one, gradients[one], ctx.strides[one])
+                for one in backward.tangents
+            ]
         else:
             given, gradients[0].handed.values = gradients[0].handed.values, []
         inputs = [saved[place] for place in segment.saved]
@@ -323,12 +334,11 @@ def _run(
         saved.clear()
         kept = [value if k in segment.keeps else None for k, value in enumerate(given)]
         del given
-        found = [*segment.run(inputs), *kept]
+        values = [*segment.run(inputs), *kept]
     except RuntimeError as error:
-        refuse_batches(gradients, error)
-        raise
-    taken = [None if place is None else found[place] for place in segment.gradients]
-    return [found[place] for place in segment.passes], taken
+        ctx.history.fail(error, gradients)
+    taken = [None if place is None else values[place] for place in segment.gradients]
+    return [values[place] for place in segment.passes], taken
 
 
 def _results(ctx: Any, absent: frozenset[int], values: Sequence[Any], taken: Sequence[Any]) -> Any:
@@ -346,11 +356,11 @@ def _zero(device: torch.device) -> torch.Tensor:
         return torch.zeros((), dtype=torch.float32, device=device)
 
 
-def split_by_buckets(partition: Partition, compile_backward: CompileBackward) -> InSegments:
+def split_by_buckets(partition: Partition, compile_backward: CompileBackward) -> AddHistories:
     """Has the backward of a partition run in segments where a `DistributedDataParallel` calls it:
     one for each of that one's buckets.
     """
-    return _ByBuckets(partition, compile_backward).current
+    return _ByBuckets(partition, compile_backward).add
 
 
 class _ByBuckets:
@@ -362,20 +372,23 @@ class _ByBuckets:
         self._known: dict[Limits, list[ConnectedHistory]] = {}
         self._limits: Limits | None = None
 
-    def current(self) -> list[ConnectedHistory] | None:
-        """Those for the buckets of whoever calls the graph. They stay when it is called by nobody:
-        a checkpoint that calls it again in backward has to find the same nodes.
+    def add(self, inputs: tuple[Any, ...], outputs: list[Any], /) -> bool:
+        """Give the outputs of a call histories for the buckets of whoever calls the graph; says
+        whether it has. They stay when it is called by nobody: a checkpoint that calls it again in
+        backward has to find the same nodes.
         """
         limits = torch_compat.distributed.active_bucket_limits() or self._limits
         if limits is None:
-            return None
+            return False
         self._limits = limits
         known = self._known.get(limits)
         if known is None:
             known = self._known[limits] = [
                 self._history(part, limits) for part in backward_parts(self._partition)
             ]
-        return known
+        for history in known:
+            history.add(inputs, outputs)
+        return True
 
     def _history(self, part: BackwardPart, limits: Limits) -> ConnectedHistory:
         joint = self._partition.joint

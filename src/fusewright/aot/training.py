@@ -1,8 +1,9 @@
-"""A compiled forward and backward graph at run time, joined by one `torch.autograd.Function`.
+"""A compiled forward and backward graph at run time, joined by one autograd function.
 
-The forward call hands to autograd what it has to keep: tensors through `save_for_backward`, which
-checks that nobody wrote to them meanwhile, frees them after backward, and heeds `retain_graph` and
-saved-tensor hooks. Gradients that eager execution would not compute are None.
+`native.TrainingCall` runs the forward graph and hands to autograd what it has to keep: tensors as
+`save_for_backward` would, which checks that nobody wrote to them meanwhile, frees them after
+backward, and heeds `retain_graph` and saved-tensor hooks. Gradients that eager execution would not
+compute are None. What most calls do is in C (native/history.c); what few need is here.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ from fusewright.aot.backward_parts import BackwardPart, backward_parts
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.held_memory import held, released
 from fusewright.aot.partition import Partition
-from fusewright.aot.runtime import Compiled, arranged, in_recorded_types, returns_results
+from fusewright.aot.runtime import Compiled, arranged, returns_results
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
 from fusewright.errors import FusewrightError
-from fusewright.native import disable
-from fusewright.records import record
+from fusewright.native import (
+    History,
+    TrainingCall,
+    disable,
+    history_backward,
+    history_forward,
+)
 
 NO_SECOND_DERIVATIVE = (
     "fusewright does not compile second derivatives: these gradients were computed by compiled "
@@ -38,50 +44,19 @@ BATCHED_GRADIENTS = (
 )
 
 
-@record
-class Layout:
-    """What the backward graph was traced for: how a tangent lies in memory."""
+_APPLY = torch_compat.autograd.function_in_c("CompiledFunction", history_forward, history_backward)
+"""Makes the node of one call of a compiled graph in one of the histories of its outputs."""
 
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
+Backward = tuple[Compiled, tuple[int, ...], tuple[int | None, ...]]
+"""A compiled backward graph, for calls of which certain results have a gradient; the numbers of
+the tangents that it takes after the saved values; by input the place of its gradient among what it
+gives and, behind that, the tangents, or None where the gradient is absent.
+"""
 
-    @classmethod
-    def of(cls, value: torch.Tensor) -> Layout:
-        """The layout of `value`."""
-        return cls(tuple(value.shape), value.stride(), value.dtype, value.device)
-
-    @classmethod
-    def of_gradient(cls, value: torch.Tensor) -> Layout:
-        """The layout that the gradient of `value` has: for a contiguous one, its own."""
-        return cls.of(value if value.is_contiguous() else torch.empty_like(value))
-
-    def numbers(self) -> tuple[int, ...]:
-        """Sizes and strides."""
-        return (*self.size, *self.stride)
-
-    def empty(self) -> torch.Tensor:
-        """Memory laid out so, not filled."""
-        return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device=self.device)
-
-
-@record
-class Backward:
-    """A compiled backward graph, for calls of which certain results have a gradient."""
-
-    run: Compiled
-    tangents: tuple[int, ...]
-    """The numbers of the tangents that it takes after the saved values."""
-
-    gradients: tuple[int | None, ...]
-    """By input: the place of its gradient among what it gives and, behind that, the tangents; None
-    where the gradient is absent.
-    """
-
-    saved_tensors_read: frozenset[int]
-    """The numbers, among the saved tensors, of those that it reads."""
-
+AddHistories = Callable[[tuple[Any, ...], list[Any]], bool]
+"""Given a call's inputs and outputs, puts outputs with a history in the places of those without,
+where this is not to be done in the usual form; says whether it has.
+"""
 
 CompileBackward = Callable[[AtenGraph], Compiled]
 """Gives the function that computes a backward graph."""
@@ -90,112 +65,41 @@ CompileBackward = Callable[[AtenGraph], Compiled]
 class ConnectedHistory(Protocol):
     """A history of a compiled graph's outputs, as a call gives it to them."""
 
-    @property
-    def tangents(self) -> tuple[int, ...]:
-        """The positions of the outputs that have it."""
-
-    def connected(self, inputs: list[Any], outputs: list[Any]) -> Sequence[torch.Tensor]:
-        """The outputs at `tangents`, with a history that leads to the inputs."""
+    def add(self, inputs: tuple[Any, ...], outputs: list[Any], /) -> None:
+        """Put outputs with the history in the places of those without."""
 
 
-InSegments = Callable[[], Sequence[ConnectedHistory] | None]
-"""Gives the histories in the form that a call is to have, if that is not the usual one."""
+class HistoryPlan(History):
+    """One of the histories of a compiled graph's outputs, and what computes its gradients.
 
-
-class TrainingPlan:
-    """How to call the compiled graphs of a `Partition`.
-
-    `forward` computes the forward graph. `compile_backward` is called at the first backward, so
-    that calls that are never differentiated (validation with gradients left on) do not pay for it,
-    and again where other results than before have a gradient. `measured` is given the bytes that
-    the first call saves.
+    `compile_backward` is called at the first backward, so that calls that are never differentiated
+    (validation with gradients left on) do not pay for it, and again where other results than before
+    have a gradient.
     """
-
-    def __init__(
-        self,
-        partition: Partition,
-        forward: Compiled,
-        compile_backward: CompileBackward,
-        measured: Callable[[int], None] | None,
-        in_segments: InSegments | None,
-    ) -> None:
-        joint = partition.joint
-        self.in_segments = in_segments
-        self.forward = in_recorded_types(forward)
-        self.output_count = joint.output_count
-        self.measured = measured
-        self.histories = [
-            HistoryPlan(part, disable(compile_backward), self.output_count)
-            for part in backward_parts(partition)
-        ]
-
-    def outputs(self, inputs: list[Any]) -> list[Any]:
-        """What the forward graph computes, without a history."""
-        set_grad_enabled = torch_compat.set_grad_enabled
-        enabled = torch.is_grad_enabled()
-        set_grad_enabled(False)
-        try:
-            outputs = list(self.forward(inputs))
-            for position in range(self.output_count):  # a view here could not be written to
-                outputs[position] = torch_compat.without_base(outputs[position])
-        finally:
-            set_grad_enabled(enabled)
-        return outputs
-
-    def call(self, inputs: list[Any]) -> tuple[Any, ...]:
-        """The outputs, with their histories."""
-        outputs = self.outputs(list(inputs))
-        histories: Sequence[ConnectedHistory] = self.histories
-        if self.in_segments is not None:
-            histories = self.in_segments() or histories
-        for history in histories:
-            results = history.connected(inputs, outputs)
-            for position, result in zip(history.tangents, results, strict=True):
-                outputs[position] = result
-        if self.measured is not None:
-            saved = [one for history in self.histories for one in history.saved(inputs, outputs)]
-            self.measured(_memory_beside(saved, inputs))
-            self.measured = None
-        return tuple(outputs[: self.output_count])
-
-    def note_versions(
-        self, outputs: Sequence[Any], inputs: Mapping[int, Any], results: Sequence[Any]
-    ) -> None:
-        """Let the backward of a call, which is done, know the versions of what eager would save."""
-        for history in self.histories:
-            node: Any = outputs[history.tangents[0]].grad_fn
-            if node is None:  # the call was made without gradients
-                return
-            node.versions = [
-                torch_compat.autograd.SavedVersion((inputs if is_input else results)[number])
-                for is_input, number in history.noted
-            ]
-
-
-class HistoryPlan:
-    """One of the histories of a compiled graph's outputs, and what computes its gradients."""
 
     def __init__(
         self, part: BackwardPart, compile_backward: CompileBackward, output_count: int
     ) -> None:
-        self.inputs = part.inputs
-        """Indices of the inputs that it leads to."""
-
-        self.gradients = part.gradients
-        """By input: see `BackwardPart.gradients`."""
-
+        places = list(zip(part.saved, part.saved_nodes, strict=True))
         self.tangents = part.outputs
         """By tangent: the position of its output."""
 
-        self.saved_tensors, self.saved_numbers = _by_kind(part)
-        self.number_positions = tuple(
-            position for position, node in enumerate(part.saved_nodes) if _is_number(node)
-        )
-        self.layouts = tuple(Layout.of(node.meta["val"]) for node in part.tangent_nodes)
-        self.is_dynamic = any(
-            isinstance(number, torch.SymInt) for one in self.layouts for number in one.numbers()
-        )
-        self.can_be_repeated = not (part.is_freed or self.saved_tensors)
+        self.inputs = part.inputs
+        """Indices of the inputs that it leads to."""
+
+        self.saved = _places(place for place, node in places if not _is_number(node))
+        """Where the tensors are that a call saves."""
+
+        self.numbers = _places(place for place, node in places if _is_number(node))
+        """Where the numbers are that it saves; the backward graph takes them first."""
+
+        assert all(_is_number(node) for _, node in places[: len(self.numbers)])
+        strides = tuple(tuple(node.meta["val"].stride()) for node in part.tangent_nodes)
+        is_dynamic = any(isinstance(one, torch.SymInt) for stride in strides for one in stride)
+        self.strides = None if is_dynamic else strides
+        """By tangent: its strides; None where each call has its own."""
+
+        self.can_be_repeated = not (part.is_freed or self.saved)
         """Whether nothing fails where backward runs twice."""
 
         self.eager_saves = part.eager_saves
@@ -206,50 +110,119 @@ class HistoryPlan:
 
         self._of_others = part.outputs_of_others
         self._holders = _holders(part, output_count)
+        self._inputs_gradients = part.gradients
         self._whole_backward = part.graph
         self._saved_count = len(part.saved)
         self._compile_backward = compile_backward
-        self._backwards: dict[frozenset[int], Backward] = {}
+        self._backwards: dict[frozenset[int], tuple[Backward, frozenset[int]]] = {}
         self._lock = threading.Lock()
-
-    def connected(self, inputs: list[Any], outputs: list[Any]) -> Sequence[torch.Tensor]:
-        """The outputs at `tangents`, with a history that leads to the inputs."""
-        reached = [inputs[index] for index in self.inputs]
-        results: Sequence[torch.Tensor] = torch_compat.autograd.apply_function(
-            CompiledFunction, self, inputs, outputs, *reached
+        super().__init__(
+            _APPLY,
+            inputs=part.inputs,
+            tangents=tuple(~position for position in part.outputs),
+            numbers=self.numbers,
+            saved=self.saved,
+            strides=self.strides,
+            is_special=bool(self._of_others or self._holders),
+            can_be_repeated=self.can_be_repeated,
+            checks_versions=bool(part.eager_saves),
         )
-        return results
 
-    def saved(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[torch.Tensor]:
-        """The tensors to save. Another history's outputs are saved without it, which may in turn
-        save outputs of this one. Of what holds memory the bytes are saved, so that hooks on saved
-        tensors see them: a copy of a tensor without elements holds nothing.
+    # Asked by native/history.c, where the answer is not the usual one -----------------------------
+
+    def save_specially(
+        self, saved: Sequence[torch.Tensor]
+    ) -> tuple[tuple[torch.Tensor, ...], list[torch.Size]]:
+        """The tensors to save, and what `take_specially` is to know. Another history's outputs are
+        saved without it, which may in turn save outputs of this one. Of what holds memory the bytes
+        are saved, so that hooks on saved tensors see them: a copy of a tensor without elements
+        holds nothing.
         """
-        tensors = _found(self.saved_tensors, inputs, outputs)
+        tensors = list(saved)
+        sizes = [tensors[number].shape for number in self._holders]
         for number in self._of_others:
             tensors[number] = tensors[number].detach()
         for number in self._holders:
             tensors[number] = released(tensors[number], torch.uint8)
-        return tensors
+        return tuple(tensors), sizes
 
-    def holder_sizes(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[torch.Size]:
-        """The sizes of the tensors that hold memory, of which a call saves the bytes."""
-        if not self._holders:
-            return []
-        tensors = _found(self.saved_tensors, inputs, outputs)
-        return [tensors[number].shape for number in self._holders]
-
-    def hold_again(self, saved: list[torch.Tensor], sizes: Sequence[torch.Size]) -> None:
-        """Put the tensors that hold memory in the places of the bytes that were saved of them."""
+    def take_specially(
+        self, saved: Sequence[torch.Tensor], sizes: Sequence[torch.Size]
+    ) -> list[torch.Tensor]:
+        """`saved` with the tensors that hold memory in the places of their bytes."""
+        tensors = list(saved)
         for (number, dtype), size in zip(self._holders.items(), sizes, strict=True):
-            memory = saved[number]
+            memory = tensors[number]
             if memory.untyped_storage().nbytes() != memory.nbytes:  # a hook gave a part of a tensor
                 memory = memory.clone()
-            saved[number] = held(memory, size, dtype)
+            tensors[number] = held(memory, size, dtype)
+        return tensors
 
-    def backward(self, absent: frozenset[int]) -> Backward:
+    def take_despite(
+        self, error: RuntimeError, node: Any, gradients: Sequence[Any]
+    ) -> list[torch.Tensor]:
+        """What a node saved, where autograd refuses it with `error`: see `saved_despite`."""
+        _, read = self._backward(absent_numbers(gradients))
+        return saved_despite(error, node, read, len(self.saved))
+
+    def check_versions(self, node: Any, gradients: Sequence[Any]) -> None:
+        """Raise what eager does where it has saved a tensor that was written to since; `node`
+        itself need not have saved it.
+        """
+        absent = absent_numbers(gradients)
+        for save, version in zip(self.eager_saves, node.versions, strict=True):
+            if not save.tangents <= absent:
+                version.check(save.version)
+
+    def backward_without(self, gradients: Sequence[Any]) -> Backward:
+        """The backward graph for calls in which those of `gradients` that are None are absent."""
+        backward, _ = self._backward(absent_numbers(gradients))
+        return backward
+
+    def gradient_strides(self, output: torch.Tensor) -> tuple[int, ...]:
+        """The strides that the gradient of `output` has: for a contiguous one, its own."""
+        return (output if output.is_contiguous() else torch.empty_like(output)).stride()
+
+    def tangent(
+        self, node: Any, number: int, gradient: torch.Tensor | None, stride: tuple[int, ...]
+    ) -> torch.Tensor:
+        """`gradient` laid out as the backward graph was traced for; zeros where there is none."""
+        if gradient is None:
+            size, dtype, device = torch_compat.autograd.geometry_of_edge(node, number)
+            return torch.empty_strided(size, stride, dtype=dtype, device=device).zero_()
+        if type(gradient) not in (torch.Tensor, torch.nn.Parameter):
+            kind = type(gradient).__name__
+            raise FusewrightError(f"a gradient of type {kind} reached compiled code")
+        if gradient.layout is not torch.strided:
+            gradient = gradient.to_dense()
+        if gradient.is_conj() or gradient.is_neg():
+            gradient = gradient.resolve_conj().resolve_neg()
+        if gradient.stride() == stride:
+            return gradient
+        memory = torch.empty_strided(
+            gradient.shape, stride, dtype=gradient.dtype, device=gradient.device
+        )
+        return memory.copy_(gradient)
+
+    def fail(self, error: RuntimeError, gradients: Sequence[Any]) -> Any:
+        """Raise what says why backward failed: where gradients are batches, that they cannot be."""
+        if any(torch_compat.is_transformed(one) for one in gradients if one is not None):
+            raise FusewrightError(BATCHED_GRADIENTS) from error
+        raise error
+
+    def differentiable(
+        self, computed: Sequence[Any], saved: Sequence[Any], gradients: Sequence[Any]
+    ) -> Any:
+        """What was `computed` with a history, which says that it cannot be differentiated."""
+        read = [one for one in (*saved, *gradients) if isinstance(one, torch.Tensor)]
+        return without_second_derivative(computed, read)
+
+    # Compiling ------------------------------------------------------------------------------------
+
+    def _backward(self, absent: frozenset[int]) -> tuple[Backward, frozenset[int]]:
         """The backward graph for calls in which the tangents `absent`, by number, are not there,
-        compiled when first asked for. Backward may run in compiled code.
+        compiled when first asked for; and the numbers of the saved tensors that it reads. Backward
+        may run in compiled code.
         """
         known = self._backwards.get(absent)
         if known is None:
@@ -259,34 +232,25 @@ class HistoryPlan:
                     known = self._backwards[absent] = self._compiled(absent)
         return known
 
-    def _compiled(self, absent: frozenset[int]) -> Backward:
+    def _compiled(self, absent: frozenset[int]) -> tuple[Backward, frozenset[int]]:
         partial = backward_without(self._whole_backward, self._saved_count, absent)
         saved = partial.graph.placeholders[: self._saved_count]
         tensors = [node for node in saved if not _is_number(node)]
         read = frozenset(number for number, node in enumerate(tensors) if node.users)
-        run = disable(in_recorded_types(self._compile_backward(partial.graph)))
-        found = [
+        run = disable(self._compile_backward(partial.graph))
+        sources = [
             *map(FromGraph, partial.outputs),
             *(None if number in absent else FromInput(number) for number in partial.tangents),
         ]
-        places = {one: place for place, one in enumerate(found) if one is not None}
-        gradients = tuple(None if one is None else places.get(one) for one in self.gradients)
-        return Backward(run, partial.tangents, gradients, read)
+        places = {source: place for place, source in enumerate(sources) if source is not None}
+        gradients = tuple(
+            None if source is None else places.get(source) for source in self._inputs_gradients
+        )
+        return (run, partial.tangents, gradients), read
 
 
 def _is_number(node: Any) -> bool:
     return not isinstance(node.meta["val"], torch.Tensor)
-
-
-Places = tuple[tuple[bool, int], ...]
-"""Where values of a call are: whether among its inputs, and at which number."""
-
-
-def _by_kind(part: BackwardPart) -> tuple[Places, Places]:
-    """Where saved tensors, and where saved sizes, are found."""
-    pairs = list(zip(part.saved, part.saved_nodes, strict=True))
-    tensors = _places(place for place, node in pairs if not _is_number(node))
-    return tensors, _places(place for place, node in pairs if _is_number(node))
 
 
 def _holders(part: BackwardPart, output_count: int) -> dict[int, torch.dtype]:
@@ -304,104 +268,37 @@ def _holders(part: BackwardPart, output_count: int) -> dict[int, torch.dtype]:
     }
 
 
-def _places(specs: Iterable[FromInput | FromGraph | Leaf]) -> Places:
-    return tuple((isinstance(spec, FromInput), _number_of(spec)) for spec in specs)
-
-
-def _number_of(spec: FromInput | FromGraph | Leaf) -> int:
-    return spec.position if isinstance(spec, FromGraph) else spec.index
-
-
-class CompiledFunction(torch.autograd.Function):
-    """One call of a compiled graph in one of the histories of its outputs."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, history: HistoryPlan, inputs: list[Any], outputs: list[Any], *reached: Any
-    ) -> Any:
-        save_for_backward(ctx, history, inputs, outputs)
-        ctx.layouts = history.layouts
-        if history.is_dynamic:
-            ctx.layouts = [Layout.of_gradient(outputs[i]) for i in history.tangents]
-        return tuple([outputs[position] for position in history.tangents])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        history: HistoryPlan = ctx.history
-        saved = saved_tensors(ctx, lambda: history.backward(absent_numbers(gradients)))
-        if history.eager_saves:
-            check_versions(ctx, absent_numbers(gradients))
-        if torch.is_grad_enabled():
-            read = [*saved, *(one for one in gradients if one is not None)]
-            with torch.no_grad():
-                computed = _run_backward(ctx, saved, gradients)
-            return without_second_derivative(computed, read)
-        ctx.maybe_clear_saved_tensors()  # `saved` alone holds them, unless the graph is retained
-        return _run_backward(ctx, saved, gradients)
-
-
-def save_for_backward(
-    ctx: Any, history: HistoryPlan, inputs: Sequence[Any], outputs: Sequence[Any]
-) -> None:
-    """Have a node of autograd keep what `history` saves of a call."""
-    ctx.save_for_backward(*history.saved(inputs, outputs))
-    ctx.numbers = _found(history.saved_numbers, inputs, outputs)
-    ctx.holder_sizes = history.holder_sizes(inputs, outputs)
-    ctx.history = history
-    ctx.set_materialize_grads(False)
-
-
-class ReadsSaved(Protocol):
-    """A backward graph that reads some of the saved tensors."""
-
-    @property
-    def saved_tensors_read(self) -> frozenset[int]:
-        """Their numbers."""
-
-
-def saved_tensors(ctx: Any, backward: Callable[[], ReadsSaved]) -> list[torch.Tensor]:
-    """What the forward call saved. Autograd refuses what was written to meanwhile. Where some
-    results have no gradient, what their gradients alone would be computed from is not refused: in
-    eager they have nodes of their own, which do not run. `backward` gives the graph that is to run.
-    """
-    if ctx.history.can_be_repeated:
-        return []
-    try:
-        return list(ctx.saved_tensors)
-    except RuntimeError as error:
-        if not torch_compat.autograd.UNPACKS_ONE_BY_ONE or "inplace operation" not in str(error):
-            raise
-        read, count = backward().saved_tensors_read, len(ctx.history.saved_tensors)
-        if len(read) == count:
-            raise
-        return [
-            torch_compat.autograd.saved_tensor(ctx, number, number in read)
-            for number in range(count)
-        ]
-
-
-def with_numbers(ctx: Any, saved: list[Any]) -> list[Any]:
-    """The saved values in the order in which a backward graph takes them: `saved` and numbers."""
-    history: HistoryPlan = ctx.history
-    history.hold_again(saved, ctx.holder_sizes)
-    for position, number in zip(history.number_positions, ctx.numbers, strict=True):
-        saved.insert(position, number)
-    return saved
-
-
-def check_versions(ctx: Any, absent: frozenset[int]) -> None:
-    """Raise what eager does where it has saved a tensor that was written to since; `ctx` itself
-    need not have saved it.
-    """
-    history: HistoryPlan = ctx.history
-    for save, version in zip(history.eager_saves, ctx.versions, strict=True):
-        if not save.tangents <= absent:
-            version.check(save.version)
+def _places(specs: Iterable[FromInput | FromGraph | Leaf]) -> tuple[int, ...]:
+    """Indices of inputs; of the graph's outputs, or the program's results, as ~index."""
+    return tuple(
+        ~spec.position
+        if isinstance(spec, FromGraph)
+        else ~spec.index
+        if isinstance(spec, Leaf)
+        else spec.index
+        for spec in specs
+    )
 
 
 def absent_numbers(gradients: Sequence[Any]) -> frozenset[int]:
     """The numbers of the tangents that are not there."""
     return frozenset([number for number, one in enumerate(gradients) if one is None])
+
+
+def saved_despite(
+    error: RuntimeError, node: Any, read: frozenset[int], count: int
+) -> list[torch.Tensor]:
+    """What a node saved, `count` tensors, where autograd refuses it with `error`. Where some
+    results have no gradient, a write to what their gradients alone would be computed from is not
+    refused: in eager they have nodes of their own, which do not run. `read`: numbers of the tensors
+    that the backward graph reads.
+    """
+    for_a_write = torch_compat.autograd.UNPACKS_ONE_BY_ONE and "inplace operation" in str(error)
+    if not for_a_write or len(read) == count:
+        raise error
+    return [
+        torch_compat.autograd.saved_tensor(node, number, number in read) for number in range(count)
+    ]
 
 
 def _memory_beside(saved: Sequence[torch.Tensor], inputs: Sequence[Any]) -> int:
@@ -413,45 +310,9 @@ def _memory_beside(saved: Sequence[torch.Tensor], inputs: Sequence[Any]) -> int:
     return sum(storages.values())
 
 
-def _found(places: Places, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
-    return [(inputs if is_input else outputs)[number] for is_input, number in places]
-
-
-def _run_backward(ctx: Any, saved: list[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
-    """The gradient of each input of `CompiledFunction.forward`, from those of its outputs."""
-    with_numbers(ctx, saved)
-    backward = ctx.history.backward(absent_numbers(gradients))
-    layouts = ctx.layouts
-    try:
-        tangents = [tangent(gradients[number], layouts[number]) for number in backward.tangents]
-        saved += tangents
-        found = [*backward.run(saved), *tangents]
-    except RuntimeError as error:
-        refuse_batches(gradients, error)
-        raise
-    taken = [None if place is None else found[place] for place in backward.gradients]
-    return (None, None, None, *taken)
-
-
-def refuse_batches(gradients: Sequence[Any], error: RuntimeError) -> None:
-    """Raise what says that gradients cannot be batches, where it was these that raised `error`."""
-    if any(torch_compat.is_transformed(one) for one in gradients if one is not None):
-        raise FusewrightError(BATCHED_GRADIENTS) from error
-
-
-def tangent(gradient: torch.Tensor | None, layout: Layout) -> torch.Tensor:
-    """`gradient` laid out as the backward graph was traced for; zeros where there is none."""
-    if gradient is None:
-        return layout.empty().zero_()
-    if type(gradient) not in (torch.Tensor, torch.nn.Parameter):
-        raise FusewrightError(f"a gradient of type {type(gradient).__name__} reached compiled code")
-    if gradient.layout is not torch.strided:
-        gradient = gradient.to_dense()
-    if gradient.is_conj() or gradient.is_neg():
-        gradient = gradient.resolve_conj().resolve_neg()
-    if gradient.stride() == layout.stride:
-        return gradient
-    return layout.empty().copy_(gradient)
+def found(places: Iterable[int], inputs: Any, outputs: Sequence[Any]) -> list[Any]:
+    """The values at `places`."""
+    return [inputs[place] if place >= 0 else outputs[~place] for place in places]
 
 
 class NoSecondDerivative(torch.autograd.Function):
@@ -477,33 +338,58 @@ def with_gradients(
     forward: Compiled,
     compile_backward: CompileBackward,
     measured: Callable[[int], None] | None = None,
-    in_segments: InSegments | None = None,
+    add_histories: AddHistories | None = None,
 ) -> Callable[[list[Any]], Any]:
     """A function from the program's inputs (one list) to its results, differentiable by autograd.
 
     `forward` computes the partition's forward graph; `compile_backward` gives what computes the
     backward graph, or the part of it that a call needs. `measured`, if given, is told the bytes
-    that the first call keeps for backward, beside its inputs. `in_segments`, if given, is asked in
-    each call for histories in another form.
+    that the first call keeps for backward, beside its inputs. `add_histories`, if given, is asked
+    in each call.
     """
-    plan = TrainingPlan(partition, forward, compile_backward, measured, in_segments)
     joint = partition.joint
+    count = joint.output_count
+    parts = backward_parts(partition)
+    histories = tuple(HistoryPlan(part, disable(compile_backward), count) for part in parts)
 
-    def call(inputs: list[Any]) -> Any:
-        if not joint.begins_with_gradients:
-            with torch.enable_grad():
-                return plan.call(inputs)
-        if not torch.is_grad_enabled():  # the same graph, without a history
-            arguments = list(inputs)
-            inputs.clear()
-            return plan.forward(arguments)[: plan.output_count]
-        return plan.call(inputs)
+    def measure(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        assert measured is not None
+        saved = [place for history in histories for place in history.saved]
+        measured(_memory_beside(found(saved, inputs, outputs), inputs))
 
-    eager_saves = [save for history in plan.histories for save in history.eager_saves]
+    training_call = TrainingCall(
+        forward,
+        histories,
+        count,
+        torch_compat.without_base,
+        add_histories,
+        measure if measured is not None else None,
+    )
+
+    def with_gradients_on(inputs: list[Any]) -> Any:
+        with torch.enable_grad():
+            return training_call(inputs)
+
+    call = training_call if joint.begins_with_gradients else with_gradients_on
+
+    def note_versions(
+        outputs: Sequence[Any], inputs: Mapping[int, Any], results: Sequence[Any]
+    ) -> None:
+        """Let the backward of a call, which is done, know the versions of what eager would save."""
+        for history in histories:
+            node: Any = outputs[history.tangents[0]].grad_fn
+            if node is None:  # the call was made without gradients
+                return
+            node.versions = [
+                torch_compat.autograd.SavedVersion(tensor)
+                for tensor in found(history.noted, inputs, results)
+            ]
+
+    eager_saves = [save for part in parts for save in part.eager_saves]
     if eager_saves:
         read = [save.place.index for save in eager_saves if isinstance(save.place, FromInput)]
-        finish = plan.note_versions
-    elif returns_results(partition.forward, plan.output_count):
+        finish = note_versions
+    elif returns_results(partition.forward, count):
         return call
     else:
         read, finish = [], None

@@ -12,6 +12,7 @@ from torch import fx
 
 from fusewright.aot import (
     AtenGraph,
+    in_recorded_types,
     min_cut_rematerialization_partition,
     needs_gradients,
     trace_inference,
@@ -31,8 +32,8 @@ def loops_eager(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
     if needs_gradients(module, example_inputs):
         joint = trace_training(module, example_inputs, context)
         partition = min_cut_rematerialization_partition(joint)
-        forward = _evaluated(partition.forward)
-        run = with_gradients(partition, forward, _evaluated)
+        forward = in_recorded_types(_evaluated(partition.forward))
+        run = with_gradients(partition, forward, lambda graph: in_recorded_types(_evaluated(graph)))
     else:
         graph = trace_inference(module, example_inputs, context)
         run = with_results(graph, _evaluated(graph))

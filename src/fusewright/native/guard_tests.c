@@ -585,20 +585,6 @@ PyObject *guard_dispatch_state(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
     return Py_BuildValue("KK", (unsigned long long)words[0], (unsigned long long)words[1]);
 }
 
-static PyObject *extents_tuple(const int64_t *extents, int64_t count)
-{
-    PyObject *tuple = PyTuple_New(count);
-    for (int64_t i = 0; tuple != NULL && i < count; i++) {
-        PyObject *extent = PyLong_FromLongLong(extents[i]);
-        if (extent == NULL) {
-            Py_CLEAR(tuple);
-            break;
-        }
-        PyTuple_SET_ITEM(tuple, i, extent);
-    }
-    return tuple;
-}
-
 PyObject *guard_read_tensor(PyObject *Py_UNUSED(module), PyObject *tensor)
 {
     if (!tensor_access_is_tensor(tensor)) {
@@ -620,5 +606,5 @@ PyObject *guard_read_tensor(PyObject *Py_UNUSED(module), PyObject *tensor)
     unsigned long long key_set = tensor_access_key_set(tensor);
     return Py_BuildValue("KiiiNNN", key_set, dtype, device_type, device_index,
                          PyBool_FromLong(tensor_access_requires_grad(tensor)),
-                         extents_tuple(sizes, dim), extents_tuple(strides, dim));
+                         tensor_access_extents(sizes, dim), tensor_access_extents(strides, dim));
 }

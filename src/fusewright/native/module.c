@@ -11,8 +11,10 @@
 #include "frame_hook.h"
 #include "guard_program.h"
 #include "machine_code.h"
+#include "history.h"
 #include "tensor_access.h"
 #include "torch_state.h"
+#include "training_call.h"
 
 PyDoc_STRVAR(
     attach_torch_doc,
@@ -63,6 +65,16 @@ PyDoc_STRVAR(checksum_doc,
              "16 bytes that damage of the memory changes: four CRC-32C of interleaved words. The\n"
              "interpreter lock is released meanwhile. ValueError: not a multiple of 32 bytes.");
 
+PyDoc_STRVAR(history_forward_doc,
+             "history_forward(node, call, /, *inputs)\n--\n\n"
+             "The forward of an autograd function: gives `node` what `call`, a HistoryCall, saves, and\n"
+             "returns the outputs that are to lead to `inputs`.");
+
+PyDoc_STRVAR(history_backward_doc,
+             "history_backward(node, /, *gradients)\n--\n\n"
+             "The `apply` of such a node: from the gradients of its outputs, or None, to those of the\n"
+             "call and its inputs.");
+
 static PyMethodDef functions[] = {
     {"attach_torch", tensor_access_attach, METH_VARARGS, attach_torch_doc},
     {"dispatch_state", guard_dispatch_state, METH_NOARGS, dispatch_state_doc},
@@ -73,21 +85,40 @@ static PyMethodDef functions[] = {
      run_only_doc},
     {"lacking_features", machine_code_lacking, METH_VARARGS, lacking_features_doc},
     {"checksum", machine_code_checksum, METH_VARARGS, checksum_doc},
+    {"history_forward", (PyCFunction)(void (*)(void))history_forward, METH_FASTCALL,
+     history_forward_doc},
+    {"history_backward", (PyCFunction)(void (*)(void))history_backward, METH_FASTCALL,
+     history_backward_doc},
     {"is_installed", frame_hook_is_installed, METH_NOARGS, is_installed_doc},
     {NULL},
 };
+
+/* Make a function of the module one that classes bind as a method. */
+static int make_method(PyObject *module, const char *name)
+{
+    PyObject *function = PyObject_GetAttrString(module, name);
+    PyObject *method = function == NULL ? NULL : PyInstanceMethod_New(function);
+    int refused = method == NULL ? -1 : PyModule_AddObjectRef(module, name, method);
+    Py_XDECREF(function);
+    Py_XDECREF(method);
+    return refused;
+}
 
 static int execute(PyObject *module)
 {
     static PyTypeObject *const types[] = {
         &CpuKernel_Type, &GpuKernel_Type,     &GuardProgram_Type, &Entry_Type,
         &Disabled_Type,  &FrameCompiler_Type, &Continuation_Type, &CompiledCall_Type,
-        &CallPlan_Type,  &MachineCode_Type,
+        &CallPlan_Type,  &History_Type,       &HistoryCall_Type,  &TrainingCall_Type,
+        &MachineCode_Type,
     };
     for (size_t i = 0; i < Py_ARRAY_LENGTH(types); i++) {
         if (PyModule_AddType(module, types[i]) < 0) {
             return -1;
         }
+    }
+    if (make_method(module, "history_backward") < 0) {
+        return -1;
     }
     return frame_compiler_setup(module);
 }

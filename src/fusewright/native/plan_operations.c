@@ -53,24 +53,10 @@ static int read_kind(PyObject *kind, int32_t *dtype, int32_t *device, int32_t *i
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static PyObject *tuple_of(const int64_t *numbers, int64_t count)
-{
-    PyObject *tuple = PyTuple_New(count);
-    for (int64_t i = 0; tuple != NULL && i < count; i++) {
-        PyObject *number = PyLong_FromLongLong(numbers[i]);
-        if (number == NULL) {
-            Py_CLEAR(tuple);
-        } else {
-            PyTuple_SET_ITEM(tuple, i, number);
-        }
-    }
-    return tuple;
-}
-
 /* make(sizes, strides), which raises what a user of torch expects where there is no memory. */
 static PyObject *make_in_python(PyObject *make, const int64_t *sizes, int64_t count)
 {
-    PyObject *size = tuple_of(sizes, count), *stride = tuple_of(sizes + count, count);
+    PyObject *size = tensor_access_extents(sizes, count), *stride = tensor_access_extents(sizes + count, count);
     PyObject *tensor = NULL;
     if (size != NULL && stride != NULL) {
         tensor = PyObject_CallFunctionObjArgs(make, size, stride, NULL);
@@ -400,7 +386,7 @@ static int ensure_layout(PlanFrame *frame, const int64_t *operands)
         return 0;
     }
     PyObject *tensor = plan_slot_object(slot);
-    PyObject *size = tuple_of(sizes, count), *stride = tuple_of(sizes + count, count);
+    PyObject *size = tensor_access_extents(sizes, count), *stride = tensor_access_extents(sizes + count, count);
     PyObject *result = NULL;
     if (tensor != NULL && size != NULL && stride != NULL) {
         result = PyObject_CallFunctionObjArgs(constant_at(frame, operands[1]), tensor, size,

@@ -172,3 +172,17 @@ PyObject *tensor_access_first_elsewhere(PyObject *Py_UNUSED(module), PyObject *a
     }
     return PyLong_FromLong(-1);
 }
+
+PyObject *tensor_access_extents(const int64_t *extents, int64_t count)
+{
+    PyObject *tuple = PyTuple_New((Py_ssize_t)count);
+    for (int64_t i = 0; tuple != NULL && i < count; i++) {
+        PyObject *extent = PyLong_FromLongLong(extents[i]);
+        if (extent == NULL) {
+            Py_CLEAR(tuple);
+            break;
+        }
+        PyTuple_SET_ITEM(tuple, i, extent);
+    }
+    return tuple;
+}

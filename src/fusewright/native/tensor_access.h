@@ -26,6 +26,9 @@ PyObject *tensor_access_attach(PyObject *module, PyObject *args);
 /* `first_elsewhere(inputs, addresses)`: see the docstring in module.c. */
 PyObject *tensor_access_first_elsewhere(PyObject *module, PyObject *args);
 
+/* Sizes or strides as a new tuple; NULL with an exception. */
+PyObject *tensor_access_extents(const int64_t *extents, int64_t count);
+
 /* The key set as Python gives it; 0, which no tensor has, when it raises. */
 uint64_t tensor_access_ask_key_set(PyObject *tensor);
 

@@ -37,9 +37,11 @@ static const Lookup lookups[] = {
     {"aoti_torch_bmm_out", FIELD(bmm_out), false},
     {"aoti_torch_addmm_out", FIELD(addmm_out), false},
     {"aoti_torch_grad_mode_is_enabled", FIELD(grad_mode_is_enabled), true},
+    {"aoti_torch_grad_mode_set_enabled", FIELD(set_grad_mode), true},
     {"aoti_torch_device_type_cpu", FIELD(get_cpu_device_type), true},
     {"_Z16THPVariable_WrapRKN2at10TensorBaseE", FIELD(wrap_tensor), false},
     {"_ZNK3c1010TensorImpl13requires_gradEv", FIELD(requires_grad), false},
+    {"_ZNK2at10TensorBase7is_viewEv", FIELD(is_view), false},
 #ifdef __linux__ /* elsewhere such a symbol is not the address of the calling thread's variable */
     {LOCAL_DISPATCH_STATE, FIELD(local_dispatch_state), false},
 #endif

@@ -39,12 +39,16 @@ typedef struct {
     int32_t (*addmm_out)(TensorHandle out, TensorHandle, TensorHandle, TensorHandle, float, float);
 
     bool (*grad_mode_is_enabled)(void);
+    void (*set_grad_mode)(bool);
     int32_t (*get_cpu_device_type)(void);
     int32_t cpu_device_type;
 
     /* c10::TensorImpl::requires_grad, of a tensor's implementation: a quarter of the time of the
        Python getter, which first looks for function modes. May be null. */
     bool (*requires_grad)(const void *);
+
+    /* at::TensorBase::is_view: whether autograd holds the tensor for one. May be null. */
+    bool (*is_view)(TensorHandle);
 
     /* THPVariable_Wrap: the tensor object of a tensor, a new reference. May be null. */
     PyObject *(*wrap_tensor)(TensorHandle);

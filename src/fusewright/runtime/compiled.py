@@ -11,7 +11,7 @@ from fusewright.ir.group import Schedule
 from fusewright.ir.kernel import Kernel
 from fusewright.ir.lines import Line
 from fusewright.ir.program import Program
-from fusewright.native import CallPlan
+from fusewright.native import CallPlan, TrainingCall
 from fusewright.records import field, record
 from fusewright.runtime.cuda_graphs import Replayer
 
@@ -112,7 +112,7 @@ class CompiledGraph:
     @property
     def entry(self) -> Callable[..., tuple[Any, ...]]:
         """The same as this, with nothing around a native plan."""
-        return self.run if isinstance(self.run, CallPlan) else self
+        return self.run if isinstance(self.run, CallPlan | TrainingCall) else self
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return self.run(list(inputs))

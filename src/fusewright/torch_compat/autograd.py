@@ -61,6 +61,32 @@ def apply_function(function: type[torch.autograd.Function], *args: Any) -> Any:
     return super(torch.autograd.Function, function).apply(*args)  # type: ignore[misc]
 
 
+def function_in_c(
+    name: str, forward: Callable[..., Any], backward: Callable[..., Any]
+) -> Callable[..., Any]:
+    """`apply` of an autograd function whose `forward(node, *inputs)`, and whose nodes'
+    `backward(node, *gradients)`, a method, are C functions: with nothing around them in Python, and
+    without the look at functorch's levels (`apply_function`).
+
+    autograd looks the class's attributes up by names that are new strings in each call, in one base
+    class after the other: so all that a function inherits stand in this class itself.
+    """
+    function: Any = type(name, (torch.autograd.Function,), {})
+    inherited = {
+        key: value
+        for base in reversed(function.__mro__)
+        if base not in (object, torch._C._FunctionBase)
+        for key, value in vars(base).items()
+        if not key.startswith("__") and key != "apply"
+    }
+    own: Any = type(
+        name, (torch._C._FunctionBase,), {**inherited, "forward": staticmethod(forward)}
+    )
+    members = {"__slots__": ("call",), "apply": backward, "_forward_cls": own}
+    own._backward_cls = type(f"{name}Backward", (function._backward_cls,), members)
+    return own.apply  # type: ignore[no-any-return]
+
+
 def formula_of_gradient(node: Any) -> Callable[..., Any]:
     """The formula of an autograd function's node: its `backward`, or `vjp`. 2.11 to 2.13."""
     vjp = node._forward_cls.vjp

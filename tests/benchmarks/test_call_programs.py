@@ -1,0 +1,37 @@
+"""Calls and training steps of the programs of `benchmarks.calls` leave nothing behind."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import fusewright
+from benchmarks.call_programs import PROGRAMS
+from benchmarks.calls import MODES, SIZES, _step
+from tests.leftovers import CALLS, ROUNDS, leaves_nothing
+
+QUICK = "1 kernel"
+
+CASES = [
+    pytest.param(name, mode, sizes, marks=() if name == QUICK else pytest.mark.thorough)
+    for name in PROGRAMS
+    for mode in MODES
+    for sizes in SIZES
+]
+
+
+@pytest.mark.parametrize(("name", "mode", "sizes"), CASES)
+def test_calls_leave_nothing_behind(name: str, mode: str, sizes: str) -> None:
+    torch.manual_seed(0)
+    program = PROGRAMS[name]()
+    options = {"strict": True}
+    compiled = fusewright.compile(program.module, dynamic=sizes == "dynamic", options=options)
+    step = _step(program, compiled, mode)
+    step()
+    count = CALLS // ROUNDS[0]
+
+    def call() -> None:
+        for _ in range(count):
+            step()
+
+    leaves_nothing(call)
