@@ -29,6 +29,9 @@ _INSTALLED: Final = tuple(
     {os.path.join(sysconfig.get_path(name), "") for name in ("purelib", "platlib")}
 )
 
+_TRITON: Final = tuple(os.path.join(folder, "triton", "") for folder in _INSTALLED)
+"""What compiles and launches kernels that a program has written in Triton."""
+
 _PROGRAMS_OF_TORCH: Final = tuple(
     os.path.join(_TORCH, *path)
     for path in (
@@ -64,7 +67,7 @@ def is_left_alone(code: types.CodeType) -> bool:
     if name.startswith(_TORCH):
         own = (_DISPATCH_OF_MODULES, _PACKING, _DATA_PARALLEL)
         return name in own or not name.startswith(_PROGRAMS_OF_TORCH)
-    if name.startswith(_PACKAGE):
+    if name.startswith((_PACKAGE, *_TRITON)):
         return True
     if name.startswith(_STANDARD_LIBRARY):
         return not name.startswith(_INSTALLED)

@@ -146,6 +146,12 @@ OUTSIDE_WORLD: Final = Reason(
     why="{detail}",
     remedy="call it outside the compiled function",
 )
+TRITON_KERNEL: Final = Reason(
+    name="triton-kernel",
+    what="a launch of the Triton kernel `{kernel}`",
+    why="capture cannot see what the kernel writes",
+    remedy="make the launch a custom operator (torch.library.custom_op): that stays in the graph",
+)
 INTERNAL_ERROR: Final = Reason(
     name="internal-error",
     what="capture failed with {error}",
@@ -294,6 +300,7 @@ LASTING: Final = frozenset(
         FAKE_EXECUTION,
         UNKNOWN_CALLABLE,
         OUTSIDE_WORLD,
+        TRITON_KERNEL,
         USER_BREAK,
         DISABLED,
         DISALLOWED,

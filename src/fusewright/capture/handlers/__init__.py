@@ -22,6 +22,7 @@ from fusewright.capture.handlers import (
     torch_functions,
     torch_modes,
     torch_transforms,
+    triton_kernels,
 )
 from fusewright.capture.handlers.registry import handles, polyfill
 
@@ -47,4 +48,5 @@ __all__ = [
     "torch_functions",
     "torch_modes",
     "torch_transforms",
+    "triton_kernels",
 ]
