@@ -1,4 +1,4 @@
-"""docs/adding-an-operator.md: its example, followed word for word."""
+"""docs/adding-an-operator.md: its examples, followed word for word."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import fx
 
+from fusewright.aot import COMPILER_DECOMPOSITIONS
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.lower import pointwise
@@ -33,6 +34,38 @@ def added(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, its_formula in table.items():
         rule = pointwise._rule_of(name, its_formula, pointwise.Operands.RESULT)
         monkeypatch.setitem(RULES, name, rule)
+
+
+def extern_calls_of_prelu() -> tuple[str, ...]:
+    """The library calls of PReLU, compiled with its gradient, which is checked."""
+
+    def program(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor]:
+        return (torch.nn.functional.prelu(x, weight) * 2,)
+
+    inputs = [torch.linspace(-2, 2, 9).requires_grad_(), torch.tensor([0.25], requires_grad=True)]
+    context = CompileContext(options=Options(verify=True, strict=True))
+    graph = compile_graph(fx.symbolic_trace(program), inputs, context)
+    gradients = torch.autograd.grad(graph(*inputs)[0].sum(), inputs)
+    torch.testing.assert_close(gradients, torch.autograd.grad(program(*inputs)[0].sum(), inputs))
+    assert graph.training is not None and graph.training.backward is not None
+    return (*graph.record.extern_calls, *graph.training.backward.record.extern_calls)
+
+
+def test_two_files_are_all_that_a_gradient_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert extern_calls_of_prelu() == ()
+    (change,) = re.findall(r"```diff\n(.*?)```", PAGE.read_text(), flags=re.S)
+    files = change.removeprefix("--- ").split("--- ")
+    assert len(files) == 2
+    for file in files:
+        name, _, difference = file.partition("\n")
+        for part in difference.split("@@\n"):
+            after = "".join(line[1:] for line in part.splitlines(keepends=True))
+            assert (PAGE.parents[1] / name).read_text().count(after) == 1, after
+    forward, backward = re.findall(r"aten\._prelu\w+\.default", change)
+    monkeypatch.delitem(RULES, forward)
+    overload = torch.ops.aten._prelu_kernel_backward.default
+    monkeypatch.delitem(COMPILER_DECOMPOSITIONS, overload)  # type: ignore[arg-type]
+    assert extern_calls_of_prelu() == (forward, backward)
 
 
 def test_before_it_is_a_library_call() -> None:

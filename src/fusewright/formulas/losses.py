@@ -67,6 +67,39 @@ def huber_loss(x: Tensor, target: Tensor, reduction: int = 1, delta: float = 1.0
     return reduce_loss(aten.where.self(aten.le.Scalar(distance, delta), near, far), reduction)
 
 
+@formula(aten.smooth_l1_loss_backward.default)
+def smooth_l1_loss_backward(
+    gradient: Tensor, x: Tensor, target: Tensor, reduction: int, beta: float
+) -> Tensor:
+    """g d/beta where |d| < beta, else g sign(d), of the mean's share."""
+    if not is_computed(x, target) or x.dtype in HALF_TYPES or beta == 0:
+        return NotImplemented
+    share = aten.mul.Tensor(gradient, _mean_factor(reduction, x))
+    difference = aten.sub.Tensor(x, target)
+    return _limited(
+        difference, beta, share, aten.div.Tensor(aten.mul.Tensor(difference, share), beta)
+    )
+
+
+@formula(aten.huber_loss_backward.default)
+def huber_loss_backward(
+    gradient: Tensor, x: Tensor, target: Tensor, reduction: int, delta: float
+) -> Tensor:
+    """g d where |d| < delta, else g delta sign(d), of the mean's share."""
+    if not is_computed(x, target) or x.dtype in HALF_TYPES:
+        return NotImplemented
+    share = aten.mul.Tensor(gradient, _mean_factor(reduction, x))
+    difference = aten.sub.Tensor(x, target)
+    beyond = aten.mul.Tensor(share, delta)
+    return _limited(difference, delta, beyond, aten.mul.Tensor(difference, share))
+
+
+def _limited(x: Tensor, limit: float, beyond: Tensor, within: Tensor) -> Tensor:
+    """`within` where |x| < limit; else `beyond`, with the sign of x."""
+    result = aten.where.self(aten.ge.Scalar(x, limit), beyond, within)
+    return aten.where.self(aten.le.Scalar(x, -limit), aten.neg.default(beyond), result)
+
+
 @formula(aten.binary_cross_entropy.default)
 def binary_cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1
@@ -90,6 +123,21 @@ def binary_cross_entropy(
     return reduce_loss(loss, reduction)
 
 
+@formula(aten.binary_cross_entropy_backward.default)
+def binary_cross_entropy_backward(
+    gradient: Tensor, x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1
+) -> Tensor:
+    """w g (x - t) / (x (1 - x)), whose denominator is at least 1e-12, of the mean's share."""
+    if not is_computed(x, target, weight) or x.dtype in HALF_TYPES or x.dtype != target.dtype:
+        return NotImplemented
+    spread = aten.clamp_min.default(aten.mul.Tensor(aten.rsub.Scalar(x, 1), x), 1e-12)
+    result = aten.mul.Tensor(aten.sub.Tensor(x, target), gradient)
+    result = aten.div.Tensor(result, spread)
+    if weight is not None:
+        result = aten.mul.Tensor(result, weight)
+    return aten.mul.Tensor(result, _mean_factor(reduction, x)) if reduction == 1 else result
+
+
 @formula(aten.soft_margin_loss.default)
 def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
     """log(1 + exp(-t x))."""
@@ -97,6 +145,20 @@ def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
         return NotImplemented
     product = aten.mul.Tensor(aten.neg.default(target), x)
     return reduce_loss(aten.log1p.default(aten.exp.default(product)), reduction)
+
+
+@formula(aten.soft_margin_loss_backward.default)
+def soft_margin_loss_backward(
+    gradient: Tensor, x: Tensor, target: Tensor, reduction: int
+) -> Tensor:
+    """-t g z / (z + 1) with z = exp(-t x), of the mean's share."""
+    if not is_computed(x, target) or x.dtype in HALF_TYPES or x.dtype != target.dtype:
+        return NotImplemented
+    negative = aten.neg.default(target)
+    power = aten.exp.default(aten.mul.Tensor(negative, x))
+    slope = aten.mul.Tensor(aten.mul.Tensor(negative, _mean_factor(reduction, x)), power)
+    slope = aten.div.Tensor(slope, aten.add.Scalar(power, 1))
+    return aten.mul.Tensor(slope, gradient)
 
 
 @formula(aten.nll_loss_forward.default)

@@ -164,6 +164,37 @@ def softplus_backward(gradient: Tensor, x: Tensor, beta: float, threshold: float
     return aten.where.self(aten.gt.Scalar(scaled, threshold), gradient, slope)
 
 
+@formula(aten._prelu_kernel_backward.default)
+def prelu_backward(gradient: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """(g, 0) where x > 0, else (w g, x g)."""
+    above = aten.gt.Scalar(x, 0)
+    of_x = aten.where.self(above, gradient, aten.mul.Tensor(weight, gradient))
+    of_weight = aten.mul.Tensor(x, gradient)
+    return of_x, aten.where.self(above, filled(of_weight, 0), of_weight)
+
+
+@formula(aten.glu_backward.default)
+def glu_backward(gradient: Tensor, x: Tensor, dim: int) -> Tensor:
+    """For x = (a, b): (g s, g a s (1 - s)) with s = sigmoid(b)."""
+    half = x.shape[dim] // 2
+    a = widened(aten.slice.Tensor(x, dim, 0, half))
+    gate = aten.sigmoid.default(widened(aten.slice.Tensor(x, dim, half, 2 * half)))
+    of_a = aten.mul.Tensor(gate, widened(gradient))
+    slope = aten.mul.Tensor(aten.rsub.Scalar(gate, 1), a)
+    return rounded(aten.cat.default([of_a, aten.mul.Tensor(of_a, slope)], dim), x)
+
+
+@formula(aten.logit_backward.default)
+def logit_backward(gradient: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
+    """g / (x (1 - x)) from eps to 1 - eps, else 0; without eps NaN outside of 0 to 1."""
+    if x.dtype in HALF_TYPES:
+        return NotImplemented
+    slope = aten.div.Tensor(gradient, aten.mul.Tensor(x, aten.rsub.Scalar(x, 1)))
+    low, outside = (0.0, math.nan) if eps is None or eps < 0 else (eps, 0.0)
+    inside = aten.logical_and.default(aten.ge.Scalar(x, low), aten.le.Scalar(x, 1 - low))
+    return aten.where.self(inside, slope, filled(x, outside))
+
+
 @formula(aten.mm.default, aten.bmm.default)
 def outer_product(x: Tensor, y: Tensor) -> Any:
     """A product of matrices that sums nothing: what reads it computes it again, in place of saving

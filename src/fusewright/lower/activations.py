@@ -104,6 +104,20 @@ def gelu_backward(gradient: Scalar, x: Scalar, approximate: str = "none") -> Sca
     return gradient * (below + x * density)
 
 
+def hardswish_backward(gradient: Scalar, x: Scalar) -> Scalar:
+    inner = gradient * (x / 3 + 0.5)
+    return (x <= -3).where(x.like(0), (x >= 3).where(gradient, inner))
+
+
+def hardsigmoid_backward(gradient: Scalar, x: Scalar) -> Scalar:
+    zero = x.like(0)
+    return (x > -3).where((x < 3).where(gradient * (1 / 6), zero), zero)
+
+
+def shrink_backward(gradient: Scalar, x: Scalar, limit: Scalar | float) -> Scalar:
+    return (x.apply("abs") > limit).where(gradient, x.like(0))
+
+
 FORMULAS: dict[str, Callable[..., Scalar]] = {
     "aten.relu.default": relu,
     "aten.gelu.default": gelu,
@@ -127,5 +141,9 @@ FORMULAS: dict[str, Callable[..., Scalar]] = {
 JUMPING: dict[str, Callable[..., Scalar]] = {
     "aten.threshold.default": threshold,
     "aten.hardshrink.default": hardshrink,
+    "aten.hardswish_backward.default": hardswish_backward,
+    "aten.hardsigmoid_backward.default": hardsigmoid_backward,
+    "aten.hardshrink_backward.default": shrink_backward,
+    "aten.softshrink_backward.default": shrink_backward,
 }
-"""Activations that are not continuous: they jump at a value."""
+"""Activations and gradients that are not continuous: they jump at a value."""
