@@ -1,8 +1,8 @@
 /* MachineCode: object code in this process, as a Python object that keeps it. */
 #include "machine_code.h"
 
-#include "checksum.h"
-#include "object_code.h"
+#include "standalone/checksum.h"
+#include "standalone/object_code.h"
 
 typedef struct {
     PyObject_HEAD

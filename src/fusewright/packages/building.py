@@ -39,6 +39,7 @@ from fusewright.packages.constants import constant_row
 from fusewright.packages.container import Section, write_package
 from fusewright.packages.processors import LEVELS, best_level, machine_name
 from fusewright.packages.sizes import Number
+from fusewright.packages.standalone import NotStandalone, standalone_section
 from fusewright.packages.structure import CannotDescribe, Description, describe, leaves_of
 from fusewright.pipeline import GeneratedCode, generate_code
 from fusewright.runtime.llvm_engine import Compiler, cpu_target
@@ -98,7 +99,8 @@ def aot_compile(
     with COLLECTOR_PAUSE, torch.no_grad():
         for name, entry in {"forward": first, **(entry_points or {})}.items():
             builder.add(name, entry)
-    sections = builder.sections + (builder.stored_weights() if store_weights else [])
+    sections = builder.sections + builder.standalone_sections()
+    sections += builder.stored_weights() if store_weights else []
     secret = key.encode() if isinstance(key, str) else key
     write_package(Path(path), builder.manifest(), sections, secret)
     return Path(path)
@@ -112,6 +114,9 @@ class _Builder:
         self._options = {"verify": False, **options}
         self._levels = levels
         self._entries: dict[str, Any] = {}
+        self._plans: dict[tuple[str, str], dict[str, Any]] = {}
+        """By entry point and level, its plan as data."""
+
         self._weights: dict[str, torch.Tensor] = {}
         self._names: dict[int, str] = {}
         """Names of weights, by the identity of the tensor."""
@@ -131,6 +136,19 @@ class _Builder:
         """Sections of the weights."""
         return [(f"weight.{name}", _memory_of(one)) for name, one in self._weights.items()]
 
+    def standalone_sections(self) -> list[tuple[str, Section]]:
+        """What runs entry points without Python, where nothing of them needs it."""
+        manifest = json.loads(json.dumps(self.manifest()))
+        sections: list[tuple[str, Section]] = []
+        for (name, level), plan in self._plans.items():
+            entry = manifest["entries"][name]
+            try:
+                section = standalone_section(name, level, LEVELS[level], manifest, entry, plan)
+            except NotStandalone:
+                continue
+            sections.append((f"{name}.{level}.standalone", section))
+        return sections
+
     def add(self, name: str, entry: EntryPoint) -> None:
         """Compile an entry point."""
         call = _Call(entry, self._options)
@@ -146,7 +164,7 @@ class _Builder:
                 graph = trace_inference(call.capture.graph_module, call.capture.inputs, context)
                 _refuse_effects(graph, call.place)
             code = generate_code(graph, context, is_whole=True)
-            self._add_code(f"{name}.{level}", code, level, call)
+            self._add_code(name, level, code, call.place)
         assert graph is not None
         call.assume_no_more()
         described = call.described(graph, self._weight)
@@ -165,17 +183,17 @@ class _Builder:
             self.sections.append((f"{name}.constant.{constant}", _memory_of(tensor)))
         return rows
 
-    def _add_code(self, name: str, code: GeneratedCode, level: str, call: _Call) -> None:
+    def _add_code(self, entry: str, level: str, code: GeneratedCode, place: Location) -> None:
         """The plan and machine code of an entry point, for one level of processors."""
         plan = pack_native(code.lines, code.emitted.places, code.order)
-        _refuse_lines(code.lines, call.place)
+        _refuse_lines(code.lines, place)
         kernels = code.kernels.definitions
         if any(kernel.language != "cpu" for kernel in kernels):
-            raise Unsupported("a package holds code for the CPU alone", call.place)
+            raise Unsupported("a package holds code for the CPU alone", place)
         try:
             constants = [constant_row(text) for text in plan.constants]
         except CannotDescribe as error:
-            raise Unsupported(f"{error} cannot be packaged", call.place) from None
+            raise Unsupported(f"{error} cannot be packaged", place) from None
         data = {
             "inputs": plan.inputs,
             "slots": plan.slots,
@@ -191,7 +209,10 @@ class _Builder:
                 for kernel in kernels
             ],
         }
-        self.sections.append((f"{name}.plan", json.dumps(data, separators=(",", ":")).encode()))
+        name = f"{entry}.{level}"
+        text = json.dumps(data, separators=(",", ":"))
+        self._plans[entry, level] = json.loads(text)
+        self.sections.append((f"{name}.plan", text.encode()))
         if kernels:
             sources = {kernel.name: kernel.source for kernel in kernels}
             machine_code = Compiler(cpu_target(level)).object_code(sources)

@@ -1,0 +1,667 @@
+/* A call of a package: its inputs are checked, its operations run, its results made. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "package_plan.h"
+#include "package_torch.h"
+
+size_t fusewright_package_input_count(const FusewrightPackage *package)
+{
+    return (size_t)package->leaf_count;
+}
+
+size_t fusewright_package_output_count(const FusewrightPackage *package)
+{
+    return (size_t)package->output_count;
+}
+
+const char *fusewright_package_input_name(const FusewrightPackage *package, size_t position)
+{
+    return position < (size_t)package->leaf_count ? package->leaves[position].name : NULL;
+}
+
+/* A call --------------------------------------------------------------------------------------- */
+
+typedef struct {
+    AtenTensorHandle tensor; /* owned */
+    int64_t number;
+} Slot;
+
+typedef struct {
+    const FusewrightPackage *package;
+    Slot *slots;
+    int64_t *numbers;
+    int64_t *scratch;
+    AtenTensorHandle *leaves; /* owned */
+    int64_t *readings;
+    AtenTensorHandle *returned; /* borrowed from slots or weights, while they live */
+    int64_t returned_count;
+    char *message;
+    size_t message_size;
+} Call;
+
+static bool refuse(Call *call, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(call->message, call->message_size, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+static void set_slot(Call *call, int64_t place, AtenTensorHandle tensor)
+{
+    if (call->slots[place].tensor != NULL) {
+        torch.delete_tensor(call->slots[place].tensor);
+    }
+    call->slots[place].tensor = tensor;
+}
+
+/* The tensor at an operand: in a slot, or a weight as ~index; borrowed. */
+static AtenTensorHandle tensor_at(const Call *call, int64_t place)
+{
+    return place >= 0 ? call->slots[place].tensor : call->package->weights[~place];
+}
+
+static bool check_leaf(Call *call, int64_t position, AtenTensorHandle given)
+{
+    const Leaf *leaf = &call->package->leaves[position];
+    int64_t dims, *sizes, *strides;
+    int32_t dtype, device;
+    if (given == NULL || torch.get_dim(given, &dims) != 0 || torch.get_dtype(given, &dtype) != 0 ||
+        torch.get_device_type(given, &device) != 0 || torch.get_sizes(given, &sizes) != 0 ||
+        torch.get_strides(given, &strides) != 0) {
+        return refuse(call, "input %s is no tensor in memory", leaf->name);
+    }
+    if (dtype != leaf->dtype || device != CPU) {
+        return refuse(call, "input %s is of another type, or on another device", leaf->name);
+    }
+    bool has_sizes = dims == leaf->dims, has_strides = true;
+    int64_t step = 1;
+    for (int64_t i = dims - 1; i >= 0 && has_sizes; i--) {
+        has_sizes = leaf->sizes[i] == ANY || sizes[i] == leaf->sizes[i];
+        int64_t expected = leaf->is_contiguous ? step : leaf->strides[i];
+        has_strides = has_strides && (sizes[i] == 1 || expected == ANY || strides[i] == expected);
+        step *= sizes[i];
+    }
+    if (!has_sizes) {
+        return refuse(call, "input %s has another size than the package was made for", leaf->name);
+    }
+    if (has_strides || step == 0) {
+        return torch.new_handle(given, &call->leaves[position]) == 0 ||
+               refuse(call, "there is no memory for input %s", leaf->name);
+    }
+    int64_t *planned = call->scratch, next = 1;
+    for (int64_t i = dims - 1; i >= 0; i--) {
+        planned[i] = leaf->is_contiguous ? next : leaf->strides[i];
+        next *= sizes[i];
+        if (planned[i] == ANY) {
+            return refuse(call, "input %s is laid out in another way", leaf->name);
+        }
+    }
+    return (torch.empty_strided(dims, sizes, planned, dtype, CPU, 0, &call->leaves[position]) ==
+                0 &&
+            torch.copy(call->leaves[position], given, 0) == 0) ||
+           refuse(call, "there is no memory for input %s", leaf->name);
+}
+
+enum { PUSH_READING, PUSH_NUMBER, DO_ADD, DO_MULTIPLY, DO_DIVIDE, DO_REMAINDER, DO_MIN, DO_MAX };
+
+static int64_t divided(int64_t left, int64_t right, bool wants_remainder)
+{
+    if (right == 0 || (right == -1 && left == INT64_MIN)) {
+        return 0;
+    }
+    int64_t rest = left % right;
+    bool corrects = rest != 0 && (rest < 0) != (right < 0);
+    return wants_remainder ? rest + (corrects ? right : 0) : left / right - corrects;
+}
+
+/* The difference of a relation, for the sizes that were read; false where it is malformed. */
+static bool evaluate(const Call *call, const Relation *relation, int64_t *result)
+{
+    int64_t stack[MOST_DEPTH];
+    size_t depth = 0;
+    for (int64_t i = 0; i < relation->count; i++) {
+        int64_t operation = relation->code[2 * i], value = relation->code[2 * i + 1];
+        if (operation == PUSH_READING || operation == PUSH_NUMBER) {
+            bool is_reading = operation == PUSH_READING;
+            if (depth == MOST_DEPTH ||
+                (is_reading && (value < 0 || value >= call->package->reading_count))) {
+                return false;
+            }
+            stack[depth++] = is_reading ? call->readings[value] : value;
+            continue;
+        }
+        if (depth < 2) {
+            return false;
+        }
+        int64_t right = stack[--depth], *left = &stack[depth - 1];
+        bool overflows = false;
+        switch (operation) {
+        case DO_ADD:
+            overflows = __builtin_add_overflow(*left, right, left);
+            break;
+        case DO_MULTIPLY:
+            overflows = __builtin_mul_overflow(*left, right, left);
+            break;
+        case DO_DIVIDE:
+        case DO_REMAINDER:
+            *left = divided(*left, right, operation == DO_REMAINDER);
+            break;
+        case DO_MIN:
+            *left = right < *left ? right : *left;
+            break;
+        default:
+            *left = right > *left ? right : *left;
+        }
+        if (overflows) {
+            return false;
+        }
+    }
+    *result = depth == 1 ? stack[0] : 0;
+    return depth == 1;
+}
+
+static bool check_relations(Call *call)
+{
+    const FusewrightPackage *package = call->package;
+    for (int64_t i = 0; i < package->reading_count; i++) {
+        const int64_t *reading = package->readings + 3 * i;
+        int64_t *extents;
+        AtenTensorHandle tensor = call->leaves[reading[0]];
+        if ((reading[2] ? torch.get_strides : torch.get_sizes)(tensor, &extents) != 0) {
+            return refuse(call, "the sizes of an input cannot be read");
+        }
+        call->readings[i] = extents[reading[1]];
+    }
+    for (int64_t i = 0; i < package->relation_count; i++) {
+        const Relation *relation = &package->relations[i];
+        int64_t difference;
+        bool holds = evaluate(call, relation, &difference) &&
+                     (relation->kind == 0   ? difference == 0
+                      : relation->kind == 1 ? difference != 0
+                                            : difference >= 0);
+        if (!holds) {
+            return refuse(call, "the package was made for %s", relation->words);
+        }
+    }
+    return true;
+}
+
+static bool take_inputs(Call *call, const AtenTensorHandle *given)
+{
+    const FusewrightPackage *package = call->package;
+    for (int64_t i = 0; i < package->leaf_count; i++) {
+        if (!check_leaf(call, i, given[i])) {
+            return false;
+        }
+    }
+    if (!check_relations(call)) {
+        return false;
+    }
+    for (int64_t i = 0; i < package->input_count; i++) {
+        int64_t kind = package->inputs[2 * i], index = package->inputs[2 * i + 1];
+        if (kind == FROM_NUMBER) {
+            call->slots[i].number = call->readings[index];
+            continue;
+        }
+        AtenTensorHandle tensor = kind == FROM_LEAF ? call->leaves[index] : package->weights[index];
+        if (torch.new_handle(tensor, &call->slots[i].tensor) != 0) {
+            return refuse(call, "there is no memory");
+        }
+    }
+    return true;
+}
+
+/* Operations ----------------------------------------------------------------------------------- */
+
+static void gather(const Call *call, const int64_t *places, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        call->scratch[i] = call->numbers[places[i]];
+    }
+}
+
+static bool combine(Call *call, const int64_t *operands, int64_t operation)
+{
+    int64_t left = call->numbers[operands[1]], right = call->numbers[operands[2]];
+    int64_t *result = &call->numbers[operands[0]];
+    switch (operation) {
+    case DO_ADD:
+        return !__builtin_add_overflow(left, right, result) || refuse(call, "a size is too large");
+    case DO_MULTIPLY:
+        return !__builtin_mul_overflow(left, right, result) || refuse(call, "a size is too large");
+    case DO_DIVIDE:
+    case DO_REMAINDER:
+        if (right == 0) {
+            return refuse(call, "a size is divided by zero");
+        }
+        *result = divided(left, right, operation == DO_REMAINDER);
+        return true;
+    case DO_MIN:
+        *result = left < right ? left : right;
+        return true;
+    default:
+        *result = left > right ? left : right;
+        return true;
+    }
+}
+
+static bool op_add(Call *call, const int64_t *operands)
+{
+    return combine(call, operands, DO_ADD);
+}
+
+static bool op_multiply(Call *call, const int64_t *operands)
+{
+    return combine(call, operands, DO_MULTIPLY);
+}
+
+static bool op_divide(Call *call, const int64_t *operands)
+{
+    return combine(call, operands, DO_DIVIDE);
+}
+
+static bool op_remainder(Call *call, const int64_t *operands)
+{
+    return combine(call, operands, DO_REMAINDER);
+}
+
+static bool op_min(Call *call, const int64_t *operands)
+{
+    return combine(call, operands, DO_MIN);
+}
+
+static bool op_max(Call *call, const int64_t *operands)
+{
+    return combine(call, operands, DO_MAX);
+}
+
+static bool op_read_number(Call *call, const int64_t *operands)
+{
+    call->numbers[operands[0]] = call->slots[operands[1]].number;
+    return true;
+}
+
+static bool read_extent(Call *call, const int64_t *operands,
+                        int32_t (*read)(AtenTensorHandle, int64_t **))
+{
+    AtenTensorHandle tensor = tensor_at(call, operands[1]);
+    int64_t dims, *extents;
+    if (tensor == NULL || torch.get_dim(tensor, &dims) != 0 || operands[2] < 0 ||
+        operands[2] >= dims || read(tensor, &extents) != 0) {
+        return refuse(call, "a tensor has no such dimension");
+    }
+    call->numbers[operands[0]] = extents[operands[2]];
+    return true;
+}
+
+static bool op_read_size(Call *call, const int64_t *operands)
+{
+    return read_extent(call, operands, torch.get_sizes);
+}
+
+static bool op_read_stride(Call *call, const int64_t *operands)
+{
+    return read_extent(call, operands, torch.get_strides);
+}
+
+static bool op_allocate(Call *call, const int64_t *operands)
+{
+    int64_t dims = operands[2];
+    AtenTensorHandle tensor;
+    gather(call, operands + 3, 2 * dims);
+    if (torch.empty_strided(dims, call->scratch, call->scratch + dims, (int32_t)operands[1], CPU,
+                            0, &tensor) != 0) {
+        return refuse(call, "there is no memory for a tensor");
+    }
+    set_slot(call, operands[0], tensor);
+    return true;
+}
+
+static bool op_move(Call *call, const int64_t *operands)
+{
+    AtenTensorHandle tensor = call->slots[operands[1]].tensor;
+    call->slots[operands[1]].tensor = NULL;
+    set_slot(call, operands[0], tensor);
+    return true;
+}
+
+static bool op_reinterpret(Call *call, const int64_t *operands)
+{
+    int64_t dims = operands[2], offset = call->numbers[operands[3 + 2 * dims]];
+    AtenTensorHandle source = tensor_at(call, operands[1]), tensor;
+    gather(call, operands + 3, 2 * dims);
+    if (source == NULL || torch.reinterpret(source, dims, call->scratch, call->scratch + dims,
+                                            offset, &tensor) != 0) {
+        return refuse(call, "memory cannot be seen through another layout");
+    }
+    set_slot(call, operands[0], tensor);
+    return true;
+}
+
+static bool op_release(Call *call, const int64_t *operands)
+{
+    set_slot(call, operands[0], NULL);
+    return true;
+}
+
+typedef struct {
+    KernelFunction function;
+    void **arguments;
+    int64_t units, fault;
+} Launch;
+
+static void run_share(void *data)
+{
+    Launch *launch = data;
+    int64_t team = torch.team_size(), share = (launch->units + team - 1) / team;
+    int64_t begin = torch.thread_number() * share;
+    int64_t end = begin + share < launch->units ? begin + share : launch->units;
+    int64_t fault = begin < end ? launch->function(launch->arguments, begin, end) : 0;
+    if (fault != 0) {
+        __atomic_store_n(&launch->fault, fault, __ATOMIC_RELAXED);
+    }
+}
+
+static bool op_launch(Call *call, const int64_t *operands)
+{
+    const Kernel *kernel = &call->package->kernels[operands[0]];
+    int64_t tensors = operands[1];
+    const int64_t *places = operands + 2, *sizes = places + tensors + 1;
+    int64_t numbers = places[tensors];
+    void **arguments = (void **)call->scratch;
+    for (int64_t i = 0; i < tensors; i++) {
+        AtenTensorHandle tensor = tensor_at(call, places[i]);
+        if (tensor == NULL || torch.get_data_ptr(tensor, &arguments[i]) != 0) {
+            return refuse(call, "%s: an argument has no data in memory", kernel->name);
+        }
+    }
+    for (int64_t i = 0; i < numbers; i++) {
+        call->scratch[tensors + i] = call->numbers[sizes[i]];
+    }
+    int64_t units = call->numbers[sizes[numbers]], grain = sizes[numbers + 1];
+    Launch launch = {kernel->function, arguments, units, 0};
+    int64_t threads = 1;
+    if (units > grain && torch.parallel != NULL && torch.team_size != NULL &&
+        torch.thread_number != NULL && torch.in_parallel != NULL && !torch.in_parallel()) {
+        int64_t shares = (units - 1) / grain + 1, most = torch.thread_count();
+        threads = shares < most ? shares : most;
+    }
+    if (threads > 1) {
+        torch.parallel(run_share, &launch, (unsigned)threads, 0);
+    } else if (units > 0) {
+        launch.fault = kernel->function(arguments, 0, units);
+    }
+    return launch.fault == 0 ||
+           refuse(call, launch.fault == 1 ? "index out of range in compiled kernel %s"
+                                          : "division by zero in compiled kernel %s",
+                  kernel->name);
+}
+
+static bool multiplied(Call *call, int32_t refusal)
+{
+    return refusal == 0 || refuse(call, "torch refuses a product of these matrices");
+}
+
+static bool op_mm(Call *call, const int64_t *o)
+{
+    return multiplied(call, torch.mm_out(tensor_at(call, o[2]), tensor_at(call, o[0]),
+                                         tensor_at(call, o[1])));
+}
+
+static bool op_bmm(Call *call, const int64_t *o)
+{
+    return multiplied(call, torch.bmm_out(tensor_at(call, o[2]), tensor_at(call, o[0]),
+                                          tensor_at(call, o[1])));
+}
+
+static bool op_addmm(Call *call, const int64_t *o)
+{
+    return multiplied(call, torch.addmm_out(tensor_at(call, o[3]), tensor_at(call, o[0]),
+                                            tensor_at(call, o[1]), tensor_at(call, o[2]), 1, 1));
+}
+
+static bool op_copy(Call *call, const int64_t *operands)
+{
+    return torch.copy(tensor_at(call, operands[0]), tensor_at(call, operands[1]), 0) == 0 ||
+           refuse(call, "a tensor cannot be copied");
+}
+
+static bool op_ensure_layout(Call *call, const int64_t *operands)
+{
+    int64_t dims = operands[2], own_dims, *sizes, *strides;
+    AtenTensorHandle tensor = call->slots[operands[0]].tensor, planned;
+    int32_t dtype;
+    gather(call, operands + 3, 2 * dims);
+    size_t bytes = (size_t)dims * sizeof(int64_t);
+    if (tensor == NULL || torch.get_dim(tensor, &own_dims) != 0 || own_dims != dims ||
+        torch.get_dtype(tensor, &dtype) != 0 || dtype != operands[1] ||
+        torch.get_sizes(tensor, &sizes) != 0 || memcmp(sizes, call->scratch, bytes) != 0 ||
+        torch.get_strides(tensor, &strides) != 0) {
+        return refuse(call, "a library call returned another tensor than was compiled for");
+    }
+    bool is_same = true;
+    for (int64_t i = 0; i < dims; i++) {
+        is_same = is_same && (sizes[i] == 1 || strides[i] == call->scratch[dims + i]);
+    }
+    if (is_same) {
+        return true;
+    }
+    if (torch.empty_strided(dims, call->scratch, call->scratch + dims, dtype, CPU, 0, &planned) !=
+            0 ||
+        torch.copy(planned, tensor, 0) != 0) {
+        return refuse(call, "there is no memory for a tensor");
+    }
+    set_slot(call, operands[0], planned);
+    return true;
+}
+
+/* A word on the heap, as an optional argument is passed. */
+static uint64_t on_heap(uint64_t word)
+{
+    uint64_t *memory = torch.new_memory(sizeof word);
+    *memory = word;
+    return (uint64_t)(uintptr_t)memory;
+}
+
+static uint64_t new_reference(Call *call, int64_t place)
+{
+    AtenTensorHandle tensor = tensor_at(call, place), reference = NULL;
+    if (tensor != NULL) {
+        torch.new_handle(tensor, &reference);
+    }
+    return (uint64_t)(uintptr_t)reference;
+}
+
+/* The list of `count` items at `*at`, which is moved behind them. */
+static uint64_t new_list_of(Call *call, const int64_t **at, bool of_tensors)
+{
+    int64_t count = *(*at)++;
+    void *list = NULL;
+    torch.new_list((size_t)count, &list);
+    for (int64_t i = 0; i < count; i++) {
+        if (of_tensors) {
+            torch.list_push(list, new_reference(call, *(*at)++));
+        } else {
+            bool is_number = *(*at)++ != 0;
+            int64_t value = *(*at)++;
+            torch.list_push(list, (uint64_t)(is_number ? call->numbers[value] : value));
+        }
+    }
+    return (uint64_t)(uintptr_t)list;
+}
+
+/* The next argument, in torch's form. */
+static uint64_t next_argument(Call *call, const int64_t **at)
+{
+    switch (*(*at)++) {
+    case TENSOR:
+        return new_reference(call, *(*at)++);
+    case OPTIONAL_TENSOR:
+        return on_heap(new_reference(call, *(*at)++));
+    case WORD:
+        return (uint64_t)*(*at)++;
+    case OPTIONAL_WORD:
+        return on_heap((uint64_t)*(*at)++);
+    case NUMBER:
+        return (uint64_t)call->numbers[*(*at)++];
+    case OPTIONAL_NUMBER:
+        return on_heap((uint64_t)call->numbers[*(*at)++]);
+    case INTEGERS:
+        return new_list_of(call, at, false);
+    case OPTIONAL_INTEGERS:
+        return on_heap(new_list_of(call, at, false));
+    case TENSORS:
+        return new_list_of(call, at, true);
+    default:
+        return 0;
+    }
+}
+
+/* operator, how many results, a slot or NOTHING each, how many arguments, arguments */
+static bool op_dispatch(Call *call, const int64_t *operands)
+{
+    const Operator *operation = &call->package->operators[operands[0]];
+    int64_t results = operands[1], arguments = operands[2 + results];
+    const int64_t *at = operands + 3 + results;
+    uint64_t stack[MOST_ARGUMENTS] = {0};
+    for (int64_t i = 0; i < arguments; i++) {
+        stack[i] = next_argument(call, &at);
+    }
+    if (torch.dispatch(operation->name, operation->overload, stack) != 0) {
+        return refuse(call, "%s.%s failed", operation->name, operation->overload);
+    }
+    for (int64_t i = 0; i < results; i++) {
+        AtenTensorHandle tensor = (AtenTensorHandle)(uintptr_t)stack[i];
+        if (operands[2 + i] == NOTHING) {
+            torch.delete_tensor(tensor);
+        } else {
+            set_slot(call, operands[2 + i], tensor);
+        }
+    }
+    return true;
+}
+
+static bool op_return(Call *call, const int64_t *operands)
+{
+    call->returned_count = operands[0];
+    for (int64_t i = 0; i < operands[0]; i++) {
+        int64_t place = operands[1 + i];
+        call->returned[i] = place == NOTHING ? NULL : tensor_at(call, place);
+    }
+    return true;
+}
+
+static bool (*const operations[])(Call *, const int64_t *) = {
+    op_add,         op_multiply,   op_divide,      op_remainder, op_min,     op_max,
+    op_read_number, op_read_size,  op_read_stride, op_allocate,  op_move,    op_reinterpret,
+    op_release,     op_launch,     op_mm,          op_bmm,       op_addmm,   op_copy,
+    op_ensure_layout, op_dispatch, op_return,
+};
+
+static bool run_operations(Call *call)
+{
+    const int64_t *at = call->package->words, *end = at + call->package->word_count;
+    for (; at < end; at += at[1]) {
+        if (!operations[at[0]](call, at + 2)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Results -------------------------------------------------------------------------------------- */
+
+/* A new reference to what a recipe makes; NULL where it fails, or makes no tensor. */
+static AtenTensorHandle made_by(const Call *call, const int64_t *recipe)
+{
+    AtenTensorHandle source = NULL, result = NULL;
+    switch (recipe[0]) {
+    case IS_OUTPUT:
+        source = recipe[1] < call->returned_count ? call->returned[recipe[1]] : NULL;
+        break;
+    case IS_LEAF:
+        source = call->leaves[recipe[1]];
+        break;
+    case IS_WEIGHT:
+        source = call->package->weights[recipe[1]];
+        break;
+    case IS_RESULT:
+        return made_by(call, call->package->recipes[recipe[1]]);
+    case IS_VIEW: { /* its base, dimensions, sizes, strides, offset */
+        int64_t dims = recipe[2];
+        AtenTensorHandle base = made_by(call, call->package->recipes[recipe[1]]);
+        if (base != NULL) {
+            torch.reinterpret(base, dims, recipe + 3, recipe + 3 + dims, recipe[3 + 2 * dims],
+                              &result);
+            torch.delete_tensor(base);
+        }
+        return result;
+    }
+    default:
+        return NULL;
+    }
+    if (source != NULL) {
+        torch.new_handle(source, &result);
+    }
+    return result;
+}
+
+static bool give_outputs(Call *call, AtenTensorHandle *outputs)
+{
+    const FusewrightPackage *package = call->package;
+    for (int64_t i = 0; i < package->output_count; i++) {
+        outputs[i] = made_by(call, package->recipes[package->outputs[i]]);
+        if (outputs[i] == NULL) {
+            while (i-- > 0) {
+                torch.delete_tensor(outputs[i]);
+            }
+            return refuse(call, "a result cannot be made");
+        }
+    }
+    return true;
+}
+
+int fusewright_package_run(const FusewrightPackage *package, const AtenTensorHandle *inputs,
+                           AtenTensorHandle *outputs, char *message, size_t message_size)
+{
+    Call call = {.package = package, .message = message, .message_size = message_size};
+    size_t slots = (size_t)package->slot_count, numbers = (size_t)package->number_count;
+    size_t scratch = (size_t)package->word_count + 64, leaves = (size_t)package->leaf_count;
+    size_t readings = (size_t)package->reading_count;
+    call.slots = calloc(slots + 1, sizeof *call.slots);
+    call.numbers = calloc(numbers + scratch + readings + 1, sizeof(int64_t));
+    call.leaves = calloc(leaves + scratch + 1, sizeof(AtenTensorHandle));
+    bool is_done = call.slots != NULL && call.numbers != NULL && call.leaves != NULL;
+    if (is_done) {
+        call.scratch = call.numbers + numbers;
+        call.readings = call.scratch + scratch;
+        call.returned = call.leaves + leaves;
+        memcpy(call.numbers, package->numbers, numbers * sizeof(int64_t));
+        bool had_grad = torch.grad_mode_is_enabled();
+        torch.grad_mode_set_enabled(false);
+        is_done = take_inputs(&call, inputs) && run_operations(&call) &&
+                  give_outputs(&call, outputs);
+        torch.grad_mode_set_enabled(had_grad);
+    } else {
+        refuse(&call, "there is no memory for a call");
+    }
+    for (size_t i = 0; call.slots != NULL && i < slots; i++) {
+        if (call.slots[i].tensor != NULL) {
+            torch.delete_tensor(call.slots[i].tensor);
+        }
+    }
+    for (size_t i = 0; call.leaves != NULL && i < leaves; i++) {
+        if (call.leaves[i] != NULL) {
+            torch.delete_tensor(call.leaves[i]);
+        }
+    }
+    free(call.slots);
+    free(call.numbers);
+    free(call.leaves);
+    return is_done ? 0 : -1;
+}

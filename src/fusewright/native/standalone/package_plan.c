@@ -1,0 +1,490 @@
+/* Reads the plan of an entry point, which packages/standalone.py writes, and checks that all that it
+   refers to is there. */
+#define _GNU_SOURCE
+#include "package_plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "package_torch.h"
+
+/* Words ---------------------------------------------------------------------------------------- */
+
+static int64_t read_word(Reader *reader)
+{
+    if (reader->at >= reader->end) {
+        package_fail(reader, "its plan ends too early");
+        return 0;
+    }
+    return *reader->at++;
+}
+
+/* A count of things of at least `words` words each. */
+static int64_t read_count(Reader *reader, int64_t words)
+{
+    int64_t count = read_word(reader);
+    if (count < 0 || count > (reader->end - reader->at) / (words > 0 ? words : 1)) {
+        package_fail(reader, "its plan is malformed");
+        return 0;
+    }
+    return count;
+}
+
+static const int64_t *read_words(Reader *reader, int64_t count)
+{
+    const int64_t *found = reader->at;
+    if (count < 0 || count > reader->end - reader->at) {
+        package_fail(reader, "its plan is malformed");
+        return found;
+    }
+    reader->at += count;
+    return found;
+}
+
+static const char *read_text(Reader *reader)
+{
+    int64_t bytes = read_word(reader);
+    if (bytes < 0 || bytes > (INT64_MAX >> 4) ||
+        bytes / 8 + 1 > reader->end - reader->at) {
+        package_fail(reader, "its plan is malformed");
+        return "";
+    }
+    const char *text = (const char *)read_words(reader, bytes / 8 + 1);
+    return text[bytes] == 0 && strlen(text) == (size_t)bytes ? text : "";
+}
+
+static void *allocate_items(Reader *reader, int64_t count, size_t bytes)
+{
+    void *memory = calloc((size_t)count + 1, bytes);
+    if (memory == NULL) {
+        package_fail(reader, "there is no memory for it");
+    }
+    return memory;
+}
+
+/* Parts of a plan ------------------------------------------------------------------------------ */
+
+static void read_leaves(Reader *reader)
+{
+    FusewrightPackage *package = reader->package;
+    package->leaf_count = read_count(reader, 4);
+    package->leaves = allocate_items(reader, package->leaf_count, sizeof(Leaf));
+    for (int64_t i = 0; i < package->leaf_count && !reader->failed; i++) {
+        Leaf *leaf = &package->leaves[i];
+        leaf->name = read_text(reader);
+        leaf->dtype = read_word(reader);
+        leaf->is_contiguous = read_word(reader) != 0;
+        leaf->dims = read_count(reader, 2);
+        leaf->sizes = read_words(reader, leaf->dims);
+        leaf->strides = read_words(reader, leaf->dims);
+    }
+}
+
+static void read_relations(Reader *reader)
+{
+    FusewrightPackage *package = reader->package;
+    package->reading_count = read_count(reader, 3);
+    package->readings = read_words(reader, 3 * package->reading_count);
+    for (int64_t i = 0; i < package->reading_count && !reader->failed; i++) {
+        const int64_t *reading = package->readings + 3 * i;
+        if (reading[0] < 0 || reading[0] >= package->leaf_count || reading[1] < 0 ||
+            reading[1] >= package->leaves[reading[0]].dims) {
+            package_fail(reader, "its plan is malformed");
+        }
+    }
+    package->relation_count = read_count(reader, 3);
+    package->relations = allocate_items(reader, package->relation_count, sizeof(Relation));
+    for (int64_t i = 0; i < package->relation_count && !reader->failed; i++) {
+        Relation *relation = &package->relations[i];
+        relation->words = read_text(reader);
+        relation->kind = read_word(reader);
+        relation->count = read_count(reader, 2);
+        relation->code = read_words(reader, 2 * relation->count);
+    }
+}
+
+static void read_weights(Reader *reader)
+{
+    FusewrightPackage *package = reader->package;
+    package->weight_count = read_count(reader, 3);
+    package->weights = allocate_items(reader, package->weight_count, sizeof(AtenTensorHandle));
+    for (int64_t i = 0; i < package->weight_count && !reader->failed; i++) {
+        const char *name = read_text(reader);
+        int64_t dtype = read_word(reader), offset = read_word(reader);
+        int64_t dims = read_count(reader, 2);
+        const int64_t *sizes = read_words(reader, dims), *strides = read_words(reader, dims);
+        Row row;
+        if (reader->failed) {
+            return;
+        }
+        if (!package_find_section(package, name, &row)) {
+            package_fail(reader, "its weight '%s' is not stored in it", name);
+        } else if (torch.from_blob(package->memory + row.offset + offset, dims, sizes, strides, 0,
+                                   (int32_t)dtype, CPU, 0, &package->weights[i]) != 0) {
+            package_fail(reader, "torch makes no tensor of its weight '%s'", name);
+        }
+    }
+}
+
+static void read_kernels(Reader *reader)
+{
+    FusewrightPackage *package = reader->package;
+    const char *section = read_text(reader);
+    package->kernel_count = read_count(reader, 3);
+    package->kernels = allocate_items(reader, package->kernel_count, sizeof(Kernel));
+    Row row;
+    if (reader->failed || package->kernel_count == 0) {
+        return;
+    }
+    char why[200];
+    if (!package_find_section(package, section, &row)) {
+        package_fail(reader, "it has no section '%s'", section);
+        return;
+    }
+    package->code =
+        object_code_load(package->memory + row.offset, (size_t)row.size, why, sizeof why);
+    if (package->code == NULL) {
+        package_fail(reader, "%s", why);
+        return;
+    }
+    for (int64_t i = 0; i < package->kernel_count && !reader->failed; i++) {
+        Kernel *kernel = &package->kernels[i];
+        kernel->name = read_text(reader);
+        kernel->tensors = read_word(reader);
+        kernel->numbers = read_word(reader);
+        void *address = object_code_symbol(package->code, kernel->name);
+        memcpy(&kernel->function, &address, sizeof address);
+        if (address == NULL) {
+            package_fail(reader, "it has no code of the kernel %s", kernel->name);
+        }
+    }
+}
+
+static void read_rest(Reader *reader)
+{
+    FusewrightPackage *package = reader->package;
+    package->operator_count = read_count(reader, 2);
+    package->operators = allocate_items(reader, package->operator_count, sizeof(Operator));
+    for (int64_t i = 0; i < package->operator_count && !reader->failed; i++) {
+        package->operators[i].name = read_text(reader);
+        package->operators[i].overload = read_text(reader);
+    }
+    package->input_count = read_count(reader, 2);
+    package->inputs = read_words(reader, 2 * package->input_count);
+    package->slot_count = read_word(reader);
+    package->number_count = read_count(reader, 1);
+    package->numbers = read_words(reader, package->number_count);
+    package->recipe_count = read_count(reader, 2);
+    package->recipes = allocate_items(reader, package->recipe_count, sizeof(int64_t *));
+    for (int64_t i = 0; i < package->recipe_count && !reader->failed; i++) {
+        int64_t length = read_count(reader, 1);
+        package->recipes[i] = read_words(reader, length);
+    }
+    package->output_count = read_count(reader, 1);
+    package->outputs = read_words(reader, package->output_count);
+    package->word_count = read_count(reader, 1);
+    package->words = read_words(reader, package->word_count);
+    if (!reader->failed && package->slot_count < package->input_count) {
+        package_fail(reader, "its plan is malformed");
+    }
+}
+
+/* Checks --------------------------------------------------------------------------------------- */
+
+const char *const package_forms[OPERATION_COUNT] = {
+    "nrr",      "nrr",  "nrr",        "nrr",   "nrr",  "nrr",   "ns", "nsi",      "nsi", "oi#*r*r",
+    "oo",       "os#*r*rr", "o",      "k#*s#*rri", "sss", "sss", "ssss", "ss",    "oi#*r*r",
+    NULL,       "#*q",
+};
+
+static bool is_within(int64_t index, int64_t count)
+{
+    return index >= 0 && index < count;
+}
+
+static bool is_tensor_place(const FusewrightPackage *package, int64_t place)
+{
+    return place >= 0 ? place < package->slot_count : ~place < package->weight_count;
+}
+
+static bool is_operand(const FusewrightPackage *package, char letter, int64_t word)
+{
+    switch (letter) {
+    case 'n':
+    case 'r':
+        return is_within(word, package->number_count);
+    case 'o':
+        return is_within(word, package->slot_count);
+    case 's':
+        return is_tensor_place(package, word);
+    case 'q':
+        return word == NOTHING || is_tensor_place(package, word);
+    case 'k':
+        return is_within(word, package->kernel_count);
+    case '#':
+        return is_within(word, package->word_count);
+    default:
+        return letter == 'i';
+    }
+}
+
+static bool fits(const FusewrightPackage *package, const char *form, const int64_t *operands,
+                 int64_t count)
+{
+    const int64_t *at = operands, *end = operands + count;
+    int64_t times = 0;
+    for (const char *letter = form; *letter != 0; letter++) {
+        bool repeated = *letter == '*';
+        letter += repeated;
+        for (int64_t i = 0; i < (repeated ? times : 1); i++) {
+            if (at == end || !is_operand(package, *letter, *at)) {
+                return false;
+            }
+            times = *letter == '#' ? *at : times;
+            at++;
+        }
+    }
+    return at == end;
+}
+
+/* Whether the next argument of an operator is one; `*at` is moved behind it. */
+static bool takes_argument(const FusewrightPackage *package, const int64_t **at, const int64_t *end)
+{
+    int64_t kind = *at < end ? *(*at)++ : -1, left = end - *at;
+    if (kind == NONE) {
+        return true;
+    }
+    if (kind < NONE || kind > TENSORS || left < 1) {
+        return false;
+    }
+    int64_t first = *(*at)++;
+    switch (kind) {
+    case TENSOR:
+    case OPTIONAL_TENSOR:
+        return is_tensor_place(package, first);
+    case NUMBER:
+    case OPTIONAL_NUMBER:
+        return is_within(first, package->number_count);
+    case WORD:
+    case OPTIONAL_WORD:
+        return true;
+    }
+    int64_t width = kind == TENSORS ? 1 : 2;
+    if (torch.new_list == NULL || torch.list_push == NULL || first < 0 ||
+        first > (left - 1) / width) {
+        return false;
+    }
+    for (int64_t i = 0; i < first; i++, *at += width) {
+        bool is_right = kind == TENSORS ? is_tensor_place(package, (*at)[0])
+                                        : (*at)[0] == 0 || is_within((*at)[1], package->number_count);
+        if (!is_right) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool fits_dispatch(const FusewrightPackage *package, const int64_t *operands, int64_t count)
+{
+    const int64_t *end = operands + count;
+    if (count < 3 || !is_within(operands[0], package->operator_count) ||
+        !is_within(operands[1], MOST_ARGUMENTS) || operands[1] > count - 3) {
+        return false;
+    }
+    for (int64_t i = 0; i < operands[1]; i++) {
+        int64_t slot = operands[2 + i];
+        if (slot != NOTHING && !is_within(slot, package->slot_count)) {
+            return false;
+        }
+    }
+    int64_t arguments = operands[2 + operands[1]];
+    const int64_t *at = operands + 3 + operands[1];
+    bool is_right = is_within(arguments, MOST_ARGUMENTS);
+    for (int64_t i = 0; is_right && i < arguments; i++) {
+        is_right = takes_argument(package, &at, end);
+    }
+    return is_right && at == end;
+}
+
+/* A launch passes as much as its kernel takes. */
+static bool fits_kernel(const FusewrightPackage *package, const int64_t *operands)
+{
+    const Kernel *kernel = &package->kernels[operands[0]];
+    return kernel->tensors == operands[1] && kernel->numbers == operands[2 + operands[1]];
+}
+
+static void check_operations(Reader *reader)
+{
+    enum { LAUNCH = 13 };
+    const FusewrightPackage *package = reader->package;
+    const int64_t *at = package->words, *end = at + package->word_count;
+    while (at < end) {
+        bool is_right = end - at >= 2 && is_within(at[0], OPERATION_COUNT) && at[1] >= 2 &&
+                        at[1] <= end - at;
+        if (is_right) {
+            is_right = at[0] == DISPATCH
+                           ? fits_dispatch(package, at + 2, at[1] - 2)
+                           : fits(package, package_forms[at[0]], at + 2, at[1] - 2);
+        }
+        if (!is_right || (at[0] == LAUNCH && !fits_kernel(package, at + 2))) {
+            package_fail(reader, "its plan has an operation with other operands than it takes");
+            return;
+        }
+        at += at[1];
+    }
+}
+
+/* Whether a recipe refers to what there is; others come only ahead of it in `depth` steps. */
+static bool is_recipe(const FusewrightPackage *package, int64_t index, int64_t depth)
+{
+    if (!is_within(index, package->recipe_count) || depth > MOST_DEPTH) {
+        return false;
+    }
+    const int64_t *recipe = package->recipes[index];
+    int64_t length = recipe[-1];
+    switch (length >= 2 ? recipe[0] : IS_OTHER) {
+    case IS_OUTPUT:
+        return recipe[1] >= 0;
+    case IS_LEAF:
+        return is_within(recipe[1], package->leaf_count);
+    case IS_WEIGHT:
+        return is_within(recipe[1], package->weight_count);
+    case IS_RESULT:
+        return is_recipe(package, recipe[1], depth + 1);
+    case IS_VIEW:
+        return length >= 4 && recipe[2] >= 0 && recipe[2] < length &&
+               length == 4 + 2 * recipe[2] && is_recipe(package, recipe[1], depth + 1);
+    default:
+        return false;
+    }
+}
+
+static void check_references(Reader *reader)
+{
+    const FusewrightPackage *package = reader->package;
+    bool is_right = true;
+    for (int64_t i = 0; i < package->input_count; i++) {
+        const int64_t counts[] = {package->leaf_count, package->weight_count,
+                                  package->reading_count};
+        int64_t kind = package->inputs[2 * i];
+        is_right = is_right && is_within(kind, 3) &&
+                   is_within(package->inputs[2 * i + 1], counts[kind]);
+    }
+    for (int64_t i = 0; i < package->output_count; i++) {
+        is_right = is_right && is_recipe(package, package->outputs[i], 0);
+    }
+    if (!is_right) {
+        package_fail(reader, "its plan refers to what it has not");
+    }
+}
+
+/* Loading -------------------------------------------------------------------------------------- */
+
+static bool find_torch(Reader *reader)
+{
+    const char *missing = package_torch_find();
+    if (missing != NULL) {
+        package_fail(reader, "this process has no libtorch with %s", missing);
+    }
+    return missing == NULL;
+}
+
+/* The section for the best level of processors that this machine is of; NULL with a message. */
+static bool find_plan(Reader *reader, const char *entry, Row *row)
+{
+    static const char *const levels[] = {"avx512", "avx2", "scalar"};
+    char name[300];
+    const char *lacks = NULL;
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        snprintf(name, sizeof name, "%s.%s.standalone", entry, levels[i]);
+        if (!package_find_section(reader->package, name, row)) {
+            continue;
+        }
+        reader->at = (const int64_t *)(reader->package->memory + row->offset);
+        reader->end = reader->at + row->size / sizeof(int64_t);
+        const char *machine = read_text(reader);
+        int64_t version = read_word(reader), features = read_count(reader, 1);
+        uint64_t running = torch.abi_version();
+        if ((int64_t)(running >> 48) != version) {
+            package_fail(reader, "it was made with torch %" PRId64 ".%" PRId64 ", and this is %d.%d",
+                 version >> 8, version & 255, (int)(running >> 56), (int)(running >> 48 & 255));
+            return false;
+        }
+#ifdef __x86_64__
+        bool is_ours = strcmp(machine, "x86_64") == 0;
+#else
+        bool is_ours = false;
+#endif
+        if (!is_ours) {
+            package_fail(reader, "it is for %s", machine);
+            return false;
+        }
+        const char *lacking = NULL;
+        for (int64_t j = 0; j < features && !reader->failed; j++) {
+            const char *feature = read_text(reader);
+            lacking = processor_has(feature) == 1 ? lacking : feature;
+        }
+        if (lacking == NULL) {
+            return !reader->failed;
+        }
+        lacks = lacking;
+    }
+    if (lacks != NULL) {
+        package_fail(reader, "this processor lacks %s, which it needs", lacks);
+    } else {
+        package_fail(reader, "it has no entry point '%s' that runs without Python", entry);
+    }
+    return false;
+}
+
+FusewrightPackage *fusewright_package_load(const char *path, const char *entry, char *message,
+                                           size_t message_size)
+{
+    FusewrightPackage *package = calloc(1, sizeof *package);
+    Reader reader = {.package = package, .message = message, .message_size = message_size};
+    if (package == NULL || (package->path = strdup(path)) == NULL) {
+        snprintf(message, message_size, "%s: there is no memory for it", path);
+        free(package);
+        return NULL;
+    }
+    Row row;
+    if (package_open(&reader) && find_torch(&reader) && find_plan(&reader, entry, &row)) {
+        static void (*const parts[])(Reader *) = {read_leaves,  read_relations, read_weights,
+                                                  read_kernels, read_rest,      check_references,
+                                                  check_operations};
+        for (size_t i = 0; i < sizeof parts / sizeof *parts && !reader.failed; i++) {
+            parts[i](&reader);
+        }
+    }
+    if (reader.failed) {
+        fusewright_package_free(package);
+        return NULL;
+    }
+    return package;
+}
+
+void fusewright_package_free(FusewrightPackage *package)
+{
+    for (int64_t i = 0; package->weights != NULL && i < package->weight_count; i++) {
+        if (package->weights[i] != NULL) {
+            torch.delete_tensor(package->weights[i]);
+        }
+    }
+    if (package->code != NULL) {
+        object_code_free(package->code);
+    }
+    if (package->memory != NULL) {
+        munmap(package->memory, package->size);
+    }
+    free(package->leaves);
+    free(package->relations);
+    free(package->weights);
+    free(package->kernels);
+    free(package->operators);
+    free((void *)package->recipes);
+    free(package->path);
+    free(package);
+}

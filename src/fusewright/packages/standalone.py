@@ -1,0 +1,445 @@
+"""The section of a package that is read without Python: the plan of an entry point and what its
+manifest says of arguments and results, as words of 64 bits, which the C code beside
+`native/fusewright_package.h` reads in this order.
+
+A text is its length in bytes, then the bytes with at least one zero behind them. A list is its
+length, then its items. Operators are called through torch's dispatcher, with all arguments of their
+declarations in order; where a plan calls what only Python has, there is no such section.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+from fusewright.packages.constants import constant_of
+from fusewright.packages.structure import leaves_of, rebuild, torch_constant
+from fusewright.runtime.layouts import tensor_kind
+from fusewright.torch_compat import operator_arguments, operator_returns
+
+NOTHING: Final = -(2**63)
+
+OPERATIONS: Final = {
+    name: code
+    for code, name in enumerate(
+        (
+            "add", "multiply", "//", "%", "min", "max", "read number", "read size", "read stride",
+            "allocate", "move", "reinterpret", "release", "launch", "mm", "bmm", "addmm", "copy",
+            "ensure layout", "dispatch", "return",
+        )
+    )
+}  # fmt: skip
+"""What the C code runs, in the order of its table."""
+
+RELATIONS: Final = ("== 0", "!= 0", ">= 0")
+
+ARITHMETIC: Final = {"+": 2, "*": 3, "//": 4, "%": 5, "min": 6, "max": 7}
+"""Operations on a stack of sizes; 0 pushes a size that was read, 1 a number."""
+
+FUNCTIONS: Final = {
+    "mm": "aten::mm", "addmm": "aten::addmm", "bmm": "aten::bmm", "baddbmm": "aten::baddbmm",
+    "convolution": "aten::convolution",
+}  # fmt: skip
+"""Operators behind functions of torch."""
+
+RECIPES: Final = {"output": 0, "leaf": 1, "weight": 2, "result": 3, "view": 4}
+
+
+class NotStandalone(Exception):
+    """An entry point that only Python runs; says why."""
+
+
+def standalone_section(
+    name: str,
+    level: str,
+    features: Sequence[str],
+    manifest: Mapping[str, Any],
+    entry: Mapping[str, Any],
+    plan: Mapping[str, Any],
+) -> bytes:
+    """The section of entry point `name`. Raises: NotStandalone."""
+    words = _Words()
+    words.text(manifest["machine"])
+    major, minor = map(int, manifest["torch"].split("."))
+    words.add(major << 8 | minor)
+    words.list_of(features, words.text)
+    _leaves(words, entry)
+    _sizes(words, entry["sizes"])
+    translator = _Translator(name, entry, manifest, plan)
+    translator.translate()
+    words.list_of(translator.weights, lambda row: _weight(words, *row))
+    words.text(f"{name}.{level}.code")
+    words.list_of(plan["kernels"], lambda row: _kernel(words, row))
+    words.list_of(translator.operators, words.texts)
+    words.list_of(translator.inputs, lambda row: words.add(*row))
+    words.add(translator.slots)
+    words.list_of(plan["numbers"], words.add)
+    words.list_of(translator.recipes(), lambda row: words.list_of(row, words.add))
+    words.list_of(translator.outputs(), words.add)
+    words.list_of(translator.words, words.add)
+    return words.content()
+
+
+class _Words:
+    """Words that are written one behind the other."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def add(self, *numbers: int) -> None:
+        self._parts.append(struct.pack(f"<{len(numbers)}q", *numbers))
+
+    def text(self, text: str) -> None:
+        content = text.encode()
+        self.add(len(content))
+        self._parts.append(content.ljust(len(content) // 8 * 8 + 8, b"\0"))
+
+    def texts(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.text(text)
+
+    def list_of(self, items: Iterable[Any], write: Any) -> None:
+        items = list(items)
+        self.add(len(items))
+        for item in items:
+            write(item)
+
+    def content(self) -> bytes:
+        return b"".join(self._parts)
+
+
+def _dtype_number(name: str) -> int:
+    return tensor_kind(torch_constant("dtype", name), "cpu")[0]
+
+
+def _leaves(words: _Words, entry: Mapping[str, Any]) -> None:
+    names: dict[int, str] = {}
+    for one in entry["parameters"]:
+        if one["structure"] is not None:
+            names |= dict(leaves_of(one["structure"], one["name"]))
+
+    def leaf(row: tuple[int, Mapping[str, Any]]) -> None:
+        number, content = row
+        words.text(names[number])
+        words.add(_dtype_number(content["dtype"]), int(content["is_contiguous"]))
+        words.add(len(content["size"]))
+        words.add(*(-1 if n is None else n for n in content["size"]))
+        words.add(*(-1 if n is None else n for n in content["stride"]))
+
+    words.list_of(enumerate(entry["leaves"]), leaf)
+
+
+def _sizes(words: _Words, sizes: Mapping[str, Any] | None) -> None:
+    readings = sizes["readings"] if sizes else []
+    slots = {symbol: slot for slot, (symbol, *_) in enumerate(readings)}
+    words.list_of(readings, lambda row: words.add(*map(int, row[1:])))
+
+    def relation(row: Mapping[str, Any]) -> None:
+        words.text(row["words"])
+        words.add(RELATIONS.index(row["kind"]))
+        words.list_of(_postfix(row["difference"], slots), lambda pair: words.add(*pair))
+
+    words.list_of(sizes["relations"] if sizes else [], relation)
+
+
+def _postfix(number: Any, slots: Mapping[str, int]) -> list[tuple[int, int]]:
+    if isinstance(number, int):
+        return [(1, number)]
+    if isinstance(number, str):
+        return [(0, slots[number])]
+    operation, first, *others = number
+    code = _postfix(first, slots)
+    for other in others:
+        code += [*_postfix(other, slots), (ARITHMETIC[operation], 0)]
+    return code
+
+
+def _kernel(words: _Words, row: Mapping[str, Any]) -> None:
+    words.text(row["name"])
+    words.add(row["tensors"], row["sizes"])
+
+
+def _weight(words: _Words, section: str, row: Mapping[str, Any], offset: int) -> None:
+    words.text(json.dumps(section)[1:-1])  # as the table has it
+    words.add(_dtype_number(row["dtype"]), offset, len(row["size"]))
+    words.add(*row["size"], *row["stride"])
+
+
+class _Translator:
+    """Turns a plan's operations into those that run without Python's objects."""
+
+    def __init__(
+        self,
+        name: str,
+        entry: Mapping[str, Any],
+        manifest: Mapping[str, Any],
+        plan: Mapping[str, Any],
+    ) -> None:
+        self.words: list[int] = []
+        self.operators: list[tuple[str, str]] = []
+        self.weights: list[tuple[str, Mapping[str, Any], int]] = []
+        """Section, row and offset in bytes of each tensor that is not an argument."""
+
+        self.slots = plan["slots"]
+        self._entry, self._plan = entry, plan
+        self._weight_numbers: dict[str, int] = {}
+        rows = {row["name"]: row for row in manifest["weights"]}
+        self.inputs: list[tuple[int, int]] = []
+        symbols = [symbol for symbol, *_ in entry["sizes"]["readings"]] if entry["sizes"] else []
+        for kind, one in entry["inputs"]:
+            match kind:
+                case "leaf":
+                    self.inputs.append((0, one))
+                case "weight":
+                    self.inputs.append((1, self._weight(f"weight.{one}", rows[one])))
+                case "number":
+                    self.inputs.append((2, symbols.index(one)))
+        self._constants = {row["name"]: row for row in entry["constants"]}
+        self._name = name
+        self._collections: dict[int, list[int]] = {}
+        """By slot, the places of the items of a list that is only passed on."""
+
+        self._integers: dict[int, int] = {}
+        """By slot, the number of an integer that is only passed on."""
+
+    def _weight(self, section: str, row: Mapping[str, Any], offset: int = 0) -> int:
+        key = f"{section} {row['size']} {row['stride']} {offset}"
+        if key not in self._weight_numbers:
+            self._weight_numbers[key] = len(self.weights)
+            self.weights.append((section, row, offset))
+        return self._weight_numbers[key]
+
+    # Operations -----------------------------------------------------------------------------------
+
+    def translate(self) -> None:
+        """Translate all. Raises: NotStandalone."""
+        operations = self._plan["operations"]
+        for place, (kind, _, operands) in enumerate(operations):
+            following = operations[place + 1] if place + 1 < len(operations) else None
+            self._one(kind, list(operands), following)
+
+    def _one(self, kind: str, operands: list[Any], following: Any) -> None:
+        match kind:
+            case "list" | "tuple":
+                slot, _, *items = operands
+                self._collections[slot] = items
+            case "make integer":
+                self._integers[operands[0]] = operands[1]
+            case "release" if operands[0] in self._collections:
+                del self._collections[operands[0]]
+            case "release" if operands[0] in self._integers:
+                del self._integers[operands[0]]
+            case "unpack":
+                pass  # with the call before it
+            case "call":
+                self._call(operands, following)
+            case "allocate":
+                slot, row, *rest = operands
+                self._write(kind, slot, self._kind(row), *rest)
+            case "ensure layout":
+                slot, _, row, *rest = operands
+                self._write(kind, slot, self._kind(row), *rest)
+            case "launch":
+                kernel, count, *rest = operands
+                places = [self._tensor(place) for place in rest[:count]]
+                self._write(kind, self._kernel(kernel), count, *places, *rest[count:])
+            case "mm" | "bmm" | "addmm":
+                self._write(kind, *map(self._tensor, operands[1:-1]))
+            case "copy":
+                self._write(kind, *map(self._tensor, operands))
+            case "reinterpret" | "read size" | "read stride":
+                first, source, *rest = operands
+                self._write(kind, first, self._tensor(source), *rest)
+            case "return":
+                count, *places = operands
+                self._write(kind, count, *map(self._returned, places))
+            case _:
+                if kind not in OPERATIONS:
+                    raise NotStandalone(f"it does {kind!r}")
+                self._write(kind, *operands)
+
+    def _write(self, kind: str, *operands: int) -> None:
+        self.words += [OPERATIONS[kind], 2 + len(operands), *operands]
+
+    def _row(self, place: int) -> list[Any]:
+        row: list[Any] = self._plan["constants"][~place]
+        return row
+
+    def _kind(self, place: int) -> int:
+        return _dtype_number(self._row(place)[1])
+
+    def _kernel(self, place: int) -> int:
+        names = [kernel["name"] for kernel in self._plan["kernels"]]
+        return names.index(self._row(place)[1])
+
+    def _tensor(self, place: int) -> int:
+        """The place of a tensor: a slot, or ~ the number of a weight."""
+        if place >= 0:
+            if place in self._collections or place in self._integers:
+                raise NotStandalone("it keeps an object of Python")
+            return place
+        kind, *parts = self._row(place)
+        if kind not in ("constant", "view"):
+            raise NotStandalone(f"it takes a {kind} for a tensor")
+        row, offset = self._constants[parts[0]], 0
+        section = f"{self._name}.constant.{row['name']}"
+        if kind == "view":
+            _, size, stride, start = parts
+            row = {**row, "size": size, "stride": stride}
+            offset = start * torch_constant("dtype", row["dtype"]).itemsize
+        return ~self._weight(section, row, offset)
+
+    def _returned(self, place: int) -> int:
+        if place < 0 and self._row(place)[0] not in ("constant", "view"):
+            return NOTHING
+        return NOTHING if place in self._integers else self._tensor(place)
+
+    # Calls of operators ---------------------------------------------------------------------------
+
+    def _call(self, operands: list[Any], following: Any) -> None:
+        result, function, count, *rest = operands
+        places, names = rest[:count], rest[count]
+        operator, overload = self._operator(function)
+        keywords = rebuild(self._row(names)[1], ()) if names is not None else ()
+        split = count - len(keywords)
+        given: dict[str, int] = dict(zip(keywords, places[split:], strict=True))
+        words: list[int] = []
+        declared = operator_arguments(overload)
+        for number, argument in enumerate(declared):
+            if number < split and not argument.kwarg_only:
+                words += self._argument(argument, places[number])
+            elif argument.name in given:
+                words += self._argument(argument, given[argument.name])
+            else:
+                words += _literal(argument, argument.default_value)
+        if len(declared) > 60:
+            raise NotStandalone(f"{operator[0]} takes too many arguments")
+        results = self._results(overload, result, following)
+        self._write(
+            "dispatch",
+            self._operator_number(operator),
+            len(results),
+            *results,
+            len(declared),
+            *words,
+        )
+
+    def _operator(self, place: int) -> tuple[tuple[str, str], Any]:
+        kind, *path = self._row(place)
+        if kind == "torch" and path[0] in FUNCTIONS:
+            path = ["aten", path[0], "default"]
+        elif kind != "operator":
+            raise NotStandalone(f"it calls {'.'.join(path)}")
+        namespace, name, overload = path
+        found = constant_of(["operator", *path], {}, {})
+        return (f"{namespace}::{name}", "" if overload == "default" else overload), found
+
+    def _operator_number(self, operator: tuple[str, str]) -> int:
+        if operator not in self.operators:
+            self.operators.append(operator)
+        return self.operators.index(operator)
+
+    def _results(self, overload: Any, result: int | None, following: Any) -> list[int]:
+        returns = operator_returns(overload)
+        if any(str(one.type) != "Tensor" for one in returns):
+            raise NotStandalone(f"{overload} returns what is no tensor")
+        if following is not None and following[0] == "unpack" and following[2][0] == result:
+            return [NOTHING if slot is None else slot for slot in following[2][2:]]
+        if len(returns) > 1:
+            raise NotStandalone(f"the results of {overload} stay together")
+        return [NOTHING if result is None else result for _ in returns]
+
+    def _argument(self, argument: Any, place: int) -> list[int]:
+        kind = str(argument.type)
+        is_optional = kind.startswith("Optional[")
+        inner = kind.removeprefix("Optional[").removesuffix("]") if is_optional else kind
+        if place in self._collections:
+            items = self._collections[place]
+            if inner in ("List[Tensor]",):
+                return [9, len(items), *map(self._tensor, items)]
+            if inner == "List[int]":
+                return [8 if is_optional else 7, len(items), *self._items(items)]
+            raise NotStandalone(f"it passes a list as {kind}")
+        if place in self._integers:
+            return [6 if is_optional else 5, self._integers[place]]
+        if inner == "Tensor" and (place >= 0 or self._row(place)[0] in ("constant", "view")):
+            return [2 if is_optional else 1, self._tensor(place)]
+        if place >= 0 or self._row(place)[0] != "literal":
+            raise NotStandalone(f"it passes an object of Python as {kind}")
+        return _literal(argument, rebuild(self._row(place)[1], ()))
+
+    def _items(self, places: Iterable[int]) -> list[int]:
+        words: list[int] = []
+        for place in places:
+            if place in self._integers:
+                words += [1, self._integers[place]]
+            elif place < 0 and self._row(place)[0] == "literal":
+                words += [0, rebuild(self._row(place)[1], ())]
+            else:
+                raise NotStandalone("it passes a list of objects of Python")
+        return words
+
+    # Results --------------------------------------------------------------------------------------
+
+    def recipes(self) -> list[list[int]]:
+        """How each result is made; what is no tensor, or only Python makes, cannot be."""
+        made: list[list[int]] = []
+        more: list[list[int]] = []
+        count = len(self._entry["results"])
+        for recipe in self._entry["results"]:
+            kind, *parts = recipe
+            match kind:
+                case "output" | "leaf" | "result":
+                    made.append([RECIPES[kind], parts[0]])
+                case "weight":
+                    made.append([RECIPES[kind], self.inputs[parts[0]][1]])
+                case "view" if not any(
+                    isinstance(n, list) for n in (*parts[1], *parts[2], parts[3])
+                ):
+                    base, size, stride, offset, _ = parts
+                    kind_of_base, number = base[0], base[1]
+                    number = self.inputs[number][1] if kind_of_base == "weight" else number
+                    more.append([RECIPES[kind_of_base], number])
+                    inner = count + len(more) - 1
+                    made.append([RECIPES[kind], inner, len(size), *size, *stride, offset])
+                case _:
+                    made.append([5, 0])
+        return made + more
+
+    def outputs(self) -> list[int]:
+        """The recipes of the tensors in the result, in order. Raises: NotStandalone."""
+        recipes = self.recipes()
+        numbers = [number for number, _ in leaves_of(self._entry["structure"], "")]
+        results = self._entry["results"]
+        tensors = [n for n in numbers if results[n][0] not in ("size", "constant")]
+        if any(recipes[n][0] == 5 for n in tensors):
+            raise NotStandalone("a result is a view of a size that varies")
+        return tensors
+
+
+def _literal(argument: Any, value: Any) -> list[int]:
+    """A constant argument of an operator, as the dispatcher's C function takes it."""
+    kind = str(argument.type)
+    is_optional = kind.startswith("Optional[")
+    inner = kind.removeprefix("Optional[").removesuffix("]") if is_optional else kind
+    if value is None and is_optional:
+        return [0]
+    if isinstance(value, list | tuple) and inner == "List[int]":
+        pairs = [number for item in value for number in (0, int(item))]
+        return [8 if is_optional else 7, len(value), *pairs]
+    match inner, value:
+        case "bool", bool():
+            word = int(value)
+        case "int", int():
+            word = int(value)
+        case "float", int() | float():
+            (word,) = struct.unpack("<q", struct.pack("<d", float(value)))
+        case (("int" | "ScalarType"), torch.dtype()):
+            word = _dtype_number(str(value).removeprefix("torch."))
+        case _:
+            raise NotStandalone(f"it passes {value!r} as {kind}")
+    return [4 if is_optional else 3, word]

@@ -1,0 +1,200 @@
+"""Packages run by a C++ program without Python, built by g++ alone: results, refusals, damage; and
+the section that it reads.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fusewright
+from fusewright.packages.container import read_package, write_package
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src" / "fusewright" / "native" / "standalone"
+TORCH = Path(torch.__file__).parent
+
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"),
+]
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example program."""
+    program = tmp_path_factory.mktemp("host") / "run_package"
+    objects = []
+    for source in sorted(SOURCES.glob("*.c")):
+        objects.append(program.parent / f"{source.stem}.o")
+        flags = [
+            "-x",
+            "c",
+            "-std=c11",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-fsanitize=undefined",
+        ]
+        subprocess.run(["g++", *flags, "-c", source, "-o", objects[-1]], check=True)
+    subprocess.run(
+        [
+            "g++", "-std=c++17", "-fsanitize=undefined", ROOT / "examples" / "run_package.cpp",
+            *objects, f"-I{SOURCES}", f"-I{TORCH / 'include'}", f"-L{TORCH / 'lib'}",
+            "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{TORCH / 'lib'}", "-o", program,
+        ],
+        check=True,
+    )  # fmt: skip
+    return program
+
+
+class Model(torch.nn.Module):
+    """Tokens to scores: kernels, products, attention (a library call), a constant, a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(50, 16)
+        self.inner = torch.nn.Linear(16, 48)
+        self.norm = torch.nn.LayerNorm(16)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+        x = self.table(input_ids) * torch.linspace(0, 1, 16)
+        q, k, v = self.inner(x).reshape(*input_ids.shape, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        mask = attention_mask[:, None, None] != 0
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
+        y = torch.cat([self.norm(y.transpose(1, 2).reshape(x.shape)), x], -1)
+        return {"scores": y, "sorted": y.sort(-1)[0], "length": input_ids.shape[1]}
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    torch.manual_seed(0)
+    return Model().eval()
+
+
+@pytest.fixture(scope="module")
+def path(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("packages") / "model.fwp"
+    ids = torch.randint(0, 50, (1, 5))
+    length = torch.export.Dim("length", max=20)
+    shapes = {"input_ids": {1: length}, "attention_mask": {1: length}}
+    return fusewright.aot_compile(
+        model, (ids, torch.ones_like(ids)), None, path, dynamic_shapes=shapes
+    )
+
+
+def run(host: Path, path: Path, tokens: list[int]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [host, path, *map(str, tokens)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"OMP_NUM_THREADS": "2", "PATH": ""},
+    )
+
+
+@pytest.mark.parametrize("count", [2, 5, 20])
+def test_results_are_eagers(host: Path, path: Path, model: Model, count: int) -> None:
+    tokens = random.Random(count).choices(range(50), k=count)
+    done = run(host, path, tokens)
+    assert done.returncode == 0 and done.stderr == "", done.stdout + done.stderr
+    first, second, *numbers = done.stdout.split("\n")[:-1]
+    assert (first, second) == ("input input_ids", "input attention_mask")
+    ids = torch.tensor([tokens])
+    with torch.no_grad():
+        expected = model(ids, torch.ones_like(ids))["scores"].flatten()
+    torch.testing.assert_close(torch.tensor(list(map(float, numbers))), expected)
+
+
+def test_no_python_is_linked(host: Path) -> None:
+    linked = subprocess.run(["ldd", host], capture_output=True, text=True, check=True).stdout
+    assert "libtorch_cpu" in linked and "python" not in linked.replace(str(TORCH), "")
+
+
+def test_arguments_are_checked(host: Path, path: Path) -> None:
+    done = run(host, path, [1] * 21)
+    assert done.returncode == 1 and "package was made for 20 >= input_ids.size(1)" in done.stdout
+    done = run(host, path, [7, 50])
+    assert done.returncode == 1 and "index out of range in compiled kernel cpu_" in done.stdout
+
+
+def test_damage_is_refused(host: Path, path: Path, tmp_path: Path) -> None:
+    content, damaged = path.read_bytes(), tmp_path / "damaged"
+    generator = random.Random(0)
+    places = [*range(0, 96, 9), *(generator.randrange(len(content)) for _ in range(25))]
+    for place in places:
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << generator.randrange(8)
+        damaged.write_bytes(flipped)
+        done = run(host, damaged, [1, 2])
+        assert done.returncode == 1 and done.stdout.startswith(f"{damaged}: "), place
+    for size in (0, 50, 96, 1000, len(content) - 1):
+        damaged.write_bytes(content[:size])
+        assert run(host, damaged, [1, 2]).returncode == 1
+    assert "cannot be opened" in run(host, tmp_path / "none", [1]).stdout
+
+
+def altered(path: Path, target: Path, change: Any) -> Path:
+    """The package with another section for programs without Python, and right digests."""
+    file = read_package(path, b"")
+    manifest = {name: value for name, value in file.manifest.items() if name != "sections"}
+    sections = []
+    for row in file.manifest["sections"]:
+        content = bytes(file.section(row["name"]))
+        is_it = row["name"].endswith(".standalone")
+        sections.append((row["name"], change(content) if is_it else content))
+    write_package(target, manifest, sections, b"")
+    return target
+
+
+def test_packages_for_others_are_refused(host: Path, path: Path, tmp_path: Path) -> None:
+    other = altered(path, tmp_path / "p", lambda one: one.replace(b"x86_64", b"riscv6"))
+    assert "it is for riscv6" in run(host, other, [1, 2]).stdout
+    other = altered(path, tmp_path / "p", lambda one: one.replace(b"popcnt", b"popcmt"))
+    if b"popcnt" in read_package(path, b"").memory[:]:
+        assert "this processor lacks popcmt" in run(host, other, [1, 2]).stdout
+
+
+def test_a_malformed_plan_touches_no_memory_outside(host: Path, path: Path, tmp_path: Path) -> None:
+    """Any word of it may be wrong: it is refused, or does something else; it ends no process by a
+    signal before it is run.
+    """
+    generator = random.Random(1)
+    refused = 0
+    for _ in range(40):
+
+        def change(content: bytes) -> bytes:
+            words = bytearray(content)
+            place = generator.randrange(len(words) // 8) * 8
+            wrong = generator.choice([-1, 1 << 40, 3, -(1 << 50), generator.randrange(100)])
+            words[place : place + 8] = struct.pack("<q", wrong)
+            return bytes(words)
+
+        done = run(host, altered(path, tmp_path / "p", change), [])
+        assert done.returncode >= 0, done.stdout + done.stderr
+        done = subprocess.run(
+            [host, tmp_path / "p", "1", "2"], capture_output=True, text=True, check=False
+        )
+        refused += done.returncode == 1
+    assert refused > 5
+
+
+def test_what_needs_python_has_no_such_section(host: Path, tmp_path: Path) -> None:
+    def function(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+        return torch.nonzero(input_ids > attention_mask).float().histc(3)
+
+    ids = torch.ones(1, 3, dtype=torch.int64)
+    path = fusewright.aot_compile(function, (ids, ids), None, tmp_path / "p")
+    fusewright.load(path)(ids, ids)
+    done = run(host, path, [1, 2, 3])
+    assert done.returncode == 1
+    assert "no entry point 'forward' that runs without Python" in done.stdout
