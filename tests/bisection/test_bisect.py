@@ -161,7 +161,6 @@ def test_nothing_to_shrink(tmp_path: Path) -> None:
         torch.tensor(2.5),
         torch.randn(4, dtype=torch.complex64),
     ],
-    ids=str,
 )
 def test_tensors_are_read_back(value: torch.Tensor) -> None:
     again = eval(tensor_text(value), {"tensor": tensor, "torch": torch})

@@ -315,7 +315,6 @@ def test_levels_of_processors(
         lambda x, y: torch.cat([x, y]).var(0),
         lambda x, y: (),
     ],
-    ids=str,
 )
 def test_results_of_every_kind(function: Callable[..., Any], tmp_path: Path) -> None:
     x, y = torch.randn(3, 4), torch.randn(3, 4)
@@ -360,7 +359,6 @@ def branches(x: torch.Tensor) -> torch.Tensor:
         (lambda x: object(), "the result is an object of class object, which no package returns"),
         (torch.nn.Dropout(), "a package does not train, and the module is in training mode"),
     ],
-    ids=str,
 )
 def test_what_no_package_is_made_of(
     function: Callable[..., Any], words: str, tmp_path: Path
