@@ -1,4 +1,5 @@
-"""What a long compile is doing, in one line on the terminal that goes away when it is done.
+"""What a long compile is doing, in one line on the terminal that goes away when it is done; other
+processes of a distributed job are told, too (`ranks`).
 
     ⠹ compiling BertForMaskedLM  model.py:12   schedule   1.4 s
 
@@ -18,6 +19,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from fusewright.errors import Location
+from fusewright.ranks import telling_others
 
 DELAY: Final = 1.0
 """Seconds that a compile may take before something is written."""
@@ -97,14 +99,15 @@ DOING: Final = Doing()
 @contextmanager
 def compiling(what: str, place: Location | None) -> Iterator[None]:
     """A block in which a compile runs, of which the terminal is told where it takes long."""
-    if not _is_wanted():
-        yield
-        return
-    try:  # An interrupt may come at any place.
-        DOING.enter(f"{what}  {os.path.basename(place.file)}:{place.line}" if place else what)
-        yield
-    finally:
-        DOING.leave()
+    with telling_others(lambda: f"{what}, {place.file}:{place.line}" if place else what):
+        if not _is_wanted():
+            yield
+            return
+        try:  # An interrupt may come at any place.
+            DOING.enter(f"{what}  {os.path.basename(place.file)}:{place.line}" if place else what)
+            yield
+        finally:
+            DOING.leave()
 
 
 def _is_wanted() -> bool:

@@ -62,25 +62,42 @@ def test_a_whole_backward_reduces_buckets_at_its_end(results: dict[str, Any]) ->
 
 
 def test_a_rank_that_is_killed_ends_the_other_with_an_error() -> None:
+    first = end_of_first_rank("killed.py")
+    assert first.stdout.split("\n")[:-1] == ["step 0", "step 1"]
+    assert first.returncode != 0
+    assert "loss.backward()" in first.stderr and "peer" in first.stderr
+
+
+def test_a_rank_that_waits_says_who_compiles_what_before_it_times_out() -> None:
+    first = end_of_first_rank("compiling.py")
+    assert first.returncode != 0 and "Timed out" in first.stderr
+    before = first.stderr[: first.stderr.index("Traceback")]
+    assert "rank 1 compiles Linear.forward" in before and "torch/nn/modules/linear.py" in before
+
+
+def end_of_first_rank(program: str) -> subprocess.CompletedProcess[str]:
+    """How the first of two processes ends that run a program of this folder."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    command = [sys.executable, str(PROGRAMS.with_name(program))]
     environment = {**ENVIRONMENT, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, PROGRAMS.with_name("killed.py")],
-            env={**environment, "WORLD_SIZE": "2", "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+    environment["WORLD_SIZE"] = "2"
+    second = subprocess.Popen(
+        command,
+        env={**environment, "RANK": "1"},
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        return subprocess.run(
+            command,
+            env={**environment, "RANK": "0"},
+            timeout=SECONDS,
+            check=False,
+            capture_output=True,
             text=True,
         )
-        for rank in range(2)
-    ]
-    try:
-        output, errors = ranks[0].communicate(timeout=SECONDS)
     finally:
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()
-    assert output.split("\n")[:-1] == ["step 0", "step 1"]
-    assert ranks[0].returncode != 0 and "loss.backward()" in errors and "peer" in errors
+        second.kill()
+        second.wait()

@@ -1,4 +1,6 @@
-"""Private names of `DistributedDataParallel`: whose forward runs, and how large its buckets are."""
+"""Private names of `torch.distributed`: whose forward runs, how large its buckets are, and the
+store of the process group.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +30,18 @@ def bucket_limits(module: Any) -> tuple[int, ...]:
     if module.bucket_bytes_cap_default:
         return (torch.distributed._DEFAULT_FIRST_BUCKET_BYTES, module.bucket_bytes_cap)
     return (module.bucket_bytes_cap,)
+
+
+def default_job() -> tuple[Any, int] | None:
+    """The store of the default process group, and the rank of this process in it; None where there
+    is no group, or nobody else in it.
+    """
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    if torch.distributed.get_world_size() == 1:
+        return None
+    store = torch.distributed.distributed_c10d._get_default_store()
+    return store, torch.distributed.get_rank()
 
 
 def is_data_parallel(module: Any) -> bool:
