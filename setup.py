@@ -14,6 +14,7 @@ SOURCES = (
     "torch_library",
     "torch_state",
     "tensor_access",
+    "profiling",
     "cpu_kernel",
     "standalone/checksum",
     "standalone/object_code",

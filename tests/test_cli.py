@@ -188,3 +188,33 @@ def test_packages_are_made_and_run(tmp_path: Path) -> None:
     program.write_text(MODEL.replace("eval()", "train()").replace("model =", "other ="))
     refused = CliRunner().invoke(app, ["package", str(program), str(path)])
     assert refused.exit_code == 2 and "defines no `model`" in refused.output
+
+
+COMMANDS = sorted(
+    command.name or command.callback.__name__.replace("_", "-")
+    for command in app.registered_commands
+)
+
+
+def test_help_names_every_command() -> None:
+    text = CliRunner().invoke(app, ["--help"]).output
+    assert {"explain", "report", "profile", "bisect", "doctor"} <= set(COMMANDS)
+    assert [name for name in COMMANDS if f" {name} " not in text] == []
+    assert "─ Commands ─" not in text, "each stands under what it is for"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_help(name: str) -> None:
+    result = CliRunner().invoke(app, [name, "-h"])
+    assert result.exit_code == 0 and "Usage: " in result.output
+    assert len(result.output.splitlines()) > 5
+
+
+def test_shells_complete_commands() -> None:
+    environment = {
+        "_FUSEWRIGHT_COMPLETE": "complete_bash",
+        "COMP_WORDS": "fusewright do",
+        "COMP_CWORD": "1",
+    }
+    result = CliRunner().invoke(app, [], prog_name="fusewright", env=environment)
+    assert result.output.split() == ["doctor"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import runpy
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,12 +20,20 @@ from fusewright.errors import FusewrightError
 from fusewright.inspect.explanation import Explanation, explain_compiler
 from fusewright.ir.text import print_schedule
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+
+UNDERSTAND: Final = "Understand a program"
+MEND: Final = "Find what is wrong"
+DEPLOY: Final = "Take a program elsewhere"
+DEVELOP: Final = "Develop fusewright, or hardware"
 
 
 @app.callback()
 def main() -> None:
-    """A compiler for PyTorch programs, and tools around it."""
+    """A compiler for PyTorch programs, and tools around it.
+
+    Commands that take a PROGRAM run it as Python would; what follows its name is the program's.
+    """
 
 
 OF_A_PROGRAM: Final = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -50,10 +59,12 @@ def _explanations(compilers: list[Compiler]) -> list[Explanation]:
     ]
 
 
-@app.command(context_settings=OF_A_PROGRAM)
+@app.command(context_settings=OF_A_PROGRAM, rich_help_panel=UNDERSTAND)
 def explain(program: ProgramPath, arguments: Arguments = None) -> None:
-    """Run a program as it is, and tell what its compiled functions did: graphs, breaks, recompiles,
-    each with the line and the reason.
+    """Tell which graphs, breaks and recompiles a program has.
+
+    The program runs as it is; then each graph break and recompile is told of with its line, its
+    reason and what to change.
     """
     with compilers_made() as made:
         try:
@@ -66,20 +77,22 @@ def explain(program: ProgramPath, arguments: Arguments = None) -> None:
                 typer.echo("nothing was compiled: no compiled function was called")
 
 
-@app.command(context_settings=OF_A_PROGRAM)
+@app.command(context_settings=OF_A_PROGRAM, rich_help_panel=UNDERSTAND)
 def report(
     program: ProgramPath,
     arguments: Arguments = None,
     out: Annotated[Path, typer.Option(help="The page to write.", dir_okay=False)] = Path(
         "fusewright.html"
     ),
-    time: Annotated[
+    timed: Annotated[
         bool, typer.Option("--time", help="Measure each kernel and library call.")
     ] = False,
 ) -> None:
-    """Run a program as it is, and write one page of HTML about what its compiled functions did:
-    timeline, breaks and recompiles in the source, graphs before and after fusion, kernels, memory,
-    guards. The page needs no network and no other file.
+    """Write a page of HTML about all that a program compiled.
+
+    The program runs as it is. The page shows a timeline, breaks and recompiles in the source,
+    graphs before and after fusion, kernels, memory and guards; it needs no network and no other
+    file.
     """
     pages = importlib.import_module("fusewright.inspect.report")  # `--help` does without.
     with compilers_made() as made:
@@ -87,19 +100,40 @@ def report(
             _run(program, arguments)
         finally:
             told = _explanations(made)
-            pages.write_page(told, out, title=program.name, time=time)
+            pages.write_page(told, out, title=program.name, time=timed)
             typer.echo(f"{len(told)} compiled functions told of in {out}")
 
 
-@app.command(context_settings=OF_A_PROGRAM)
+@app.command(context_settings=OF_A_PROGRAM, rich_help_panel=UNDERSTAND)
+def profile(program: ProgramPath, arguments: Arguments = None) -> None:
+    """Print where the time of a program goes, and what to change.
+
+    The program runs as it is. The ten kernels and library calls of compiled code that take most of
+    its time are printed, with the bytes that they move and how near that comes to what the machine
+    can do.
+    """
+    profiling = importlib.import_module("fusewright.runtime.profiling")  # `--help` does without.
+    costs = importlib.import_module("fusewright.inspect.costs")
+    with compilers_made() as made, profiling.recording() as spent:
+        try:
+            _run(program, arguments)
+        finally:
+            told = costs.profile_of(spent, _explanations(made), time.perf_counter())
+            typer.echo(f"\n{program.name}  {told}")
+
+
+@app.command(context_settings=OF_A_PROGRAM, rich_help_panel=MEND)
 def bisect(
     program: ProgramPath,
     arguments: Arguments = None,
     folder: Annotated[Path, typer.Option(help="Where small programs are written.")] = Path("."),
     seconds: Annotated[float, typer.Option(help="How long each is made smaller.")] = 20.0,
 ) -> None:
-    """Run a program eagerly, and find where its compiled functions go wrong: the stage, the kernel
-    and the line, each stage compared with float64. The exit status is 1 where one does.
+    """Find where a program's compiled functions go wrong.
+
+    The program runs eagerly. Each function and module that it compiles is run as far as each stage
+    of the compiler, beside float64: the first stage, kernel and line that are wrong are named, and
+    a small program that shows it is written. The exit status is 1 where something is wrong.
     """
     programs = importlib.import_module("fusewright.bisection.programs")  # `--help` does without.
     bisection = programs.ProgramBisection(folder=folder, seconds=seconds)
@@ -114,11 +148,12 @@ def bisect(
     raise typer.Exit(int(bisection.goes_wrong))
 
 
-@app.command()
+@app.command(rich_help_panel=MEND)
 def doctor() -> None:
-    """Say what is installed and what works here: processor, memory speed, threads, GPU, Triton,
-    torch, caches; and what to do about the rest. The exit status is 1 where programs cannot be
-    compiled.
+    """Say what is installed and works here, and what to do about the rest.
+
+    That is the processor, the speed of memory, threads, GPU, Triton, torch and caches. The exit
+    status is 1 where programs cannot be compiled.
     """
     doctors = importlib.import_module("fusewright.inspect.doctor")  # `--help` does without.
     findings = doctors.examine(importlib.import_module("fusewright.api").compile)
@@ -128,7 +163,7 @@ def doctor() -> None:
     raise typer.Exit(int(any(finding.kind == "failure" for finding in findings)))
 
 
-@app.command()
+@app.command(rich_help_panel=DEVELOP)
 def opt(
     program: Annotated[
         Path, typer.Argument(help="A program of the loop IR, as text.", exists=True, dir_okay=False)
@@ -141,7 +176,10 @@ def opt(
         str | None, typer.Option(help="The last pass that runs, in the scheduler's order.")
     ] = None,
 ) -> None:
-    """Run passes of the scheduler on a program, verify what each gives, and print the schedule."""
+    """Run passes of the scheduler on a program's text, and print it.
+
+    What each pass gives is verified.
+    """
     optimizer = importlib.import_module("fusewright.optimizer")  # `--help` does without.
     try:
         chosen = optimizer.chosen_passes(passes, stop_after)
@@ -151,7 +189,7 @@ def opt(
         raise typer.Exit(1) from None
 
 
-@app.command()
+@app.command(rich_help_panel=DEPLOY)
 def package(
     program: Annotated[
         Path,
@@ -193,7 +231,7 @@ def package(
     typer.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
 
 
-@app.command("run-package")
+@app.command("run-package", rich_help_panel=DEPLOY)
 def run_package(
     path: Annotated[Path, typer.Argument(help="A package.", exists=True, dir_okay=False)],
     inputs: Annotated[
@@ -206,9 +244,7 @@ def run_package(
     size: Annotated[int, typer.Option(help="What sizes are that vary.", min=1)] = 8,
     repeat: Annotated[int, typer.Option(help="How often it is timed.", min=1)] = 20,
 ) -> None:
-    """Load a package without the compiler, call it, and print what it returns and how long it
-    takes.
-    """
+    """Load a package without the compiler, call it, and print its results and times."""
     running = importlib.import_module("fusewright.packages.running")
     try:
         report = running.run(path, inputs, entry, size, repeat)
@@ -218,7 +254,7 @@ def run_package(
     typer.echo(report, nl=False)
 
 
-@app.command()
+@app.command(rich_help_panel=DEVELOP)
 def opgen(
     description: Annotated[
         Path | None, typer.Argument(help="The backend's YAML file.", show_default=False)
@@ -262,7 +298,7 @@ def opgen(
         typer.echo(f"  {path.name}")
 
 
-@app.command()
+@app.command(rich_help_panel=DEVELOP)
 def fuzz(
     kind: Annotated[
         list[str] | None,
@@ -288,8 +324,9 @@ def fuzz(
         bool, typer.Option("--garbage", help="New memory of compiled code is filled with NaN.")
     ] = False,
 ) -> None:
-    """Run random programs eagerly and compiled, and compare. The exit status is 1 where they
-    differ; docs/fuzzing.md says how to read the table.
+    """Run random programs eagerly and compiled, and compare.
+
+    The exit status is 1 where they differ; docs/fuzzing.md says how to read the table.
     """
     campaign = importlib.import_module("fusewright.fuzz.campaign")  # `--help` does without.
     try:

@@ -37,6 +37,7 @@ from fusewright.native._extension import (
     history_forward,
     lacking_features,
     read_tensor,
+    set_profiler,
     torch_states,
 )
 
@@ -61,6 +62,7 @@ __all__ = [
     "lacking_features",
     "read_tensor",
     "run_only",
+    "set_profiler",
     "torch_states",
 ]
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "plan_slots.h"
+#include "profiling.h"
 
 /* Values of a call that need no more bytes than this live on the C stack. */
 #define STACK_BYTES 4096
@@ -73,6 +74,29 @@ static int run_operations(PlanFrame *frame)
     return 0;
 }
 
+/* The same, where a profiler is told of each kernel and library call. */
+static int run_told(PlanFrame *frame)
+{
+    const CallPlan *plan = frame->plan;
+    const int64_t *end = plan->words + plan->word_count;
+    for (const int64_t *at = plan->words; at < end; at += at[LENGTH]) {
+        const PlanOperation *operation = &plan_operations[at[OPERATION]];
+        PyObject *guard = NULL;
+        if (operation->is_told) { /* a kernel is the first operand of its launch */
+            int64_t place = operation->form[0] == 'k' ? at[HEADER_WORDS] : NOTHING;
+            PyObject *kernel = place == NOTHING ? NULL : plan->constants[~place].object;
+            guard = profiling_begin(plan->file, at[LINE], kernel);
+        }
+        int result = operation->run(frame, at + HEADER_WORDS);
+        profiling_end(guard);
+        if (result < 0) {
+            add_traceback(plan, at[LINE]);
+            return -1;
+        }
+    }
+    return 0;
+}
+
 /* Run in `memory`, which is large enough for all values. */
 static PyObject *call_in(const CallPlan *plan, PyObject *const *args, Py_ssize_t count,
                          void *memory)
@@ -82,7 +106,8 @@ static PyObject *call_in(const CallPlan *plan, PyObject *const *args, Py_ssize_t
     frame.scratch = (void **)(frame.numbers + plan->number_count);
     memset(frame.slots, 0, (size_t)plan->slot_count * sizeof *frame.slots);
     memcpy(frame.numbers, plan->numbers, (size_t)plan->number_count * sizeof *frame.numbers);
-    if (take_arguments(plan, args, count, frame.slots) < 0 || run_operations(&frame) < 0) {
+    if (take_arguments(plan, args, count, frame.slots) < 0 ||
+        (profiling_is_on() ? run_told(&frame) : run_operations(&frame)) < 0) {
         Py_CLEAR(frame.result);
     }
     PyObject *type, *value, *traceback;

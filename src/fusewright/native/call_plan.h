@@ -51,6 +51,7 @@ typedef struct {
     const char *name;
     const char *form;
     int (*run)(PlanFrame *frame, const int64_t *operands);
+    bool is_told; /* whether profilers are told of it */
 } PlanOperation;
 
 #define NOTHING INT64_MIN

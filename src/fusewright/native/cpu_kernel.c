@@ -7,6 +7,7 @@
 #include <structmember.h>
 
 #include "guarded_call.h"
+#include "profiling.h"
 #include "tensor_access.h"
 
 /* Codes of faults, as kernels/llvm/values.py writes them. The kernel has gone on with element 0 or
@@ -185,16 +186,17 @@ static PyObject *call_kernel(PyObject *object, PyObject *const *args, size_t fla
             self->name, count + 2, self->tensor_count, self->size_count, given);
         return NULL;
     }
+    PyObject *guard = profiling_is_on() ? profiling_begin(NULL, 0, object) : NULL;
     void *stack_slots[STACK_ARGUMENTS];
-    if (count <= STACK_ARGUMENTS) {
-        return launch_kernel(self, args, stack_slots);
+    void **slots = stack_slots;
+    if (count > STACK_ARGUMENTS) {
+        slots = PyMem_Malloc((size_t)count * sizeof *slots);
     }
-    void **slots = PyMem_Malloc((size_t)count * sizeof *slots);
-    if (slots == NULL) {
-        return PyErr_NoMemory();
+    PyObject *result = slots == NULL ? PyErr_NoMemory() : launch_kernel(self, args, slots);
+    if (slots != stack_slots) {
+        PyMem_Free(slots);
     }
-    PyObject *result = launch_kernel(self, args, slots);
-    PyMem_Free(slots);
+    profiling_end(guard);
     return result;
 }
 

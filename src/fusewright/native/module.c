@@ -12,6 +12,7 @@
 #include "guard_program.h"
 #include "machine_code.h"
 #include "history.h"
+#include "profiling.h"
 #include "tensor_access.h"
 #include "torch_state.h"
 #include "training_call.h"
@@ -60,6 +61,12 @@ PyDoc_STRVAR(lacking_features_doc,
              "Those of the processor features in a tuple, such as `avx2`, that this machine lacks\n"
              "or that are unknown.");
 
+PyDoc_STRVAR(set_profiler_doc,
+             "set_profiler(begin, forced)\n--\n\n"
+             "Call `begin(file, line, kernel)` ahead of each kernel and library call of plans while\n"
+             "torch's profiler is on, or always if `forced`. What it returns has an `__exit__`, which\n"
+             "is called behind it; None: nothing is. begin=None: nobody is told.");
+
 PyDoc_STRVAR(checksum_doc,
              "checksum(memory, /)\n--\n\n"
              "16 bytes that damage of the memory changes: four CRC-32C of interleaved words. The\n"
@@ -84,6 +91,7 @@ static PyMethodDef functions[] = {
     {"run_only", (PyCFunction)(void (*)(void))frame_compiler_run_only, METH_FASTCALL,
      run_only_doc},
     {"lacking_features", machine_code_lacking, METH_VARARGS, lacking_features_doc},
+    {"set_profiler", profiling_set, METH_VARARGS, set_profiler_doc},
     {"checksum", machine_code_checksum, METH_VARARGS, checksum_doc},
     {"history_forward", (PyCFunction)(void (*)(void))history_forward, METH_FASTCALL,
      history_forward_doc},

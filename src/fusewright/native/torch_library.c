@@ -46,6 +46,7 @@ static const Lookup lookups[] = {
     {LOCAL_DISPATCH_STATE, FIELD(local_dispatch_state), false},
 #endif
     {"_ZN2at15get_num_threadsEv", FIELD(get_thread_count), false},
+    {"_ZN2at12hasCallbacksEv", FIELD(has_callbacks), false},
     {"GOMP_parallel", FIELD(parallel), false},
     {"omp_get_thread_num", FIELD(get_thread_number), false},
     {"omp_get_num_threads", FIELD(get_team_size), false},

@@ -56,6 +56,7 @@ typedef struct {
     /* at::get_num_threads: the size of a team that torch's own operators would use on this thread.
      */
     int (*get_thread_count)(void);
+    bool (*has_callbacks)(void); /* whether a profiler looks; NULL: this torch cannot tell */
 
     /* c10::impl::raw_local_dispatch_key_set: the calling thread's included and excluded dispatch
        keys, two words, at another address in each thread; null where thread-local variables cannot

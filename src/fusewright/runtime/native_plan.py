@@ -7,6 +7,7 @@ from typing import Any
 
 from fusewright.native import CallPlan
 from fusewright.records import record
+from fusewright.runtime import profiling as profiling  # tells profilers of plans
 from fusewright.runtime.loader import LoadedModule
 from fusewright.runtime.memory_checks import MemoryChecks
 

@@ -39,6 +39,9 @@ from fusewright.torch_compat.without_dynamo import (
     run_references_without_dynamo as run_references_without_dynamo,
 )
 
+RecordFunction = torch._C._profiler._RecordFunctionFast
+"""A context manager in C that stands in the traces of torch's profiler under a name."""
+
 OpOverload = torch._ops.OpOverload
 """Public in all but name: the type of `torch.ops.aten.add.Tensor`."""
 

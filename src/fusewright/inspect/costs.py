@@ -1,0 +1,426 @@
+"""`fusewright profile`: the kernels and library calls that a program spends most time in, how near
+they come to what the machine can do, and what would be worth changing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, Final
+
+import torch
+
+from fusewright.inspect.explanation import Explanation
+from fusewright.inspect.machine import copy_bandwidth, product_rate
+from fusewright.ir.group import Group, Reduce
+from fusewright.ir.index import Symbol
+from fusewright.ir.program import Buffer, BufferReference, CallOperator, Layout, ViewReference
+from fusewright.records import record
+from fusewright.runtime.compiled import Record
+from fusewright.runtime.profiling import Label, Spent
+
+SHOWN: Final = 10
+SMALL_LAUNCH: Final = 1 << 15
+"""Bytes: launches that move fewer cost about as much as those that move nothing."""
+
+LARGE_LAUNCH: Final = 1 << 20
+"""Bytes that take longer to move than a launch."""
+
+SLOW_PRODUCT: Final = 0.4
+SLOW_KERNEL: Final = 0.3
+"""Shares of the machine's best, below which something is told of."""
+
+COPIES: Final = ("clone", "copy", "_to_copy", "contiguous")
+
+
+@record(kw_only=True)
+class Cost:
+    """One kernel, or the calls of an operator from one line."""
+
+    label: Label
+    count: int
+    seconds: float
+    bytes: float
+    """What one call moves; 0 where that is not known."""
+
+    operations: float
+    """Floating-point operations of one call of a product; 0 for others."""
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.bytes * self.count / self.seconds if self.seconds else 0.0
+
+    @property
+    def operations_per_second(self) -> float:
+        return self.operations * self.count / self.seconds if self.seconds else 0.0
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it is a library's copy."""
+        names = (operator.split(".")[1] for operator in self.label.operators if "." in operator)
+        return not self.label.kernel and any(name in COPIES for name in names)
+
+
+@record(kw_only=True)
+class Machine:
+    """What the machine reaches at best."""
+
+    bytes_per_second: float
+    operations_per_second: float
+    threads: int
+    cores: int
+
+    @classmethod
+    def measured(cls) -> Machine:
+        """The machine that this runs on, or its GPU where the program has used one."""
+        device = "cuda" if torch.cuda.is_initialized() else "cpu"
+        return cls(
+            bytes_per_second=copy_bandwidth(device),
+            operations_per_second=product_rate(device),
+            threads=torch.get_num_threads(),
+            cores=len(os.sched_getaffinity(0)),
+        )
+
+
+@record(kw_only=True)
+class Profile:
+    """Where the time of a program went, from its first compile to its end."""
+
+    costs: tuple[Cost, ...]
+    """The costliest first."""
+
+    seconds: float
+    compile_seconds: float
+    explanations: tuple[Explanation, ...]
+    machine: Machine
+
+    @property
+    def compiled_seconds(self) -> float:
+        """In kernels and library calls of compiled graphs."""
+        return sum(cost.seconds for cost in self.costs)
+
+    @property
+    def running_seconds(self) -> float:
+        """The program without compiling."""
+        return max(self.seconds - self.compile_seconds, 1e-9)
+
+    def advice(self) -> list[str]:
+        """What would be worth changing, one sentence each."""
+        return [sentence for rule in RULES for sentence in rule(self)]
+
+    def __str__(self) -> str:
+        head = (
+            f"{_seconds(self.seconds)}: {_seconds(self.compile_seconds)} compiling, "
+            f"{_seconds(self.compiled_seconds)} in kernels and library calls of compiled code"
+        )
+        if not self.costs:
+            return f"{head}\nno compiled graph was run"
+        rows = [
+            ROW.format("", "calls", "time", "%", "a call", "of one call", "achieved", "of best")
+        ]
+        rows += [self._row(cost) for cost in self.costs[:SHOWN]]
+        left = self.costs[SHOWN:]
+        if left:
+            rest = sum(cost.seconds for cost in left)
+            rows.append(f"{len(left)} others take {_seconds(rest)}")
+        best = (
+            f"best: a large copy, {self.machine.bytes_per_second / 1e9:.1f} GB/s (data in caches "
+            f"may be faster); a large product, {self.machine.operations_per_second / 1e9:.0f} "
+            "GFLOP/s"
+        )
+        advice = self.advice()
+        told = ["worth changing", *(f"- {one}" for one in advice)] if advice else []
+        return "\n".join([head, "", *rows, best, *([""] if told else []), *told])
+
+    def _row(self, cost: Cost) -> str:
+        moved = achieved = share = ""
+        if cost.operations:
+            moved = f"{cost.operations / 1e6:.4g} MFLOP"
+            achieved = f"{cost.operations_per_second / 1e9:.4g} GFLOP/s"
+            share = f"{cost.operations_per_second / self.machine.operations_per_second:.0%}"
+        elif cost.bytes:
+            moved = f"{cost.bytes / 1e6:.4g} MB"
+            achieved = f"{cost.bytes_per_second / 1e9:.4g} GB/s"
+            share = f"{cost.bytes_per_second / self.machine.bytes_per_second:.0%}"
+        return ROW.format(
+            _shortened(cost.label.text),
+            f"{cost.count:,}",
+            _seconds(cost.seconds),
+            f"{cost.seconds / self.running_seconds:.1%}",
+            _seconds(cost.seconds / max(cost.count, 1)),
+            moved,
+            achieved,
+            share,
+        ).rstrip()
+
+
+HEADINGS: Final = ("", "calls", "time", "%", "a call", "one call", "achieved", "of best")
+ROW: Final = "{:<52} {:>7} {:>8} {:>6} {:>8} {:>13} {:>14} {:>7}"
+
+
+def profile_of(
+    spent: Mapping[Label, Spent], explanations: Sequence[Explanation], ended: float
+) -> Profile:
+    """What was recorded of a program that ended then, by `time.perf_counter`."""
+    began = (one.began for each in explanations for one in each.compilations)
+    seconds = ended - min(began, default=ended)
+    records = list(_records(explanations))
+    moved, of_lines = _bytes_of_kernels(records), _operations_of_lines(records)
+    of_kernels = _operations_of_kernels(records)
+    costs = []
+    for label, times in spent.items():
+        line = (label.operators[:1], label.places[:1])
+        of_call = of_kernels.get(label.kernel) if label.kernel else of_lines.get(line)
+        costs.append(
+            Cost(
+                label=label,
+                count=times.count,
+                seconds=times.seconds,
+                bytes=moved.get(label.kernel, 0.0),
+                operations=of_call or 0.0,
+            )
+        )
+    return Profile(
+        costs=tuple(sorted(costs, key=lambda cost: -cost.seconds)),
+        seconds=seconds,
+        compile_seconds=sum(sum(one.stage_seconds.values()) for one in explanations),
+        explanations=tuple(explanations),
+        machine=Machine.measured(),
+    )
+
+
+def _records(explanations: Sequence[Explanation]) -> Iterator[Record]:
+    for explanation in explanations:
+        for compilation in explanation.compilations:
+            training = compilation.training
+            backward = training.backward.record if training and training.backward else None
+            for made in (compilation.record, backward):
+                if made is not None:
+                    yield from (made, *made.subprograms)
+
+
+def _bytes_of_kernels(records: Sequence[Record]) -> dict[str, float]:
+    """By kernel, what a launch moves, on average."""
+    totals: dict[str, list[int]] = {}
+    for made in records:
+        for launch in made.launches:
+            totals.setdefault(launch.kernel, []).append(launch.bytes_read + launch.bytes_written)
+    return {kernel: sum(moved) / len(moved) for kernel, moved in totals.items()}
+
+
+def _operations_of_kernels(records: Sequence[Record]) -> dict[str, float]:
+    """By kernel that holds matrix products, their operations in a launch, on average."""
+    totals: dict[str, list[int]] = {}
+    for made in records:
+        groups = (work for work in made.schedule.works if isinstance(work, Group))
+        for group, launch in zip(groups, made.launches, strict=True):
+            count = _operations_of_group(group, made.program.hints)
+            if count:
+                totals.setdefault(launch.kernel, []).append(count)
+    return {kernel: sum(counts) / len(counts) for kernel, counts in totals.items()}
+
+
+def _operations_of_group(group: Group, hints: Mapping[str, int | float]) -> int:
+    """Two for each pair of numbers that a product of the group multiplies."""
+
+    def points(loops: Sequence[Symbol]) -> int:
+        return prod(loop.extent.evaluate(hints) for loop in loops if loop.extent is not None)
+
+    products = (
+        2 * points((*group.outer, *stage.inner))
+        for stage in group.stages
+        for action in stage.actions
+        if isinstance(action, Reduce) and action.kind == "dot"
+    )
+    return sum(products)
+
+
+# Products -----------------------------------------------------------------------------------------
+
+Place = tuple[tuple[str, ...], tuple[tuple[str, int], ...]]
+"""An operator, and the first of the user's lines that it is for."""
+
+
+def _operations_of_lines(records: Sequence[Record]) -> dict[Place, float]:
+    """By line, the floating-point operations of a call of a product, on average."""
+    totals: dict[Place, list[float]] = {}
+    for made in records:
+        program = made.program
+        buffers, hints = program.buffers(), program.hints
+        for statement in program.statements:
+            if not isinstance(statement, CallOperator) or not statement.outputs:
+                continue
+            count = operations(statement, buffers, hints)
+            origins = program.origins.get(statement.outputs[0].name, ())
+            if count and origins:
+                first = origins[0]
+                places = ((first.file, first.line),) if first.file else ()
+                totals.setdefault(((first.operator,), places), []).append(count)
+    return {key: sum(counts) / len(counts) for key, counts in totals.items()}
+
+
+def operations(
+    call: CallOperator, buffers: Mapping[str, Buffer], hints: Mapping[str, int | float]
+) -> float:
+    """Floating-point operations of a product; 0 for other operators."""
+    rule = _PRODUCTS.get(call.operator.split(".")[1])
+    if rule is None:
+        return 0.0
+    sizes = [_sizes(operand, buffers, hints) for operand in call.arguments]
+    output = [size.evaluate(hints) for size in call.outputs[0].layout.size]
+    try:
+        return float(rule(sizes, output))
+    except (IndexError, TypeError):
+        return 0.0
+
+
+def _sizes(
+    operand: Any, buffers: Mapping[str, Buffer], hints: Mapping[str, int | float]
+) -> list[int]:
+    match operand:
+        case BufferReference(name=name) if name in buffers:
+            layout: Layout = buffers[name].layout
+        case ViewReference(layout=layout):
+            pass
+        case _:
+            return []
+    return [size.evaluate(hints) for size in layout.size]
+
+
+def _attention(sizes: list[list[int]], output: list[int]) -> int:
+    query, key = sizes[0], sizes[1]
+    return 4 * prod(query) * key[-2]
+
+
+_PRODUCTS: Final[dict[str, Callable[[list[list[int]], list[int]], int]]] = {
+    "mm": lambda sizes, output: 2 * prod(sizes[0]) * sizes[1][-1],
+    "bmm": lambda sizes, output: 2 * prod(sizes[0]) * sizes[1][-1],
+    "addmm": lambda sizes, output: 2 * prod(sizes[1]) * sizes[2][-1],
+    "baddbmm": lambda sizes, output: 2 * prod(sizes[1]) * sizes[2][-1],
+    "convolution": lambda sizes, output: 2 * prod(output) * prod(sizes[1][1:]),
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "_scaled_dot_product_flash_attention": _attention,
+    "_scaled_dot_product_efficient_attention": _attention,
+}
+"""By operator: operations, of the sizes of its arguments and of its result."""
+
+
+# Advice -------------------------------------------------------------------------------------------
+
+
+def _outside(profile: Profile) -> Iterator[str]:
+    inside, running = profile.compiled_seconds, profile.running_seconds
+    if inside < running / 2 and running > 0.1:
+        yield (
+            f"{1 - inside / running:.0%} of the time is spent outside of compiled code: in Python, "
+            "in data, in operators that run eagerly"
+        )
+
+
+def _breaks(profile: Profile) -> Iterator[str]:
+    breaks = sum(len(one.breaks) for one in profile.explanations)
+    eager = sum(len(one.fallbacks) + len(one.failures) for one in profile.explanations)
+    if breaks or eager:
+        things = [f"{breaks} graph breaks"] * bool(breaks) + [f"{eager} parts run eagerly"] * bool(
+            eager
+        )
+        yield f"{' and '.join(things)}: fusewright explain names the lines, and what to change"
+
+
+def _recompiles(profile: Profile) -> Iterator[str]:
+    recompiles = sum(len(one.recompiles) for one in profile.explanations)
+    if recompiles and profile.compile_seconds > 0.2 * profile.seconds:
+        yield (
+            f"compiling takes {profile.compile_seconds / profile.seconds:.0%} of the time, and "
+            f"{recompiles} times it was done again: fusewright explain names the guards; "
+            "dynamic=True compiles for any size"
+        )
+
+
+def _slow_products(profile: Profile) -> Iterator[str]:
+    best = profile.machine.operations_per_second
+    slow = [
+        cost
+        for cost in profile.costs[:SHOWN]
+        if cost.operations and cost.operations_per_second < SLOW_PRODUCT * best
+    ]
+    seconds = sum(cost.seconds for cost in slow)
+    if slow and seconds > 0.2 * profile.compiled_seconds:
+        yield (
+            f"{_names(slow)} take {seconds / profile.compiled_seconds:.0%} of compiled code's time "
+            f"and reach less than {SLOW_PRODUCT:.0%} of what a large product does: matrices are "
+            "small, and a larger batch, or several products as one, would use more of the machine"
+        )
+
+
+def _names(costs: Sequence[Cost]) -> str:
+    """The first two, and how many others."""
+    shown = [cost.label.text for cost in costs[:2]]
+    others = len(costs) - 2
+    return f"{', '.join(shown)} and {others} others" if others > 0 else " and ".join(shown)
+
+
+def _small_launches(profile: Profile) -> Iterator[str]:
+    small = [cost for cost in profile.costs if cost.label.kernel and 0 < cost.bytes < SMALL_LAUNCH]
+    seconds = sum(cost.seconds for cost in small)
+    if small and seconds > 0.1 * profile.compiled_seconds:
+        count = sum(cost.count for cost in small)
+        yield (
+            f"{count:,} launches move less than {SMALL_LAUNCH // 1024} KiB each, and take "
+            f"{seconds / profile.compiled_seconds:.0%} of compiled code's time: work on more data "
+            "in a call"
+        )
+
+
+def _slow_kernels(profile: Profile) -> Iterator[str]:
+    best = profile.machine.bytes_per_second
+    slow = [
+        cost
+        for cost in profile.costs[:SHOWN]
+        if cost.label.kernel
+        and not cost.operations
+        and cost.bytes >= LARGE_LAUNCH
+        and cost.bytes_per_second < SLOW_KERNEL * best
+        and cost.seconds > 0.05 * profile.compiled_seconds
+    ]
+    if slow:
+        yield (
+            f"{_names(slow)} reach less than {SLOW_KERNEL:.0%} of a copy's speed: they compute "
+            "more than they move; fusewright report shows their loops"
+        )
+
+
+def _copies(profile: Profile) -> Iterator[str]:
+    for cost in profile.costs[:SHOWN]:
+        if cost.is_copy and cost.seconds > 0.05 * profile.compiled_seconds:
+            yield f"{cost.label.text} copies: another layout or type at that line would save it"
+
+
+def _threads(profile: Profile) -> Iterator[str]:
+    machine = profile.machine
+    if machine.threads < machine.cores and not torch.cuda.is_initialized():
+        yield f"{machine.threads} threads run on {machine.cores} cores: torch.set_num_threads"
+
+
+RULES: Final[tuple[Callable[[Profile], Iterator[str]], ...]] = (
+    _outside,
+    _breaks,
+    _recompiles,
+    _slow_products,
+    _small_launches,
+    _slow_kernels,
+    _copies,
+    _threads,
+)
+
+
+def _seconds(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 52 else f"{text[:51]}…"
