@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 import fusewright
 from fusewright import pipeline
@@ -51,6 +52,13 @@ def library_calls(x: Tensor, w: Tensor) -> Any:
     return together + order.sum(), x.topk(2)[0] * 2, torch.linalg.qr(x * 2)[1] + 1, w[1:]
 
 
+def attention(x: Tensor, w: Tensor) -> Any:
+    """Library calls by the dispatcher, with and without what may be None."""
+    heads, mask = torch.stack([x, x + 1]).view(1, 2, *x.shape), x @ x.t()
+    attend = functional.scaled_dot_product_attention
+    return attend(heads, heads, heads * 2), attend(heads, heads, heads, mask, scale=0.5), w.cos()
+
+
 def data_dependent(x: Tensor, w: Tensor) -> Any:
     found = torch.nonzero(x > 0)
     return found * 2, w.sum(0)
@@ -75,7 +83,16 @@ def nested(x: Tensor, w: Tensor) -> Any:
     return outer(x) * 2, torch.cond(w.sum() > 0, inner, lambda a: a @ a.t() - 1, (w,))
 
 
-PROGRAMS = (kernels_alone, products, batches, library_calls, data_dependent, writes, nested)
+PROGRAMS = (
+    kernels_alone,
+    products,
+    batches,
+    library_calls,
+    attention,
+    data_dependent,
+    writes,
+    nested,
+)
 
 
 def arguments(rows: int = 6) -> tuple[Tensor, Tensor]:
@@ -247,6 +264,60 @@ def test_a_result_laid_out_otherwise_is_copied_and_leaves_nothing() -> None:
             one.plan(wrong)
 
     leaves_nothing(refuse, references(one))
+
+
+ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+
+
+def dispatching(kinds: str, *inputs: Any) -> Recorded:
+    """A plan that calls attention by the dispatcher, with arguments of these kinds."""
+    texts = (ATTENTION._schema.name, "", kinds)
+    slots = range(len(inputs))
+    call = (~0, ~1, ~2, ~3, len(inputs), *slots, ~4, 2, len(inputs), None)
+    operations = (("dispatch", 1, call), ("return", 2, (1, len(inputs))))
+    constants = (ATTENTION, *texts, ("attn_mask", "scale"))
+    others = (len(inputs), len(inputs) + 1, (), constants, {}, "plan.py")
+    return Recorded(operations, others, CallPlan(operations, *others), list(inputs))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "mask", "scale"),
+    [
+        ("tttdbnn", None, None),
+        ("tttdbTn", torch.ones(3, 3), None),
+        ("tttdbTD", torch.ones(3, 3), 2),
+    ],
+)
+def test_operators_are_called_by_the_dispatcher(kinds: str, mask: Any, scale: Any) -> None:
+    """And by Python where a tensor is of a class of its own, or the dispatcher refuses."""
+    x = torch.randn(1, 2, 3, 8)
+    expected, _ = ATTENTION(x, x + 1, x * 2, 0.0, False, attn_mask=mask, scale=scale)
+    one = dispatching(kinds, x, x + 1, x * 2, 0.0, False, mask, scale)
+    (result,) = one.plan(*one.inputs)
+    torch.testing.assert_close(result, expected)
+    leaves_nothing(lambda: one.plan(*one.inputs), references(one))
+
+    parameter = torch.nn.Parameter(x)
+    with torch.no_grad():
+        assert type(one.plan(parameter, *one.inputs[1:])[0]) is Tensor
+    (result,) = one.plan(x.as_subclass(Marked), *one.inputs[1:])
+    assert type(result) is Marked
+    torch.testing.assert_close(result.as_subclass(Tensor), expected)
+
+    def refused() -> None:
+        with pytest.raises(RuntimeError) as error:
+            one.plan(x, x.double(), *one.inputs[2:])
+        with pytest.raises(RuntimeError) as eager:
+            ATTENTION(x, x.double(), *one.inputs[2:5], attn_mask=mask, scale=scale)
+        assert str(error.value) == str(eager.value)
+        with pytest.raises(TypeError, match="must be real number"):
+            one.plan(*one.inputs[:3], "a", *one.inputs[4:])
+
+    leaves_nothing(refused, references(one))
+
+
+class Marked(Tensor):
+    """A class of tensors of its own."""
 
 
 # -- threads, languages, targets -------------------------------------------------------------------

@@ -201,13 +201,14 @@ static int64_t find_operation(PyObject *name)
     return -1;
 }
 
-/* A call has names, its last operand, for the last arguments only, and no more than there are; a
-   product for its result. */
+/* A call has names, behind its arguments, for the last of them only, and no more than there are; a
+   product for its result, behind that. */
 static bool has_names_it_can_pass(const CallPlan *plan, const int64_t *words)
 {
     const char *form = plan_operations[words[OPERATION]].form;
     bool is_call = strchr(form, 'q') != NULL, is_product = form[strlen(form) - 1] == 'k';
-    int64_t place = words[words[LENGTH] - 1];
+    const int64_t *count = words + HEADER_WORDS + strcspn(form, "#");
+    int64_t place = is_call ? count[1 + *count] : words[words[LENGTH] - 1];
     if (!(is_call || is_product) || place == NOTHING) {
         return true;
     }
@@ -215,8 +216,7 @@ static bool has_names_it_can_pass(const CallPlan *plan, const int64_t *words)
     if (!PyTuple_Check(names)) {
         return false;
     }
-    Py_ssize_t count = PyTuple_GET_SIZE(names);
-    return is_call ? count <= words[HEADER_WORDS + 2] : count == 1;
+    return is_call ? PyTuple_GET_SIZE(names) <= *count : PyTuple_GET_SIZE(names) == 1;
 }
 
 /* Write `(name, line, operands)` at `words`. */

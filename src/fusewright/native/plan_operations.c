@@ -191,21 +191,26 @@ static int launch_on_gpu(PlanFrame *frame, const int64_t *operands)
     return gpu_kernel_run_eagerly(kernel, objects, given, programs);
 }
 
+/* Call a constant with `operands`: how many arguments, arguments, names of the last of them or
+   NOTHING. */
+static PyObject *call_function(PlanFrame *frame, int64_t function, const int64_t *operands)
+{
+    int64_t count = operands[0], place = operands[1 + count];
+    PyObject **arguments = (PyObject **)frame->scratch + 1; /* the callee may use what is ahead */
+    if (gather_objects(frame, operands + 1, count, arguments) < 0) {
+        return NULL;
+    }
+    PyObject *names = place == NOTHING ? NULL : constant_at(frame, place);
+    size_t positional = (size_t)(count - (names == NULL ? 0 : PyTuple_GET_SIZE(names)));
+    return PyObject_Vectorcall(constant_at(frame, function), arguments,
+                               positional | PY_VECTORCALL_ARGUMENTS_OFFSET, names);
+}
+
 /* result or NOTHING, function, how many arguments, arguments, names of the last of them or NOTHING
  */
 static int call(PlanFrame *frame, const int64_t *operands)
 {
-    PyObject *function = constant_at(frame, operands[1]);
-    int64_t count = operands[2];
-    PyObject **arguments = (PyObject **)frame->scratch + 1; /* the callee may use what is ahead */
-    if (gather_objects(frame, operands + 3, count, arguments) < 0) {
-        return -1;
-    }
-    int64_t place = operands[3 + count];
-    PyObject *names = place == NOTHING ? NULL : constant_at(frame, place);
-    size_t positional = (size_t)(count - (names == NULL ? 0 : PyTuple_GET_SIZE(names)));
-    PyObject *result = PyObject_Vectorcall(function, arguments,
-                                           positional | PY_VECTORCALL_ARGUMENTS_OFFSET, names);
+    PyObject *result = call_function(frame, operands[1], operands + 2);
     if (operands[0] != NOTHING) {
         return plan_slot_set(&frame->slots[operands[0]], result);
     }
@@ -280,32 +285,127 @@ static int addmm(PlanFrame *frame, const int64_t *operands)
     return product(frame, operands, 3, false, torch_library.addmm_out != NULL);
 }
 
-/* slot, how many results, result or NOTHING each; the slot is empty then */
-static int unpack(PlanFrame *frame, const int64_t *operands)
+/* Hold the items of a tuple or list at `places`, which are slots or NOTHING. */
+static int hold_items(PlanFrame *frame, PyObject *object, const int64_t *places, int64_t expected)
 {
-    PlanSlot *slot = &frame->slots[operands[0]];
-    PyObject *object = plan_slot_object(slot);
     PyObject *items = object == NULL ? NULL : PySequence_Fast(object, "a library call returned "
                                                                       "no tuple or list");
     if (items == NULL) {
         return -1;
     }
     Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
-    if (count != operands[1]) {
+    if (count != expected) {
         PyErr_Format(PyExc_ValueError, "a library call returned %zd results, not %lld", count,
-                     (long long)operands[1]);
+                     (long long)expected);
         Py_DECREF(items);
         return -1;
     }
-    plan_slot_clear(slot);
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (operands[2 + i] != NOTHING) {
+        if (places[i] != NOTHING) {
             PyObject *item = PySequence_Fast_GET_ITEM(items, i);
-            plan_slot_set(&frame->slots[operands[2 + i]], Py_NewRef(item));
+            plan_slot_set(&frame->slots[places[i]], Py_NewRef(item));
         }
     }
     Py_DECREF(items);
     return 0;
+}
+
+/* slot, how many results, result or NOTHING each; the slot is empty then */
+static int unpack(PlanFrame *frame, const int64_t *operands)
+{
+    PlanSlot held = frame->slots[operands[0]];
+    frame->slots[operands[0]] = (PlanSlot){NULL, NULL};
+    PyObject *object = plan_slot_object(&held);
+    int refused = object == NULL ? -1 : hold_items(frame, object, operands + 2, operands[1]);
+    plan_slot_clear(&held);
+    return refused;
+}
+
+/* The version of torch whose conversions of the dispatcher's words these are. */
+#define WORDS_OF_2_10 ((UINT64_C(2) << 56) | (UINT64_C(10) << 48))
+
+/* Write the word of an argument. 0 where there is none for it; -1 with an exception. */
+static int write_word(PlanSlot *slot, char kind, uint64_t *word)
+{
+    if (kind == 't') {
+        return is_plain(slot) && torch_library.new_handle(slot->handle, (TensorHandle *)word) == 0;
+    }
+    PyObject *object = plan_slot_object(slot);
+    double real = object != NULL && kind == 'd' ? PyFloat_AsDouble(object) : 0;
+    memcpy(word, &real, sizeof real); /* that of None is 0 */
+    if (object != NULL && kind != 'd' && kind != 'n') { /* a bool is an int */
+        *word = (uint64_t)PyLong_AsLongLong(object);
+    }
+    return PyErr_Occurred() ? -1 : 1;
+}
+
+/* Write the words of arguments. Where one cannot be written, there are none, and it says why. */
+static int write_words(const PlanFrame *frame, const char *kinds, const int64_t *places,
+                       uint64_t *words)
+{
+    int written = 1;
+    int64_t count = 0;
+    for (; written == 1 && kinds[count] != 0; count++) {
+        written = write_word(slot_at(frame, places[count]), Py_TOLOWER(kinds[count]), &words[count]);
+    }
+    for (int64_t i = 0; written != 1 && i < count - 1; i++) {
+        if (Py_TOLOWER(kinds[i]) == 't') {
+            torch_library.delete_tensor((TensorHandle)words[i]);
+        }
+    }
+    for (int64_t i = 0; written == 1 && i < count; i++) {
+        if (Py_ISUPPER(kinds[i])) { /* the dispatcher deletes it */
+            uint64_t *object = torch_library.new_object(sizeof *object);
+            *object = words[i];
+            words[i] = (uint64_t)(uintptr_t)object;
+        }
+    }
+    return written;
+}
+
+/* function, name, overload, a letter for each argument (wrapper/dispatched.py), how many arguments,
+   arguments, names of the last of them or NOTHING, how many results, result or NOTHING each: by the
+   dispatcher, where that can be; else, and where that refuses, by the function, which says why. */
+static int dispatch(PlanFrame *frame, const int64_t *operands)
+{
+    const char *texts[3];
+    for (int i = 0; i < 3; i++) {
+        if ((texts[i] = PyUnicode_AsUTF8(constant_at(frame, operands[1 + i]))) == NULL) {
+            return -1;
+        }
+    }
+    int64_t count = operands[4], result_count = operands[6 + count];
+    const int64_t *results = operands + 7 + count;
+    uint64_t *words = (uint64_t *)frame->scratch;
+    bool is_offered = torch_library.call_dispatcher != NULL && torch_library.new_object != NULL &&
+                      (int64_t)strlen(texts[2]) == count;
+    int written = is_offered ? write_words(frame, texts[2], operands + 5, words) : 0;
+    int32_t refusal = 1;
+    if (written == 1) {
+        Py_BEGIN_ALLOW_THREADS
+        refusal = torch_library.call_dispatcher(texts[0], texts[1], words, WORDS_OF_2_10);
+        Py_END_ALLOW_THREADS
+    }
+    for (int64_t i = 0; refusal == 0 && i < result_count; i++) {
+        PlanSlot result = {NULL, (TensorHandle)words[i]}, *slot = &result;
+        if (results[i] != NOTHING) {
+            PlanSlot held = frame->slots[results[i]];
+            frame->slots[results[i]] = result;
+            *slot = held;
+        }
+        plan_slot_clear(slot);
+    }
+    if (refusal == 0 || written < 0) {
+        return refusal == 0 ? 0 : -1;
+    }
+    PyObject *object = call_function(frame, operands[0], operands + 4);
+    if (object != NULL && tensor_access_is_tensor(object) && result_count == 1) {
+        PyObject *alone = PyTuple_Pack(1, object);
+        Py_SETREF(object, alone);
+    }
+    int held = object == NULL ? -1 : hold_items(frame, object, results, result_count);
+    Py_XDECREF(object);
+    return held;
 }
 
 /* New references to the objects at `places`, in a new tuple or list; NULL with an exception. */
@@ -423,6 +523,7 @@ const PlanOperation plan_operations[] = {
     {"launch", "k#*s#*rri", launch, true},
     {"launch on GPU", "k#*s#*rr", launch_on_gpu, true},
     {"call", "dk#*sq", call, true},
+    {"dispatch", "kkkk#*sq#*d", dispatch, true},
     {"mm", "ksssk", mm, true},
     {"bmm", "ksssk", bmm, true},
     {"addmm", "kssssk", addmm, true},

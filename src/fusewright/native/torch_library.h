@@ -38,6 +38,14 @@ typedef struct {
     int32_t (*bmm_out)(TensorHandle out, TensorHandle, TensorHandle);
     int32_t (*addmm_out)(TensorHandle out, TensorHandle, TensorHandle, TensorHandle, float, float);
 
+    /* Any operator, by its name and overload: arguments and results are words of a stack. Words of
+       tensors are handles, which it takes, and gives; what may be None is NULL or in an object made
+       by `new_object`, C++'s operator new. `version`: of the conversions, torch's. May be null. */
+    int32_t (*call_dispatcher)(const char *name, const char *overload, uint64_t *stack,
+                               uint64_t version);
+    int32_t (*new_handle)(TensorHandle, TensorHandle *result); /* of the same tensor */
+    void *(*new_object)(size_t);
+
     bool (*grad_mode_is_enabled)(void);
     void (*set_grad_mode)(bool);
     int32_t (*get_cpu_device_type)(void);

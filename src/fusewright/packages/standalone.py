@@ -235,8 +235,8 @@ class _Translator:
                 del self._integers[operands[0]]
             case "unpack":
                 pass  # with the call before it
-            case "call":
-                self._call(operands, following)
+            case "call" | "dispatch":
+                self._call(kind, operands, following)
             case "allocate":
                 slot, row, *rest = operands
                 self._write(kind, slot, self._kind(row), *rest)
@@ -300,10 +300,22 @@ class _Translator:
 
     # Calls of operators ---------------------------------------------------------------------------
 
-    def _call(self, operands: list[Any], following: Any) -> None:
-        result, function, count, *rest = operands
-        places, names = rest[:count], rest[count]
+    def _call(self, kind: str, operands: list[Any], following: Any) -> None:
+        if kind == "dispatch":
+            function, _, _, _, count, *rest = operands
+            results = [NOTHING if slot is None else slot for slot in rest[count + 2 :]]
+        else:
+            result, function, count, *rest = operands
+            _, overload = self._operator(function)
+            results = self._results(overload, result, following)
+        self._dispatch(function, rest[:count], rest[count], results)
+
+    def _dispatch(
+        self, function: int, places: Sequence[int], names: int | None, results: Sequence[int]
+    ) -> None:
+        """Call the operator at `function` with what is at `places`, the last of them by `names`."""
         operator, overload = self._operator(function)
+        count = len(places)
         keywords = rebuild(self._row(names)[1], ()) if names is not None else ()
         split = count - len(keywords)
         given: dict[str, int] = dict(zip(keywords, places[split:], strict=True))
@@ -318,7 +330,6 @@ class _Translator:
                 words += _literal(argument, argument.default_value)
         if len(declared) > 60:
             raise NotStandalone(f"{operator[0]} takes too many arguments")
-        results = self._results(overload, result, following)
         self._write(
             "dispatch",
             self._operator_number(operator),

@@ -63,6 +63,7 @@ from fusewright.runtime.calling import (
     NumberSource,
 )
 from fusewright.runtime.native_plan import NativePlan, Operation
+from fusewright.wrapper.dispatched import DispatchedCall, dispatched_call
 from fusewright.wrapper.names import (
     constant_path,
     literal_text,
@@ -278,6 +279,10 @@ class _NativeEmitter:
         self._release_temporaries()
 
     def call_extern(self, line: CallExtern) -> None:
+        dispatched = dispatched_call(line)
+        if dispatched is not None:
+            self._dispatch(line, dispatched)
+            return
         result = self._call(line.operator, line.arguments, line.keywords, bool(line.results))
         if line.is_tuple:
             self._unpack(result, line.results)
@@ -288,6 +293,17 @@ class _NativeEmitter:
                 self._owned.add(line.results[0])
         elif result is not None:
             self._release(result)
+
+    def _dispatch(self, line: CallExtern, call: DispatchedCall) -> None:
+        texts = (call.name, call.overload, call.kinds)
+        function, *others = map(self._constant, (operator_path(line.operator), *map(repr, texts)))
+        given = [self._operand(operand) for operand in call.operands]
+        names = self._constant(repr(call.names)) if call.names else None
+        results = [None if name is None else self._new_slot(name) for name in line.results]
+        self.write("dispatch", function, *others, len(given), *given, names, len(results), *results)
+        self._release_temporaries()
+        if len(results) == 1 and results[0] is not None and facts(line.operator).gives_new_memory:
+            self._owned.update(name for name in line.results if name is not None)
 
     def call_program(self, line: CallProgram) -> None:
         result = self._call_function(constant_path(line.name), line.arguments, (), True)
