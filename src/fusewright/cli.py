@@ -7,7 +7,7 @@ import runpy
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 try:
     import typer
@@ -252,6 +252,48 @@ def run_package(
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(report, nl=False)
+
+
+cache = typer.Typer(no_args_is_help=True, help="Machine code that is kept for later processes.")
+app.add_typer(cache, name="cache", rich_help_panel=DEPLOY)
+
+
+def _caches() -> Any:
+    return importlib.import_module("fusewright.packages.caches")  # `--help` does without.
+
+
+@cache.command("info")
+def cache_info() -> None:
+    """Where it is, how much there is, and how much there may be."""
+    typer.echo(_caches().info(), nl=False)
+
+
+@cache.command("clear")
+def cache_clear() -> None:
+    """Remove all of it; what is needed is compiled again."""
+    _caches().clear()
+
+
+@cache.command("export")
+def cache_export(path: Annotated[Path, typer.Argument(help="The file to write.")]) -> None:
+    """Write it to one file, for other machines."""
+    try:
+        typer.echo(f"{_caches().export_to(path)} files written to {path}")
+    except OSError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+@cache.command("import")
+def cache_import(
+    path: Annotated[Path, typer.Argument(help="A file of `cache export`.", exists=True)],
+) -> None:
+    """Take over what such a file holds; its machine code will be run."""
+    try:
+        typer.echo(f"{_caches().import_from(path)} files read from {path}")
+    except (FusewrightError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
 
 
 @app.command(rich_help_panel=DEVELOP)

@@ -166,7 +166,7 @@ def test_workers_begin_ahead_where_nothing_is_on_disk(
         assert idle.qsize() == 2
     while not idle.empty():
         idle.get().end()
-    cubins.folder().mkdir()
+    cubins.FILES.folder().mkdir()
     compile_pool.begin_if_cold()
     assert idle.empty()
 
@@ -189,6 +189,7 @@ def test_workers_import_triton_and_little_of_ours() -> None:
         "fusewright.runtime",
         "fusewright.runtime.cubins",
         "fusewright.runtime.folders",
+        "fusewright.runtime.kept_files",
         "fusewright.runtime.triton_compiler",
         "fusewright.runtime.triton_worker",
     ]

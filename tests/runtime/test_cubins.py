@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fusewright.records import replace
-from fusewright.runtime import cubins
+from fusewright.runtime import cubins, kept_files
 from fusewright.runtime.cubins import CompileRequest, Cubin
 
 REQUEST = CompileRequest(
@@ -34,7 +34,7 @@ def _folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def files() -> list[Path]:
-    return list(cubins.folder().iterdir())
+    return list(cubins.FILES.folder().iterdir())
 
 
 def test_what_is_written_is_read() -> None:
@@ -42,7 +42,7 @@ def test_what_is_written_is_read() -> None:
     cubins.write(REQUEST, CUBIN)
     assert cubins.read(REQUEST) == CUBIN
     assert cubins.read(CompileRequest.from_json(REQUEST.to_json())) == CUBIN
-    assert cubins.folder().stat().st_mode & 0o777 == 0o700
+    assert cubins.FILES.folder().stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_file_that_others_may_write_is_missing() -> None:
 
 
 def test_what_cannot_be_written_is_compiled_again(tmp_path: Path) -> None:
-    cubins.folder().write_text("no folder")
+    cubins.FILES.folder().write_text("no folder")
     cubins.write(REQUEST, CUBIN)
     assert cubins.read(REQUEST) is None
 
@@ -135,50 +135,52 @@ def with_ages(count: int) -> None:
     """Write so many files, each an hour older than the one before."""
     for number in range(count):
         cubins.write(numbered(number), CUBIN)
-        os.utime(cubins._path(numbered(number)), (0, 1e9 - 3600 * number))
+        os.utime(cubins.FILES.path(cubins._key(numbered(number))), (0, 1e9 - 3600 * number))
 
 
 def test_what_was_read_longest_ago_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     with_ages(8)
-    size = cubins._path(numbered(0)).stat().st_size
+    size = cubins.FILES.path(cubins._key(numbered(0))).stat().st_size
     assert cubins.read(numbered(7)) == CUBIN  # Now it is the youngest.
-    monkeypatch.setattr(cubins, "ROOM", 8 * size)
-    cubins.prune()
+    monkeypatch.setattr(kept_files, "ROOM", 8 * size)
+    cubins.FILES.prune()
     assert len(files()) == 8
-    monkeypatch.setattr(cubins, "ROOM", 8 * size - 1)
-    monkeypatch.setattr(cubins, "KEPT", 3 * size)
-    cubins.prune()
+    monkeypatch.setattr(kept_files, "ROOM", 8 * size - 1)
+    monkeypatch.setattr(kept_files, "KEPT", 3 * size)
+    cubins.FILES.prune()
     assert [n for n in range(8) if cubins.read(numbered(n)) is not None] == [0, 1, 7]
 
 
 def test_writing_looks_at_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
     with_ages(4)
-    monkeypatch.setattr(cubins, "ROOM", 0)
-    monkeypatch.setattr(cubins, "KEPT", 0)
-    monkeypatch.setattr(cubins, "_WRITTEN", itertools.count(1))
+    monkeypatch.setattr(kept_files, "ROOM", 0)
+    monkeypatch.setattr(kept_files, "KEPT", 0)
+    monkeypatch.setattr(kept_files, "_WRITTEN", itertools.count(1))
     cubins.write(numbered(4), CUBIN)
     assert len(files()) == 5
-    monkeypatch.setattr(cubins, "_WRITTEN", itertools.count(cubins.PRUNE_EVERY))
+    monkeypatch.setattr(kept_files, "_WRITTEN", itertools.count(kept_files.PRUNE_EVERY))
     cubins.write(numbered(5), CUBIN)
     assert files() == []
 
 
 def test_what_a_killed_writer_left_goes_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     with_ages(1)
-    left = cubins.folder() / "left.tmp"
+    left = cubins.FILES.folder() / "left.tmp"
     left.write_bytes(bytes(64))
     os.utime(left, (0, 0))
-    monkeypatch.setattr(cubins, "ROOM", 64)
-    monkeypatch.setattr(cubins, "KEPT", cubins._path(numbered(0)).stat().st_size)
-    cubins.prune()
+    monkeypatch.setattr(kept_files, "ROOM", 64)
+    monkeypatch.setattr(
+        kept_files, "KEPT", cubins.FILES.path(cubins._key(numbered(0))).stat().st_size
+    )
+    cubins.FILES.prune()
     assert not left.exists() and cubins.read(numbered(0)) == CUBIN
 
 
 def test_many_prune_while_others_write_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read is right or missing, and nobody fails."""
-    monkeypatch.setattr(cubins, "ROOM", 600)
-    monkeypatch.setattr(cubins, "KEPT", 300)
-    monkeypatch.setattr(cubins, "PRUNE_EVERY", 1)
+    monkeypatch.setattr(kept_files, "ROOM", 600)
+    monkeypatch.setattr(kept_files, "KEPT", 300)
+    monkeypatch.setattr(kept_files, "PRUNE_EVERY", 1)
     wrong: list[object] = []
 
     def work() -> None:
@@ -202,5 +204,5 @@ def test_many_prune_while_others_write_and_read(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_without_a_folder_nothing_is_pruned() -> None:
-    cubins.prune()
-    assert not cubins.folder().exists()
+    cubins.FILES.prune()
+    assert not cubins.FILES.folder().exists()

@@ -113,7 +113,7 @@ def compile_one(request: CompileRequest) -> Cubin:
 
 def begin_if_cold() -> None:
     """Start the workers ahead, where no machine code is kept yet: they take a while to begin."""
-    if cubins.folder().exists() or not _IDLE.empty():
+    if cubins.FILES.folder().exists() or not _IDLE.empty():
         return
     with suppress(OSError):  # Whoever needs one is told.
         for _ in range(_COUNT):

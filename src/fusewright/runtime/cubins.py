@@ -1,40 +1,25 @@
 """Machine code of kernels for GPUs, and where it is kept on disk: one file for each way to compile
 a kernel, read without Triton.
 
-A file is a line of JSON and the code. It is written whole, so that processes may share the folder;
-one that is damaged, or that another user could have written, counts as missing. When files come to
-more than `ROOM` bytes, those that were not read for longest are removed.
+A file is a line of JSON and the code; one that is damaged counts as missing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import itertools
 import json
 import os
-import stat
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from fusewright.records import record
-from fusewright.runtime.folders import generated_folder
+from fusewright.runtime.kept_files import KeptFiles
 
 FORMAT: Final = 1
 """Number of the format of files: others are not read."""
-
-ROOM: Final = 1 << 30
-"""Bytes that files may come to: some ten thousand kernels."""
-
-KEPT: Final = ROOM * 3 // 4
-"""Bytes that are left when some have to go."""
-
-PRUNE_EVERY: Final = 64
-"""Files that a process writes between two looks at all of them; the first is one of those looks."""
 
 
 @record(kw_only=True)
@@ -104,66 +89,21 @@ class Cubin:
 
 def read(request: CompileRequest) -> Cubin | None:
     """The machine code for a request, if it was compiled before."""
-    path = _path(request)
-    try:
-        with path.open("rb") as file:
-            cubin = Cubin.from_bytes(file.read()) if _is_private(file.fileno()) else None
-    except OSError:
-        return None
-    if cubin is not None:
-        with suppress(OSError):  # A folder that is only read keeps what it has.
-            os.utime(path)
-    return cubin
+    content = FILES.read(_key(request))
+    return None if content is None else Cubin.from_bytes(content)
 
 
 def write(request: CompileRequest, cubin: Cubin) -> None:
     """Keep machine code. What cannot be written, on a full disk say, is compiled again."""
-    try:
-        path = _path(request)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(cubin.to_bytes())
-        os.replace(temporary, path)
-    except OSError:
-        return
-    if next(_WRITTEN) % PRUNE_EVERY == 0:
-        prune()
+    FILES.write(_key(request), cubin.to_bytes())
 
 
-def prune() -> None:
-    """Remove the files that were used longest ago, where all come to more than `ROOM`; also what
-    processes that ended while they wrote left behind. Another process may remove the same.
-    """
-    files: list[tuple[float, int, Path]] = []
-    with suppress(OSError):
-        for path in folder().iterdir():
-            with suppress(OSError):
-                status = path.stat()
-                files.append((status.st_mtime, status.st_size, path))
-    total = sum(size for _, size, _ in files)
-    if total <= ROOM:
-        return
-    for _, size, path in sorted(files):
-        with suppress(OSError):
-            path.unlink()
-        total -= size
-        if total <= KEPT:
-            return
+FILES: Final = KeptFiles("cubins", ".cubin")
+"""Where machine code is kept."""
 
 
-_WRITTEN: Final = itertools.count()
-"""How many files this process has written."""
-
-
-def folder() -> Path:
-    """Where machine code is kept."""
-    return generated_folder() / "cubins"
-
-
-def _path(request: CompileRequest) -> Path:
-    key = _digest(_compilers_identity() + request.to_json().encode())
-    return folder() / f"{key}.cubin"
+def _key(request: CompileRequest) -> str:
+    return _digest(_compilers_identity() + request.to_json().encode())
 
 
 @cache
@@ -181,9 +121,3 @@ def _compilers_identity() -> bytes:
 
 def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=20).hexdigest()
-
-
-def _is_private(descriptor: int) -> bool:
-    """Whether nobody but this user can have written an open file."""
-    status = os.fstat(descriptor)
-    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

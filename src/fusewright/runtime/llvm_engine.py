@@ -13,10 +13,17 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from fusewright.errors import FusewrightError
+from fusewright.native import MachineCode
 from fusewright.records import field, record
+from fusewright.runtime.kept_files import KeptFiles
+
+_DIGEST_BYTES: Final = 32
+
+PASSES: Final = "1"
+"""Number of the passes and of the settings that `Compiler` runs: part of what decides its code."""
 
 LINKED = threading.Lock()
 """Held while a library is linked: llvmlite's linker keeps process-wide state."""
@@ -136,7 +143,16 @@ class Compiler:
         return module
 
     def link(self, object_code: bytes, names: Sequence[str]) -> KernelLibrary:
-        """Load object code into the process and look up kernels."""
+        """Load object code into the process and look up kernels: by our own loader, which takes
+        what it does on the processors that it knows, or by LLVM's linker.
+        """
+        try:
+            code = MachineCode(object_code)
+        except ValueError:
+            return self._link_by_llvm(object_code, names)
+        return KernelLibrary({name: code.address(name) for name in names}, code)
+
+    def _link_by_llvm(self, object_code: bytes, names: Sequence[str]) -> KernelLibrary:
         binding = llvm_binding()
         with LINKED:
             engine = binding.create_lljit_compiler(self._machine())
@@ -165,11 +181,35 @@ KEPT: list[KernelLibrary] = []
 """Libraries made by `compile_batch`, which live as long as the process."""
 
 
+OBJECTS: Final = KeptFiles("objects", ".o")
+"""Object code that processes keep for later ones, behind its digest."""
+
+
 def compile_batch(sources: Mapping[str, str]) -> KernelLibrary:
-    """Compile kernels, by name, in one go for this machine, and keep them for good."""
-    library = Compiler(cpu_target()).library(sources)
+    """Compile kernels, by name, in one go for this machine, and keep them for good. What an earlier
+    process has compiled is read from disk.
+    """
+    compiler = Compiler(cpu_target())
+    key = object_key(join_modules(sources), compiler.target)
+    code = kept_object(key)
+    if code is None:
+        with OBJECTS.making(key):  # Of several processes, one compiles.
+            code = kept_object(key)
+            if code is None:
+                code = compiler.object_code(sources)
+                OBJECTS.write(key, hashlib.sha256(code).digest() + code)
+    library = compiler.link(code, list(sources))
     KEPT.append(library)
     return library
+
+
+def kept_object(key: str) -> bytes | None:
+    """The object code that was kept under a key; None where there is none, or it is damaged."""
+    content = OBJECTS.read(key)
+    if content is None:
+        return None
+    digest, code = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+    return code if hashlib.sha256(code).digest() == digest else None
 
 
 def join_modules(sources: Mapping[str, str]) -> str:
@@ -188,7 +228,7 @@ def join_modules(sources: Mapping[str, str]) -> str:
 def object_key(text: str, target: CpuTarget) -> str:
     """Hash of all that decides the object code."""
     version = ".".join(map(str, llvm_binding().llvm_version_info))
-    parts = (text, target.name, target.features, version)
+    parts = (text, target.name, target.features, version, PASSES)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

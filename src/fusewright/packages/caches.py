@@ -1,0 +1,73 @@
+"""`fusewright cache`: machine code that processes keep on disk for later ones, counted, removed,
+and carried to other machines as one file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from fusewright.errors import PackageRefused
+from fusewright.packages.container import read_package, write_package
+from fusewright.runtime import cubins, llvm_engine
+from fusewright.runtime.folders import generated_folder
+from fusewright.runtime.kept_files import ROOM, KeptFiles
+
+KINDS: Final[dict[str, tuple[KeptFiles, str]]] = {
+    "cpu": (llvm_engine.OBJECTS, "machine code of CPU kernels"),
+    "gpu": (cubins.FILES, "machine code of GPU kernels"),
+}
+
+WHAT: Final = "fusewright's cache"
+"""What a file of `export_to` says that it is."""
+
+
+def info() -> str:
+    """Where they are, how many, and their bytes, as text."""
+    modules = [path.stat().st_size for path in generated_folder().glob("fusewright_*.py")]
+    rows = [f"{generated_folder()}"]
+    for files, what in KINDS.values():
+        count, size = files.size()
+        rows.append(f"  {what}: {count} files, {_megabytes(size)} of at most {_megabytes(ROOM)}")
+    rows.append(f"  generated modules: {len(modules)} files, {_megabytes(sum(modules))}")
+    return "\n".join(rows) + "\n"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
+
+
+def clear() -> None:
+    """Remove all of them, and the generated modules."""
+    for files, _ in KINDS.values():
+        files.clear()
+    for path in generated_folder().glob("fusewright_*.py"):
+        path.unlink(missing_ok=True)
+
+
+def export_to(path: Path) -> int:
+    """Write all machine code to one file; how many there are. OSError: it cannot be written."""
+    sections = []
+    for kind, (files, _) in KINDS.items():
+        for key in files.found():
+            content = files.read(key)
+            if content is not None:
+                sections.append((f"{kind}/{key}", content))
+    write_package(path, {"what": WHAT}, sections, b"")
+    return len(sections)
+
+
+def import_from(path: Path) -> int:
+    """Keep what is in a file of `export_to`; how many there are. PackageRefused: it is damaged, or
+    another file. Its machine code is run where kernels ask for it: it has to come from somebody
+    whose programs you run.
+    """
+    file = read_package(path, b"")
+    if file.manifest.get("what") != WHAT:
+        raise PackageRefused(str(path), "it is a package, and no exported cache")
+    for name in file.places:
+        kind, _, key = name.partition("/")
+        if kind not in KINDS or not key.isalnum():
+            raise PackageRefused(str(path), f"it holds {name!r}, which no cache does")
+        KINDS[kind][0].write(key, bytes(file.section(name)))
+    return len(file.places)

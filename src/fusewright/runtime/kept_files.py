@@ -1,0 +1,148 @@
+"""Files that are kept on disk for later processes, by a key of all that decides what is in them.
+
+A file is written whole, so that processes may share the folder; one that another user could have
+written counts as missing, and whoever reads it looks at a digest. Where the files of one kind come
+to more than `ROOM` bytes, those that were not read for longest are removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from fusewright.runtime.folders import generated_folder
+
+ROOM: Final = 1 << 30
+"""Bytes that files of one kind may come to: some ten thousand kernels."""
+
+KEPT: Final = ROOM * 3 // 4
+"""Bytes that are left when some have to go."""
+
+PRUNE_EVERY: Final = 64
+"""Files that a process writes between two looks at all of them; the first is one of those looks."""
+
+LOCKS: Final = 64
+"""Files that processes lock, so that one makes what others wait for: a key has one of these."""
+
+_WRITTEN: Final = itertools.count()
+"""How many files this process has written."""
+
+
+class KeptFiles:
+    """The files of one kind."""
+
+    def __init__(self, name: str, suffix: str) -> None:
+        self.name = name
+        """That of their folder."""
+
+        self._suffix = suffix
+
+    def folder(self) -> Path:
+        """Where they are; it may be absent."""
+        return generated_folder() / self.name
+
+    def path(self, key: str) -> Path:
+        """The file of a key, which may be absent."""
+        return self.folder() / f"{key}{self._suffix}"
+
+    def read(self, key: str) -> bytes | None:
+        """What is in a file, if it is there and nobody else can have written it."""
+        path = self.path(key)
+        try:
+            with path.open("rb") as file:
+                content = file.read() if _is_private(file.fileno()) else None
+        except OSError:
+            return None
+        if content is not None:
+            with suppress(OSError):  # A folder that is only read keeps what it has.
+                os.utime(path)
+        return content
+
+    def write(self, key: str, content: bytes) -> None:
+        """Keep a file. What cannot be written, on a full disk say, is made again."""
+        try:
+            path = self.path(key)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            os.replace(temporary, path)
+        except OSError:
+            return
+        if next(_WRITTEN) % PRUNE_EVERY == 0:
+            self.prune()
+
+    @contextmanager
+    def making(self, key: str) -> Iterator[None]:
+        """A block in which this process alone makes the file of a key, as far as locks can be had:
+        others wait, and find it then.
+        """
+        try:
+            folder = self.folder()
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            number = sum(key.encode()) % LOCKS
+            descriptor = os.open(folder / f"{number}.lock", os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError:
+            yield
+            return
+        try:
+            with suppress(OSError):  # Some file systems have no locks.
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def prune(self) -> None:
+        """Remove the files that were used longest ago, where all come to more than `ROOM`; also
+        what processes that ended while they wrote left behind. Another process may remove the same.
+        """
+        files = self._files()
+        total = sum(size for _, size, _ in files)
+        if total <= ROOM:
+            return
+        for _, size, path in sorted(files):
+            with suppress(OSError):
+                path.unlink()
+            total -= size
+            if total <= KEPT:
+                return
+
+    def clear(self) -> None:
+        """Remove all of them."""
+        for _, _, path in self._files():
+            with suppress(OSError):
+                path.unlink()
+
+    def size(self) -> tuple[int, int]:
+        """How many there are, and their bytes."""
+        sizes = [size for _, size, path in self._files() if path.suffix == self._suffix]
+        return len(sizes), sum(sizes)
+
+    def found(self) -> list[str]:
+        """The keys of those that are there."""
+        names = sorted(path.name for _, _, path in self._files())
+        return [name.removesuffix(self._suffix) for name in names if name.endswith(self._suffix)]
+
+    def _files(self) -> list[tuple[float, int, Path]]:
+        """When each was used last, its bytes and its path; locks left out."""
+        files: list[tuple[float, int, Path]] = []
+        with suppress(OSError):
+            for path in self.folder().iterdir():
+                with suppress(OSError):
+                    status = path.stat()
+                    if path.suffix != ".lock":
+                        files.append((status.st_mtime, status.st_size, path))
+        return files
+
+
+def _is_private(descriptor: int) -> bool:
+    """Whether nobody but this user can have written an open file."""
+    status = os.fstat(descriptor)
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
