@@ -21,13 +21,13 @@ ranks.NOTICE_SECONDS = 0.4
 
 def slow(module: fx.GraphModule, inputs: Any) -> Any:
     if dist.get_rank() == 1:
-        time.sleep(6)
+        time.sleep(12)
     return module.forward
 
 
 def main() -> None:
     dist.init_process_group("gloo")
-    group = dist.new_group(timeout=datetime.timedelta(seconds=3))
+    group = dist.new_group(timeout=datetime.timedelta(seconds=8))
     reducer = DistributedDataParallel(nn.Linear(4, 4), process_group=group)
     fusewright.compile(torch.sin, backend="eager")(torch.ones(1))  # all is imported, on both
     dist.barrier()

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
@@ -227,7 +228,8 @@ def run(name: str) -> list[str]:
     ways = {compiled_around: eager, compiled_within: eager, graph_split: eager}
     if name in ("plain", "unused parameters", "sizes that differ between ranks"):
         ways[function_compiled] = function
-    expected = {way: train(make, way, sizes, **arguments) for way in set(ways.values())}
+    written = dict.fromkeys(ways.values())  # in the same order in all processes
+    expected = {way: train(make, way, sizes, **arguments) for way in written}
     differences = []
     for way, like in ways.items():
         found = train(make, way, sizes, **arguments)
@@ -273,6 +275,53 @@ def order_of_reductions(split: str | None) -> list[str]:
     return order
 
 
+def collectives_of_all_kinds(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """Functional collectives, between which there is something to compute."""
+    group = dist.group.WORLD
+    reduced = functional.all_reduce(x @ w, "sum", group)
+    turned = functional.all_reduce(x.t(), "max", group)
+    rows = functional.all_gather_tensor(x.sin(), 0, group)
+    columns = functional.all_gather_tensor((x * 2).sin(), 1, group)
+    part = functional.reduce_scatter_tensor(x.cos(), "sum", 0, group)
+    side = functional.reduce_scatter_tensor(x.exp(), "sum", 1, group)
+    sent = functional.broadcast(x + 3, 1, group)
+    between = (w.cos() + 1).exp()
+    return reduced + between, turned * 2, rows + 1, columns * 2, part, side - 1, sent * between
+
+
+def trained_between(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """A collective of what has no gradient, in a graph that has one."""
+    scale = functional.all_reduce(x.detach().abs().sum(), "sum", dist.group.WORLD)
+    return ((x @ w / scale).sin(),)
+
+
+def collectives() -> list[str]:
+    """What differs from eager in programs that call collectives, and from their order."""
+    differences = []
+    for program, gradients in ((collectives_of_all_kinds, False), (trained_between, True)):
+        compiled = fusewright.compile(program, fullgraph=True)
+        for step in range(3):
+            generator = torch.Generator().manual_seed(dist.get_rank() + 2 * step)
+            x, w = (torch.randn(4, 4, generator=generator) for _ in range(2))
+            w.requires_grad_(gradients)
+            found, wanted = compiled(x, w), [one + 0 for one in program(x, w)]
+            if gradients:
+                found = [*found, *torch.autograd.grad(found[0].sum(), w)]
+                wanted = [*wanted, *torch.autograd.grad(wanted[0].sum(), w)]
+            try:
+                torch.testing.assert_close(list(found), wanted)
+            except AssertionError as error:
+                differences.append(f"{program.__name__}: {error}")
+        if not gradients:
+            record = fusewright.compilations(compiled)[0].record
+            calls = [name.split(".")[1] for name in record.extern_calls if "fusewright" in name]
+            started = [name for name in calls if name != "arrived"]
+            kinds = ["all_reduce"] * 2 + ["all_gather"] * 2 + ["reduce_scatter"] * 2 + ["broadcast"]
+            if started != kinds or calls.index("arrived") < len(kinds) - 2:
+                differences.append(f"the order of collectives: {calls}")
+    return differences
+
+
 COMPILED_NODES = ("CompiledFunctionBackward", "SegmentFunctionBackward")
 
 
@@ -297,6 +346,10 @@ def main() -> None:
             results[name] = run(name)
         except Exception:
             results[name] = [traceback.format_exc()]
+    try:
+        results["collectives"] = collectives()
+    except Exception:
+        results["collectives"] = [traceback.format_exc()]
     orders = {
         str(split): order_of_reductions(split) for split in (None, "backward", "graph", "none")
     }

@@ -51,6 +51,11 @@ def test_training_on_two_processes(scenario: str, results: dict[str, Any]) -> No
     assert results["differences"][scenario] == []
 
 
+def test_collectives_that_a_program_calls_stand_in_one_graph(results: dict[str, Any]) -> None:
+    """In their order, each waited for where its result is first read."""
+    assert results["differences"]["collectives"] == []
+
+
 @pytest.mark.parametrize("split", ["None", "backward", "graph"])
 def test_buckets_are_reduced_while_backward_runs(split: str, results: dict[str, Any]) -> None:
     """After the last layer's gradients, in eager ("None") and by either way to split."""

@@ -16,6 +16,7 @@ from fusewright.aot.joint import JointGraph
 from fusewright.aot.kernel_draws import join_draws_of_seeds
 from fusewright.aot.no_operations import remove_no_operations
 from fusewright.aot.verify import verify_graph
+from fusewright.aot.waits import sink_waits
 from fusewright.passes import Pass
 
 PASSES: Final = (
@@ -24,6 +25,7 @@ PASSES: Final = (
     Pass("equal-calls", merge_common_subexpressions),
     Pass("accumulation", accumulate_in_place),
     Pass("seeds", join_draws_of_seeds),
+    Pass("waits", sink_waits),
 )
 """Passes in the order in which they run, before dead code: `run(graph)` changes a graph in place
 and gives how many calls it replaced.

@@ -4,6 +4,7 @@ store of the process group.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, Final
 
 import torch
@@ -42,6 +43,15 @@ def default_job() -> tuple[Any, int] | None:
         return None
     store = torch.distributed.distributed_c10d._get_default_store()
     return store, torch.distributed.get_rank()
+
+
+def group_of(group: Any, tag: str) -> tuple[str, int]:
+    """The name of a process group, given as functional collectives take it (a group, a mesh of one
+    dimension, a name …), and how many processes are in it.
+    """
+    functions: Any = import_module("torch.distributed._functional_collectives")
+    name = functions._resolve_group_name(group, tag)
+    return name, torch.distributed.distributed_c10d._get_group_size_by_name(name)
 
 
 def is_data_parallel(module: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fusewright.capture.handlers import (
     builtins,
     class_statements,
+    collectives,
     containers,
     control_flow,
     gradient_hooks,
@@ -29,6 +30,7 @@ from fusewright.capture.handlers.registry import handles, polyfill
 __all__ = [
     "builtins",
     "class_statements",
+    "collectives",
     "containers",
     "control_flow",
     "gradient_hooks",
