@@ -327,6 +327,17 @@ def test_results_of_every_kind(function: Callable[..., Any], tmp_path: Path) -> 
         same(found, expected)
 
 
+def test_an_argument_that_is_returned_is_the_very_tensor(tmp_path: Path) -> None:
+    function = lambda x: (x, x + 1)  # noqa: E731
+    package = fusewright.load(
+        fusewright.aot_compile(function, (torch.ones(3, 4),), None, tmp_path / "p")
+    )
+    for x in (torch.randn(3, 4), torch.randn(4, 3).t()):
+        same_x, y = package(x)
+        assert same_x is x
+        torch.testing.assert_close(y, x + 1)
+
+
 def test_sizes_among_results(tmp_path: Path) -> None:
     def function(x: torch.Tensor) -> Any:
         return x.shape[0], x.shape[0] * 2 + 1, x.reshape(-1), list(x.shape)

@@ -86,10 +86,15 @@ def aot_compile(
 
     Raises: `Unsupported`, which names the line, for what would break the graph, and for a program
     that trains, writes to tensors that it was given or returns what no package holds; `SaidShape`
-    where `dynamic_shapes` is wrong; OSError where the file cannot be written.
+    where `dynamic_shapes` is wrong; PackageRefused on another architecture than x86-64; OSError
+    where the file cannot be written.
     """
     if not path:
         raise TypeError("aot_compile writes a file: give its path")
+    if machine_name() != "x86_64":
+        raise PackageRefused(
+            str(path), f"packages are made on x86-64, and this is {machine_name()}"
+        )
     chosen = processors or (best_level(),)
     for name in chosen:
         if name not in LEVELS:

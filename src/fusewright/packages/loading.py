@@ -87,7 +87,8 @@ class Entry:
         """Run it. WrongArgument: an argument is of another kind than it was compiled for, or of a
         size that the compiled code is not right for.
         """
-        leaves = self._leaves_of_call(args, kwargs)
+        given = self._leaves_of_call(args, kwargs)
+        leaves = [leaf.checked(tensor) for leaf, tensor in zip(self._leaves, given, strict=True)]
         numbers = self._sizes.of(leaves) if self._sizes is not None else {}
         inputs = self._inputs.copy()
         for position, is_number, one in self._moving:
@@ -101,6 +102,8 @@ class Entry:
         for recipe in self._results:
             if recipe[0] == "size":
                 results.append(evaluate(recipe[1], numbers))
+            elif recipe[0] == "leaf":  # the very tensor
+                results.append(given[recipe[1]])
             else:
                 results.append(_result(recipe, outputs, leaves, self._inputs, results))
         return rebuild(self._structure, results)
@@ -121,8 +124,6 @@ class Entry:
                 raise WrongArgument(f"argument {name} was not given when the package was made")
             else:
                 match(structure, value, f"argument {name}", leaves)
-        for number, leaf in enumerate(self._leaves):
-            leaves[number] = leaf.checked(leaves[number])
         return leaves
 
 
