@@ -24,18 +24,19 @@ import torch
 
 from fusewright.own_operators import define
 from fusewright.torch_compat import OpOverload
+from fusewright.torch_compat.distributed import run_collective
 
 
 def _all_reduce(given: torch.Tensor, reduction: str, group: str) -> torch.Tensor:
     if given.is_meta:
         return torch.empty_like(given, memory_format=torch.contiguous_format)
-    return _run("all_reduce", given, reduction, group)
+    return run_collective("all_reduce", given, reduction, group)
 
 
 def _all_gather(given: torch.Tensor, ranks: int, group: str) -> torch.Tensor:
     if given.is_meta:
         return given.new_empty((given.shape[0] * ranks, *given.shape[1:]))
-    return _run("all_gather_into_tensor", given.contiguous(), ranks, group)
+    return run_collective("all_gather_into_tensor", given.contiguous(), ranks, group)
 
 
 def _reduce_scatter(
@@ -45,24 +46,18 @@ def _reduce_scatter(
         given = torch.cat(torch.chunk(given, ranks, dim), 0)
     if given.is_meta:
         return given.new_empty((given.shape[0] // ranks, *given.shape[1:]))
-    return _run("reduce_scatter_tensor", given.contiguous(), reduction, ranks, group)
+    return run_collective("reduce_scatter_tensor", given.contiguous(), reduction, ranks, group)
 
 
 def _broadcast(given: torch.Tensor, source: int, group: str) -> torch.Tensor:
     if given.is_meta:
         return torch.empty_like(given, memory_format=torch.contiguous_format)
-    return _run("broadcast", given, source, group)
+    return run_collective("broadcast", given, source, group)
 
 
 def _arrived(result: torch.Tensor, given: torch.Tensor, dim: int, ranks: int) -> torch.Tensor:
-    result = torch.empty_like(result) if result.is_meta else _run("wait_tensor", result)
+    result = torch.empty_like(result) if result.is_meta else run_collective("wait_tensor", result)
     return torch.cat(torch.chunk(result, ranks, 0), dim) if dim != 0 else result
-
-
-def _run(name: str, *arguments: Any) -> torch.Tensor:
-    """The result of a collective of torch's own, which are there once `torch.distributed` is."""
-    result: torch.Tensor = getattr(torch.ops._c10d_functional, name)(*arguments)
-    return result
 
 
 _OPERATORS: Final[dict[str, tuple[str, Callable[..., torch.Tensor]]]] = {

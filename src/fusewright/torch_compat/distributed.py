@@ -54,6 +54,12 @@ def group_of(group: Any, tag: str) -> tuple[str, int]:
     return name, torch.distributed.distributed_c10d._get_group_size_by_name(name)
 
 
+def run_collective(name: str, *arguments: Any) -> torch.Tensor:
+    """The result of an operator that begins a collective, or waits for one. 2.11 to 2.13."""
+    result: torch.Tensor = getattr(torch.ops._c10d_functional, name)(*arguments)
+    return result
+
+
 def is_data_parallel(module: Any) -> bool:
     """Whether `module` is a `DistributedDataParallel`."""
     return DATA_PARALLEL is not None and isinstance(module, DATA_PARALLEL)
