@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -15,7 +19,7 @@ from fusewright.fuzz.inputs import LAYOUTS, collected_leaves, fill, weights
 from fusewright.fuzz.judge import Judge
 from fusewright.fuzz.observation import Tensor
 from fusewright.fuzz.program import Program
-from fusewright.fuzz.workers import _works
+from fusewright.fuzz.workers import _works, started
 from fusewright.records import replace
 
 SOURCE = """
@@ -72,6 +76,27 @@ def test_another_device_is_a_difference() -> None:
 def test_a_device_that_fails_is_told() -> None:
     assert _works("cpu")
     assert not _works("meta")  # Its values cannot be read.
+
+
+def test_a_worker_on_a_gpu_is_a_new_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a fork of this one, which may have used CUDA. Here it checks on the CPU, in that way."""
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("forks"))
+    requests, send = os.pipe()
+    answers, answer = os.pipe()
+    source = SOURCE.format(result="x * 2")
+    with (tmp_path / "errors").open("w+") as errors:
+        process = started(requests, answer, errors.fileno(), Way())
+        os.close(requests)
+        os.close(answer)
+        os.write(send, (json.dumps(["tensors", 3, source]) + "\n").encode())
+        os.close(send)
+        with os.fdopen(answers) as lines:
+            compiles, verdict = (json.loads(line) for line in lines)
+        assert os.waitpid(process, 0)[1] == 0, Path(errors.name).read_text()
+    assert compiles is None
+    assert (verdict["outcome"], verdict["seed"], verdict["last"]) == ("right", 3, False)
 
 
 def test_the_plan_of_a_campaign_on_a_gpu() -> None:

@@ -68,12 +68,9 @@ class Plan:
     @property
     def environment(self) -> dict[str, str]:
         """Variables that choose checks of memory, and hide GPUs where programs run on the CPU: what
-        autograd starts for a GPU does not outlive a fork. Elsewhere nobody begins to use one when
-        asked whether there is one, since that does not either.
+        autograd starts for a GPU does not outlive a fork.
         """
-        gpus = {"CUDA_VISIBLE_DEVICES": ""}
-        if self.device != "cpu":
-            gpus = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+        gpus = {"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {}
         pages = {GUARD_PAGES: "both"} if self.guard_pages else {}
         return gpus | pages | ({GARBAGE: "1"} if self.garbage else {})
 
@@ -142,7 +139,8 @@ class Campaign:
         """Check programs until the plan is done; the findings, grouped."""
         before = dict(os.environ)
         os.environ.update(self.plan.environment)
-        warm_up()
+        if self.plan.device == "cpu":
+            warm_up()
         self._resume()
         pool = Pool(self.plan.jobs, generate, self.plan.way)
         try:

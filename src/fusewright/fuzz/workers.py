@@ -1,9 +1,10 @@
 """Processes that check programs, so that one which crashes or hangs ends a process and no more.
 
-A worker is forked from this process, which has imported and warmed everything, and so begins at
-once; it takes programs through a pipe, one after the other, and answers with verdicts. The parent
-must not compute gradients itself: torch's autograd refuses to work in the children of a process
-that has.
+A worker on the CPU is forked from this process, which has imported and warmed everything, and so
+begins at once; it takes programs through a pipe, one after the other, and answers with verdicts.
+The parent must not compute gradients itself: torch's autograd refuses to work in the children of a
+process that has. One on a GPU is a new Python (`on_gpu`): CUDA works in no child of a process that
+has so much as asked its driver a question, which torch does in many places.
 """
 
 from __future__ import annotations
@@ -76,12 +77,15 @@ class Worker:
         _PARENTS_ENDS.update((self._send, self.answers))
         sys.stdout.flush()
         sys.stderr.flush()
-        self.process = os.fork()
-        if not self.process:
-            for descriptor in _PARENTS_ENDS:
-                os.close(descriptor)
-            os.dup2(self._errors.fileno(), 2)
-            _serve(requests, answer, generate, way)
+        if way.device == "cpu":
+            self.process = os.fork()
+            if not self.process:
+                for descriptor in _PARENTS_ENDS:
+                    os.close(descriptor)
+                os.dup2(self._errors.fileno(), 2)
+                serve(requests, answer, generate, way)
+        else:
+            self.process = started(requests, answer, self._errors.fileno(), way)
         os.close(requests)
         os.close(answer)
         self.task: Task | None = None
@@ -163,7 +167,17 @@ class Worker:
         self._errors.close()
 
 
-def _serve(requests: int, answer: int, generate: Generate, way: Way) -> None:
+def started(requests: int, answer: int, errors: int, way: Way) -> int:
+    """A new Python that serves programs on a GPU; only these descriptors are open there."""
+    for descriptor in (requests, answer):
+        os.set_inheritable(descriptor, True)
+    command = [sys.executable, "-m", "fusewright.fuzz.on_gpu", str(requests), str(answer)]
+    command += [way.device, str(way.dynamic)]
+    actions = [(os.POSIX_SPAWN_DUP2, errors, 2)]
+    return os.posix_spawn(sys.executable, command, os.environ, file_actions=actions)
+
+
+def serve(requests: int, answer: int, generate: Generate, way: Way) -> None:
     """The life of a child: it never returns."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.enable()
