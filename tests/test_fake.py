@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from fusewright import torch_compat
 from fusewright.errors import DataDependent, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
+from fusewright.fake.handlers import _without_overlap
 from fusewright.fake_rules import RULES
 
 SOURCE = Path(__file__).parents[1] / "src"
@@ -176,6 +177,41 @@ def test_devices() -> None:
         assert torch.ops.aten.zeros.default([2], device="cuda").device == x.device
         with pytest.raises(RuntimeError, match="same device"):
             x + torch.ones(3)
+
+
+def test_indices_of_the_cpu_pick_from_a_gpu() -> None:
+    aten = torch.ops.aten
+    mode = FakeMode()
+    with mode:
+        gpu, cpu = torch.device("cuda", 0), torch.device("cpu")
+        x = mode.wrap(torch.empty(3, 2, device="meta"), gpu)
+        rows = mode.wrap(torch.empty(4, 2, device="meta"), gpu)
+        places = mode.wrap(torch.empty(4, dtype=torch.int64, device="meta"), cpu)
+        assert aten.index.Tensor(x, [places]).device == gpu
+        assert aten.index_put.default(x, [places], rows).device == gpu
+        other = mode.wrap(torch.empty(4, dtype=torch.int64, device="meta"), gpu)
+        with pytest.raises(RuntimeError, match="same device"):
+            aten.index.Tensor(mode.wrap(torch.empty(3, 2, device="meta"), cpu), [other])
+
+
+def test_known_values_are_on_the_cpu_and_results_where_their_arguments_are() -> None:
+    """A mask that is known picks from a tensor of a GPU what is known of that."""
+    aten = torch.ops.aten
+    mode = FakeMode()
+    with mode:
+        x = aten.full.default([3], 2, device="cuda:0")
+        picked = aten.index.Tensor(x, [aten.gt.Tensor(x, x)])
+        assert (picked.device, tuple(picked.shape)) == (x.device, (0,))
+        assert x.constant.device.type == picked.constant.device.type == "cpu"
+
+
+def test_results_have_memory_of_their_own() -> None:
+    """Whatever a meta kernel says: of elements that are one in memory, the last written would be
+    all.
+    """
+    shared = torch.empty_strided((2, 3), (0, 1), device="meta")
+    assert _without_overlap(shared).stride() == (3, 1)
+    assert _without_overlap(shared[:1]).stride() == (0, 1)
 
 
 # -- aliasing -------------------------------------------------------------------------------------

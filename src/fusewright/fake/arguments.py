@@ -9,6 +9,7 @@ import torch
 from fusewright import torch_compat
 from fusewright.fake.tensor import FakeTensor
 from fusewright.fake_rules.arguments import flat, mapped
+from fusewright.operators import facts
 
 if TYPE_CHECKING:
     from fusewright.fake.mode import FakeMode
@@ -62,6 +63,8 @@ def common_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tor
         elif device != found and not (device.type == "cpu" and value.dim() == 0):
             if op is aten.copy_.default or op is aten._to_copy.default:
                 return found
+            if device.type == "cpu" and facts(op).takes_places_of_cpu:
+                continue
             raise RuntimeError(
                 f"Expected all tensors to be on the same device, but {op} found at least "
                 f"two devices, {found} and {device}!"

@@ -25,9 +25,11 @@ class Constants:
         self._fakes: list[weakref.ref[FakeTensor]] = []
 
     def keep(self, fake: FakeTensor, value: torch.Tensor) -> None:
-        """Remember that `fake` holds `value`, until something unknown is written to its storage."""
+        """Remember that `fake` holds `value`, until something unknown is written to its storage.
+        Wherever the fake is, the value is on the CPU, so that values can be computed with others.
+        """
         if value.numel() <= CONSTANT_LIMIT:
-            fake.constant = value
+            fake.constant = value if value.device.type == "meta" else value.cpu()
             self._fakes.append(weakref.ref(fake))
 
     def follow(

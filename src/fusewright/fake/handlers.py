@@ -278,6 +278,8 @@ def _run_meta_kernel(
         raise
     written = written_tensors(op, args, kwargs)
     if not written:
+        if not torch_compat.is_view_operator(op):
+            metas = mapped(metas, _without_overlap)
         result = _wrap_results(mode, metas, device)
     else:
         by_meta = {id(tensor.meta_tensor): tensor for tensor in written}
@@ -292,6 +294,16 @@ def _run_meta_kernel(
         )
     mode.constants.follow(op, args, kwargs, result)
     return result
+
+
+def _without_overlap(meta: torch.Tensor) -> torch.Tensor:
+    """The geometry of a computed result, whose elements each have memory of their own: what some
+    versions of torch's meta kernels of `diagonal_scatter` and its like give for an expanded tensor.
+    """
+    steps = zip(meta.shape, meta.stride(), strict=True) if meta.layout is torch.strided else ()
+    if any(type(step) is int and step == 0 and size > 1 for size, step in steps):
+        return torch.empty_like(meta)
+    return meta
 
 
 def _wrap_results(mode: FakeMode, metas: Any, device: torch.device) -> Any:

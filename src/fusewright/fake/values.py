@@ -31,8 +31,10 @@ def run_on_values(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[s
         if result is not None:
             return result
         raise DataDependent(f"{op} gives a result that depends on the values of a tensor")
-    values = op(*mapped(args, constant_of), **mapped(kwargs, constant_of))
-    return mapped(values, lambda value: constant(mode, value, value.device))
+    device = result_device(op, args, kwargs)
+    keywords = {name: value for name, value in kwargs.items() if name != "device"}
+    values = op(*mapped(args, constant_of), **mapped(keywords, constant_of))
+    return mapped(values, lambda value: constant(mode, value, device))
 
 
 def compare_whole(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -89,6 +89,9 @@ class Facts:
     writes_repeated: bool = False
     """Eager lets the operator write to a tensor whose elements are one in memory."""
 
+    takes_places_of_cpu: bool = False
+    """Indices or lengths may lie on the CPU, where the first tensor lies on a GPU."""
+
     writes_unnoticed: bool = False
     """The operator writes to arguments without autograd noticing, as its schema does not say so:
     what was saved before does not count as modified.
@@ -222,9 +225,17 @@ TABLE: Final = _table(
         takes_memory=True,
     ),
     # Operators that write.
-    _row("index_put", overwrites=True, refuses_values=True),
-    _row("index_put_", writes_repeated=True, refuses_values=True),
-    _row("_index_put_impl_ _unsafe_index_put segment_reduce cholesky", refuses_values=True),
+    _row("index_put", overwrites=True, refuses_values=True, takes_places_of_cpu=True),
+    _row("index_put_", writes_repeated=True, refuses_values=True, takes_places_of_cpu=True),
+    _row("_index_put_impl_ _unsafe_index_put", refuses_values=True, takes_places_of_cpu=True),
+    _row("segment_reduce cholesky", refuses_values=True),
+    _row(
+        """
+        index.Tensor _unsafe_index.Tensor _ctc_loss _ctc_loss.Tensor _use_miopen_ctc_loss
+        _use_miopen_ctc_loss.Tensor _use_cudnn_ctc_loss _use_cudnn_ctc_loss.Tensor
+        """,
+        takes_places_of_cpu=True,
+    ),
     _row(
         """
         fill_.Scalar zero_ masked_fill_.Scalar masked_fill_.Tensor index_fill_.int_Scalar
