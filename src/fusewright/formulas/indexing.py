@@ -32,7 +32,12 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: float) -> Tensor:
 def index_put(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """index_put(x, [mask], number) = where(mask, number, x)."""
+    """index_put(x, [mask], number) = where(mask, number, x); indices of the CPU are sent to where
+    `x` is, as eager does.
+    """
+    sent = _sent(indices, x)
+    if sent is not None:
+        return aten.index_put.default(x, sent, values, accumulate)
     (mask, *others) = indices
     if accumulate or others or mask is None or mask.dtype is not torch.bool or values.dim():
         return NotImplemented
@@ -40,6 +45,23 @@ def index_put(
         return NotImplemented  # torch's own error
     spread = aten.view.default(mask, [*mask.shape, *[1] * (x.dim() - mask.dim())])
     return aten.where.self(spread, values, x)
+
+
+@formula(aten.index.Tensor)
+def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """index(x, indices), with indices of the CPU sent to where `x` is, as eager does."""
+    sent = _sent(indices, x)
+    return NotImplemented if sent is None else aten.index.Tensor(x, sent)
+
+
+def _sent(indices: Sequence[Tensor | None], x: Tensor) -> list[Tensor | None] | None:
+    """The indices where `x` is; None: they are there."""
+    if all(index is None or index.device == x.device for index in indices):
+        return None
+    return [
+        None if index is None else aten._to_copy.default(index, device=x.device)
+        for index in indices
+    ]
 
 
 @formula(aten.embedding_dense_backward.default)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fusewright.formulas.helpers import HALF_TYPES, aten, column, filled, is_computed, row
+from fusewright.formulas.helpers import (
+    HALF_TYPES,
+    aten,
+    column,
+    eager_rounds_each_step,
+    filled,
+    is_computed,
+    rounded,
+    row,
+    widened,
+)
 from fusewright.formulas.table import formula
 
 
@@ -27,44 +37,46 @@ def _mean_factor(reduction: int, x: Tensor) -> float:
 @formula(aten.mse_loss.default)
 def mse_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
     """Mean squared error."""
-    if not x.dtype.is_floating_point or x.dtype != target.dtype or x.dtype in HALF_TYPES:
+    if not x.dtype.is_floating_point or x.dtype != target.dtype or eager_rounds_each_step(x):
         return NotImplemented
-    difference = aten.sub.Tensor(x, target)
-    return reduce_loss(aten.mul.Tensor(difference, difference), reduction)
+    difference = aten.sub.Tensor(widened(x), widened(target))
+    return reduce_loss(rounded(aten.mul.Tensor(difference, difference), x), reduction)
 
 
 @formula(aten.mse_loss_backward.default)
 def mse_loss_backward(gradient: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
     """2 (x - t) g, of the mean's share."""
-    if not is_computed(x, target) or x.dtype in HALF_TYPES:
+    if not is_computed(x, target) or eager_rounds_each_step(x):
         return NotImplemented
-    difference = aten.sub.Tensor(x, target)
+    difference = aten.sub.Tensor(widened(x), widened(target))
     scaled = aten.mul.Tensor(difference, 2 * _mean_factor(reduction, x))
-    return aten.mul.Tensor(scaled, gradient)
+    return rounded(aten.mul.Tensor(scaled, widened(gradient)), x)
 
 
 @formula(aten.smooth_l1_loss.default)
 def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int = 1, beta: float = 1.0) -> Tensor:
     """d²/(2 beta) where |d| < beta, else |d| - beta/2."""
-    if not x.dtype.is_floating_point or x.dtype != target.dtype or x.dtype in HALF_TYPES:
+    if not x.dtype.is_floating_point or x.dtype != target.dtype or eager_rounds_each_step(x):
         return NotImplemented
-    distance = aten.abs.default(aten.sub.Tensor(x, target))
+    distance = aten.abs.default(aten.sub.Tensor(widened(x), widened(target)))
     if beta == 0:
-        return reduce_loss(distance, reduction)
+        return reduce_loss(rounded(distance, x), reduction)
     near = aten.div.Tensor(aten.mul.Tensor(aten.mul.Tensor(distance, distance), 0.5), beta)
     far = aten.sub.Scalar(distance, 0.5 * beta)
-    return reduce_loss(aten.where.self(aten.lt.Scalar(distance, beta), near, far), reduction)
+    loss = aten.where.self(aten.lt.Scalar(distance, beta), near, far)
+    return reduce_loss(rounded(loss, x), reduction)
 
 
 @formula(aten.huber_loss.default)
 def huber_loss(x: Tensor, target: Tensor, reduction: int = 1, delta: float = 1.0) -> Tensor:
     """d²/2 where |d| <= delta, else delta (|d| - delta/2)."""
-    if not x.dtype.is_floating_point or x.dtype != target.dtype or x.dtype in HALF_TYPES:
+    if not x.dtype.is_floating_point or x.dtype != target.dtype or eager_rounds_each_step(x):
         return NotImplemented
-    distance = aten.abs.default(aten.sub.Tensor(x, target))
+    distance = aten.abs.default(aten.sub.Tensor(widened(x), widened(target)))
     near = aten.mul.Tensor(aten.mul.Tensor(distance, distance), 0.5)
     far = aten.mul.Tensor(aten.sub.Scalar(distance, 0.5 * delta), delta)
-    return reduce_loss(aten.where.self(aten.le.Scalar(distance, delta), near, far), reduction)
+    loss = aten.where.self(aten.le.Scalar(distance, delta), near, far)
+    return reduce_loss(rounded(loss, x), reduction)
 
 
 @formula(aten.smooth_l1_loss_backward.default)
@@ -107,17 +119,41 @@ def binary_cross_entropy(
     """-(t log(x) + (1 - t) log(1 - x)), each logarithm at least -100; laid out as `x`, which
     therefore comes first in each product. On the CPU `x` is checked to lie between 0 and 1.
     """
-    if x.dtype in HALF_TYPES:
+    if eager_rounds_each_step(x):
         return NotImplemented
     if x.device.type == "cpu":
         inside = aten.logical_and.default(aten.ge.Scalar(x, 0), aten.le.Scalar(x, 1))
         aten._assert_async.msg(
             aten.all.default(inside), "all elements of input should be in [0, 1]"
         )
-    log_x = aten.clamp_min.default(aten.log.default(x), -100)
-    log_rest = aten.clamp_min.default(aten.log1p.default(aten.neg.default(x)), -100)
-    negative = aten.mul.Tensor(log_rest, aten.sub.Scalar(target, 1))
-    loss = aten.sub.Tensor(negative, aten.mul.Tensor(log_x, target))
+    wide, wide_target = widened(x), widened(target)
+    log_x = aten.clamp_min.default(aten.log.default(wide), -100)
+    log_rest = aten.clamp_min.default(aten.log1p.default(aten.neg.default(wide)), -100)
+    negative = aten.mul.Tensor(log_rest, aten.sub.Scalar(wide_target, 1))
+    loss = rounded(aten.sub.Tensor(negative, aten.mul.Tensor(log_x, wide_target)), x)
+    if weight is not None:
+        loss = aten.mul.Tensor(loss, weight)
+    return reduce_loss(loss, reduction)
+
+
+@formula(aten.binary_cross_entropy_with_logits.default)
+def binary_cross_entropy_with_logits(
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: int = 1,
+) -> Tensor:
+    """(1 - t) x - p log(sigmoid(x)), where p weighs the positive: 1, or (pos_weight - 1) t + 1."""
+    if eager_rounds_each_step(x) or not (x.dtype == target.dtype and x.dtype.is_floating_point):
+        return NotImplemented
+    wide, wide_target = widened(x), widened(target)
+    log_sigmoid = aten.log_sigmoid_forward.default(wide)[0]
+    if pos_weight is not None:
+        share = aten.mul.Tensor(aten.sub.Scalar(widened(pos_weight), 1), wide_target)
+        log_sigmoid = aten.mul.Tensor(log_sigmoid, aten.add.Scalar(share, 1))
+    loss = aten.mul.Tensor(aten.rsub.Scalar(wide_target, 1), wide)
+    loss = rounded(aten.sub.Tensor(loss, log_sigmoid), x)
     if weight is not None:
         loss = aten.mul.Tensor(loss, weight)
     return reduce_loss(loss, reduction)
@@ -141,10 +177,11 @@ def binary_cross_entropy_backward(
 @formula(aten.soft_margin_loss.default)
 def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
     """log(1 + exp(-t x))."""
-    if x.dtype != target.dtype or x.dtype in HALF_TYPES:
+    if x.dtype != target.dtype or eager_rounds_each_step(x):
         return NotImplemented
-    product = aten.mul.Tensor(aten.neg.default(target), x)
-    return reduce_loss(aten.log1p.default(aten.exp.default(product)), reduction)
+    product = aten.mul.Tensor(aten.neg.default(widened(target)), widened(x))
+    loss = aten.log1p.default(aten.exp.default(product))
+    return reduce_loss(rounded(loss, x), reduction)
 
 
 @formula(aten.soft_margin_loss_backward.default)
@@ -166,7 +203,7 @@ def nll_loss_forward(
     x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
 ) -> tuple[Tensor, Tensor]:
     """-x[target], weighted by class; ignored rows count nothing. Gives (loss, total weight)."""
-    if x.dim() not in (1, 2) or x.dtype in HALF_TYPES or target.dim() != x.dim() - 1:
+    if x.dim() not in (1, 2) or eager_rounds_each_step(x) or target.dim() != x.dim() - 1:
         return NotImplemented
     ignored = aten.eq.Scalar(target, ignore_index)
     safe = aten.where.self(ignored, filled(target, 0), target)
@@ -180,14 +217,15 @@ def nll_loss_forward(
         row_weight = aten.view.default(row_weight, list(target.shape))
     scaled = picked if weight is None else aten.mul.Tensor(picked, row_weight)
     loss = aten.where.self(ignored, zero, aten.neg.default(scaled))
-    total = aten.sum.default(row_weight)
+    total = aten.sum.default(widened(row_weight))
     match reduction:
         case 0:
             return loss, filled(x, 0.0)
         case 2:
-            return aten.sum.default(loss), total
+            return aten.sum.default(loss), rounded(total, x)
         case _:
-            return aten.div.Tensor(aten.sum.default(loss), total), total
+            mean = aten.div.Tensor(aten.sum.default(widened(loss)), total)
+            return rounded(mean, x), rounded(total, x)
 
 
 @formula(aten.nll_loss_backward.default)
@@ -203,7 +241,7 @@ def nll_loss_backward(
     """-g w / total at the target's class, else 0: told by comparing each position with the target,
     which fuses with what follows, and scatters nothing.
     """
-    if x.dim() not in (1, 2) or x.dtype in HALF_TYPES or target.dim() != x.dim() - 1:
+    if x.dim() not in (1, 2) or eager_rounds_each_step(x) or target.dim() != x.dim() - 1:
         return NotImplemented
     share = aten.div.Tensor(gradient, total_weight) if reduction == 1 else gradient
     share = aten.neg.default(share)
