@@ -288,9 +288,51 @@ def sorted_and_scanned(x: Any) -> Any:
     return (x + 1).sort(-1).values * 2, x.exp().cumsum(-1), x.topk(3).values
 
 
+@program(numbers((6, 5)))
+def padded_concatenation(x: Any) -> Any:
+    """A load below two masks."""
+    return functional.pad(torch.cat([x, x]), (0, 1, 3, 1))
+
+
+def smallest(device: torch.device) -> tuple[torch.Tensor, ...]:
+    """Pairs of numbers about the smallest that there are."""
+    values = torch.tensor([0.0, 1e-45, -1e-45, 1e-40, 2e-38, -2e-38, 0.5, -0.5, 2.5, -1.0])
+    return values[:, None].expand(10, 10).to(device), values.to(device)
+
+
+@program(smallest)
+def numbers_from_the_smallest(x: Any, y: Any) -> Any:
+    """None counts as 0."""
+    steps = torch.nextafter(x, y)
+    return x.ceil(), x.floor(), x.trunc(), steps > x, steps < x, torch.remainder(x, -1), x / x
+
+
+@program(
+    both(
+        numbers((40, 12), (40, 12), dtype=torch.bfloat16),
+        integers((40,), low=0, high=12),
+    )
+)
+def losses_of_half_type(x: Any, y: Any, classes: Any) -> Any:
+    return (
+        functional.cross_entropy(x, classes, ignore_index=3),
+        functional.mse_loss(x, y),
+        functional.huber_loss(x, y),
+        functional.binary_cross_entropy(x.sigmoid(), y.sigmoid()),
+        functional.binary_cross_entropy_with_logits(x, y.sigmoid(), pos_weight=y[0].exp()),
+    )
+
+
+@program(numbers((64, 40, 130), (64, 40), (130,), dtype=torch.float64))
+def sums_of_columns_beside_rows(x: Any, mean: Any, weight: Any) -> Any:
+    """Rows of normalised numbers, weighted, and two sums over all rows."""
+    normal = (x - mean.unsqueeze(-1)) * 0.5
+    return (normal * weight).sum((0, 1)), normal.sum((0, 1)), normal * weight
+
+
 DIFFERENTIABLE = [
     name
     for name in PROGRAMS
-    if not name.startswith(("integer", "bytes", "positions", "nothing", "number_from"))
+    if not name.startswith(("integer", "bytes", "positions", "nothing", "number"))
 ]
 """Programs with results that have a gradient."""

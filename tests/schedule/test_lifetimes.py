@@ -80,3 +80,22 @@ program rows(x: f64[64, 32])
     (group,) = planned(text).works
     assert isinstance(group, Group)
     assert group.reuses == (("z", "x"),)
+
+
+SAVED = """
+program halves(a: f32[1000], b: f32[10], x: f32[1000, 10])
+  large: f32[1000] = extern aten.mv.default(x, b)
+  small: f32[] = extern aten.dot.default(a, a)
+  return large, small
+"""
+
+
+def test_what_releases_an_input_comes_first() -> None:
+    """Memory that a saved tensor gives back is there for what comes behind."""
+    program = parse_program(SAVED)
+    released = replace(program, released_inputs=frozenset({"a"}))
+    orders = [
+        [step.work.outputs[0].name for step in schedule(one, CompileContext()).steps]
+        for one in (program, released)
+    ]
+    assert orders == [["large", "small"], ["small", "large"]]

@@ -21,7 +21,8 @@ class AtenGraph:
     Invariants: no node writes to its arguments; each node's `meta["val"]` is its fake value (a fake
     tensor, a tuple of them, a number or a `torch.SymInt`); operators are those that
     `formulas` leaves; placeholders are the program's inputs in order; `meta` also holds
-    `location` (an `errors.Location` or None), `stack_trace` and `module_path`.
+    `location` (an `errors.Location` or None), `stack_trace` and `module_path`; of a placeholder,
+    `is_released`, where nobody else holds the tensor, so that it goes with its last use.
     """
 
     graph: fx.Graph

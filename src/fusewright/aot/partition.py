@@ -169,6 +169,9 @@ def split(joint: JointGraph, halves: Halves, saved: Iterable[fx.Node]) -> Partit
     forward, places = _forward_graph(joint, halves, boundary)
     nodes = _late(joint, halves, reached, set(boundary))
     backward = subgraph(nodes, [*boundary, *joint.tangent_nodes], gradients)
+    for node, place in zip(backward.find_nodes(op="placeholder"), places, strict=False):
+        is_returned = isinstance(place, FromInput) or place.position < joint.output_count
+        node.meta["is_released"] = not is_returned
     return Partition(
         forward=forward,
         backward=AtenGraph(graph=backward, constants=constants_of(backward, joint.constants)),

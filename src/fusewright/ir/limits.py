@@ -50,6 +50,9 @@ class Limits:
     lanes: int = 1
     """Neighbouring results that are computed together where memory is contiguous along them."""
 
+    across_share: int = 1
+    """Memory counts as contiguous along results where more than one in so many elements are so."""
+
     chunks: int = 32
     """Parts that a large reduction is cut into, about."""
 
@@ -59,11 +62,20 @@ class Limits:
     shortest_chunk: int = 1
     """Elements that a part has at least."""
 
+    cheap_cost: int = 4
+    """A value of at most this cost may be computed again wherever it is read."""
+
+    read_share: float = 1.0
+    """It may read so many times the bytes that it writes."""
+
     row_bytes: int = 1 << 17
     """A longer row is no local: it stays a buffer in memory."""
 
     multiplies: Callable[[ProductSizes], bool] = _never
     """Whether kernels compute a matrix product faster than the device's library does."""
+
+    loads_first: bool = False
+    """Whether kernels load all that a stage loads before they store what it stores."""
 
     holds_rows: Callable[[Group], bool] = _holds
     """Whether a group's kernel holds its rows from stage to stage. One that does not computes them

@@ -378,6 +378,9 @@ class Program:
     so that it may be computed there once nothing needs the old value.
     """
 
+    released_inputs: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Inputs that nobody else holds: their memory is free when they were last read."""
+
     origins: dict[str, tuple[Origin, ...]] = field(default_factory=dict, compare=False, repr=False)
     """By name of the first output buffer of a statement."""
 

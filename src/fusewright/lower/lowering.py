@@ -88,6 +88,7 @@ class _Lowering:
         self.builder = Builder(context, layouts_are_free=free)
         self.values: dict[fx.Node, Any] = {}
         self.inputs: list[Buffer] = []
+        self.released: set[str] = set()
         self.constants: list[Buffer] = []
         self.outputs: tuple[Operand, ...] = ()
         self.layouts: dict[tuple[Any, ...], Layout] = {}
@@ -114,6 +115,7 @@ class _Lowering:
             statements=(*self.builder.prologue, *self.builder.statements),
             outputs=self.outputs,
             mutations=self.mutations(),
+            released_inputs=frozenset(self.released),
             origins=self.builder.origins,
             expressions=self.builder.expressions,
         )
@@ -147,6 +149,8 @@ class _Lowering:
         buffer = Buffer(name=self.context.fresh("arg"), layout=self.layout(value, node))
         self.builder.sizes.unknown.clear()
         self.inputs.append(buffer)
+        if node.meta.get("is_released"):
+            self.released.add(buffer.name)
         return self.builder.input(buffer)
 
     def constant(self, node: fx.Node) -> Box:

@@ -29,19 +29,34 @@ def remainder(x, y):
 
 @triton.jit
 def divide(x, y):
-    """Floats: x / y, rounded once; Triton's own f32 division is approximate."""
+    """Floats: x / y, rounded once; Triton's own f32 division is approximate. Its exact one takes
+    many times as long for a numerator of 0, of which a masked softmax has many.
+    """
     if x.dtype == tl.float32:
-        return tl.div_rn(x, y)
+        quotient = tl.div_rn(tl.where(x == 0, 1.0, x), y)
+        return tl.where(x == 0, x / y, quotient)
     return x / y
+
+
+@triton.jit
+def trunc(x):
+    """Floats: rounded towards zero."""
+    return tl.where(x < 0, tl.ceil(x), tl.floor(x))
+
+
+@triton.jit
+def fmod(x, y):
+    """Floats: what division with truncation leaves. CUDA's own takes the smallest numbers for 0."""
+    return tl.where(tl.abs(x) < tl.abs(y), x, libdevice.fmod(x, y))
 
 
 @triton.jit
 def float_floor_div(x, y):
     """Floats: x / y rounded down, exact where x / y itself would round up to an integer."""
-    rest = libdevice.fmod(x, y)
+    rest = fmod(x, y)
     quotient = divide(x - rest, y)
     quotient = tl.where((rest != 0) & ((rest < 0) != (y < 0)), quotient - 1, quotient)
-    floor = libdevice.floor(quotient)
+    floor = tl.floor(quotient)
     floor = tl.where(quotient - floor > 0.5, floor + 1, floor)
     plain = divide(x, y)
     floor = tl.where(quotient == 0, libdevice.copysign(quotient, plain), floor)
@@ -51,7 +66,7 @@ def float_floor_div(x, y):
 @triton.jit
 def float_remainder(x, y):
     """Floats: what `float_floor_div` leaves, with the sign of y."""
-    rest = libdevice.fmod(x, y)
+    rest = fmod(x, y)
     return tl.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
 
 
@@ -82,6 +97,19 @@ def sigmoid(x):
 def sign(x):
     """-1, 0 or 1 in the type of x; 0 for NaN, as torch has it."""
     return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
+
+
+@triton.jit
+def nextafter(x, y):
+    """Floats: the number next to x in the direction of y, by its bits."""
+    kind: tl.constexpr = tl.int32 if x.dtype == tl.float32 else tl.int64
+    bits = x.to(kind, bitcast=True)
+    away = (y > x) == (x > 0)
+    step = tl.where(away, 1, -1).to(kind)
+    least = tl.full([], 1, kind).to(x.dtype, bitcast=True)
+    stepped = (bits + step).to(x.dtype, bitcast=True)
+    moved = tl.where(x == 0, tl.where(y > 0, least, least * -1.0), stepped)
+    return tl.where((x != x) | (y != y), x + y, tl.where(x == y, y, moved))
 
 
 @triton.jit
@@ -135,7 +163,7 @@ def shift_right(x, y):
 @triton.jit
 def uniform(seed, position):
     """What `fusewright.philox.uniform` gives."""
-    place = tl.to_tensor(position).to(tl.int64)
+    place = tl.full([], 0, tl.int64) + position  # Triton has `to_tensor` from 3.7 on alone.
     low = (place & 0xFFFFFFFF).to(tl.uint32)
     high = ((place >> 32) & 0xFFFFFFFF).to(tl.uint32)
     word, _, _, _ = tl.philox(seed, low, high, low * 0, low * 0, 10)

@@ -32,9 +32,6 @@ from fusewright.schedule.invert import compounds, loops_of_element
 from fusewright.schedule.nest import Nest, Piece, Step, step_effects
 from fusewright.schedule.simplify import simplify
 
-CHEAP_COST = 4
-"""A value of at most this cost may be computed again wherever it is read."""
-
 REPEATS = 1.25
 """How often a single place may need each element, on average, for a value of any cost to move
 there.
@@ -155,12 +152,13 @@ def _too_expensive(nest: Nest, piece: Piece, use: Uses) -> str | None:
         reads <= REPEATS * analysis.elements(name) or analysis.may_raise(piece.value)
     ):
         return None
-    if cost > CHEAP_COST:
+    limits = analysis.limits_of(nest.device)
+    if cost > limits.cheap_cost:
         return "computing it again costs more than memory"
     points = analysis.points(map(extent, nest.outer))
     sizes = {load.buffer: load.dtype.bytes for load in piece.loads(analysis)}
     read = sum(min(analysis.bytes(b), points * size) for b, size in sizes.items())
-    if read > analysis.bytes(name):
+    if read > limits.read_share * analysis.bytes(name):
         return "it reads more bytes than it writes"
     return None
 

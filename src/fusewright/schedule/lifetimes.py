@@ -105,7 +105,8 @@ def possible_reuses(group: Group, analysis: Analysis) -> tuple[tuple[str, str], 
     the store.
     """
     stores = _single_stores(group.stages)
-    loads = _loads(group.stages, analysis)
+    loads_first = analysis.limits_of(group.device).loads_first
+    loads = _loads(group.stages, analysis, loads_first=loads_first)
     made = {buffer.name for buffer in group.writes}
     pairs: list[tuple[str, str]] = []
     for written in group.writes:
@@ -139,8 +140,12 @@ def _single_stores(stages: Sequence[Stage]) -> dict[str, tuple[Index, Moment]]:
     return found
 
 
-def _loads(stages: Sequence[Stage], analysis: Analysis) -> dict[str, list[tuple[Index, Moment]]]:
-    """By buffer, what is loaded of it and when."""
+def _loads(
+    stages: Sequence[Stage], analysis: Analysis, *, loads_first: bool
+) -> dict[str, list[tuple[Index, Moment]]]:
+    """By buffer, what is loaded of it and when: with the first action of its stage, where kernels
+    begin with what they load.
+    """
     found: dict[str, list[tuple[Index, Moment]]] = {}
     for k, stage in enumerate(stages):
         roots = [(j, root) for j, a in enumerate(stage.actions) for root in action_roots(a)]
@@ -149,7 +154,8 @@ def _loads(stages: Sequence[Stage], analysis: Analysis) -> dict[str, list[tuple[
         for j, root in roots:
             for load in analysis.loads(root):
                 if id(load) not in seen:
-                    found.setdefault(load.buffer, []).append((load.index, (k, j)))
+                    when = (k, 0 if loads_first else j)
+                    found.setdefault(load.buffer, []).append((load.index, when))
                 if id(load) in once:
                     seen.add(id(load))
     return found

@@ -14,10 +14,12 @@ from fusewright.schedule.fusion import Graph
 from fusewright.schedule.nest import Nest, step_effects
 
 
-def order_steps(graph: Graph) -> list[int]:
-    """The numbers of the steps that are left, in an order that respects their dependencies."""
+def order_steps(graph: Graph, released: frozenset[str] = frozenset()) -> list[int]:
+    """The numbers of the steps that are left, in an order that respects their dependencies.
+    `released`: inputs that go when nobody reads them any more.
+    """
     alive = [number for number, step in enumerate(graph.steps) if step is not None]
-    start = Memory.before(graph, alive)
+    start = Memory.before(graph, alive, released)
     as_written = _list_schedule(start.copy(), alive, lambda number, memory: number)
     frugal = _list_schedule(start.copy(), alive, lambda number, memory: memory.growth(number))
     if frugal == as_written:
@@ -27,7 +29,8 @@ def order_steps(graph: Graph) -> list[int]:
 
 @record(frozen=False)
 class Memory:
-    """Which buffers are alive while steps run; graph inputs and constants are left out."""
+    """Which buffers are alive while steps run; constants are left out, and inputs that others hold.
+    """
 
     graph: Graph
     made: dict[int, tuple[str, ...]]
@@ -40,8 +43,8 @@ class Memory:
     """Steps that have still to read each of them."""
 
     @staticmethod
-    def before(graph: Graph, alive: Sequence[int]) -> Memory:
-        """Before the first step."""
+    def before(graph: Graph, alive: Sequence[int], released: frozenset[str]) -> Memory:
+        """Before the first step. `released`: inputs that go when nobody reads them any more."""
         made: dict[int, tuple[str, ...]] = {}
         used: dict[int, tuple[str, ...]] = {}
         waiting: dict[str, set[int]] = {}
@@ -51,7 +54,11 @@ class Memory:
             effect = step_effects(step, graph.analysis)
             made[number] = tuple(n for n in effect.writes if _is_stored(graph, number, n))
             reads = dict.fromkeys((*effect.reads, *effect.overwrites))
-            used[number] = tuple(n for n in reads if graph.writer.get(n, number) != number)
+            used[number] = tuple(
+                name
+                for name in reads
+                if name in released or graph.writer.get(name, number) != number
+            )
             for name in used[number]:
                 waiting.setdefault(name, set()).add(number)
         return Memory(graph, made, used, waiting)

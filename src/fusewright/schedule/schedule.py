@@ -85,7 +85,7 @@ def schedule(
     for graph_pass in GRAPH_PASSES:
         if graph_pass.name in passes:
             graph_pass.run(graph)
-    order = order_steps(graph)
+    order = order_steps(graph, program.released_inputs)
     works = [_finished(program, graph, number) for number in order]
     return Schedule(program=program, steps=with_lifetimes(program, works))
 

@@ -75,20 +75,28 @@ def _split(
 
 
 def _lanes(body: Reduction, limits: Limits, analysis: Analysis) -> int:
-    """Neighbouring results that are computed together: where a load is contiguous along them, and
-    none is along what is reduced.
+    """Neighbouring results that are computed together: where more elements of loads are contiguous
+    along them than along what is reduced.
     """
     if limits.lanes == 1:
         return 1
     indices = [load.index for load in analysis.loads(body.value)]
+    every = (*body.loops, *body.reduction_loops)
 
-    def contiguous(loops: tuple[Symbol, ...]) -> list[Symbol]:
-        return [s for s in loops if any(analysis.stride(index, s) == 1 for index in indices)]
+    def contiguous(loops: tuple[Symbol, ...]) -> tuple[int, Symbol | None]:
+        """Elements of loads that are contiguous along one of the loops, and the first of those."""
+        elements, along = 0, None
+        for symbol in loops:
+            for index in indices:
+                if analysis.stride(index, symbol) == 1:
+                    elements += analysis.points(extent(s) for s in every if s in index.free())
+                    along = along or symbol
+        return elements, along
 
-    along = contiguous(body.loops)
-    if not along or contiguous(body.reduction_loops):
+    across, along = contiguous(body.loops)
+    if along is None or contiguous(body.reduction_loops)[0] >= limits.across_share * across:
         return 1
-    return max(1, min(limits.lanes, analysis.hint(extent(along[0]))))
+    return max(1, min(limits.lanes, analysis.hint(extent(along))))
 
 
 def _partial_and_total(

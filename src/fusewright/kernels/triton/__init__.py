@@ -11,7 +11,7 @@ from fusewright.ir.limits import Limits
 from fusewright.ir.text import commented_loops
 from fusewright.kernels.language import Work
 from fusewright.kernels.triton.emit import TritonKernel, write
-from fusewright.kernels.triton.tiling import Tiling, tile
+from fusewright.kernels.triton.tiling import ACROSS_SHARE, Tiling, tile
 
 __all__ = ["LIMITS", "Tiling", "TritonKernel", "tile", "write", "write_work"]
 
@@ -26,14 +26,19 @@ LIMITS = Limits(
     reductions=512,
     longest_tile=1 << 15,
     lanes=64,
-    chunks=512,
+    across_share=ACROSS_SHARE,
+    chunks=1024,
     shares_chunks=True,
     shortest_chunk=2048,
+    cheap_cost=32,
+    read_share=1.125,
     row_bytes=1 << 20,
+    loads_first=True,
     holds_rows=holds_rows,
 )
 """Limits of a GPU with some 130 multiprocessors: a program is a tile, and several run on each at a
-time. Rows that are not held are computed again, so that they may be long.
+time. Rows that are not held are computed again, so that they may be long. For each byte that it
+reads it does some twenty operations.
 """
 
 

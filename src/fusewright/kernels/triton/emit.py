@@ -28,7 +28,7 @@ from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
 from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
 from fusewright.kernels.triton.reductions import ARGUMENT, PLAIN, filled, identity_text
-from fusewright.kernels.triton.tiling import Axis, Tiling, programs, tile
+from fusewright.kernels.triton.tiling import TILE, Axis, Tiling, programs, tile
 from fusewright.kernels.triton.values import Body, Writer
 from fusewright.records import record
 
@@ -110,12 +110,15 @@ def _size_type(symbol: Symbol) -> str:
 
 
 def _warps(tiling: Tiling) -> int:
-    """Threads for the tile, in warps of 32: about eight elements a thread."""
+    """Threads for the tile, in warps of 32: eight elements a thread, sixteen of larger tiles, so
+    that more loads are on their way at a time, and reductions meet in fewer threads.
+    """
     elements = 1
     for axis in tiling.outer:
         elements *= axis.block
     elements *= max((axis.block for axis in tiling.inner if axis is not None), default=1)
-    return max(1, min(16, elements // 256))
+    each = 8 if elements <= TILE else 16
+    return max(1, min(16, elements // (32 * each)))
 
 
 class _KernelWriter:
@@ -135,10 +138,11 @@ class _KernelWriter:
         """The rows of the function's body."""
         roots = tuple(root for stage in self.stages for root in action_roots(*stage.actions))
         self.values.prepare(roots)
-        self.offsets()
         for stage in self.stages:
             self.stage(stage)
-        return self.body.rows
+        rows, self.body = self.body.rows, Body()
+        self.offsets()
+        return self.body.rows + rows
 
     # Axes -----------------------------------------------------------------------------------------
 
@@ -152,15 +156,16 @@ class _KernelWriter:
             self.body.add(f"program = {program}")
             program = "program"
         for place, axis in reversed(list(enumerate(outer))):
-            own = program
+            own = f"({program})" if len(outer) > 1 else program
             if place:
                 count = f"tl.cdiv({self.values.index(axis.extent)}, {axis.block_name})"
                 own = f"({program} % {count})"
                 program = f"({program} // {count})" if place > 1 else f"{program} // {count}"
-                self.body.add(self.offset(axis, f"{own} * {axis.block_name} + "))
-            else:
-                own = f"({program})" if len(outer) > 1 else program
-                self.body.add(self.offset(axis, f"{own} * {axis.block_name} + "))
+            start = f"{own} * {axis.block_name}"
+            if axis in self.values.starts:
+                self.body.add(f"{axis.start_name} = {start}")
+                start = axis.start_name
+            self.body.add(self.offset(axis, f"{start} + "))
             self.mask(axis)
         if self.tiling.persistent:
             for axis in self.tiling.axes[len(outer) :]:

@@ -25,7 +25,11 @@ TEMPLATES: dict[str, dict[str, str]] = {
     **_libdevice("exp", "exp2", "expm1", "log", "log2", "log10", "log1p"),
     **_libdevice("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
     **_libdevice("asinh", "acosh", "atanh", "erf", "erfc", "lgamma"),
-    **_libdevice("floor", "ceil", "trunc", "rsqrt"),
+    **_libdevice("rsqrt"),
+    # CUDA's own, as Triton links them, take the smallest numbers for 0, of which 1 is the ceiling.
+    "floor": {"float": "tl.floor({0})"},
+    "ceil": {"float": "tl.ceil({0})"},
+    "trunc": {"float": "functions.trunc({0})"},
     "round": {"float": "libdevice.nearbyint({0})"},
     "sqrt": {"float": "functions.sqrt({0})"},
     "reciprocal": {"float": "functions.reciprocal({0})"},
@@ -49,21 +53,21 @@ TEMPLATES: dict[str, dict[str, str]] = {
         "signed": "functions.floor_div({0}, {1})",
         "unsigned": "{0} // {1}",
     },
-    "trunc_div": {"float": "libdevice.trunc(functions.divide({0}, {1}))"}
+    "trunc_div": {"float": "functions.trunc(functions.divide({0}, {1}))"}
     | _same("signed", "unsigned", text="{0} // {1}"),
     "remainder": {
         "float": "functions.float_remainder({0}, {1})",
         "signed": "functions.remainder({0}, {1})",
         "unsigned": "{0} % {1}",
     },
-    "fmod": {"float": "libdevice.fmod({0}, {1})"} | _same("signed", "unsigned", text="{0} % {1}"),
+    "fmod": {"float": "functions.fmod({0}, {1})"} | _same("signed", "unsigned", text="{0} % {1}"),
     "pow": {"float": "libdevice.pow({0}, {1})"}
     | _same("signed", "unsigned", text="functions.integer_pow({0}, {1})"),
     "div": {"float": "functions.divide({0}, {1})"},
     "atan2": {"float": "libdevice.atan2({0}, {1})"},
     "hypot": {"float": "libdevice.hypot({0}, {1})"},
     "copysign": {"float": "libdevice.copysign({0}, {1})"},
-    "nextafter": {"float": "libdevice.nextafter({0}, {1})"},
+    "nextafter": {"float": "functions.nextafter({0}, {1})"},
     "eq": _operator("==") | {"bool": "{0} == {1}"},
     "ne": _operator("!=") | {"bool": "{0} != {1}"},
     # A bool is one bit: as a signed number, true would be -1.

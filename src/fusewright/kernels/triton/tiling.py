@@ -10,6 +10,7 @@ expressions simplify when the flattened variable stands for its loops:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 
 from fusewright.ir.group import Group, Stage
 from fusewright.ir.index import Index, Symbol, extent, integer, known_multiple, loop, product
@@ -25,6 +26,26 @@ PERSISTENT_LIMIT = 4096
 
 TILE = 1024
 """Elements of a tile, about."""
+
+WALKED_TILE = 4096
+"""Elements of a tile that walks over its rows: more of them are on their way at a time."""
+
+HELD_ACROSS_ONCE, HELD_ACROSS = 64, 512
+"""The longest rows that are held though they lie across memory: where they are walked over once,
+and where holding them saves reading them again.
+"""
+
+ACROSS_SHARE = 4
+"""Rows count as lying across memory where more than one in so many elements of loads does."""
+
+LINE_BYTES = 128
+"""What memory is read and written by: a square tile has lines of it in both directions."""
+
+SHORTEST_ROW = 128
+"""Elements of a row of a pointwise tile that has an axis for its rows, at least."""
+
+ROW_MULTIPLE = 8
+"""Rows whose lengths are multiples of it are read in vectors as well as flat memory is."""
 
 
 @record
@@ -47,6 +68,11 @@ class Axis:
     @property
     def block_name(self) -> str:
         return f"{self.name.upper()}BLOCK"
+
+    @property
+    def start_name(self) -> str:
+        """The variable of a tile's first point."""
+        return f"{self.name}start"
 
     @property
     def extent(self) -> Index:
@@ -93,9 +119,8 @@ def tile(group: Group, persistent: bool | None = None) -> Tiling:
     """Choose the axes and blocks of a group. `persistent` overrides the choice where it can."""
     if any(stage.inner for stage in group.stages):
         return _tile_rows(group, persistent)
-    segments = _segments(group)
+    segments, blocks = _segments(group)
     names = OUTER_NAMES[: len(segments)][::-1]
-    blocks = {1: (TILE,), 2: (32, 32), 3: (4, 16, 16)}[len(segments)]
     loops: dict[Symbol, Index] = {}
     axes = []
     for position, (segment, name, block) in enumerate(zip(segments, names, blocks, strict=True)):
@@ -147,7 +172,9 @@ def _tile_rows(group: Group, persistent: bool | None) -> Tiling:
     fits = all(count.is_constant and 0 < int(count) <= PERSISTENT_LIMIT for count in extents)
     longest = max(_hint(row) for row in rows.values())
     outer_is_contiguous = _contiguous_along_outer(group)
-    holds = fits and (not outer_is_contiguous or longest <= 64 or bool(persistent))
+    walks_once = sum(bool(stage.inner) for stage in group.stages) == 1
+    across_limit = HELD_ACROSS_ONCE if walks_once else HELD_ACROSS
+    holds = fits and (not outer_is_contiguous or longest <= across_limit or bool(persistent))
     holds = holds if persistent is None else holds and persistent
     x_block, r_block = _row_blocks(longest, outer_is_contiguous, holds)
     x_axis = Axis(x, _fitting(x, x_block), 0)
@@ -165,17 +192,21 @@ def _tile_rows(group: Group, persistent: bool | None) -> Tiling:
 def _row_blocks(longest: int, outer_is_contiguous: bool, holds: bool) -> tuple[int, int]:
     """Blocks along x and r. Threads should lie along what is contiguous in memory."""
     if outer_is_contiguous:
-        return (64, 16) if not holds else (max(1, 2 * TILE // _power_of_two(longest)), 0)
+        length = _power_of_two(longest)
+        tile = 2 * TILE if length <= HELD_ACROSS_ONCE else 2 * WALKED_TILE
+        return (64, 64) if not holds else (max(1, tile // length), 0)
     if holds:
         return max(1, TILE // _power_of_two(longest)), 0
-    return 1, 2 * TILE
+    return 1, WALKED_TILE
 
 
-def _segments(group: Group) -> list[tuple[Symbol, ...]]:
-    """Split the outer loops where some access is contiguous along a loop: each gets an axis."""
+def _segments(group: Group) -> tuple[list[tuple[Symbol, ...]], tuple[int, ...]]:
+    """The outer loops of each axis of a pointwise tile, and the blocks of the axes: split where
+    some access is contiguous along a loop, or where loads are the same all along a row.
+    """
     units = _unit_loops(group)
     if len(units) < 2:
-        return [group.outer]
+        return _rows_apart(group) or ([group.outer], (TILE,))
     segments: list[tuple[Symbol, ...]] = []
     current: list[Symbol] = []
     for symbol in group.outer:
@@ -187,7 +218,41 @@ def _segments(group: Group) -> list[tuple[Symbol, ...]]:
         segments.append(tuple(current))
     while len(segments) > len(OUTER_NAMES):
         segments[:2] = [segments[0] + segments[1]]
-    return segments
+    if len(segments) == 3:
+        return segments, (4, 16, 16)
+    narrowest = min(b.layout.dtype.bytes for b in (*group.reads, *group.writes))
+    side = min(64, max(32, LINE_BYTES // narrowest))
+    return segments, (side,) * len(segments)
+
+
+def _rows_apart(group: Group) -> tuple[list[tuple[Symbol, ...]], tuple[int, ...]] | None:
+    """Rows as an axis of their own, where some load is the same all along one: it is loaded once
+    a row, and not for each element. None: no load is, or rows are short, or fit no block well.
+    """
+    moving = [symbol for symbol in group.outer if extent(symbol) != 1]
+    indices = {index for stage in group.stages for index in _indices(stage)}
+    splits = {
+        next((n for n, s in enumerate(reversed(moving)) if s in index.free()), len(moving))
+        for index in indices
+    } - {0, len(moving)}
+    for count in sorted(splits, reverse=True):
+        first = group.outer.index(moving[-count])
+        block = _row_block(product(extent(symbol) for symbol in group.outer[first:]))
+        if block:
+            return [group.outer[:first], group.outer[first:]], (TILE // block, block)
+    return None
+
+
+def _row_block(length: Index) -> int:
+    """The block for rows of a length, of which at most an eighth is idle; 0: there is none."""
+    if not length.is_constant or not known_multiple(length, ROW_MULTIPLE):
+        return 0
+    count, block = int(length), TILE
+    while block >= SHORTEST_ROW:
+        if 8 * (-count % block) <= count:
+            return block
+        block //= 2
+    return 0
 
 
 def _unit_loops(group: Group) -> set[Symbol]:
@@ -203,16 +268,23 @@ def _unit_loops(group: Group) -> set[Symbol]:
 
 
 def _contiguous_along_outer(group: Group) -> bool:
-    """Whether the rows are walked across memory: contiguous along an outer loop, not along them."""
+    """Whether a tile should be as wide along an outer loop as along the rows: memory is contiguous
+    along it for more than an `ACROSS_SHARE`th of the elements; such a tile reads the others well,
+    too.
+    """
     along_outer = along_inner = 0
     for stage in group.stages:
         if not stage.inner:
             continue
         for index in _indices(stage):
-            along_inner += any(index.stride(symbol) == 1 for symbol in stage.inner)
+            free = index.free()
+            visited = prod(extent_hint(s) for s in (*group.outer, *stage.inner) if s in free)
+            if any(index.stride(symbol) == 1 for symbol in stage.inner):
+                along_inner += visited
             crosses = any(index.stride(symbol) not in (0, None) for symbol in stage.inner)
-            along_outer += crosses and any(index.stride(symbol) == 1 for symbol in group.outer)
-    return along_outer > along_inner
+            if crosses and any(index.stride(symbol) == 1 for symbol in group.outer):
+                along_outer += visited
+    return ACROSS_SHARE * along_outer > along_inner
 
 
 def _is_wide(group: Group) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fusewright.ir.bounds import known_nonnegative
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Compound, Index, Symbol
+from fusewright.ir.index import Compound, Index, Symbol, loop
 from fusewright.ir.sizes import is_real
 from fusewright.ir.value import (
     Apply,
@@ -68,6 +68,9 @@ class Writer:
         self.locals: dict[tuple[str, Index], str] = {}
         """Variables of locals, and of memory that this kernel stored, by buffer and element."""
 
+        self.starts: frozenset[Axis] = frozenset()
+        """Axes whose first point in a tile is a variable that loads mention."""
+
         self.guards: dict[int, Guards] = {}
         self.varying: dict[int, frozenset[Axis]] = {}
         self.plain_indices: set[int] = set()
@@ -109,7 +112,9 @@ class Writer:
         """The same, from what the values below have."""
         found = frozenset[Axis]().union(*(self.axes_of(child) for child in children(value)))
         match value:
-            case Load(index=index) | IndexValue(index=index) | Random(position=index):
+            case Load(index=index):
+                found |= self.index_axes(self.at_start(index))
+            case IndexValue(index=index) | Random(position=index):
                 found |= self.index_axes(index)
         if isinstance(value, Load) and value.buffer in self.local_names:
             found |= self.outer
@@ -236,17 +241,34 @@ class Writer:
 
     def load(self, value: Load) -> str:
         guards = self.guards.get(id(value), ())
+        self.write(postorder(guards))  # The outer ones of masks in masks may be new.
         touched = self.touched(value)
         mask = self.mask_of(touched, guards)
-        place = self.address(value.buffer, value.index)
+        at = self.at_start(value.index)
+        self.starts |= self.index_axes(value.index) - self.index_axes(at)
+        place = self.address(value.buffer, at)
         guarded = touched.union(*(self.axes_of(guard) for guard in guards))
         if guarded != touched:  # A mask may not be larger than the addresses that it guards.
-            index = self.index(value.index)
+            index = self.index(at)
             place = f"{value.buffer} + (tl.zeros({self.shape(guarded)}, tl.int32) + {index})"
         if not mask:
             return f"tl.load({place})"
         otherwise = self.otherwise(value, guards)
         return f"tl.load({place}, {mask}{otherwise})"
+
+    def at_start(self, index: Index) -> Index:
+        """The index of a load, in terms of a tile's first point along the axes along which it is
+        the same for a whole tile: `x // 2048` where a block of x has 1024 elements. What is loaded
+        there has one element along them: before Triton 3.9 a thread loads each of its own anew.
+        """
+        replaced = {}
+        for axis in self.index_axes(index) & self.outer:
+            tile, rest = loop("tile", axis.extent), loop("rest", axis.block)
+            place = tile.index * axis.block + rest.index
+            is_one_point = axis.block == 1
+            if is_one_point or rest not in index.substitute({axis.symbol: place}).free():
+                replaced[axis.symbol] = loop(axis.start_name, axis.extent).index
+        return index.substitute(replaced)
 
     def shape(self, axes: Iterable[Axis]) -> str:
         """The shape of a block that varies along these axes."""
@@ -257,7 +279,7 @@ class Writer:
 
     def touched(self, value: Load) -> frozenset[Axis]:
         """The axes behind the address of a load, loaded indices included."""
-        found = self.index_axes(value.index)
+        found = self.index_axes(self.at_start(value.index))
         for behind in value.indirect:
             found |= self.axes_of(behind)
         return found
