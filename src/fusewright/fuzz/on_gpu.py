@@ -1,5 +1,5 @@
-"""`python -m fusewright.fuzz.on_gpu REQUESTS ANSWERS DEVICE DYNAMIC`: a process that checks programs
-on a GPU for `workers`, which gives it two open descriptors.
+"""`python -m fusewright.fuzz.on_gpu REQUESTS ANSWERS DEVICE DYNAMIC`: a process that checks
+programs on a GPU for `workers`, which gives it two open descriptors.
 """
 
 from __future__ import annotations
