@@ -26,8 +26,6 @@ import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-import torch
-
 from fusewright.capture import reasons
 from fusewright.capture.bytecode import Builder, Positions, assemble, header, with_body
 from fusewright.capture.effects import Effects, Recover, Write, reachable, written_values
@@ -66,6 +64,7 @@ from fusewright.capture.values.objects import ObjectValue
 from fusewright.capture.values.sequences import ListValue, sequence_base
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.views import shown_mapping
+from fusewright.native import size_of, stride_of
 from fusewright.symbolic.graph_nodes import numeric_function
 from fusewright.symbolic.nodes import SYMBOLIC
 
@@ -473,8 +472,7 @@ class FunctionWriter:
             case ShownSource(origin=origin):
                 self.call(shown_mapping, origin)
             case ExtentSource(origin=origin, dim=dim, is_stride=is_stride):
-                read = torch.Tensor.stride if is_stride else torch.Tensor.size
-                self.call(read, origin, ConstantValue(dim))
+                self.call(stride_of if is_stride else size_of, origin, ConstantValue(dim))
             case _:
                 raise AssertionError(f"compiled code reads no {type(source).__name__}")
 

@@ -38,6 +38,8 @@ from fusewright.native._extension import (
     lacking_features,
     read_tensor,
     set_profiler,
+    size_of,
+    stride_of,
     torch_states,
 )
 
@@ -63,6 +65,8 @@ __all__ = [
     "read_tensor",
     "run_only",
     "set_profiler",
+    "size_of",
+    "stride_of",
     "torch_states",
 ]
 

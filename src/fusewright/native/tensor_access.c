@@ -186,3 +186,37 @@ PyObject *tensor_access_extents(const int64_t *extents, int64_t count)
     }
     return tuple;
 }
+
+/* A size or stride of a tensor, read from where it is kept; by the tensor's method where it is of
+   another class, or refuses. */
+static PyObject *extent_of(PyObject *const *args, Py_ssize_t count, const char *method,
+                           int32_t (*read)(TensorHandle, int64_t **))
+{
+    if (count != 2) {
+        return PyErr_Format(PyExc_TypeError, "%s of a tensor takes a dimension", method);
+    }
+    PyObject *tensor = args[0];
+    bool is_plain = Py_IS_TYPE(tensor, tensor_access.tensor_type) ||
+                    Py_IS_TYPE(tensor, tensor_access.parameter_type);
+    int64_t number = PyLong_AsLongLong(args[1]), dim, *extents;
+    if (number == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (is_plain && number >= 0 &&
+        torch_library.get_dim(tensor_access_handle(tensor), &dim) == 0 && number < dim &&
+        read(tensor_access_handle(tensor), &extents) == 0) {
+        return PyLong_FromLongLong(extents[number]);
+    }
+    return PyObject_CallMethod(tensor, method, "O", args[1]);
+}
+
+PyObject *tensor_access_size(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    return extent_of(args, count, "size", torch_library.get_sizes);
+}
+
+PyObject *tensor_access_stride(PyObject *Py_UNUSED(module), PyObject *const *args,
+                               Py_ssize_t count)
+{
+    return extent_of(args, count, "stride", torch_library.get_strides);
+}

@@ -26,6 +26,10 @@ PyObject *tensor_access_attach(PyObject *module, PyObject *args);
 /* `first_elsewhere(inputs, addresses)`: see the docstring in module.c. */
 PyObject *tensor_access_first_elsewhere(PyObject *module, PyObject *args);
 
+/* `size_of(tensor, dimension)`, `stride_of(tensor, dimension)`: see module.c. */
+PyObject *tensor_access_size(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *tensor_access_stride(PyObject *module, PyObject *const *args, Py_ssize_t count);
+
 /* Sizes or strides as a new tuple; NULL with an exception. */
 PyObject *tensor_access_extents(const int64_t *extents, int64_t count);
 
