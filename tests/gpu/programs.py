@@ -210,6 +210,11 @@ def rms_norm(x: Any, weight: Any) -> Any:
     return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * weight
 
 
+@program(numbers((5, 9)))
+def rms_norm_of_torch(x: Any) -> Any:
+    return functional.rms_norm(x, x.shape[-1:])
+
+
 @program(numbers((4, 9, 30)))
 def positions_of_extremes(x: Any) -> Any:
     return x.argmax(-1), x.argmin(1), x.max(-1).indices, x.flatten().argmax()

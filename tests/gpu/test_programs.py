@@ -45,6 +45,23 @@ def test_the_gradient_of_a_program(name: str) -> None:
     agree(found, gradients(case.function, inputs), factor=4)
 
 
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_the_gradient_of_a_program_of_any_size(name: str) -> None:
+    case = PROGRAMS[name]
+    inputs = case.inputs(CUDA)
+    found = gradients(fusewright.compile(case.function, dynamic=True, options=STRICT), inputs)
+    agree(found, gradients(case.function, inputs), factor=4)
+
+
+def test_indices_of_the_cpu() -> None:
+    def f(x: Any, places: Any, rows: Any) -> Any:
+        return x[places] * 2, torch.index_put(x, (places,), rows)
+
+    given = torch.randn(5, 4, device=CUDA), torch.tensor([3, 0]), torch.randn(2, 4, device=CUDA)
+    with torch.no_grad():
+        agree(fusewright.compile(f, fullgraph=True, options=STRICT)(*given), f(*given))
+
+
 def test_unaligned_inputs() -> None:
     """Pointers that are no multiples of 16 bytes take a kernel of their own."""
     whole = torch.randn(4097, device=CUDA)
