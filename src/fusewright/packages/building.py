@@ -139,7 +139,7 @@ class _Builder:
 
     def stored_weights(self) -> list[tuple[str, Section]]:
         """Sections of the weights."""
-        return [(f"weight.{name}", _memory_of(one)) for name, one in self._weights.items()]
+        return [(f"weight.{name}", _memory_of(weight)) for name, weight in self._weights.items()]
 
     def standalone_sections(self) -> list[tuple[str, Section]]:
         """What runs entry points without Python, where nothing of them needs it."""
@@ -158,7 +158,7 @@ class _Builder:
         """Compile an entry point."""
         call = _Call(entry, self._options)
         self._names.update(
-            (number, one) for number, one in names_of_tensors(call.target).items()
+            (number, label) for number, label in names_of_tensors(call.target).items()
             if number not in self._names
         )  # fmt: skip
         graph: AtenGraph | None = None
@@ -240,7 +240,7 @@ class _Call:
         self.capture = self._captured(function, Options.from_user(options), entry.dynamic_shapes)
         self._shapes: ShapeGuard | None = None
         self._tensors = self._tensors_read()
-        self._fakes = {id(one.object): one.fake for one in self.capture.machine.inputs}
+        self._fakes = {id(value.object): value.fake for value in self.capture.machine.inputs}
         """By the identity of a tensor, what stands for it in the graph: its sizes are symbols."""
 
         self._parameters: list[tuple[inspect.Parameter, Description | None]] = []
@@ -297,7 +297,7 @@ class _Call:
         described = module.forward if isinstance(module, torch.nn.Module) else module
         signature = inspect.signature(described)
         bound = signature.bind(*self._args, **self._kwargs)
-        given = set(bound.arguments)
+        passed = set(bound.arguments)
         bound.apply_defaults()
         self.leaves: list[torch.Tensor] = []
         parameters: list[tuple[inspect.Parameter, Description | None]] = []
@@ -306,7 +306,7 @@ class _Call:
             try:
                 structure: Description | None = describe(value, self._leaf, name)
             except CannotDescribe as error:
-                if name in given:
+                if name in passed:
                     what = f"argument {error}, which no package holds"
                     raise Unsupported(what, self.place, "pass tensors and constants") from None
                 structure = None
@@ -344,8 +344,8 @@ class _Call:
         inputs = self._inputs(weight)
         return {
             "parameters": [
-                {"name": one.name, "kind": one.kind.name, "structure": structure}
-                for one, structure in self._parameters
+                {"name": parameter.name, "kind": parameter.kind.name, "structure": structure}
+                for parameter, structure in self._parameters
             ],
             "leaves": [self._leaf_row(leaf) for leaf in self.leaves],
             "inputs": inputs,
@@ -477,7 +477,7 @@ class _Call:
             case specs.Detached(base=base):
                 return self._recipe(base, inputs)
             case specs.Literal(value=value):
-                return ["constant", describe(value, lambda one: None, "a result")]
+                return ["constant", describe(value, lambda part: None, "a result")]
             case specs.ViewOf(conjugate=False, negative=False):
                 source = self._recipe(spec.base, inputs)
                 size, stride = [*map(_extent, spec.size)], [*map(_extent, spec.stride)]

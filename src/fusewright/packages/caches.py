@@ -49,7 +49,7 @@ def export_to(path: Path) -> int:
     """Write all machine code to one file; how many there are. OSError: it cannot be written."""
     sections = []
     for kind, (files, _) in KINDS.items():
-        for key in files.found():
+        for key in files.keys_on_disk():
             content = files.read(key)
             if content is not None:
                 sections.append((f"{kind}/{key}", content))

@@ -146,16 +146,16 @@ def constant_of(row: Row, kernels: Mapping[str, Any], tensors: Mapping[str, torc
 
 
 def _operator(path: list[str]) -> Any:
-    found: Any = torch.ops
+    operator: Any = torch.ops
     try:
         for name in path:
-            found = getattr(found, name)
+            operator = getattr(operator, name)
     except AttributeError:
         raise PackageRefused(
             "the package",
             f"it calls the operator {'.'.join(path)}, which is not registered: import what "
             "defines it first",
         ) from None
-    if not isinstance(found, torch_compat.OpOverload):
+    if not isinstance(operator, torch_compat.OpOverload):
         raise PackageRefused("the package", f"{'.'.join(path)} is no operator")
-    return found
+    return operator

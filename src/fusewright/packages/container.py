@@ -136,11 +136,11 @@ def read_package(path: Path, key: bytes) -> PackageFile:
 
     Raises: PackageRefused; OSError, where there is no such file.
     """
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    with path.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
         if size < _BEGIN:
             raise PackageRefused(str(path), "it is no package, or was cut off")
-        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
     magic, version, table_size, file_size, signature = _HEAD.unpack_from(memory)
     if magic != MAGIC:
         raise PackageRefused(str(path), "it is no package")
@@ -157,16 +157,16 @@ def read_package(path: Path, key: bytes) -> PackageFile:
     _check_signature(path, key, table, signature)
     manifest = json.loads(table)
     places = {row["name"]: (row["offset"], row["size"]) for row in manifest["sections"]}
-    found = PackageFile(path, manifest, memory, places)
+    file = PackageFile(path, manifest, memory, places)
     begin = _BEGIN + table_size
     for row in manifest["sections"]:
         if any(memory[begin : row["offset"]]):
             raise PackageRefused(str(path), "it is damaged between its sections")
-        _check_section(found, row, bool(key))
+        _check_section(file, row, bool(key))
         begin = row["offset"] + _aligned(row["size"])
     if begin != size:
         raise PackageRefused(str(path), "its sections do not fill it")
-    return found
+    return file
 
 
 def _check_signature(path: Path, key: bytes, table: bytes, signature: bytes) -> None:

@@ -37,14 +37,14 @@ class Entry:
         self.signature = inspect.Signature(
             [
                 inspect.Parameter(
-                    one["name"],
-                    getattr(inspect.Parameter, one["kind"]),
-                    default=_default(one["kind"]),
+                    row["name"],
+                    getattr(inspect.Parameter, row["kind"]),
+                    default=_default(row["kind"]),
                 )
-                for one in parameters
+                for row in parameters
             ]
         )
-        self._parameters = [(one["name"], one["structure"]) for one in parameters]
+        self._parameters = [(row["name"], row["structure"]) for row in parameters]
         self._is_constant = {
             name: structure is None or not any(leaves_of(structure, ""))
             for name, structure in self._parameters
@@ -63,11 +63,11 @@ class Entry:
         """Take these weights from now on."""
         inputs = self._entry["inputs"]
         self._inputs: list[Any] = [
-            weights[one] if kind == "weight" else None for kind, one in inputs
+            weights[source] if kind == "weight" else None for kind, source in inputs
         ]
         self._moving = [
-            (position, kind == "number", one)
-            for position, (kind, one) in enumerate(inputs)
+            (position, kind == "number", source)
+            for position, (kind, source) in enumerate(inputs)
             if kind != "weight"
         ]
 
@@ -87,12 +87,12 @@ class Entry:
         """Run it. WrongArgument: an argument is of another kind than it was compiled for, or of a
         size that the compiled code is not right for.
         """
-        given = self._leaves_of_call(args, kwargs)
-        leaves = [leaf.checked(tensor) for leaf, tensor in zip(self._leaves, given, strict=True)]
+        tensors = self._leaves_of_call(args, kwargs)
+        leaves = [leaf.checked(tensor) for leaf, tensor in zip(self._leaves, tensors, strict=True)]
         numbers = self._sizes.of(leaves) if self._sizes is not None else {}
         inputs = self._inputs.copy()
-        for position, is_number, one in self._moving:
-            inputs[position] = numbers[one] if is_number else leaves[one]
+        for position, is_number, source in self._moving:
+            inputs[position] = numbers[source] if is_number else leaves[source]
         if torch_compat.is_autocast_on():
             with torch_compat.without_autocast():
                 outputs = self._plan(inputs)
@@ -103,18 +103,18 @@ class Entry:
             if recipe[0] == "size":
                 results.append(evaluate(recipe[1], numbers))
             elif recipe[0] == "leaf":  # the very tensor
-                results.append(given[recipe[1]])
+                results.append(tensors[recipe[1]])
             else:
                 results.append(_result(recipe, outputs, leaves, self._inputs, results))
         return rebuild(self._structure, results)
 
     def _leaves_of_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         try:
-            given = self.signature.bind(*args, **kwargs)
+            bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise WrongArgument(f"{self.name}: {error}") from None
         leaves: list[Any] = [None] * len(self._leaves)
-        arguments = given.arguments
+        arguments = bound.arguments
         for name, structure in self._parameters:
             value = arguments.get(name, _ABSENT)
             if value is _ABSENT:
@@ -199,7 +199,7 @@ class _Sizes:
     def __init__(self, sizes: Mapping[str, Any], leaves: Sequence[_Leaf]) -> None:
         self._readings: list[tuple[str, int, int, bool]] = sizes["readings"]
         self._relations = [
-            (HOLDS[one["kind"]], one["difference"], one["words"]) for one in sizes["relations"]
+            (HOLDS[row["kind"]], row["difference"], row["words"]) for row in sizes["relations"]
         ]
         self._leaves = leaves
 
@@ -250,8 +250,10 @@ def _result(
         case _:
             base, size, stride, offset, dtype = parts
             tensor = _result(base, outputs, leaves, inputs, before)
-            numbers = [[outputs[n[0]] if isinstance(n, list) else n for n in one] for one in
-                       (size, stride, [offset])]  # fmt: skip
+            numbers = [
+                [outputs[n[0]] if isinstance(n, list) else n for n in extents]
+                for extents in (size, stride, [offset])
+            ]
             tensor = tensor if dtype is None else tensor.view(torch_constant("dtype", dtype))
             offset = tensor.storage_offset() + numbers[2][0]
             return torch.as_strided(tensor, numbers[0], numbers[1], offset)
@@ -288,11 +290,11 @@ class Package:
         copied, and those that are not among them stay. PackageRefused: one has another type, size,
         stride or device.
         """
-        given = _named(weights)
+        named = _named(weights)
         for row in self.manifest["weights"]:
             name = row["name"]
-            if name in given:
-                self.weights[name] = self._fitting(row, given[name])
+            if name in named:
+                self.weights[name] = self._fitting(row, named[name])
         for entry in self.entries.values():
             entry._fill(self.weights)
 
@@ -303,13 +305,13 @@ class Package:
             row["stride"],
             row["device"],
         )
-        found = (tensor.dtype, [*tensor.shape], [*tensor.stride()], str(tensor.device))
-        if found != expected:
+        actual = (tensor.dtype, [*tensor.shape], [*tensor.stride()], str(tensor.device))
+        if actual != expected:
             raise PackageRefused(
                 str(self.path),
                 f"its weight {row['name']} is {expected[0]} of size {expected[1]} and stride "
-                f"{expected[2]} on {expected[3]}, and was given as {found[0]} of size {found[1]} "
-                f"and stride {found[2]} on {found[3]}",
+                f"{expected[2]} on {expected[3]}, and was given as {actual[0]} of size {actual[1]} "
+                f"and stride {actual[2]} on {actual[3]}",
             )
         return tensor.detach()
 
@@ -367,11 +369,11 @@ def load(
     package = Package(
         path=file.path, manifest=manifest, weights={}, entries={}, _file=file, _level=level
     )
-    given = {} if weights is None else _named(weights)
+    named = {} if weights is None else _named(weights)
     for row in manifest["weights"]:
         name = row["name"]
-        if name in given:
-            package.weights[name] = package._fitting(row, given[name])
+        if name in named:
+            package.weights[name] = package._fitting(row, named[name])
         elif f"weight.{name}" in file.places:
             package.weights[name] = _stored(file, row, f"weight.{name}")
         else:

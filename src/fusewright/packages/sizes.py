@@ -31,7 +31,7 @@ def evaluate(number: Number, symbols: Mapping[str, int]) -> int:
     if isinstance(number, str):
         return symbols[number]
     name, *rest = number
-    values = [evaluate(one, symbols) for one in rest]
+    values = [evaluate(operand, symbols) for operand in rest]
     if name == "+":
         return sum(values)
     if name == "*":

@@ -118,9 +118,9 @@ def _dtype_number(name: str) -> int:
 
 def _leaves(words: _Words, entry: Mapping[str, Any]) -> None:
     names: dict[int, str] = {}
-    for one in entry["parameters"]:
-        if one["structure"] is not None:
-            names |= dict(leaves_of(one["structure"], one["name"]))
+    for parameter in entry["parameters"]:
+        if parameter["structure"] is not None:
+            names |= dict(leaves_of(parameter["structure"], parameter["name"]))
 
     def leaf(row: tuple[int, Mapping[str, Any]]) -> None:
         number, content = row
@@ -190,14 +190,14 @@ class _Translator:
         rows = {row["name"]: row for row in manifest["weights"]}
         self.inputs: list[tuple[int, int]] = []
         symbols = [symbol for symbol, *_ in entry["sizes"]["readings"]] if entry["sizes"] else []
-        for kind, one in entry["inputs"]:
+        for kind, source in entry["inputs"]:
             match kind:
                 case "leaf":
-                    self.inputs.append((0, one))
+                    self.inputs.append((0, source))
                 case "weight":
-                    self.inputs.append((1, self._weight(f"weight.{one}", rows[one])))
+                    self.inputs.append((1, self._weight(f"weight.{source}", rows[source])))
                 case "number":
-                    self.inputs.append((2, symbols.index(one)))
+                    self.inputs.append((2, symbols.index(source)))
         self._constants = {row["name"]: row for row in entry["constants"]}
         self._name = name
         self._collections: dict[int, list[int]] = {}
@@ -318,14 +318,14 @@ class _Translator:
         count = len(places)
         keywords = rebuild(self._row(names)[1], ()) if names is not None else ()
         split = count - len(keywords)
-        given: dict[str, int] = dict(zip(keywords, places[split:], strict=True))
+        named: dict[str, int] = dict(zip(keywords, places[split:], strict=True))
         words: list[int] = []
         declared = operator_arguments(overload)
         for number, argument in enumerate(declared):
             if number < split and not argument.kwarg_only:
                 words += self._argument(argument, places[number])
-            elif argument.name in given:
-                words += self._argument(argument, given[argument.name])
+            elif argument.name in named:
+                words += self._argument(argument, named[argument.name])
             else:
                 words += _literal(argument, argument.default_value)
         if len(declared) > 60:
@@ -346,8 +346,8 @@ class _Translator:
         elif kind != "operator":
             raise NotStandalone(f"it calls {'.'.join(path)}")
         namespace, name, overload = path
-        found = constant_of(["operator", *path], {}, {})
-        return (f"{namespace}::{name}", "" if overload == "default" else overload), found
+        operator = constant_of(["operator", *path], {}, {})
+        return (f"{namespace}::{name}", "" if overload == "default" else overload), operator
 
     def _operator_number(self, operator: tuple[str, str]) -> int:
         if operator not in self.operators:
@@ -356,7 +356,7 @@ class _Translator:
 
     def _results(self, overload: Any, result: int | None, following: Any) -> list[int]:
         returns = operator_returns(overload)
-        if any(str(one.type) != "Tensor" for one in returns):
+        if any(str(result.type) != "Tensor" for result in returns):
             raise NotStandalone(f"{overload} returns what is no tensor")
         if following is not None and following[0] == "unpack" and following[2][0] == result:
             return [NOTHING if slot is None else slot for slot in following[2][2:]]
@@ -398,16 +398,16 @@ class _Translator:
 
     def recipes(self) -> list[list[int]]:
         """How each result is made; what is no tensor, or only Python makes, cannot be."""
-        made: list[list[int]] = []
+        recipes: list[list[int]] = []
         more: list[list[int]] = []
         count = len(self._entry["results"])
         for recipe in self._entry["results"]:
             kind, *parts = recipe
             match kind:
                 case "output" | "leaf" | "result":
-                    made.append([RECIPES[kind], parts[0]])
+                    recipes.append([RECIPES[kind], parts[0]])
                 case "weight":
-                    made.append([RECIPES[kind], self.inputs[parts[0]][1]])
+                    recipes.append([RECIPES[kind], self.inputs[parts[0]][1]])
                 case "view" if not any(
                     isinstance(n, list) for n in (*parts[1], *parts[2], parts[3])
                 ):
@@ -416,10 +416,10 @@ class _Translator:
                     number = self.inputs[number][1] if kind_of_base == "weight" else number
                     more.append([RECIPES[kind_of_base], number])
                     inner = count + len(more) - 1
-                    made.append([RECIPES[kind], inner, len(size), *size, *stride, offset])
+                    recipes.append([RECIPES[kind], inner, len(size), *size, *stride, offset])
                 case _:
-                    made.append([5, 0])
-        return made + more
+                    recipes.append([5, 0])
+        return recipes + more
 
     def outputs(self) -> list[int]:
         """The recipes of the tensors in the result, in order. Raises: NotStandalone."""

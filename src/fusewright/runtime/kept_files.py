@@ -125,7 +125,7 @@ class KeptFiles:
         sizes = [size for _, size, path in self._files() if path.suffix == self._suffix]
         return len(sizes), sum(sizes)
 
-    def found(self) -> list[str]:
+    def keys_on_disk(self) -> list[str]:
         """The keys of those that are there."""
         names = sorted(path.name for _, _, path in self._files())
         return [name.removesuffix(self._suffix) for name in names if name.endswith(self._suffix)]

@@ -71,8 +71,8 @@ Pass = Callable[[tuple[Line, ...], Options], tuple[Line, ...]]
 
 def instrument(lines: tuple[Line, ...], options: Options) -> tuple[Line, ...]:
     """`lines` with what the options ask for; the very same where they ask for nothing."""
-    for one in PASSES:
-        lines = one(lines, options)
+    for instrumentation in PASSES:
+        lines = instrumentation(lines, options)
     return lines
 
 
@@ -254,8 +254,8 @@ def _arguments(arguments: Iterable[Operand], keywords: Values) -> Values:
     numbers by their places or keywords.
     """
     values: dict[str, Operand] = {}
-    given = [(f"argument{place}", operand) for place, operand in enumerate(arguments)]
-    for place, operand in (*given, *keywords):
+    positional = [(f"argument{place}", operand) for place, operand in enumerate(arguments)]
+    for place, operand in (*positional, *keywords):
         for item in operand.items if isinstance(operand, ListOf) else (operand,):
             match item:
                 case BufferReference(name=name):
