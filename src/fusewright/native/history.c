@@ -31,7 +31,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     History *history;
-    PyObject *inputs;  /* a tuple; and a list of outputs. Borrowed; NULL when the call is over */
+    PyObject *inputs; /* a tuple; and a list of outputs. Borrowed; NULL when the call is over */
     PyObject *outputs;
     PyObject *numbers; /* those that are saved: a tuple */
     PyObject *strides; /* by tangent */
@@ -123,7 +123,8 @@ PyObject *history_forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py
         return NULL;
     }
     PyObject *tangents = values_at(call, call->history->tangents, NULL), *tensors = NULL;
-    if (tangents != NULL && (call->numbers = values_at(call, call->history->numbers, NULL)) != NULL &&
+    if (tangents != NULL &&
+        (call->numbers = values_at(call, call->history->numbers, NULL)) != NULL &&
         (call->strides = strides_by_tangent(call->history, tangents)) != NULL) {
         tensors = tensors_to_save(call);
     }
@@ -209,8 +210,8 @@ static PyObject *saved_tensors(const HistoryCall *call, PyObject *node, PyObject
 }
 
 /* What `backward_without` gives for the gradients that there are: a new reference to (graph,
-   numbers of the tangents that it takes, by input the place of its gradient among what it gives and,
-   behind that, the tangents; or None). */
+   numbers of the tangents that it takes, by input the place of its gradient among what it gives
+   and, behind that, the tangents; or None). */
 static PyObject *backward_for(History *history, PyObject *gradients)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(gradients);
@@ -378,8 +379,8 @@ static PyObject *run_node(const HistoryCall *call, PyObject *node, PyObject *gra
         return NULL;
     }
     Py_DECREF(tensors); /* `values` alone holds them, unless the graph is retained */
-    bool is_refused = call->history->checks_versions &&
-                      tell(history, "check_versions", node, gradients) < 0;
+    bool is_refused =
+        call->history->checks_versions && tell(history, "check_versions", node, gradients) < 0;
     if (!is_refused && torch_library.grad_mode_is_enabled()) {
         result = compute_differentiable(call, node, values, gradients);
     } else if (!is_refused) {
@@ -391,8 +392,7 @@ static PyObject *run_node(const HistoryCall *call, PyObject *node, PyObject *gra
     return result;
 }
 
-PyObject *history_backward(PyObject *Py_UNUSED(module), PyObject *const *args,
-                                 Py_ssize_t count)
+PyObject *history_backward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     PyObject *call = count < 1 ? NULL : PyObject_GetAttr(args[0], node_names[CALL]);
     if (call == NULL || !Py_IS_TYPE(call, &HistoryCall_Type) ||
@@ -422,11 +422,10 @@ static int History_init(PyObject *object, PyObject *args, PyObject *keywords)
                             "strides", "is_special", "can_be_repeated", "checks_versions", NULL};
     History *self = (History *)object;
     PyObject *apply, *inputs, *tangents, *numbers, *saved, *strides;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO!O!O!O!Oppp:History", names, &apply,
-                                     &PyTuple_Type, &inputs, &PyTuple_Type, &tangents,
-                                     &PyTuple_Type, &numbers, &PyTuple_Type, &saved, &strides,
-                                     &self->is_special, &self->can_be_repeated,
-                                     &self->checks_versions)) {
+    if (!PyArg_ParseTupleAndKeywords(
+            args, keywords, "OO!O!O!O!Oppp:History", names, &apply, &PyTuple_Type, &inputs,
+            &PyTuple_Type, &tangents, &PyTuple_Type, &numbers, &PyTuple_Type, &saved, &strides,
+            &self->is_special, &self->can_be_repeated, &self->checks_versions)) {
         return -1;
     }
     if (self->apply != NULL || (strides != Py_None && !PyTuple_Check(strides))) {
@@ -473,9 +472,10 @@ static void History_dealloc(PyObject *object)
     Py_TYPE(object)->tp_free(object);
 }
 
-PyDoc_STRVAR(add_doc, "add(inputs, outputs, /)\n--\n\n"
-                     "Put those of a list of outputs that lead to the inputs, a tuple, in the places\n"
-                     "of those without a history.");
+PyDoc_STRVAR(add_doc,
+             "add(inputs, outputs, /)\n--\n\n"
+             "Put those of a list of outputs that lead to the inputs, a tuple, in the places\n"
+             "of those without a history.");
 
 static PyObject *add(PyObject *object, PyObject *args)
 {

@@ -56,7 +56,8 @@ static int read_kind(PyObject *kind, int32_t *dtype, int32_t *device, int32_t *i
 /* make(sizes, strides), which raises what a user of torch expects where there is no memory. */
 static PyObject *make_in_python(PyObject *make, const int64_t *sizes, int64_t count)
 {
-    PyObject *size = tensor_access_extents(sizes, count), *stride = tensor_access_extents(sizes + count, count);
+    PyObject *size = tensor_access_extents(sizes, count),
+             *stride = tensor_access_extents(sizes + count, count);
     PyObject *tensor = NULL;
     if (size != NULL && stride != NULL) {
         tensor = PyObject_CallFunctionObjArgs(make, size, stride, NULL);
@@ -79,12 +80,12 @@ static int allocate(PlanFrame *frame, const int64_t *operands)
     TensorHandle handle;
     int32_t refusal;
     if (device == torch_library.cpu_device_type) {
-        refusal = torch_library.empty_strided(count, sizes, sizes + count, dtype, device, index,
-                                              &handle);
+        refusal =
+            torch_library.empty_strided(count, sizes, sizes + count, dtype, device, index, &handle);
     } else { /* it may wait for the device, whose work other threads may have to go on with */
         Py_BEGIN_ALLOW_THREADS
-        refusal = torch_library.empty_strided(count, sizes, sizes + count, dtype, device, index,
-                                              &handle);
+        refusal =
+            torch_library.empty_strided(count, sizes, sizes + count, dtype, device, index, &handle);
         Py_END_ALLOW_THREADS
     }
     if (refusal != 0) {
@@ -153,8 +154,7 @@ static int launch(PlanFrame *frame, const int64_t *operands)
     }
     for (int64_t i = 0; i < tensors; i++) {
         TensorHandle handle = slot_at(frame, places[i])->handle;
-        if (handle == NULL ||
-            torch_library.get_data_pointer(handle, &frame->scratch[i]) != 0) {
+        if (handle == NULL || torch_library.get_data_pointer(handle, &frame->scratch[i]) != 0) {
             return cpu_kernel_refuse(kernel, i);
         }
     }
@@ -288,8 +288,9 @@ static int addmm(PlanFrame *frame, const int64_t *operands)
 /* Hold the items of a tuple or list at `places`, which are slots or NOTHING. */
 static int hold_items(PlanFrame *frame, PyObject *object, const int64_t *places, int64_t expected)
 {
-    PyObject *items = object == NULL ? NULL : PySequence_Fast(object, "a library call returned "
-                                                                      "no tuple or list");
+    PyObject *items = object == NULL ? NULL
+                                     : PySequence_Fast(object, "a library call returned "
+                                                               "no tuple or list");
     if (items == NULL) {
         return -1;
     }
@@ -332,7 +333,7 @@ static int write_word(PlanSlot *slot, char kind, uint64_t *word)
     }
     PyObject *object = plan_slot_object(slot);
     double real = object != NULL && kind == 'd' ? PyFloat_AsDouble(object) : 0;
-    memcpy(word, &real, sizeof real); /* that of None is 0 */
+    memcpy(word, &real, sizeof real);                   /* that of None is 0 */
     if (object != NULL && kind != 'd' && kind != 'n') { /* a bool is an int */
         *word = (uint64_t)PyLong_AsLongLong(object);
     }
@@ -346,7 +347,8 @@ static int write_words(const PlanFrame *frame, const char *kinds, const int64_t 
     int written = 1;
     int64_t count = 0;
     for (; written == 1 && kinds[count] != 0; count++) {
-        written = write_word(slot_at(frame, places[count]), Py_TOLOWER(kinds[count]), &words[count]);
+        written =
+            write_word(slot_at(frame, places[count]), Py_TOLOWER(kinds[count]), &words[count]);
     }
     for (int64_t i = 0; written != 1 && i < count - 1; i++) {
         if (Py_TOLOWER(kinds[i]) == 't') {
@@ -363,6 +365,41 @@ static int write_words(const PlanFrame *frame, const char *kinds, const int64_t 
     return written;
 }
 
+/* Hold tensors, owned, at `places`, which are slots or NOTHING. */
+static void hold_tensors(PlanFrame *frame, const uint64_t *words, const int64_t *places,
+                         int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        PlanSlot gone = {NULL, (TensorHandle)words[i]};
+        if (places[i] != NOTHING) {
+            PlanSlot held = frame->slots[places[i]];
+            frame->slots[places[i]] = gone;
+            gone = held;
+        }
+        plan_slot_clear(&gone);
+    }
+}
+
+/* Call an operator by the dispatcher: `texts` are its name, its overload, and a letter for each of
+   `count` arguments. 0 where that cannot be, or it refuses; -1 with an exception. */
+static int enter_dispatcher(PlanFrame *frame, const char *const *texts, const int64_t *places,
+                            int64_t count, uint64_t *words)
+{
+    if (torch_library.call_dispatcher == NULL || torch_library.new_object == NULL ||
+        (int64_t)strlen(texts[2]) != count) {
+        return 0;
+    }
+    int written = write_words(frame, texts[2], places, words);
+    if (written != 1) {
+        return written;
+    }
+    int32_t refusal;
+    Py_BEGIN_ALLOW_THREADS
+    refusal = torch_library.call_dispatcher(texts[0], texts[1], words, WORDS_OF_2_10);
+    Py_END_ALLOW_THREADS
+    return refusal == 0;
+}
+
 /* function, name, overload, a letter for each argument (wrapper/dispatched.py), how many arguments,
    arguments, names of the last of them or NOTHING, how many results, result or NOTHING each: by the
    dispatcher, where that can be; else, and where that refuses, by the function, which says why. */
@@ -377,26 +414,12 @@ static int dispatch(PlanFrame *frame, const int64_t *operands)
     int64_t count = operands[4], result_count = operands[6 + count];
     const int64_t *results = operands + 7 + count;
     uint64_t *words = (uint64_t *)frame->scratch;
-    bool is_offered = torch_library.call_dispatcher != NULL && torch_library.new_object != NULL &&
-                      (int64_t)strlen(texts[2]) == count;
-    int written = is_offered ? write_words(frame, texts[2], operands + 5, words) : 0;
-    int32_t refusal = 1;
-    if (written == 1) {
-        Py_BEGIN_ALLOW_THREADS
-        refusal = torch_library.call_dispatcher(texts[0], texts[1], words, WORDS_OF_2_10);
-        Py_END_ALLOW_THREADS
+    int entered = enter_dispatcher(frame, texts, operands + 5, count, words);
+    if (entered == 1) {
+        hold_tensors(frame, words, results, result_count);
     }
-    for (int64_t i = 0; refusal == 0 && i < result_count; i++) {
-        PlanSlot result = {NULL, (TensorHandle)words[i]}, *slot = &result;
-        if (results[i] != NOTHING) {
-            PlanSlot held = frame->slots[results[i]];
-            frame->slots[results[i]] = result;
-            *slot = held;
-        }
-        plan_slot_clear(slot);
-    }
-    if (refusal == 0 || written < 0) {
-        return refusal == 0 ? 0 : -1;
+    if (entered != 0) {
+        return entered == 1 ? 0 : -1;
     }
     PyObject *object = call_function(frame, operands[0], operands + 4);
     if (object != NULL && tensor_access_is_tensor(object) && result_count == 1) {
@@ -486,11 +509,12 @@ static int ensure_layout(PlanFrame *frame, const int64_t *operands)
         return 0;
     }
     PyObject *tensor = plan_slot_object(slot);
-    PyObject *size = tensor_access_extents(sizes, count), *stride = tensor_access_extents(sizes + count, count);
+    PyObject *size = tensor_access_extents(sizes, count),
+             *stride = tensor_access_extents(sizes + count, count);
     PyObject *result = NULL;
     if (tensor != NULL && size != NULL && stride != NULL) {
-        result = PyObject_CallFunctionObjArgs(constant_at(frame, operands[1]), tensor, size,
-                                              stride, PyTuple_GET_ITEM(kind, 3), NULL);
+        result = PyObject_CallFunctionObjArgs(constant_at(frame, operands[1]), tensor, size, stride,
+                                              PyTuple_GET_ITEM(kind, 3), NULL);
     }
     Py_XDECREF(size);
     Py_XDECREF(stride);

@@ -202,9 +202,8 @@ static PyObject *extent_of(PyObject *const *args, Py_ssize_t count, const char *
     if (number == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    if (is_plain && number >= 0 &&
-        torch_library.get_dim(tensor_access_handle(tensor), &dim) == 0 && number < dim &&
-        read(tensor_access_handle(tensor), &extents) == 0) {
+    if (is_plain && number >= 0 && torch_library.get_dim(tensor_access_handle(tensor), &dim) == 0 &&
+        number < dim && read(tensor_access_handle(tensor), &extents) == 0) {
         return PyLong_FromLongLong(extents[number]);
     }
     return PyObject_CallMethod(tensor, method, "O", args[1]);
@@ -215,8 +214,7 @@ PyObject *tensor_access_size(PyObject *Py_UNUSED(module), PyObject *const *args,
     return extent_of(args, count, "size", torch_library.get_sizes);
 }
 
-PyObject *tensor_access_stride(PyObject *Py_UNUSED(module), PyObject *const *args,
-                               Py_ssize_t count)
+PyObject *tensor_access_stride(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     return extent_of(args, count, "stride", torch_library.get_strides);
 }

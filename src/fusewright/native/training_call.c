@@ -14,8 +14,9 @@ typedef struct {
     PyObject *forward;      /* takes one list of inputs, gives a tuple */
     PyObject *histories;    /* a tuple */
     PyObject *without_base; /* from an output that is a view to one that is none */
-    PyObject *add_otherwise; /* given inputs and outputs, says whether it added histories; or None */
-    PyObject *measure;      /* called with the inputs and the outputs, once; or None */
+    PyObject
+        *add_otherwise; /* given inputs and outputs, says whether it added histories; or None */
+    PyObject *measure;  /* called with the inputs and the outputs, once; or None */
     Py_ssize_t output_count;
 } TrainingCall;
 
@@ -94,8 +95,8 @@ static int add_histories(const TrainingCall *self, PyObject *inputs, PyObject *o
 static PyObject *call_with_gradients(TrainingCall *self, PyObject *inputs)
 {
     PyObject *outputs = forward_outputs(self, inputs);
-    if (outputs != NULL && (add_histories(self, inputs, outputs) < 0 ||
-                            measure_once(self, inputs, outputs) < 0)) {
+    if (outputs != NULL &&
+        (add_histories(self, inputs, outputs) < 0 || measure_once(self, inputs, outputs) < 0)) {
         Py_CLEAR(outputs);
     }
     return outputs;
@@ -147,8 +148,8 @@ static PyObject *TrainingCall_vectorcall(PyObject *object, PyObject *const *args
 
 static PyObject *TrainingCall_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"forward", "histories", "outputs", "without_base",
-                            "add_otherwise", "measure", NULL};
+    static char *names[] = {"forward",       "histories", "outputs", "without_base",
+                            "add_otherwise", "measure",   NULL};
     PyObject *forward, *histories, *without_base, *add_otherwise, *measure;
     Py_ssize_t outputs;
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO!nOOO:TrainingCall", names, &forward,
@@ -211,9 +212,9 @@ PyDoc_STRVAR(
     "values that `forward([*inputs])` computes, as a tuple: where gradients are on, with their\n"
     "histories.\n\n"
     "`without_base(output)` gives a tensor of the same memory that autograd holds for no view.\n"
-    "`add_otherwise`, unless it is None, is given the inputs and the list of outputs, which it may\n"
-    "give histories instead; it says whether it has. `measure`, unless it is None, is called once, with the inputs and all values of the first\n"
-    "call with gradients.");
+    "`add_otherwise`, unless it is None, is given the inputs and the list of outputs, which it\n"
+    "may give histories instead; it says whether it has. `measure`, unless it is None, is called\n"
+    "once, with the inputs and all values of the first call with gradients.");
 
 PyTypeObject TrainingCall_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
