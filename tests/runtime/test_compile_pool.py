@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -86,6 +87,18 @@ def fake_worker(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
         return POPEN([sys.executable, "-c", program], **options)
 
     monkeypatch.setattr(compile_pool.subprocess, "Popen", start)
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_no_c_compiler_is_needed(
+    idle: queue.LifoQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: int
+) -> None:
+    """Not to make machine code, for an A100 or an H100; launches go through the driver."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    assert shutil.which("cc") is None and shutil.which("gcc") is None
+    cubin = compile_pool.compile_one(replace(REQUEST, architecture=architecture))
+    assert cubin.code.startswith(b"\x7fELF")
 
 
 def test_a_process_that_ends_at_a_kernel_is_replaced(
