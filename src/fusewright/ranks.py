@@ -22,7 +22,7 @@ NOTICE_SECONDS: float = 10.0
 """How long another process may compile before this one warns of it."""
 
 _KEY: Final = "fusewright/compiling"
-"""In the store: who compiles what; of several, who began last. Empty: nobody."""
+"""In the store: who compiles what, of several one. Empty: nobody, or it will be told soon."""
 
 
 @contextmanager
@@ -60,16 +60,17 @@ class Watch:
     def begin(self, what: str) -> None:
         """Tell the others what is compiled."""
         text = f"rank {self._rank} compiles {what}"
-        with self._lock:
+        with (
+            self._lock,
+            suppress(RuntimeError),
+        ):  # Of a store that is gone the next reduction tells.
             self._own.append(text)
-        with suppress(RuntimeError):  # Whoever keeps the store is gone: the next reduction says so.
             self.store.set(_KEY, text)
 
     def end(self) -> None:
         """Tell them that it is done."""
-        with self._lock:
+        with self._lock, suppress(RuntimeError):
             text = self._own.pop()
-        with suppress(RuntimeError):
             self.store.compare_set(_KEY, text, self._own[-1] if self._own else "")
 
     def stop(self) -> None:
@@ -81,13 +82,17 @@ class Watch:
         text, since, is_told = "", 0.0, False
         while not self._stopped.wait(NOTICE_SECONDS / 4):
             try:
-                latest = self.store.get(_KEY).decode()
+                with self._lock:
+                    latest = self.store.get(_KEY).decode()
+                    own = self._own[-1] if self._own else ""
+                    if own and not latest:  # Another one began later, and is done.
+                        latest = self.store.compare_set(_KEY, "", own).decode()
             except RuntimeError:
                 return
             now = time.monotonic()
             if latest != text:
                 text, since, is_told = latest, now, False
-            waits = text and not is_told and not self._own
+            waits = text and not is_told and not own
             if waits and now - since >= NOTICE_SECONDS:
                 is_told = True
                 warn(
