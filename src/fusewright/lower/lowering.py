@@ -237,7 +237,7 @@ class _Lowering:
         """A number, which the operator reads from a tensor if it does not follow from sizes."""
         number = self.number(meta)
         if isinstance(number, Index) and str(number) in self.builder.sizes.unknown:
-            if node.target is not torch.ops.aten._local_scalar_dense.default:
+            if str(node.target) != "aten._local_scalar_dense.default":
                 raise Unsupported(f"{node.target} gives a size", node.meta.get("location"))
             source = operand(self.builder, self.argument(node.args[0]))
             self.builder.find_out(ReadItem(name=str(number), source=source))
