@@ -29,6 +29,26 @@ class SymbolsBegin(Exception):
     """
 
 
+def needs_plain_sizes(function: Any, args: Sequence[Any]) -> bool:
+    """Whether torch would read symbolic sizes as plain numbers in a call."""
+    if not any(function is one for one in torch_compat.READS_SYMBOLS_AS_NUMBERS):
+        return False
+    return any(isinstance(one, torch.Tensor) and _is_on_gpu(one) for one in args)
+
+
+def _is_on_gpu(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == torch_compat.cuda.TYPE
+
+
+def plain(value: Any) -> Any:
+    """An argument with plain sizes, which become constants of the program."""
+    if isinstance(value, torch.SymInt):
+        return int(value)
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return value
+
+
 class FakeMode(TorchDispatchMode):
     """Runs operators on fakes; while it is entered, factory functions give fakes too. One a trace,
     one thread.
@@ -113,6 +133,9 @@ class FakeMode(TorchDispatchMode):
                 pass
             finally:
                 self._may_begin_again = False
+        if needs_plain_sizes(function, args):
+            args = [plain(one) for one in args]
+            kwargs = {name: plain(one) for name, one in kwargs.items()}
         written = written_out(function, args, kwargs)
         result = NotImplemented if written is None else self._call(written, args, kwargs)
         return self._call(function, args, kwargs) if result is NotImplemented else result

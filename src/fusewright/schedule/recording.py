@@ -11,7 +11,6 @@ from fusewright.ir.program import (
     CallOperator,
     CallSubprogram,
     CheckFact,
-    ComputeNumber,
     CopyBack,
     ReadItem,
     ReadSize,
@@ -30,8 +29,6 @@ def why_not_recorded(schedule: Schedule) -> str:
         match step.work:
             case ReadSize() | ReadItem() | CheckFact():
                 return "the host waits for a number that data decides"
-            case ComputeNumber():
-                return "it computes numbers on the host"
             case CallSubprogram():
                 return "it has conditions, loops or formulas that the host runs"
             case CallOperator(operator=operator) if any(

@@ -58,6 +58,11 @@ class TorchDispatchMode(_python_dispatch.TorchDispatchMode):
         return False
 
 
+READS_SYMBOLS_AS_NUMBERS = (torch.rms_norm, torch.nn.functional.rms_norm)
+"""Functions that hand a list of symbolic sizes to a kernel for GPUs as if it were one of plain
+numbers, without asking for those: the kernel sees addresses.
+"""
+
 # Before 2.13, `scan` stacks the results of its steps along the first dimension, whichever it walks.
 SCAN_STACKS_ALONG_ITS_DIMENSION = version_of(torch.__version__) >= (2, 13)
 
