@@ -148,7 +148,7 @@ class Compiler:
             about = self._subject(frame)
             self._report.recompilation(about, frame)
             self.capture_count += 1
-            with COLLECTOR_PAUSE, compiling(about.name, about.place):
+            with COLLECTOR_PAUSE, compiling(about.name, lambda: about.place):
                 try:
                     self._leave_open(frame)
                     return self._compile(frame, about)

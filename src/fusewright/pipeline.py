@@ -143,18 +143,20 @@ def _compile_training(
             with (
                 INTERRUPTS.held(),
                 COLLECTOR_PAUSE,
-                compiling("a backward half", _first_place(graph.graph)),
+                compiling("a backward half", lambda: _first_place(graph.graph)),
             ):
-                backward = training.backward = compile_aten(graph, backward_context, language)
+                backward = compile_aten(graph, backward_context, language)
+                run = _in_recorded_types(backward)
         except Exception as error:
             failure = stage_failure(error, backward_context, graph.graph)
             if context.options.strict:
                 raise failure from error
             warn_of_eager(failure, "the backward half of a graph")
             return in_recorded_types(interpreter(graph))
+        training.backward = backward
         if training.tell is not None:
             training.tell(training)
-        return _in_recorded_types(backward)
+        return run
 
     def measured(saved_bytes: int) -> None:
         training.measured_bytes = saved_bytes

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
@@ -97,17 +97,23 @@ DOING: Final = Doing()
 
 
 @contextmanager
-def compiling(what: str, place: Location | None) -> Iterator[None]:
-    """A block in which a compile runs, of which the terminal is told where it takes long."""
-    with telling_others(lambda: f"{what}, {place.file}:{place.line}" if place else what):
+def compiling(what: str, place: Callable[[], Location | None]) -> Iterator[None]:
+    """A block in which a compile runs, of which the terminal is told where it takes long; `place`
+    says then where that begins.
+    """
+    with telling_others(lambda: ", ".join([what, *_file_and_line(place())])):
         if not _is_wanted():
             yield
             return
         try:  # An interrupt may come at any place.
-            DOING.enter(f"{what}  {os.path.basename(place.file)}:{place.line}" if place else what)
+            DOING.enter("  ".join([what, *map(os.path.basename, _file_and_line(place()))]))
             yield
         finally:
             DOING.leave()
+
+
+def _file_and_line(place: Location | None) -> list[str]:
+    return [f"{place.file}:{place.line}"] if place else []
 
 
 def _is_wanted() -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from fusewright import torch_compat
 from fusewright.logs import warn
 
 NOTICE_SECONDS: float = 10.0
@@ -114,7 +114,7 @@ class _Job:
 
     def watching(self) -> Watch | None:
         """The watch of the default process group; None where nobody else is in it."""
-        job = None if self.is_fork else torch_compat.distributed.default_job()
+        job = None if self.is_fork else _default_job()
         if job is None:
             return None
         store, rank = job
@@ -138,3 +138,11 @@ class _Job:
 _JOB: Final = _Job()
 atexit.register(_JOB.stop)
 os.register_at_fork(after_in_child=_JOB.forget)
+
+
+def _default_job() -> Any:
+    """The job that this process belongs to; None for none. What asks torch is there where anything
+    is compiled: it is not imported for stages that know nothing of torch.
+    """
+    asking = sys.modules.get("fusewright.torch_compat.distributed")
+    return None if asking is None else asking.default_job()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -51,7 +52,9 @@ def test_frame_hook(version: str, tmp_path: Path) -> None:
     ).strip()
     library = tmp_path / "_extension.so"
     flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", f"-I{include}"]
-    sources = map(str, sorted(NATIVE.glob("*.c")))
+    setup = (ROOT / "setup.py").read_text()
+    shared = [NATIVE / f"{name}.c" for name in re.findall(r'"(standalone/\w+)"', setup)]
+    sources = map(str, [*sorted(NATIVE.glob("*.c")), *shared])
     subprocess.run([compiler, *flags, *sources, "-o", str(library), "-ldl"], check=True)
     packages = str(Path(pytest.__file__).parents[1])
     environment = {

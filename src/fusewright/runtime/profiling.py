@@ -69,9 +69,15 @@ def _origins(file: str, line: int) -> Iterator[tuple[str, str, str]]:
         yield match[1], match[2] or "", match[3] or "0"
 
 
+def _kernel_name(called: Any) -> str:
+    """The name of a kernel; empty for what else is called, of which `name` may be a method."""
+    name = getattr(called, "name", "")
+    return name if isinstance(name, str) else ""
+
+
 def begin(file: str | None, line: int, kernel: Any) -> Any:
     """Tell torch's profiler that a line of a generated module begins. What is told of the end."""
-    label = label_of(file, line, getattr(kernel, "name", ""))
+    label = label_of(file, line, _kernel_name(kernel))
     if label is None:
         return None
     guard = torch_compat.RecordFunction(label.text)
@@ -95,7 +101,7 @@ def recording() -> Iterator[dict[Label, Spent]]:
     spent: dict[Label, Spent] = {}
 
     def begin_recorded(file: str | None, line: int, kernel: Any) -> Any:
-        label = label_of(file, line, getattr(kernel, "name", ""))
+        label = label_of(file, line, _kernel_name(kernel))
         return None if label is None else _Watch(spent.setdefault(label, Spent()))
 
     native.set_profiler(begin_recorded, True)
