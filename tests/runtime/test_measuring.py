@@ -15,7 +15,7 @@ import fusewright
 from fusewright.runtime.compiled import CompiledGraph
 from fusewright.runtime.measuring import Input
 
-TABLE = torch.randn(64, 64)
+TABLE = torch.randn(64, 64).double()
 
 
 def program(x: torch.Tensor, w: torch.Tensor, ids: torch.Tensor) -> Any:
@@ -29,7 +29,7 @@ def program(x: torch.Tensor, w: torch.Tensor, ids: torch.Tensor) -> Any:
 def path() -> Path:
     """The module of a graph with a size that varies, a constant, and a kernel that runs twice."""
     made = fusewright.compile(program, dynamic=True, options={"strict": True})
-    made(torch.randn(30, 40), torch.randn(64, 40), torch.arange(30))
+    made(torch.randn(30, 40).double(), torch.randn(64, 40).double(), torch.arange(30))
     (compilation,) = fusewright.compilations(made)
     assert isinstance(compilation.compiled, CompiledGraph)
     return compilation.compiled.path
@@ -56,7 +56,7 @@ def test_each_kernel_and_call_has_a_row(path: Path) -> None:
     kernels = {name: row for name, row in rows.items() if name.startswith("cpu_")}
     assert kernels and all(len(row) == 6 for row in kernels.values())
     (first,) = (row for name, row in kernels.items() if "relu" in name)
-    moved = 100 * 64 * 4 * 2 + 64 * 64 * 4 + 100 * 8  # the product in and out, table and indices
+    moved = 100 * 64 * 8 * 2 + 64 * 64 * 8 + 100 * 8  # the product in and out, table and indices
     assert first[3] == f"{moved / 1e6:.3f}"
     times = [float(row[1]) for row in rows.values()]
     whole = re.search(r"calls: ([\d.]+) ms, .* take ([\d.]+) ms", done.stdout.splitlines()[-1])

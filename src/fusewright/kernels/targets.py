@@ -8,7 +8,7 @@ from typing import Final
 
 from fusewright.config import Options
 from fusewright.errors import UnsupportedOperator
-from fusewright.ir.limits import CPU, PLAIN, Limits
+from fusewright.ir.limits import PLAIN, Limits, cpu_limits
 from fusewright.kernels import llvm, triton
 from fusewright.kernels.language import KernelLanguage
 from fusewright.records import record
@@ -39,7 +39,7 @@ def _llvm(options: Options) -> KernelLanguage:
         name="cpu",
         write=functools.partial(llvm.write, target=cpu),
         load=loader_of("cpu"),
-        limits=CPU if cpu.vector_bytes else PLAIN,
+        limits=cpu_limits(cpu.library_types) if cpu.vector_bytes else PLAIN,
         target="" if name == "auto" else name,
     )
 

@@ -16,6 +16,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from fusewright.errors import FusewrightError
+from fusewright.ir.dtype import DType
+from fusewright.ir.limits import HALF_TYPES
 from fusewright.native import MachineCode
 from fusewright.records import field, record
 from fusewright.runtime.kept_files import KeptFiles
@@ -49,10 +51,26 @@ class CpuTarget:
     has_scalef: bool = False
     """One instruction multiplies by a power of two without overflow on the way (AVX-512)."""
 
+    @property
+    def library_types(self) -> frozenset[DType]:
+        """The half types for whose products the library may find instructions: all, where it is not
+        known on which processor it will run.
+        """
+        if not self.features:
+            return HALF_TYPES
+        has = set(self.features.split(","))
+        return frozenset(dtype for dtype in HALF_TYPES if has & PRODUCTS_OF[dtype])
+
     def lanes(self, element_bits: int) -> int:
         """Elements of a width in one register, at least 1."""
         return max(1, self.vector_bytes * 8 // element_bits)
 
+
+PRODUCTS_OF = {
+    DType.BF16: {"+avx512bf16", "+amx-bf16", "+bf16"},
+    DType.F16: {"+avx512fp16", "+amx-fp16", "+fullfp16"},
+}
+"""LLVM's names of the features that are instructions for products of a half type."""
 
 NAMED_TARGETS = {
     "avx2": CpuTarget(name="haswell", features="", vector_bytes=32),

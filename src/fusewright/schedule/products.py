@@ -141,17 +141,16 @@ def _is_worth_it(call: Call, output: Buffer, analysis: Analysis) -> bool:
         return False
     *batches, rows, columns = output.layout.size
     depth = call.left.layout.size[-1]
-    sizes = (*batches, rows, columns, depth)
-    if not all(size.is_constant and size.constant > 0 for size in sizes):
+    if any(size == 0 for size in (*batches, rows, columns, depth)):
         return False
     limits = analysis.limits_of(output.layout.device)
     return limits.multiplies(
         ProductSizes(
             dtype=dtype,
             batches=analysis.points(batches),
-            rows=rows.constant,
-            columns=columns.constant,
-            depth=depth.constant,
+            rows=analysis.hint(rows),
+            columns=analysis.hint(columns),
+            depth=analysis.hint(depth),
         )
     )
 

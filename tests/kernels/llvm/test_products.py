@@ -144,6 +144,44 @@ def test_layouts(turned: tuple[bool, bool, bool], target: str) -> None:
         )
 
 
+@pytest.mark.parametrize("is_turned", [False, True])
+@pytest.mark.parametrize("target", TARGETS)
+def test_sizes_that_vary(target: str, is_turned: bool) -> None:
+    """One kernel for all sizes, which chooses its form in each call."""
+    text = f"""group product [i0<s0, i1<s1]
+  size s0 in [0, 100000]
+  size s1 in [0, 100000]
+  size s2 in [0, 100000]
+  read a: f32[s0, s2]
+  read b: f32[{"s1, s2" if is_turned else "s2, s1"}]
+  write c: f32[s0, s1]
+  local t: f32
+  stage over [r0<s2]
+    t0 = load a[s2*i0 + r0]
+    t1 = load b[{"s2*i1 + r0" if is_turned else "s1*r0 + i1"}]
+    t2 = mul t0, t1
+    reduce t = dot t2
+  stage
+    t0 = load t[0]
+    t1 = neg t0
+    store c[s1*i0 + i1] = t1
+"""
+    kernel = build(text, cpu_target(target), GUARDED)
+    for rows, columns, depth in (
+        (2, 5, 3),
+        (16, 70, 33),
+        (300, 65, 130),
+        (0, 4, 4),
+        (4, 0, 4),
+        (3, 4, 0),
+    ):
+        a = torch.randn(rows, depth)
+        b = torch.randn(columns, depth) if is_turned else torch.randn(depth, columns)
+        c = torch.full((rows, columns), torch.nan)
+        kernel({"a": a, "b": b, "c": c}, s0=rows, s1=columns, s2=depth)
+        torch.testing.assert_close(c, -(a @ (b.t() if is_turned else b)), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("target", TARGETS)
 def test_types(dtype: torch.dtype, target: str) -> None:

@@ -22,6 +22,11 @@ SHORT_BLOCK_ROWS = 96
 """Rows for which it is packed once, where there would be few units of work."""
 
 FEW_UNITS = 32
+"""Units of work below which threads may be left without one, or do a much larger part than others.
+"""
+
+LEAST_FILLED = 0.85
+"""Part of the columns of panels that exist, below which narrower panels are taken."""
 
 SERIAL_PRODUCTS = 32_768
 """Multiplications of registers that one thread does, in about 5 µs, before another is woken."""
@@ -62,6 +67,9 @@ class Tiling:
     """Rows of a unit of work, a multiple of `rows`."""
 
     form: Form
+    few: Form | None
+    """How it is computed when a call has few rows, if that is not known before."""
+
     across: int
     """Columns of a tile whose vectors run along the depth."""
 
@@ -78,7 +86,10 @@ left operand.
 DOT_TILES = {64: (8, 8, 8, 4), 32: (8, 4, 4), 16: (8, 8, 8, 4)}
 """Columns of a tile along the depth, for a tile of one row, two rows, … by bytes of a register."""
 
-FEW_ROWS = 8
+SYMBOLIC_DOT_TILES = {64: 4, 32: 2, 16: 4}
+"""The same, for tiles of as many rows as those of columns have."""
+
+FEW_ROWS = 16
 """Rows up to which a right operand that is contiguous along the depth is not worth packing."""
 
 SOME_ROWS = 16
@@ -95,18 +106,30 @@ def tiling_of(product: MatrixProduct, target: CpuTarget) -> Tiling | None:
     lanes = target.lanes(product.dtype.bits)
     if target.vector_bytes not in TILES or lanes == 1:
         return None
-    count = 1 if product.rows is None else analysis.extent_hint(product.rows)
-    form = _form(product, count)
     most, across = TILES[target.vector_bytes]
     dots = DOT_TILES[target.vector_bytes]
+    count = _rows(product)
+    if count is None:
+        form = _form(product, 1)
+        few = None if form is Form.PACKED else form
+        columns, tile = _panel(product, lanes, across), SYMBOLIC_DOT_TILES[target.vector_bytes]
+        return _with_units(product, (Form.PACKED, few), (most, min(tile, lanes)), columns, lanes)
+    form = _form(product, count)
     if form is Form.ALONG_DEPTH:
         most = len(dots)
     rows = -(-count // -(-count // most))
     if form is Form.IN_PLACE:
         across *= WIDEST.get(rows, 1)
-    tile = dots[rows - 1] if form is Form.ALONG_DEPTH else 1
-    columns = _panel(product, lanes, across)
-    return _with_units(product, form, lanes, rows, columns, min(tile, lanes), count)
+    tile = min(dots[rows - 1], lanes) if form is Form.ALONG_DEPTH else 1
+    return _with_units(product, (form, None), (rows, tile), _panel(product, lanes, across), lanes)
+
+
+def _rows(product: MatrixProduct) -> int | None:
+    """How many rows a product has; None where that is symbolic."""
+    if product.rows is None:
+        return 1
+    count = extent(product.rows)
+    return int(count) if count.is_constant else None
 
 
 def _form(product: MatrixProduct, rows: int) -> Form:
@@ -123,20 +146,24 @@ def _panel(product: MatrixProduct, lanes: int, across: int) -> int:
     if not whole.is_constant:
         return lanes * across
     registers = -(-int(whole) // lanes)
-    return lanes * min(across, 1 << (registers - 1).bit_length())
+    across = min(across, 1 << (registers - 1).bit_length())
+    if across > 2 and _rounded(registers, 2) < LEAST_FILLED * _rounded(registers, across):
+        across = 2
+    return lanes * across
 
 
 def _with_units(
     product: MatrixProduct,
-    form: Form,
-    lanes: int,
-    rows: int,
+    forms: tuple[Form, Form | None],
+    tile: tuple[int, int],
     columns: int,
-    tile: int,
-    count: int,
+    lanes: int,
 ) -> Tiling:
+    """The tiling of these forms, with tiles of so many rows (and columns, along the depth)."""
+    rows, across = tile
     panels = (extent(product.columns) + (columns - 1)) // columns
     outside = product_of_extents(product.batches) * panels
+    count = _rows(product) or BLOCK_ROWS
     blocks = -(-count // BLOCK_ROWS)
     while _hint(outside) * blocks < FEW_UNITS and -(-count // (blocks + 1)) >= SHORT_BLOCK_ROWS:
         blocks += 1
@@ -160,8 +187,9 @@ def _with_units(
         columns=columns,
         lanes=lanes,
         block=block,
-        form=form,
-        across=tile,
+        form=forms[0],
+        few=forms[1],
+        across=across,
         plan=plan,
     )
 

@@ -29,16 +29,20 @@ from fusewright.ir.value import Value
 from fusewright.kernels.llvm import indexing, memory
 from fusewright.kernels.llvm.builder import Builder, Register, VectorType
 from fusewright.kernels.llvm.emit import GroupWriter, begin_kernel, finish_kernel
-from fusewright.kernels.llvm.product_plan import DEPTH, Form, Tiling
+from fusewright.kernels.llvm.product_plan import DEPTH, FEW_ROWS, Form, Tiling
 from fusewright.kernels.llvm.scope import POINTER, Lanes, Scope
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER, convert, from_memory
 from fusewright.kernels.llvm.tiles import call_transpose
-from fusewright.kernels.llvm.values import evaluate_lanes
+from fusewright.kernels.llvm.values import evaluate, evaluate_lanes
 from fusewright.records import record, replace
 from fusewright.runtime.llvm_engine import CpuTarget
 
-UNIT, RUN, TILE, ROW_TILE = (Symbol(name) for name in ("unit", "run", "tile", "row_tile"))
-"""The counters of units of work, of the depth by blocks, and of tiles."""
+UNIT, RUN, TILE, ROW_TILE, CHOICE = (
+    Symbol(name) for name in ("unit", "run", "tile", "row_tile", "choice")
+)
+"""The counters of units of work, of the depth by blocks, and of tiles; and one that makes a turn
+where a form is chosen.
+"""
 
 
 @record
@@ -128,13 +132,32 @@ class ProductWriter:
 
     def _unit(self, rows: Range, columns: Range) -> None:
         """The product of a block of rows and a panel, and what follows from it."""
-        if self.tiling.form is Form.ALONG_DEPTH:
-            self._along_depth(rows, columns)
+        if self.tiling.few is None:
+            self._compute(self.tiling.form, rows, columns)
         else:
-            self._across_columns(rows, columns)
+            self._choose(self.tiling.few, rows, columns)
         self._epilogue(rows, columns)
 
-    def _across_columns(self, rows: Range, columns: Range) -> None:
+    def _choose(self, few: Form, rows: Range, columns: Range) -> None:
+        """The product, in the form that is right for as many rows as there are."""
+        scope, b = self.scope, self.scope.b
+        assert self.product.rows is not None
+        count = indexing.scalar(scope, extent(self.product.rows))
+        zero, one = scope.integer(0), scope.integer(1)
+        turns = b.select(b.compare("le", count, FEW_ROWS), one, zero)
+        with scope.loop((CHOICE,), zero, turns, 1, runs=False):
+            self._compute(few, rows, columns)
+        with scope.loop((CHOICE,), turns, one, 1, runs=False):
+            self._compute(self.tiling.form, rows, columns)
+
+    def _compute(self, form: Form, rows: Range, columns: Range) -> None:
+        """The results of a unit, into its block."""
+        if form is Form.ALONG_DEPTH:
+            self._along_depth(rows, columns)
+        else:
+            self._across_columns(form, rows, columns)
+
+    def _across_columns(self, form: Form, rows: Range, columns: Range) -> None:
         """The product, by vectors of columns."""
         scope, tiling = self.scope, self.tiling
         whole = indexing.scalar(scope, self.depth)
@@ -144,7 +167,7 @@ class ProductWriter:
         with scope.loop((RUN,), scope.integer(0), whole, DEPTH, runs=self.has_depth) as start:
             stop = whole if is_single else scope.b.intrinsic("smin", start + DEPTH, whole)
             steps = Range(start, stop)
-            if tiling.form is Form.PACKED:
+            if form is Form.PACKED:
                 self._pack(steps, columns)
                 self._tiles(rows, scope.integer(0), steps, adds=not is_single)
             else:
@@ -320,13 +343,32 @@ class ProductWriter:
         with scope.loop((symbol,), columns.start, whole, lanes, runs=False) as first:
             scope.lanes = Lanes(symbol, lanes, None)
             self._pack_turned(steps.start, turned, first - columns.start)
-            if not known_multiple(self.depth, lanes):
-                with self._depth(turned, steps.stop) as step:
-                    self._pack_vector(step - steps.start, first - columns.start)
             scope.lanes = None
+        if not known_multiple(self.depth, lanes):
+            self._pack_elements(
+                Range(turned, steps.stop), Range(columns.start, whole), steps, columns
+            )
         if not known_multiple(extent(symbol), self.tiling.columns):
+            zeros = scope.b.constant(VectorType(self.element, lanes), 0.0)
             with self._depth(steps.start, steps.stop) as step:
-                self._pack_row(step - steps.start, columns, whole, end)
+                row = (step - steps.start) * self.tiling.columns - columns.start
+                with scope.loop((TILE,), whole, end, lanes, runs=False) as first:
+                    self._store(zeros, self._place(self.panel, row + first))
+            self._pack_elements(steps, Range(whole, columns.stop), steps, columns)
+
+    def _pack_elements(self, own: Range, part: Range, steps: Range, columns: Range) -> None:
+        """The columns `part` at the steps `own` of a panel, one element after the other."""
+        scope = self.scope
+        with scope.loop((self.product.columns,), part.start, part.stop, 1, runs=False) as column:
+            offset = column - columns.start
+            with self._depth(own.start, own.stop) as step:
+                value = evaluate(scope, self.product.right)
+                place = (step - steps.start) * self.tiling.columns + offset
+                pointer = self._place(self.panel, place)
+                scope.b.line(
+                    f"store {value.type} {value.text}, ptr {pointer.text}, "
+                    f"align {self.product.dtype.bytes}"
+                )
 
     def _pack_row(self, step: Register, columns: Range, start: Register, end: Register) -> None:
         """A row of the panel from `start` to `end`, with zeros behind the last column."""
