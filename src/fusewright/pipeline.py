@@ -19,6 +19,7 @@ from fusewright.aot import (
     interpreter,
     min_cut_rematerialization_partition,
     needs_gradients,
+    returns_results,
     split_by_buckets,
     trace_inference,
     trace_training,
@@ -29,8 +30,13 @@ from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import BackendCompilerFailed, KernelNotCompiled, Location
 from fusewright.graph_pieces import Piece, in_order, pieces
 from fusewright.interrupts import INTERRUPTS
+from fusewright.ir.forms import blocks_of
 from fusewright.ir.group import Group, Schedule
-from fusewright.ir.lines import Line
+from fusewright.ir.lines import (
+    DefineSymbol,
+    Line,
+    TakeInput,
+)
 from fusewright.ir.program import (
     CallOperator,
     CallSubprogram,
@@ -43,7 +49,11 @@ from fusewright.kernels import TARGETS, KernelLanguage, KernelSet, Languages, de
 from fusewright.logs import log_text, warn
 from fusewright.lower import calling_order, lower
 from fusewright.progress import compiling
-from fusewright.records import record, replace
+from fusewright.records import (
+    field,
+    record,
+    replace,
+)
 from fusewright.runtime.calling import Call, CallingOrder
 from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record, Training
 from fusewright.runtime.cuda_graphs import Replayer, ReplayFacts, current_pool
@@ -56,7 +66,9 @@ from fusewright.schedule.traffic import group_traffic
 from fusewright.torch_compat import is_autocast_on
 from fusewright.torch_compat.distributed import active_bucket_limits
 from fusewright.wrapper import (
+    Flow,
     PythonModule,
+    alone,
     emit_fx,
     emit_module,
     fused_examples,
@@ -65,6 +77,7 @@ from fusewright.wrapper import (
     pack_native,
     peak_bytes,
     plan_memory,
+    with_blocks,
 )
 
 
@@ -191,11 +204,22 @@ class GeneratedCode:
     schedule: Schedule
     kernels: KernelSet
     lines: tuple[Line, ...]
-    emitted: PythonModule
     order: CallingOrder
     hints: Mapping[str, int | float]
+    """Of its sizes, and those of its blocks."""
+
     least_bytes: int
     """The most that buffers yet to be used take at one time."""
+
+    constants: dict[str, Any]
+    """What its module is handed over: tensors, and what runs formulas of gradients."""
+
+    blocks: tuple[GeneratedCode, ...]
+    """That of the functions of conditions and loops, which its lines hold."""
+
+    subprograms: tuple[Record, ...]
+    emitted: PythonModule = field(default=PythonModule(text="", places=(), places_of_blocks={}))
+    """Its module; no text where it is a block of others."""
 
 
 def generate_code(
@@ -206,6 +230,27 @@ def generate_code(
     is_whole: bool = False,
 ) -> GeneratedCode:
     """The code of a functional ATen graph. `is_whole`: it is no half of a training step."""
+    code = _generate(graph, context, language, "", {}, is_whole=is_whole)
+    with context.stage("wrapper"):  # What surrounds the kernels, as a module's text.
+        if context.options.verify:
+            verify_lines(code.lines)
+        emitted = emit_module(code.schedule.program.name, code.lines)
+        log_text("wrapper", lambda: emitted.text)
+    return replace(code, emitted=emitted)
+
+
+def _generate(
+    graph: AtenGraph,
+    context: CompileContext,
+    language: KernelLanguage | None,
+    prefix: str,
+    slots: dict[str, str],
+    *,
+    is_whole: bool = False,
+) -> GeneratedCode:
+    """The lines of a graph. `prefix` stands before the names of its blocks and constants; `slots`
+    holds the devices of the module.
+    """
     check = context.options.verify
     log_text("aten", lambda: str(graph.graph))
 
@@ -225,26 +270,86 @@ def generate_code(
         kernels = define_kernels(schedule, context, languages)
         log_text("kernels", lambda: "\n".join(map(print_kernel, kernels.definitions)))
 
+    inner = _Subprograms(context, language, prefix, slots)
+    for node in graph.graph.nodes:  # Conditions and loops go through the same stages.
+        if isinstance(node.target, (ControlFlowCall, FormulaCall, LoopCall)):
+            with context.stage("subprograms"):
+                inner.add(node)
+
     with context.stage("wrapper"):  # Allocations, launches and frees around the kernels.
-        lines = generate_lines(schedule, kernels.definitions, kernels.launches)
-        hints = program.hints
-        least_bytes = peak_bytes(lines, hints)
-        lines = instrument(plan_memory(lines, hints), context.options)
-        if check:
-            verify_lines(lines)
-        emitted = emit_module(program.name, lines)
-        log_text("wrapper", lambda: emitted.text)
+        lines = generate_lines(schedule, kernels.definitions, kernels.launches, slots)
+        lines = with_blocks(lines, inner.flows)
+        least_bytes = peak_bytes(lines, program.hints)
+        lines = instrument(plan_memory(lines, program.hints), context.options)
         order = calling_order(graph.placeholders, program)
 
+    own = {prefix + name: value for name, value in graph.constants.items()}
+    hints = {name: hint for block in inner.blocks for name, hint in block.hints.items()}
     return GeneratedCode(
         schedule=schedule,
         kernels=kernels,
         lines=lines,
-        emitted=emitted,
         order=order,
-        hints=hints,
+        hints={**hints, **program.hints},
         least_bytes=least_bytes,
+        constants={**own, **inner.constants},
+        blocks=tuple(inner.blocks),
+        subprograms=tuple(inner.records),
     )
+
+
+class _Subprograms:
+    """The conditions, loops and formulas of gradients in a graph."""
+
+    def __init__(
+        self,
+        context: CompileContext,
+        language: KernelLanguage | None,
+        prefix: str,
+        slots: dict[str, str],
+    ) -> None:
+        self.flows: dict[str, Flow] = {}
+        """By node, a condition or loop whose functions are blocks."""
+
+        self.constants: dict[str, Any] = {}
+        """Those of the blocks, and what runs other nodes."""
+
+        self.blocks: list[GeneratedCode] = []
+        self.records: list[Record] = []
+        self._context = context
+        self._language = language
+        self._prefix = prefix
+        self._slots = slots
+
+    def add(self, node: fx.Node) -> None:
+        """Compile the functions of a node to lines; where they need more than lines around them, to
+        programs of their own. The formula of a gradient is Python as it stands.
+        """
+        target: Any = node.target
+        if target.graphs and all(returns_results(one, len(one.outputs)) for one in target.graphs):
+            names = [f"{self._prefix}{node.name}_{role}" for role in target.roles]
+            codes = [self._block(*each) for each in zip(names, target.graphs, strict=True)]
+            self.flows[node.name] = Flow(
+                line=target.line,
+                names=tuple(names),
+                lines=tuple(code.lines for code in codes),
+                orders=tuple(code.order for code in codes),
+            )
+            return
+        runs = []
+        for graph in target.graphs:
+            compiled = compile_aten(graph, self._context.again(), self._language)
+            self.records += (compiled.record, *compiled.record.subprograms)
+            runs.append(with_results(graph, compiled.run))
+        self.constants[self._prefix + node.name] = target.running(runs)
+
+    def _block(self, name: str, graph: AtenGraph) -> GeneratedCode:
+        context = self._context.again()
+        code = _generate(graph, context, self._language, f"{name}_", self._slots)
+        self.constants |= code.constants
+        self.blocks += (code, *code.blocks)
+        self.records += (_record(code, context, "", ""), *code.subprograms)
+        return code
 
 
 def compile_aten(
@@ -260,16 +365,15 @@ def compile_aten(
     are kept for a backward.
     """
     code = generate_code(graph, context, language, is_whole=is_whole)
-    subprograms: list[Record] = []
-    calls = _subprograms(graph, context, language, subprograms)
 
     with context.stage("load"):  # Machine code, and the module that calls it.
-        module = load_module(code.emitted.text, {**graph.constants, **calls})
+        module = load_module(code.emitted.text, code.constants)
         call, refusal = _runner(code, module, context)
-        _tell_of_eager_kernels(code.kernels, context)
+        for part in (code, *code.blocks):
+            _tell_of_eager_kernels(part.kernels, context)
 
     unrecorded = why_not_recorded(code.schedule) if context.options.cuda_graphs else ""
-    record = _record(code, subprograms, context, refusal, unrecorded)
+    record = _record(code, context, refusal, unrecorded)
     if unrecorded or not context.options.cuda_graphs:
         return CompiledGraph(run=call, path=module.path, record=record)
     is_backward = not is_whole and kept_from is None
@@ -301,50 +405,44 @@ def _runner(code: GeneratedCode, module: LoadedModule, context: CompileContext) 
     """
     order = code.order
     if context.options.target == "fx" or context.fused_backend is not None:
-        return order.around(_fused(code, module, context)), ""
+        return order.around(_fused(code.lines, code.hints, module, context)), ""
     if context.options.target == "python":
         return order.around(module.call), ""
+    emitted = code.emitted
+    plan = pack_native(code.lines, emitted.places, order, emitted.places_of_blocks)
     try:
-        return load_plan(pack_native(code.lines, code.emitted.places, order), module), ""
+        return load_plan(plan, module), ""
     except NoNativePlan as error:
         return order.around(module.call), str(error)
 
 
-def _fused(code: GeneratedCode, module: LoadedModule, context: CompileContext) -> Call:
-    """What calls the graph of fused kernels, or what a backend makes of it."""
-    run: Callable[..., Any] = emit_fx(code.lines, module.variables, module.constants)
+def _fused(
+    lines: tuple[Line, ...],
+    hints: Mapping[str, int | float],
+    module: LoadedModule,
+    context: CompileContext,
+    prefix: str = "",
+) -> Call:
+    """What calls the graph of fused kernels, or what a backend makes of it; so for each block.
+    `prefix` stands before the names of constants.
+    """
+    blocks = {
+        block.name: _fused(alone(block, lines), hints, module, context, f"{block.name}_")
+        for line in lines
+        for block in blocks_of(line)
+    }
+    constants = {name.removeprefix(prefix): one for name, one in module.constants.items()}
+    run: Callable[..., Any] = emit_fx(lines, {**module.variables, **blocks}, constants)
     if context.fused_backend is not None:
-        run = context.fused_backend(run, fused_examples(code.lines, code.hints))
+        run = context.fused_backend(run, fused_examples(lines, hints))
+    positions = [one.position for one in lines if isinstance(one, DefineSymbol | TakeInput)]
 
     def call(inputs: list[Any]) -> tuple[Any, ...]:
-        arguments = tuple(inputs)
+        arguments = [inputs[position] for position in positions]
         inputs.clear()
         return tuple(run(*arguments))
 
     return call
-
-
-def _subprograms(
-    graph: AtenGraph,
-    context: CompileContext,
-    language: KernelLanguage | None,
-    records: list[Record],
-) -> dict[str, Callable[..., Any]]:
-    """By node: what runs a condition or loop, its functions compiled as programs of their own; or
-    the formula of a gradient. `records` gets those of the programs.
-    """
-    calls: dict[str, Callable[..., Any]] = {}
-    for node in graph.graph.nodes:
-        if isinstance(node.target, (ControlFlowCall, FormulaCall, LoopCall)):
-            runs = []
-            with context.stage("subprograms"):
-                for inner in node.target.graphs:
-                    own = context.again()
-                    compiled = compile_aten(inner, own, language)
-                    records += (compiled.record, *compiled.record.subprograms)
-                    runs.append(with_results(inner, compiled.run))
-            calls[node.name] = node.target.running(runs)
-    return calls
 
 
 def stage_failure(
@@ -391,11 +489,7 @@ def _tell_of_eager_kernels(kernels: KernelSet, context: CompileContext) -> None:
 
 
 def _record(
-    code: GeneratedCode,
-    subprograms: Sequence[Record],
-    context: CompileContext,
-    in_python_because: str,
-    unrecorded_because: str,
+    code: GeneratedCode, context: CompileContext, in_python_because: str, unrecorded_because: str
 ) -> Record:
     """What the stages made, without the tensors."""
     schedule, kernels, hints = code.schedule, code.kernels, code.hints
@@ -422,7 +516,7 @@ def _record(
         in_python_because=in_python_because,
         unrecorded_because=unrecorded_because,
         notes=tuple(context.notes),
-        subprograms=tuple(subprograms),
+        subprograms=code.subprograms,
     )
 
 

@@ -9,6 +9,7 @@ from fusewright.ir.forms import print_lines
 from fusewright.ir.lines import CallProgram, Constant, DefineKernel
 from fusewright.ir.parse_forms import parse_lines
 from fusewright.ir.verify_lines import verify_lines
+from fusewright.runtime.native_plan import NativePlan
 from fusewright.wrapper import (
     emit_fx,
     emit_module,
@@ -84,8 +85,11 @@ def test_native_plan(text: str) -> str:
     """Each operation behind what its line says in Python; constants stand as they are."""
     lines = parse_lines(text)
     module = emit_module("graph", lines)
-    plan = pack_native(lines, module.places)
-    statements = module.text.splitlines()
+    plan = pack_native(lines, module.places, None, module.places_of_blocks)
+    return "\n".join(_shown_plan(plan, module.text.splitlines())) + "\n"
+
+
+def _shown_plan(plan: NativePlan, statements: list[str]) -> list[str]:
     shown = [f"{plan.inputs} inputs, {plan.slots} slots, numbers {plan.numbers}"]
     shown += [f"~{place}: {constant}" for place, constant in enumerate(plan.constants)]
     before = 0
@@ -95,7 +99,9 @@ def test_native_plan(text: str) -> str:
             before = line
         words = " ".join(map(_operand, operands))
         shown.append(f"        {name}: {words}")
-    return "\n".join(shown) + "\n"
+    for block, inner in plan.blocks.items():
+        shown += [f"block {block}", *_shown_plan(inner, statements)]
+    return shown
 
 
 def _operand(operand: int | None) -> str:

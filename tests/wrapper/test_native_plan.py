@@ -112,9 +112,10 @@ class Recorded:
     plan: CallPlan
     inputs: list[Any] = field(default_factory=list)
 
-    def __call__(self, inputs: list[Any]) -> Any:
-        self.inputs = list(inputs)
-        return self.plan(inputs)
+    def __call__(self, *given: Any) -> Any:
+        is_list = len(given) == 1 and isinstance(given[0], list)
+        self.inputs = [*given[0]] if is_list else [*given]
+        return self.plan(*given)
 
     def with_operations(self, operations: Sequence[native_plan.Operation]) -> CallPlan:
         """A plan of other operations."""

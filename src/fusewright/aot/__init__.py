@@ -18,7 +18,7 @@ from fusewright.aot.loop_calls import LoopCall
 from fusewright.aot.opaque_gradients import FormulaCall
 from fusewright.aot.partition import Partition, PartitionFunction, default_partition
 from fusewright.aot.rematerialization import min_cut_rematerialization_partition
-from fusewright.aot.runtime import in_recorded_types, with_results
+from fusewright.aot.runtime import in_recorded_types, returns_results, with_results
 from fusewright.aot.segmented_history import split_by_buckets
 from fusewright.aot.shared_memory import by_relatives
 from fusewright.aot.trace import (
@@ -49,6 +49,7 @@ __all__ = [
     "interpreter",
     "min_cut_rematerialization_partition",
     "needs_gradients",
+    "returns_results",
     "split_by_buckets",
     "trace_inference",
     "trace_training",

@@ -38,6 +38,7 @@ from fusewright.aot.symbols import symbols_as_numbers
 from fusewright.aot.tracer import RECORDED_WHOLE, Recorder
 from fusewright.control_flow import ControlFlow, Function
 from fusewright.errors import UnsupportedOperator
+from fusewright.ir.lines import Block, CallProgram, Conditional, Line, WhileLoop
 
 aten = torch.ops.aten
 
@@ -69,6 +70,9 @@ class ControlFlowCall:
         self.__name__ = self.__qualname__ = name
         self.__module__ = __name__
 
+    def __repr__(self) -> str:
+        return self.__name__
+
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """By eager operators."""
         return self.running([with_results(g, interpreter(g)) for g in self.graphs])(*tensors)
@@ -87,6 +91,34 @@ class ControlFlowCall:
             return tuple(control_flow.tensors(self.function(*functions, *arguments)))
 
         return call
+
+    @property
+    def roles(self) -> tuple[str, str]:
+        """What each graph is to the condition or loop."""
+        is_condition = self.function is control_flow.cond
+        return ("true", "false") if is_condition else ("condition", "body")
+
+    def line(self, call: CallProgram, blocks: Sequence[Block]) -> Line:
+        """The call as a wrapper line that runs `blocks`."""
+        first, second = blocks
+        results, origins = call.results, call.origins
+        if self.function is control_flow.cond:
+            return Conditional(
+                predicate=call.arguments[0],
+                arguments=call.arguments[1:],
+                then=first,
+                other=second,
+                results=results,
+                origins=origins,
+            )
+        return WhileLoop(
+            arguments=call.arguments,
+            carried=len(results),
+            condition=first,
+            body=second,
+            results=results,
+            origins=origins,
+        )
 
 
 def _function(run: Run, layouts: Layouts, structure: Any, outside: Sequence[Any]) -> Function:

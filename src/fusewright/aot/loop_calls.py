@@ -10,12 +10,14 @@ from torch import fx
 
 from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.graph import AtenGraph
-from fusewright.aot.held_memory import held, released, stacked, unstacked
 from fusewright.aot.interpret import interpreter
 from fusewright.aot.runtime import with_results
 from fusewright.aot.specs import FromGraph
-from fusewright.aot.subprograms import Layouts, with_stride
+from fusewright.aot.subprograms import Layouts, in_layout
+from fusewright.ir.lines import Block, CallProgram, Line, Scan, WhileLoop
+from fusewright.ir.program import ListOf
 from fusewright.records import replace
+from fusewright.runtime.loops import scan, while_loop
 
 Run = Callable[[list[Any]], Any]
 """Runs one graph: a list of tensors and numbers in, its results out."""
@@ -48,6 +50,9 @@ class LoopCall:
         self.__name__ = self.__qualname__ = "scan"  # as fx asks them of the target of a call
         self.__module__ = __name__
 
+    def __repr__(self) -> str:
+        return self.__name__
+
     @property
     def graphs(self) -> tuple[AtenGraph, ...]:
         """What is to be compiled."""
@@ -59,26 +64,31 @@ class LoopCall:
 
     def running(self, runs: Sequence[Run]) -> Callable[..., tuple[torch.Tensor, ...]]:
         """The call, given what runs each of the graphs."""
-        (step,) = runs
-        layouts = Layouts(self.step)
-        carried, sliced = self.carried, self.carried + self.sliced
+        step = in_layout(self.step, runs[0])
 
         def call(*given: Any) -> tuple[torch.Tensor, ...]:
-            strides = layouts.strides(given[layouts.count :])
-            shared = given[sliced : layouts.count]
-            rest = [*map(with_stride, shared, strides[sliced:]), *given[layouts.count :]]
-            slices = map(_slices, given[carried:sliced], strides[carried:])
-            steps = list(zip(*slices, strict=True))
-            rounds = _Rounds(step, strides[:carried], rest, self.stacked)
-            carry = rounds.begun(given[:carried])
-            for of_step in reversed(steps) if self.reverse else steps:
-                carry = rounds.stepped(carry, of_step)
-            if self.reverse:
-                for stack in rounds.stacks:
-                    stack.reverse()
-            return *rounds.ended(carry), *map(stacked, rounds.stacks)
+            return scan(step, given, self.carried, self.sliced, self.stacked, self.reverse)
 
         return call
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What each graph is to the loop."""
+        return ("step",)
+
+    def line(self, call: CallProgram, blocks: Sequence[Block]) -> Line:
+        """The call as a wrapper line that runs `blocks`."""
+        (body,) = blocks
+        return Scan(
+            arguments=call.arguments,
+            carried=self.carried,
+            sliced=self.sliced,
+            stacked=tuple(self.stacked),
+            is_reversed=self.reverse,
+            body=body,
+            results=call.results,
+            origins=call.origins,
+        )
 
 
 def _without_duplicates(
@@ -128,26 +138,30 @@ class WhileCall(LoopCall):
     def graphs(self) -> tuple[AtenGraph, ...]:
         return (self.step, self.condition)
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return "step", "condition"
+
     def running(self, runs: Sequence[Run]) -> Callable[..., tuple[torch.Tensor, ...]]:
-        step, condition = runs
-        layouts = Layouts(self.step)
-        carried = self.carried
+        step, condition = map(in_layout, self.graphs, runs)
 
         def call(*given: Any) -> tuple[torch.Tensor, ...]:
-            strides = layouts.strides(given[layouts.count :])
-            shared = given[carried : layouts.count]
-            rest = [*map(with_stride, shared, strides[carried:]), *given[layouts.count :]]
-            rounds = _Rounds(step, strides[:carried], rest, self.stacked)
-            carry = rounds.begun(given[:carried])
-            while condition([*carry, *rest])[0]:
-                carry = rounds.stepped(carry, ())
-            return (
-                *rounds.ended(carry),
-                torch.tensor(rounds.count, device="cpu"),
-                *map(_held, rounds.stacks),
-            )
+            return while_loop(condition, step, given, self.carried, True, self.stacked)
 
         return call
+
+    def line(self, call: CallProgram, blocks: Sequence[Block]) -> Line:
+        body, condition = blocks
+        return WhileLoop(
+            arguments=call.arguments,
+            carried=self.carried,
+            condition=condition,
+            body=body,
+            keeps=True,
+            stacked=tuple(self.stacked),
+            results=call.results,
+            origins=call.origins,
+        )
 
 
 class BackwardOfWhileCall(LoopCall):
@@ -156,75 +170,19 @@ class BackwardOfWhileCall(LoopCall):
     """
 
     def running(self, runs: Sequence[Run]) -> Callable[..., tuple[torch.Tensor, ...]]:
-        run = super().running(runs)
         layouts = Layouts(self.step)
-        carried, sliced = self.carried, self.carried + self.sliced
+        step = in_layout(self.step, runs[0])
+        shape = self.carried, self.sliced, self.stacked, self.reverse
 
         def call(*given: Any) -> tuple[torch.Tensor, ...]:
-            *arguments, count = given
-            sizes = layouts.sizes(arguments[layouts.count :])
-            for position in range(carried, sliced):
-                holder, size = arguments[position], (int(count), *sizes[position])
-                is_empty = 0 in size
-                found = held(holder, size) if is_empty else released(holder).view(size)
-                arguments[position] = found
-            return run(*arguments)
+            sizes = layouts.sizes(given[layouts.count : -1])
+            slices = sizes[self.carried : self.carried + self.sliced]
+            return scan(step, given, *shape, slices)
 
         return call
 
-
-class _Rounds:
-    """Runs the step of one call of a loop, and keeps what is stacked."""
-
-    def __init__(
-        self,
-        step: Run,
-        strides: Sequence[tuple[int, ...]],
-        rest: Sequence[Any],
-        stacked: Sequence[int],
-    ) -> None:
-        self.step = step
-        self.strides = strides
-        """Strides of the tensors that a step hands to the next."""
-
-        self.rest = rest
-        """What all steps take."""
-
-        self.stacks: list[list[torch.Tensor]] = [[] for _ in stacked]
-        self.count = 0
-        keeping = [(stack.append, at) for stack, at in zip(self.stacks, stacked, strict=True)]
-        carried = len(strides)
-        self.keeps_carried = [(keep, at) for keep, at in keeping if at < carried]
-        self.keeps_results = [(keep, at - carried) for keep, at in keeping if at >= carried]
-
-    def begun(self, carry: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The first values of what is carried."""
-        return list(map(with_stride, carry, self.strides))
-
-    def stepped(self, carry: list[torch.Tensor], slices: Sequence[Any]) -> list[torch.Tensor]:
-        """Run a step; gives what is carried behind it."""
-        results = self.step([*carry, *slices, *self.rest])
-        self.count += 1
-        for keep, position in self.keeps_carried:
-            keep(carry[position])
-        for keep, position in self.keeps_results:
-            keep(results[position])
-        return list(map(with_stride, results, self.strides))
-
-    def ended(self, carry: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The last values of what is carried, which share no memory with another or the first."""
-        distinct = self.count and len(set(map(id, carry))) == len(carry)
-        return carry if distinct else list(map(torch.clone, carry))
-
-
-def _slices(tensor: torch.Tensor, stride: Sequence[int]) -> tuple[torch.Tensor, ...]:
-    """`tensor` along its first dimension, each slice with this stride."""
-    if tensor.stride()[1:] != stride:
-        extent = 1 + sum((n - 1) * step for n, step in zip(tensor.shape[1:], stride, strict=True))
-        tensor = with_stride(tensor, (extent, *stride))
-    return unstacked(tensor)
-
-
-def _held(stack: Sequence[torch.Tensor]) -> torch.Tensor:
-    """What holds the memory of a stack."""
-    return held(stacked(stack)) if stack else torch.empty(0)
+    def line(self, call: CallProgram, blocks: Sequence[Block]) -> Line:
+        sliced = [*Layouts(self.step).indices][self.carried : self.carried + self.sliced]
+        sizes = ListOf(tuple([ListOf(size) for size in sliced]))
+        line = super().line(call, blocks)
+        return replace(line, sizes=sizes)

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from fusewright import torch_compat
-from fusewright.aot.held_memory import held, released
 from fusewright.formulas import When, formula
 from fusewright.own_operators import operator_like
 from fusewright.recurrent import Layer, States
+from fusewright.runtime.held_memory import held, released
 
 aten = torch.ops.aten
 

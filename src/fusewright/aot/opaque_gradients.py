@@ -57,6 +57,9 @@ class FormulaCall:
         self.__name__ = self.__qualname__ = name
         self.__module__ = __name__
 
+    def __repr__(self) -> str:
+        return self.__name__
+
     def __call__(self, *arguments: Any) -> tuple[torch.Tensor, ...]:
         saved, attributes, tangents, likes = filled(self.taken, arguments)
         context = SimpleNamespace(saved_tensors=saved, needs_input_grad=self.needed, **attributes)

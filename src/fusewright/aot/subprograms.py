@@ -18,7 +18,7 @@ from fusewright.aot.specs import FromGraph
 from fusewright.aot.tracer import Fakes, Recorder, trace
 from fusewright.control_flow import ControlFlow
 from fusewright.errors import UnsupportedOperator
-from fusewright.ir.index import integer
+from fusewright.ir.index import Index, integer
 from fusewright.records import record
 from fusewright.symbolic.nodes import index_of
 
@@ -180,6 +180,11 @@ class Layouts:
         """The sizes of each tensor, given the graph's numbers."""
         return self._evaluated(self._sizes, numbers)
 
+    @property
+    def indices(self) -> Sequence[tuple[Index, ...]]:
+        """The sizes of each tensor, as expressions."""
+        return self._sizes
+
     def strides(self, numbers: Sequence[Any]) -> list[tuple[int, ...]]:
         """The strides of each tensor, given the graph's numbers."""
         return self._evaluated(self._strides, numbers)
@@ -196,6 +201,12 @@ class Layouts:
         """`given`, tensors and then numbers, with the tensors so laid out."""
         tensors, numbers = given[: self.count], given[self.count :]
         return [*map(with_stride, tensors, self.strides(numbers)), *numbers]
+
+
+def in_layout(graph: AtenGraph, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """`run`, which runs `graph`, for tensors that may be laid out otherwise."""
+    layouts = Layouts(graph)
+    return lambda given: run(layouts.applied(given))
 
 
 def with_stride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:

@@ -18,7 +18,6 @@ from fusewright import torch_compat
 from fusewright.aot.absent_gradients import backward_without
 from fusewright.aot.backward_parts import BackwardPart, backward_parts
 from fusewright.aot.graph import AtenGraph
-from fusewright.aot.held_memory import held, released
 from fusewright.aot.partition import Partition
 from fusewright.aot.runtime import Compiled, arranged, returns_results
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
@@ -30,6 +29,7 @@ from fusewright.native import (
     history_backward,
     history_forward,
 )
+from fusewright.runtime.held_memory import held, released
 
 NO_SECOND_DERIVATIVE = (
     "fusewright does not compile second derivatives: these gradients were computed by compiled "

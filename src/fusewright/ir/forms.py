@@ -148,6 +148,12 @@ def inner_views(item: Any) -> list[ViewReference]:
     return views
 
 
+def blocks_of(item: Any) -> list[Any]:
+    """The blocks of lines that a line runs."""
+    pieces = (piece for part in parts_of(item.form) for piece in part.pieces)
+    return [block for piece in pieces if piece.kind == "blocks" for block in piece.values(item)]
+
+
 def map_operands(item: Any, function: Callable[[Operand], Operand]) -> Any:
     """A statement or line with what `function` gives for each of its operands, those in lists
     included.
@@ -162,7 +168,7 @@ def map_operands(item: Any, function: Callable[[Operand], Operand]) -> Any:
     for piece in (piece for part in parts_of(item.form) for piece in part.pieces):
         values = piece.values(item)
         match piece.kind, values:
-            case "operand", [operand]:
+            case "operand", [operand] if operand is not None:
                 changes[piece.fields[0]] = mapped(operand)
             case (("returned" | "arguments" | "given"), [operands, *keywords]):
                 changes[piece.fields[0]] = tuple(map(mapped, operands))
@@ -225,6 +231,12 @@ def _launch(launch: Launch) -> str:
     return f"{launch.kernel}({', '.join(launch.buffers)}){sizes} units {launch.units}{device}"
 
 
+def _block(block: Any) -> str:
+    rows = print_lines(block.lines).splitlines()
+    inner = "".join(f"\n    {row}" for row in rows)
+    return f"\n  block {block.name} of {block.count}{inner}"
+
+
 KINDS: Final[dict[str, Kind]] = {
     "word": Kind(),
     "integer": Kind(),
@@ -281,6 +293,7 @@ KINDS: Final[dict[str, Kind]] = {
         reads=lambda values: operand_buffers([value for _, value in values]),
         indices=lambda values: operand_indices([value for _, value in values]),
     ),
+    "blocks": Kind(show=lambda *blocks: "".join(map(_block, blocks))),
     "given": Kind(
         show=_given,
         reads=lambda *given: operand_buffers(_operands(*given)),

@@ -168,6 +168,89 @@ class CallProgram:
 
 
 @record(kw_only=True)
+class Block:
+    """Lines with names of their own that a condition or loop runs, each time on a list of values
+    from which its inputs are taken by their positions. Kernels and devices are those of the lines
+    around it; constants are its own, and found under its name and theirs.
+    """
+
+    name: str
+    count: int
+    """How many values it is given; it need not take them all."""
+
+    lines: tuple[Line, ...]
+
+
+@record(kw_only=True)
+class Conditional:
+    """`results` of one block or the other, as the predicate, a tensor of one element, holds or not.
+    They share no memory with the arguments.
+    """
+
+    form = "{results:all_results}if {predicate:operand} on {arguments:arguments}{then,other:blocks}"
+
+    predicate: Operand
+    arguments: tuple[Operand, ...]
+    then: Block
+    other: Block
+    results: tuple[str | None, ...]
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
+
+
+@record(kw_only=True)
+class WhileLoop:
+    """Runs `body` while `condition` holds: both get the carried values, which the body gives anew,
+    and behind them the other arguments. The results are the last values.
+
+    Where `keeps`, what later loops need of each step is in further results: the number of steps,
+    and for each of `stacked` what holds its values of all steps: positions among the carried values
+    that a step is given, and behind these the results of the body.
+    """
+
+    form = (
+        "{results:all_results}while on {arguments:arguments} carried {carried:integer}"
+        " [keeps{keeps:flag} {stacked:places}]{condition,body:blocks}"
+    )
+
+    arguments: tuple[Operand, ...]
+    carried: int
+    condition: Block
+    body: Block
+    results: tuple[str | None, ...]
+    keeps: bool = False
+    stacked: tuple[int, ...] = ()
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
+
+
+@record(kw_only=True)
+class Scan:
+    """Runs `body` for each slice along the first dimension of the `sliced` arguments behind the
+    `carried`: on the carried values, which it gives anew, the slices, and the other arguments. The
+    results are the last carried values, and the stacks of `stacked`, which counts as in a while
+    loop.
+    """
+
+    form = (
+        "{results:all_results}scan on {arguments:arguments} carried {carried:integer}"
+        " sliced {sliced:integer} stacked {stacked:places} [reversed{is_reversed:flag}]"
+        " [sizes {sizes:operand}]{body:blocks}"
+    )
+
+    arguments: tuple[Operand, ...]
+    carried: int
+    sliced: int
+    stacked: tuple[int, ...]
+    body: Block
+    results: tuple[str | None, ...]
+    is_reversed: bool = False
+    sizes: Operand | None = None
+    """Where a while loop kept what is sliced: the sizes of a slice of each. The last argument is
+    the number of steps then."""
+
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
+
+
+@record(kw_only=True)
 class CallExternOut:
     """`operator(arguments, out=out)`: the out-variant, writing memory that was allocated before."""
 
@@ -259,6 +342,9 @@ Line = (
     | CallExtern
     | CallExternOut
     | CallProgram
+    | Conditional
+    | WhileLoop
+    | Scan
     | NumberStatement
     | CheckFact
     | CopyInto

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, get_args
 
 from fusewright.errors import MalformedProgram
@@ -30,11 +30,12 @@ from fusewright.ir.sizes import size_symbol
 
 def parse_lines(text: str) -> list[wrapper.Line]:
     """The wrapper lines that `print_lines` printed."""
-    reader = Reader.of(text)
-    lines: list[wrapper.Line] = []
+    return list(_lines(Reader.of(text)))
+
+
+def _lines(reader: Reader) -> Iterator[wrapper.Line]:
     while reader.peek() is not None:
-        lines.append(read_row(reader, get_args(wrapper.Line)))
-    return lines
+        yield read_row(reader, get_args(wrapper.Line))
 
 
 def read_row(reader: Reader, classes: Sequence[type[Any]]) -> Any:
@@ -143,6 +144,24 @@ def _returned(cursor: Cursor, reader: Reader) -> tuple[Any, ...]:
     return read_results(cursor, reader)
 
 
+def _blocks(cursor: Cursor, reader: Reader) -> Any:
+    inner = Reader(
+        reader.source, reader.below(reader.lines[reader.position - 1]), reader.expressions
+    )
+    blocks: list[wrapper.Block] = []
+    while (head := inner.peek()) is not None:
+        row = inner.cursor(inner.next())
+        row.expect("block")
+        name = row.take("name")
+        row.expect("of")
+        count = row.integer()
+        row.finish()
+        own = Reader(reader.source, inner.below(head), reader.expressions)
+        lines = tuple(_lines(own))
+        blocks.append(wrapper.Block(name=name, count=count, lines=lines))
+    return blocks if len(blocks) > 1 else blocks[0]
+
+
 # Kernels ------------------------------------------------------------------------------------------
 
 
@@ -230,6 +249,7 @@ _READERS: Final[dict[str, Callable[[Cursor, Reader], Any]]] = {
     "returned": _returned,
     "arguments": lambda cursor, reader: read_arguments(cursor, reader)[0],
     "named": lambda cursor, reader: read_arguments(cursor, reader)[1],
+    "blocks": _blocks,
     "given": read_arguments,
 }
 """How each of `forms.KINDS` is read."""

@@ -7,7 +7,9 @@
 5. Operands are names, numbers and literals; memory through another layout is a `View` line.
 6. The source of a view is neither freed nor taken over while the view is in use.
 7. A kernel runs on the device where its buffers lie, and a device's slot is defined once.
-8. `Return` is the last line, and the only one.
+8. The blocks of a condition or loop obey these, with names of their own; so many values are given
+   to each as it counts.
+9. `Return` is the last line, and the only one.
 
 What breaks one of them raises `MalformedProgram` with the lines around.
 """
@@ -19,6 +21,7 @@ from collections.abc import Sequence
 from fusewright.errors import MalformedProgram
 from fusewright.ir import lines as wrapper
 from fusewright.ir.forms import (
+    blocks_of,
     buffers_defined,
     buffers_overwritten,
     buffers_read,
@@ -51,7 +54,10 @@ class _State:
 
 def verify_lines(lines: Sequence[wrapper.Line]) -> None:
     """Check every invariant of a list of wrapper lines."""
-    state = _State()
+    _verify(lines, _State())
+
+
+def _verify(lines: Sequence[wrapper.Line], state: _State) -> None:
     for number, line in enumerate(lines):
         is_last = number == len(lines) - 1
         reason = _line(line, state)
@@ -63,7 +69,7 @@ def verify_lines(lines: Sequence[wrapper.Line]) -> None:
 
 def _line(line: wrapper.Line, state: _State) -> str | None:
     """What is wrong with a line, given the lines before it; else their effect on `state`."""
-    reason = _uses(line, state)
+    reason = _uses(line, state) or _blocks(line, state)
     if reason is not None:
         return reason
     match line:
@@ -101,6 +107,19 @@ def _device(line: wrapper.Line, state: _State) -> str | None:
     slot = line.launch.device if isinstance(line, wrapper.CallKernel) else None
     slot = buffer.layout.device if isinstance(buffer, Buffer) else slot
     return None if slot is None or slot in state.slots else f"device {slot} is not defined"
+
+
+def _blocks(line: wrapper.Line, state: _State) -> str | None:
+    """What is wrong with how many values the blocks of a line are given; they are verified."""
+    if not isinstance(line, wrapper.Conditional | wrapper.WhileLoop | wrapper.Scan):
+        return None
+    for block in blocks_of(line):
+        _verify(block.lines, _State(kernels=dict(state.kernels), slots=set(state.slots)))
+        is_of_kept = isinstance(line, wrapper.Scan) and line.sizes is not None
+        count = len(line.arguments) - is_of_kept
+        if count != block.count:
+            return f"{count} values for the block {block.name}, which is given {block.count}"
+    return None
 
 
 def _uses(line: wrapper.Line, state: _State) -> str | None:

@@ -218,6 +218,26 @@ static int call(PlanFrame *frame, const int64_t *operands)
     return result == NULL ? -1 : 0;
 }
 
+/* result, predicate, a block where it holds, another where it does not, how many arguments,
+   arguments */
+static int branch(PlanFrame *frame, const int64_t *operands)
+{
+    PyObject *predicate = plan_slot_object(slot_at(frame, operands[1]));
+    int holds = predicate == NULL ? -1 : PyObject_IsTrue(predicate);
+    if (holds < 0) {
+        return -1;
+    }
+    int64_t count = operands[4];
+    PyObject **arguments = (PyObject **)frame->scratch + 1; /* the callee may use what is ahead */
+    if (gather_objects(frame, operands + 5, count, arguments) < 0) {
+        return -1;
+    }
+    PyObject *block = constant_at(frame, operands[holds ? 2 : 3]);
+    size_t flags = (size_t)count | PY_VECTORCALL_ARGUMENTS_OFFSET;
+    PyObject *result = PyObject_Vectorcall(block, arguments, flags, NULL);
+    return plan_slot_set(&frame->slots[operands[0]], result);
+}
+
 /* Whether a slot holds a tensor whose class changes no operator. */
 static bool is_plain(const PlanSlot *slot)
 {
@@ -548,6 +568,7 @@ const PlanOperation plan_operations[] = {
     {"launch on GPU", "k#*s#*rr", launch_on_gpu, true},
     {"call", "dk#*sq", call, true},
     {"dispatch", "kkkk#*sq#*d", dispatch, true},
+    {"branch", "oskk#*s", branch, false},
     {"mm", "ksssk", mm, true},
     {"bmm", "ksssk", bmm, true},
     {"addmm", "kssssk", addmm, true},

@@ -32,7 +32,10 @@ from fusewright.config import Options
 from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import Location, PackageRefused, Unsupported
 from fusewright.exported import names_of_tensors, place_of, result_of
-from fusewright.ir.forms import print_lines
+from fusewright.ir.forms import (
+    blocks_of,
+    print_lines,
+)
 from fusewright.ir.index import Atom, Index, Symbol
 from fusewright.ir.lines import CallProgram, Line
 from fusewright.packages.constants import constant_row
@@ -502,7 +505,7 @@ def _refuse_effects(graph: AtenGraph, place: Location) -> None:
 
 
 def _refuse_lines(lines: Sequence[Line], place: Location) -> None:
-    if any(isinstance(line, CallProgram) for line in lines):
+    if any(isinstance(line, CallProgram) or blocks_of(line) for line in lines):
         what = "a condition or loop that depends on data, which packages do not hold yet"
         raise Unsupported(what, place)
 

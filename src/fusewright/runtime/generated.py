@@ -11,6 +11,7 @@ from fusewright.runtime.cpu import KernelSource
 from fusewright.runtime.cuda import TritonSource
 from fusewright.runtime.debug_printer import assert_layout, check_nan, debug_print
 from fusewright.runtime.layouts import check_fact, reinterpret, tensor_kind, with_layout
+from fusewright.runtime.loops import scan, while_loop
 from fusewright.runtime.measuring import Input, Size, measure
 from fusewright.runtime.memory_checks import allocator
 from fusewright.runtime.targets import load_kernels
@@ -30,7 +31,9 @@ __all__ = [
     "load_kernels",
     "measure",
     "reinterpret",
+    "scan",
     "tensor_kind",
+    "while_loop",
     "with_layout",
 ]
 

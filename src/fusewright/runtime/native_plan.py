@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fusewright.native import CallPlan
@@ -25,6 +25,9 @@ class NativePlan:
     numbers: tuple[int, ...]
     """What the numbers are when a call begins."""
 
+    blocks: Mapping[str, NativePlan]
+    """Plans of blocks that conditions and loops run, by the names that constants have for them."""
+
     constants: tuple[str, ...]
     """Expressions that the Python module's globals give a meaning."""
 
@@ -37,8 +40,9 @@ def load_plan(plan: NativePlan, module: LoadedModule) -> Callable[[list[Any]], t
     """What runs the plan in place of its Python twin, `module`. NoNativePlan: it cannot be run."""
     if MemoryChecks.chosen() != MemoryChecks():
         raise NoNativePlan("checks of memory are on")
+    blocks = {name: load_plan(block, module) for name, block in plan.blocks.items()}
     text = f"({', '.join(plan.constants)}{',' if plan.constants else ''})"
-    constants = eval(text, module.variables)
+    constants = eval(text, module.variables, {**module.variables, **blocks} if blocks else None)
     try:
         return CallPlan(
             plan.operations,

@@ -1,5 +1,6 @@
 """Schedule and kernels to wrapper lines; a memory pass over them; one emitter a target."""
 
+from fusewright.wrapper.blocks import Flow, alone, with_blocks
 from fusewright.wrapper.fx_graph import emit_fx, fused_examples
 from fusewright.wrapper.generate import generate_lines
 from fusewright.wrapper.instrument import instrument
@@ -8,7 +9,9 @@ from fusewright.wrapper.native import pack_native
 from fusewright.wrapper.python import PythonModule, emit_module, emit_python
 
 __all__ = [
+    "Flow",
     "PythonModule",
+    "alone",
     "emit_fx",
     "emit_module",
     "emit_python",
@@ -18,4 +21,5 @@ __all__ = [
     "pack_native",
     "peak_bytes",
     "plan_memory",
+    "with_blocks",
 ]

@@ -23,9 +23,11 @@ from fusewright.records import replace
 UNNUMBERED: Final = ("cpu", "meta")
 
 
-def name_devices(lines: Sequence[Line]) -> tuple[Line, ...]:
-    """`lines` with a slot for each device, whose definitions come first."""
-    slots: dict[str, str] = {}
+def name_devices(lines: Sequence[Line], slots: dict[str, str] | None = None) -> tuple[Line, ...]:
+    """`lines` with a slot for each device, whose definitions come first. `slots` holds those that
+    other lines of the module use, and gets new ones.
+    """
+    slots = {} if slots is None else slots
 
     def slot(device: str) -> str:
         return device if device in UNNUMBERED else slots.setdefault(device, f"device{len(slots)}")
@@ -46,4 +48,5 @@ def name_devices(lines: Sequence[Line]) -> tuple[Line, ...]:
         return named
 
     body = [renamed(line) for line in lines]
-    return (*(DefineDevice(slot=name, device=device) for device, name in slots.items()), *body)
+    definitions = [DefineDevice(slot=name, device=device) for device, name in slots.items()]
+    return (*definitions, *body)

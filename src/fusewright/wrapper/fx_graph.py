@@ -33,6 +33,7 @@ from fusewright.ir.lines import (
     CallKernel,
     CallProgram,
     CheckNan,
+    Conditional,
     Constant,
     CopyInto,
     DebugPrint,
@@ -45,8 +46,10 @@ from fusewright.ir.lines import (
     Line,
     Return,
     Reuse,
+    Scan,
     TakeInput,
     View,
+    WhileLoop,
 )
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
@@ -201,6 +204,44 @@ class _FxEmitter:
         arguments = tuple(map(self._operand, line.arguments))
         node = self._note(self.graph.call_module(line.name, arguments))
         self._unpack(node, line.results)
+
+    def conditional(self, line: Conditional) -> None:
+        then, other = (self._kernels[block.name] for block in (line.then, line.other))
+
+        def run(predicate: Any, *arguments: Any) -> Any:
+            return (then if predicate else other)([*arguments])
+
+        self._flow(line.then.name, run, (line.predicate, *line.arguments), line.results)
+
+    def while_loop(self, line: WhileLoop) -> None:
+        condition, body = (self._kernels[block.name] for block in (line.condition, line.body))
+        shape = line.carried, line.keeps, line.stacked
+
+        def run(*arguments: Any) -> Any:
+            return runtime.while_loop(condition, body, arguments, *shape)
+
+        self._flow(line.body.name, run, line.arguments, line.results)
+
+    def scan(self, line: Scan) -> None:
+        body = self._kernels[line.body.name]
+        shape = line.carried, line.sliced, line.stacked, line.is_reversed
+
+        def run(sizes: Any, *arguments: Any) -> Any:
+            return runtime.scan(body, arguments, *shape, sizes)
+
+        sizes = Literal(None) if line.sizes is None else line.sizes
+        self._flow(line.body.name, run, (sizes, *line.arguments), line.results)
+
+    def _flow(
+        self,
+        name: str,
+        run: Callable[..., Any],
+        arguments: Sequence[Operand],
+        results: Sequence[str | None],
+    ) -> None:
+        self.root.add_module(name, ProgramModule(run))
+        given = tuple(map(self._operand, arguments))
+        self._unpack(self._note(self.graph.call_module(name, given)), results)
 
     def compute_number(self, line: ComputeNumber) -> None:
         function = runtime.NUMBER_FUNCTIONS[line.function]
@@ -367,6 +408,9 @@ _METHODS: dict[type, Callable[[_FxEmitter, Any], None]] = {
     CallExtern: _FxEmitter.call_extern,
     CallExternOut: _FxEmitter.call_extern_out,
     CallProgram: _FxEmitter.call_program,
+    Conditional: _FxEmitter.conditional,
+    WhileLoop: _FxEmitter.while_loop,
+    Scan: _FxEmitter.scan,
     ComputeNumber: _FxEmitter.compute_number,
     ReadSize: _FxEmitter.read_size,
     ReadItem: _FxEmitter.read_item,

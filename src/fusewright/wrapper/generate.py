@@ -43,10 +43,13 @@ from fusewright.wrapper.views import name_views
 
 
 def generate_lines(
-    schedule: Schedule, kernels: Iterable[Kernel], launches: Mapping[int, Launch]
+    schedule: Schedule,
+    kernels: Iterable[Kernel],
+    launches: Mapping[int, Launch],
+    slots: dict[str, str] | None = None,
 ) -> tuple[Line, ...]:
     """Write out `schedule` as lines. `launches` holds the launch of each group by its place among
-    the steps.
+    the steps; `slots` the devices of the module.
 
     before                                 after
     ------                                 -----
@@ -76,7 +79,7 @@ def generate_lines(
                 lines.append(CopyInto(target=target, source=source))
         lines += [FreeIfNotReused(buffer=buffers[name]) for name in step.last_uses]
     lines.append(Return(outputs=program.outputs))
-    return name_devices(name_views(lines))
+    return name_devices(name_views(lines), slots)
 
 
 def _take_inputs(program: Program) -> list[Line]:

@@ -17,7 +17,10 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final
 
 from fusewright.config import Options
-from fusewright.ir.forms import indices_in
+from fusewright.ir.forms import (
+    blocks_of,
+    indices_in,
+)
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.kernel import Kernel
 from fusewright.ir.lines import (
@@ -28,12 +31,15 @@ from fusewright.ir.lines import (
     CallKernel,
     CallProgram,
     CheckNan,
+    Conditional,
     CopyInto,
     DebugPrint,
     DefineKernel,
     DefineSymbol,
     Line,
+    Scan,
     TakeInput,
+    WhileLoop,
 )
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
@@ -225,6 +231,13 @@ def _work(
         case CallProgram():
             return Work(
                 name=line.name,
+                before=_arguments(line.arguments, ()),
+                after=_buffers(_used(line.results)),
+                origins=line.origins,
+            )
+        case Conditional() | WhileLoop() | Scan():
+            return Work(
+                name=blocks_of(line)[0].name,
                 before=_arguments(line.arguments, ()),
                 after=_buffers(_used(line.results)),
                 origins=line.origins,

@@ -21,11 +21,14 @@ from fusewright.ir.lines import (
     CallExtern,
     CallExternOut,
     CallProgram,
+    Conditional,
     Free,
     FreeIfNotReused,
     Line,
     Reuse,
+    Scan,
     TakeInput,
+    WhileLoop,
 )
 from fusewright.ir.program import Buffer
 
@@ -62,7 +65,14 @@ def plan_memory(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> tu
                     result[position] = Reuse(buffer=buffer, source=source)
                 else:
                     pool = _waiting_on_cpu(pool)
-            case CallExtern() | CallExternOut() | CallProgram():
+            case (
+                CallExtern()
+                | CallExternOut()
+                | CallProgram()
+                | Conditional()
+                | WhileLoop()
+                | Scan()
+            ):
                 pool = _waiting_on_cpu(pool)
             case Reuse(buffer=buffer):
                 allocated.add(buffer.name)

@@ -14,20 +14,28 @@ view, however it is laid out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any
 
 from fusewright.ir.dtype import DType
+from fusewright.ir.forms import buffers_read
 from fusewright.ir.index import Index, Symbol, integer
 from fusewright.ir.kernel import CpuFacts, Kernel
 from fusewright.ir.lines import (
     Allocate,
     AssertLayout,
+    Block,
     CallExtern,
     CallExternOut,
     CallKernel,
     CallProgram,
     CheckNan,
+    Conditional,
     Constant,
     CopyInto,
     DebugPrint,
@@ -40,8 +48,10 @@ from fusewright.ir.lines import (
     Line,
     Return,
     Reuse,
+    Scan,
     TakeInput,
     View,
+    WhileLoop,
 )
 from fusewright.ir.program import (
     BufferReference,
@@ -88,25 +98,19 @@ Geometry = tuple[tuple[Index, ...], tuple[Index, ...]]
 
 
 def pack_native(
-    lines: Sequence[Line], places: Sequence[int], order: CallingOrder | None = None
+    lines: Sequence[Line],
+    places: Sequence[int],
+    order: CallingOrder | None = None,
+    places_of_blocks: Mapping[str, Sequence[int]] | None = None,
 ) -> NativePlan:
     """The plan of `lines`; `places` are the lines of the Python module that do the same. It takes
-    the captured graph's arguments as `order` tells; without it, the numbers and then the tensors.
+    the captured graph's arguments as `order` tells; without it, as the lines say.
     """
-    emitter = _NativeEmitter(_shown_whole(lines))
+    emitter = _NativeEmitter(_shown_whole(lines), places_of_blocks or {})
     if order is not None:
         emitter.place = min(places)
         emitter.take_arguments(order)
-    for line, place in zip(lines, places, strict=True):
-        emitter.place = place
-        _METHODS[type(line)](emitter, line)
-    return NativePlan(
-        operations=tuple(emitter.operations),
-        inputs=emitter.input_count,
-        slots=emitter.slot_count,
-        numbers=tuple(emitter.numbers.values),
-        constants=tuple(emitter.constants),
-    )
+    return emitter.pack(lines, places)
 
 
 def _shown_whole(lines: Sequence[Line]) -> frozenset[str]:
@@ -126,6 +130,8 @@ def _shown_whole(lines: Sequence[Line]) -> frozenset[str]:
                 shown.append(buffer)
             case ReadItem(source=source):
                 shown += operand_buffers((source,))
+            case Conditional() | WhileLoop() | Scan():
+                shown += buffers_read(line)
             case CopyInto(target=target, source=source):
                 shown += [target, *operand_buffers((source,))]
             case DebugPrint(values=values) | CheckNan(values=values):
@@ -138,8 +144,17 @@ def _shown_whole(lines: Sequence[Line]) -> frozenset[str]:
 class _NativeEmitter:
     """Collects the plan's parts; one method a line type."""
 
-    def __init__(self, shown_whole: frozenset[str]) -> None:
+    def __init__(
+        self, shown_whole: frozenset[str], places: Mapping[str, Sequence[int]], prefix: str = ""
+    ) -> None:
         self.place = 0
+        self.blocks: dict[str, NativePlan] = {}
+        """Plans of the blocks that the lines run, by name."""
+
+        self._places_of_blocks = places
+        self._prefix = prefix
+        """What stands before the names of constants."""
+
         self.operations: list[Operation] = []
         self.input_count = 0
         self.slot_count = 0
@@ -171,6 +186,20 @@ class _NativeEmitter:
 
         self._kernels: dict[str, Kernel] = {}
 
+    def pack(self, lines: Sequence[Line], places: Sequence[int]) -> NativePlan:
+        """The plan of `lines`."""
+        for line, place in zip(lines, places, strict=True):
+            self.place = place
+            _METHODS[type(line)](self, line)
+        return NativePlan(
+            operations=tuple(self.operations),
+            inputs=self.input_count,
+            slots=self.slot_count,
+            numbers=tuple(self.numbers.values),
+            constants=tuple(self.constants),
+            blocks=self.blocks,
+        )
+
     def write(self, operation: str, *operands: int | None) -> None:
         self.operations.append((operation, self.place, operands))
 
@@ -198,26 +227,32 @@ class _NativeEmitter:
 
     def define_symbol(self, line: DefineSymbol) -> None:
         if self._tensors is None:
-            self.input_count += 1
-            self.numbers.take_object(line.name, self._new_slot(line.name))
+            self._slots[line.name] = self._input_slot(line.position)
+            self.numbers.take_object(line.name, line.position)
 
     def take_input(self, line: TakeInput) -> None:
         name = line.buffer.name
         if self._tensors is None:
-            self.input_count += 1
-            self._new_slot(name)
+            self._slots[name] = self._input_slot(line.position)
         else:
             self._slots[name] = next(self._tensors)
         self._geometries[name] = _geometry(line.buffer.layout)
 
+    def _input_slot(self, position: int) -> int:
+        self.input_count = self.slot_count = max(self.input_count, position + 1)
+        return position
+
     def constant(self, line: Constant) -> None:
-        self._slots[line.buffer.name] = self._constant(constant_path(line.buffer.name))
+        name = line.buffer.name
+        self._slots[name] = self._constant(constant_path(self._prefix + name))
 
     def view(self, line: View) -> None:
         source, layout, is_read_only = line.source, line.buffer.layout, line.is_read_only
         if is_read_only and self._slots[source] < 0:
             sizes = (str(tuple([one.constant for one in each])) for each in _geometry(layout))
-            arguments = ", ".join((constant_path(source), *sizes, str(layout.offset)))
+            arguments = ", ".join(
+                (constant_path(self._prefix + source), *sizes, str(layout.offset))
+            )
             self._slots[line.buffer.name] = self._constant(f"runtime.reinterpret({arguments})")
             return
         slot = self._view(source, layout, is_read_only)
@@ -306,8 +341,46 @@ class _NativeEmitter:
             self._owned.update(name for name in line.results if name is not None)
 
     def call_program(self, line: CallProgram) -> None:
-        result = self._call_function(constant_path(line.name), line.arguments, (), True)
+        path = constant_path(self._prefix + line.name)
+        self._unpack(self._call_function(path, line.arguments, (), True), line.results)
+
+    def conditional(self, line: Conditional) -> None:
+        predicate = self._operand(line.predicate)
+        arguments = [self._operand(argument) for argument in line.arguments]
+        blocks = [self._block(block) for block in (line.then, line.other)]
+        result = self._new_slot()
+        self.write("branch", result, predicate, *blocks, len(arguments), *arguments)
+        self._release_temporaries()
         self._unpack(result, line.results)
+
+    def while_loop(self, line: WhileLoop) -> None:
+        blocks = [self._block(block) for block in (line.condition, line.body)]
+        shape = line.carried, line.keeps, line.stacked
+        self._loop("runtime.while_loop", blocks, line, [self._constant(repr(n)) for n in shape])
+
+    def scan(self, line: Scan) -> None:
+        shape = line.carried, line.sliced, line.stacked, line.is_reversed
+        more = [self._constant(repr(number)) for number in shape]
+        more += [] if line.sizes is None else [self._operand(line.sizes)]
+        self._loop("runtime.scan", [self._block(line.body)], line, more)
+
+    def _loop(
+        self, path: str, blocks: Sequence[int], line: WhileLoop | Scan, more: Sequence[int]
+    ) -> None:
+        given = (*blocks, self._operand(ListOf(line.arguments)), *more)
+        result = self._new_slot()
+        self.write("call", result, self._constant(path), len(given), *given, None)
+        self._release_temporaries()
+        self._unpack(result, line.results)
+
+    def _block(self, block: Block) -> int:
+        """The constant that is the plan of a block: it is found by the block's name."""
+        places = self._places_of_blocks
+        emitter = _NativeEmitter(_shown_whole(block.lines), places, f"{block.name}_")
+        emitter.input_count = emitter.slot_count = block.count
+        emitter._kernels = self._kernels
+        self.blocks[block.name] = emitter.pack(block.lines, places[block.name])
+        return self._constant(block.name)
 
     def compute_number(self, line: ComputeNumber) -> None:
         result = self._call_function(number_path(line.function), line.arguments, (), True)
@@ -543,6 +616,9 @@ _METHODS: dict[type, Callable[[_NativeEmitter, Any], None]] = {
     CallExtern: _NativeEmitter.call_extern,
     CallExternOut: _NativeEmitter.call_extern_out,
     CallProgram: _NativeEmitter.call_program,
+    Conditional: _NativeEmitter.conditional,
+    WhileLoop: _NativeEmitter.while_loop,
+    Scan: _NativeEmitter.scan,
     ComputeNumber: _NativeEmitter.compute_number,
     ReadSize: _NativeEmitter.read_size,
     ReadItem: _NativeEmitter.read_item,

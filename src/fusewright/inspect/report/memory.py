@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fusewright.ir.forms import blocks_of
 from fusewright.ir.lines import (
     Allocate,
     CallExtern,
     CallExternOut,
     CallKernel,
     CallProgram,
+    Conditional,
     CopyInto,
     Free,
     FreeIfNotReused,
     Line,
     Reuse,
+    Scan,
+    WhileLoop,
 )
 from fusewright.ir.program import Buffer
 from fusewright.records import record
@@ -91,6 +95,8 @@ def memory_plan(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> Me
                 steps.append(operator)
             case CallProgram(name=name):
                 steps.append(name)
+            case Conditional() | WhileLoop() | Scan():
+                steps.append(blocks_of(line)[0].name)
             case CopyInto(target=target):
                 steps.append(f"copy into {target}")
             case _:
