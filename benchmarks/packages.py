@@ -117,6 +117,8 @@ def load(column: str, name: str, path: str) -> dict[str, float]:
     """
     torch.manual_seed(0)
     inputs = torch.load(f"{path}.inputs", weights_only=True)
+    if column == PEER:
+        import transformers.modeling_outputs  # noqa: F401  else it cannot make its results
     before = resident_megabytes()
     began = time.perf_counter()
     package = loaded(column, path)

@@ -433,8 +433,7 @@ class Machine:
 
     def record_mutation(self, value: Any) -> None:
         """Say that an object is about to change, so that the change is replayed after the graph."""
-        existing = isinstance(value, Namespace | ClassNamespace) or value.real() is not MISSING
-        if existing:
+        if isinstance(value, Namespace | ClassNamespace) or value.real() is not MISSING:
             self.mutated.setdefault(id(value), value)
 
     def note_finalizer(self, value: Value) -> None:
@@ -558,8 +557,7 @@ class Machine:
 
     def run(self, frame: Frame) -> Value:
         """Execute a frame."""
-        if INTERRUPTS.is_pending:
-            INTERRUPTS.deliver()
+        INTERRUPTS.deliver()
         if not self.frames:
             self.root = frame
         with self.entered(frame):
