@@ -37,7 +37,8 @@ def own(module: nn.Module) -> Compiled:
     """fusewright with its own capture."""
     import fusewright
 
-    return fusewright.compile(module, fullgraph=True)
+    compiled: Compiled = fusewright.compile(module, fullgraph=True)
+    return compiled
 
 
 def behind_torch(module: nn.Module) -> Compiled:
