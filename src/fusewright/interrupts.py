@@ -50,10 +50,8 @@ class Interrupts:
                 handler(signal.SIGINT, sys._getframe())
 
     def deliver(self) -> None:
-        """Raise the interrupt that waits, if one does; on the main thread alone."""
-        if not self.is_pending or self._handler is None:
-            return
-        if threading.current_thread() is threading.main_thread():
+        """Raise the interrupt that waits; on the main thread alone."""
+        if self._handler is not None and threading.current_thread() is threading.main_thread():
             self.is_pending = False
             self._handler(signal.SIGINT, sys._getframe())
 

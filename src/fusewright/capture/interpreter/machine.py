@@ -442,8 +442,7 @@ class Machine:
         self.finalizers.append(WithFinalizer(value, executed, self.location()))
 
     def hash_key(self, value: Value) -> Hashable:
-        """What stands for a value in a dict or set. Raises TypeError in the traced program when it
-        has no hash.
+        """What stands for a value in a dict or set. Raises TypeError in the program if it has none.
         """
         if isinstance(value, TupleValue):
             self.read_all([value])
@@ -557,7 +556,8 @@ class Machine:
 
     def run(self, frame: Frame) -> Value:
         """Execute a frame."""
-        INTERRUPTS.deliver()
+        if INTERRUPTS.is_pending:
+            INTERRUPTS.deliver()
         if not self.frames:
             self.root = frame
         with self.entered(frame):
