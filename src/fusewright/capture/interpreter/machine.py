@@ -442,8 +442,7 @@ class Machine:
         self.finalizers.append(WithFinalizer(value, executed, self.location()))
 
     def hash_key(self, value: Value) -> Hashable:
-        """What stands for a value in a dict or set. Raises TypeError in the program if it has none.
-        """
+        """What stands for a value in a dict or set. Raises TypeError in the program for none."""
         if isinstance(value, TupleValue):
             self.read_all([value])
         self.keys.note(value)
