@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -41,7 +42,10 @@ def test_the_page_about_using_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_the_first_program_that_readers_see() -> None:
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
-    variables = {"model": torch.nn.Linear(3, 2), "inputs": {"input": torch.ones(2, 3)}}
+    variables: dict[str, Any] = {
+        "model": torch.nn.Linear(3, 2),
+        "inputs": {"input": torch.ones(2, 3)},
+    }
     exec(compile(block, "example.py", "exec"), variables)
     torch.testing.assert_close(variables["output"], variables["model"](torch.ones(2, 3)))
 

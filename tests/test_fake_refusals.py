@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch.testing._internal.common_methods_invocations import op_db
 
+from fusewright.containers import mapped
 from fusewright.fake import FakeMode, refusals
-from fusewright.fake_rules.arguments import mapped
 from tests.lower.operator_samples import name_of
 
 
@@ -25,7 +25,7 @@ def run(function: Callable[..., Any], *args: Any, asks: bool = True, **kwargs: A
         is_plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
         return mode.fake(tensor) if is_plain else tensor
 
-    args, kwargs = mapped(args, fake), mapped(kwargs, fake)
+    args, kwargs = mapped(fake, args), mapped(fake, kwargs)
     with mode:
         return mode.call(function, args, kwargs)
 
@@ -64,7 +64,7 @@ def test_fakes_raise_what_eager_does(name: str) -> None:
     function, args = REFUSED[name]
     kwargs = KEYWORDS.get(name, {})
     with pytest.raises(Exception) as eager:
-        function(*mapped(args, torch.clone), **kwargs)
+        function(*mapped(torch.clone, args), **kwargs)
     with pytest.raises(type(eager.value)) as caught:
         run(function, *args, **kwargs)
     assert str(caught.value) == str(eager.value)
@@ -142,7 +142,7 @@ def test_no_sample_that_eager_takes_is_refused(dtype: torch.dtype) -> None:
             args = (sample.input, *sample.args)
             try:
                 run(info.op, *args, asks=False, **sample.kwargs)
-                info.op(*mapped(args, lambda x: x.detach().clone()), **sample.kwargs)
+                info.op(*mapped(lambda x: x.detach().clone(), args), **sample.kwargs)
             except Exception:
                 continue
             try:

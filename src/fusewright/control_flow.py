@@ -8,12 +8,13 @@ On fakes, nobody knows which side runs: both are called, and must give alike res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
+from fusewright.containers import mapped, tensors
 from fusewright.errors import UnsupportedOperator
 from fusewright.fake import FakeTensor
 from fusewright.torch_compat import SCAN_STACKS_ALONG_ITS_DIMENSION
@@ -103,56 +104,6 @@ def called(module: fx.GraphModule, outside: Sequence[Any]) -> Function:
 
 
 # -- containers ----------------------------------------------------------------------------------
-
-
-Kinds = type | tuple[type, ...]
-
-
-def members(value: Any, kinds: Kinds) -> Iterator[Any]:
-    """What is of these kinds in lists, tuples and dicts, in order."""
-    match value:
-        case _ if isinstance(value, kinds):
-            yield value
-        case tuple() | list():
-            for item in value:
-                yield from members(item, kinds)
-        case dict():
-            for item in value.values():
-                yield from members(item, kinds)
-
-
-def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in lists, tuples and dicts, in order."""
-    return members(value, torch.Tensor)
-
-
-def mapped(function: Function, value: Any, kinds: Kinds = torch.Tensor) -> Any:
-    """A copy of containers in which each object of these kinds is replaced by what `function` gives
-    for it.
-    """
-    match value:
-        case _ if isinstance(value, kinds):
-            return function(value)
-        case tuple() | list():
-            return _container(value, [mapped(function, item, kinds) for item in value])
-        case dict():
-            return {key: mapped(function, item, kinds) for key, item in value.items()}
-        case _:
-            return value
-
-
-class _Extents(tuple[Any, ...]):
-    """A `torch.Size` in which something else stands for numbers."""
-
-
-def _container(like: Any, items: list[Any]) -> Any:
-    match like:
-        case torch.Size() | _Extents():
-            is_size = all(isinstance(item, int | torch.SymInt) for item in items)
-            return torch.Size(items) if is_size else _Extents(items)
-        case tuple() if hasattr(like, "_make"):  # named
-            return like._make(items)
-    return type(like)(items)
 
 
 def copied(value: Any) -> Any:

@@ -15,6 +15,7 @@ from torch._higher_order_ops import scan, while_loop
 
 import fusewright
 from fusewright import compilations, control_flow
+from fusewright.containers import tensors
 
 W = torch.randn(4, 4)
 
@@ -129,14 +130,10 @@ PROGRAMS: list[Callable[..., Any]] = [
 ]
 
 
-def tensors(value: Any) -> list[Tensor]:
-    return list(control_flow.tensors(value))
-
-
 def outcome(program: Callable[..., Any], flow: Any, x: Tensor) -> list[Any]:
     """The results, `x` as it is then, its gradient if it has one, and what is drawn next."""
     torch.manual_seed(1)
-    results = tensors(program(flow, x))
+    results = list(tensors(program(flow, x)))
     found = [*results, x]
     tracked = [one for one in results if one.requires_grad]
     if x.requires_grad and tracked:

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from examples.external_backend.build import load
+from fusewright.containers import mapped
 from fusewright.opgen import read_declarations
-from fusewright.opgen.support import map_tensors
 from tests.opgen import sweep
 from tests.opgen.behaviours import BEHAVIOURS
 from tests.opgen.fall_backs import FALL_BACKS
@@ -68,7 +68,7 @@ def _outcome(program: Callable[[str], Any], device: str) -> Any:
     try:
         result = program(device)
         results = result if isinstance(result, tuple | list) else [result]
-        return map_tensors(to_host, [tuple(r) if isinstance(r, tuple) else r for r in results])
+        return mapped(to_host, [tuple(r) if isinstance(r, tuple) else r for r in results])
     except Exception as error:
         return error
 

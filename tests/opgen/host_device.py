@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
+from fusewright.containers import mapped, tensors
 from fusewright.opgen.conformance import Mover
 from fusewright.opgen.fall_back import split_arguments
-from fusewright.opgen.support import check_apart, check_overlap, map_tensors, tensors_in
+from fusewright.opgen.support import check_apart, check_overlap
 from fusewright.torch_compat import (
     operator_arguments,
     operator_returns,
@@ -88,9 +89,9 @@ def through_host(operator: Any) -> Any:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         check_apart(*split_arguments(operator, args, kwargs))  # on the host, storages differ
-        passed = tensors_in((args, kwargs))
-        args, kwargs = map_tensors(to_host, (args, kwargs))
-        inputs = tensors_in((args, kwargs))
+        passed = list(tensors((args, kwargs)))
+        args, kwargs = mapped(to_host, (args, kwargs))
+        inputs = list(tensors((args, kwargs)))
         storages = {tensor.untyped_storage().data_ptr() for tensor in inputs}
 
         def back(tensor: Tensor) -> Tensor:
@@ -100,7 +101,7 @@ def through_host(operator: Any) -> Any:
             aliases = tensor.untyped_storage().data_ptr() in storages  # of memory that may go away
             return to_device(tensor.clone() if aliases else tensor)
 
-        return map_tensors(back, operator(*args, **kwargs))
+        return mapped(back, operator(*args, **kwargs))
 
     return kernel
 
@@ -113,10 +114,10 @@ def out_through_host(operator: Any) -> Any:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         mover = Mover("cpu")
         passed = dict(zip(arguments, args, strict=False)) | kwargs
-        copies = map_tensors(lambda tensor: mover(to_host(tensor)), passed)
+        copies = mapped(lambda tensor: mover(to_host(tensor)), passed)
         operator(**copies)
         for name in written:
-            pairs = zip(tensors_in(passed[name]), tensors_in(copies[name]), strict=True)
+            pairs = zip(list(tensors(passed[name])), list(tensors(copies[name])), strict=True)
             for tensor, copy in pairs:
                 if tensor.size() != copy.size():
                     tensor.resize_(copy.size())

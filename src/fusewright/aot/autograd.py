@@ -19,12 +19,12 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.aot.graph import AtenGraph
+from fusewright.aot.leaves import all_as_leaves, filled
 from fusewright.aot.partition import PartitionFunction, default_partition
-from fusewright.aot.runtime import Compiled, in_recorded_types, rebuilt, with_results
+from fusewright.aot.runtime import Compiled, in_recorded_types, with_results
 from fusewright.aot.segmented_history import split_by_buckets
 from fusewright.aot.shared_memory import by_relatives
 from fusewright.aot.trace import needs_gradients, trace_inference, trace_training
-from fusewright.aot.tracer import flatten
 from fusewright.aot.training import with_gradients
 from fusewright.context import CompileContext
 from fusewright.formulas import Formula
@@ -133,7 +133,7 @@ def aot_function(
 
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves: list[Any] = []
-        structure = flatten((args, kwargs), leaves)
+        structure = all_as_leaves((args, kwargs), leaves)
         kind = (repr(structure), torch.is_grad_enabled(), *_kinds(leaves))
         compiled = known.get(kind)
         if compiled is None:
@@ -147,7 +147,7 @@ def _as_graph(function: Callable[..., Any], structure: Any, count: int) -> fx.Gr
     """A graph of one call, which tracing looks into."""
 
     def call(*leaves: Any) -> Any:
-        args, kwargs = rebuilt(structure, leaves)
+        args, kwargs = filled(structure, leaves)
         return function(*args, **kwargs)
 
     graph = fx.Graph()

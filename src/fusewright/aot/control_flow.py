@@ -36,6 +36,7 @@ from fusewright.aot.subprograms import (
 )
 from fusewright.aot.symbols import symbols_as_numbers
 from fusewright.aot.tracer import RECORDED_WHOLE, Recorder
+from fusewright.containers import tensors
 from fusewright.control_flow import ControlFlow, Function
 from fusewright.errors import UnsupportedOperator
 from fusewright.ir.lines import Block, CallProgram, Conditional, Line, WhileLoop
@@ -88,7 +89,7 @@ class ControlFlowCall:
                 for each in zip(runs, layouts, self._structures, strict=True)
             ]
             arguments = filled(self._arguments, given)
-            return tuple(control_flow.tensors(self.function(*functions, *arguments)))
+            return tuple(tensors(self.function(*functions, *arguments)))
 
         return call
 
@@ -125,9 +126,9 @@ def _function(run: Run, layouts: Layouts, structure: Any, outside: Sequence[Any]
     """A function of the program, run by `run` on tensors laid out so."""
 
     def function(*arguments: Any) -> Any:
-        given = [*control_flow.tensors(arguments), *outside]
+        given = [*tensors(arguments), *outside]
         results = run(layouts.applied(given))
-        return filled(structure, list(control_flow.tensors(results)))
+        return filled(structure, list(tensors(results)))
 
     return function
 
@@ -137,7 +138,7 @@ def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[An
     outside, *arguments = args
     given: list[Any] = []
     shape = with_leaves(arguments, given)
-    given += control_flow.tensors(outside)
+    given += tensors(outside)
     if any(torch_compat.unwrapped(one) is not one for one in given):
         raise UnsupportedOperator(f"{flow.name} inside of a transform of torch.func")
     call = Call(flow, outside, arguments, shape, given)
@@ -153,7 +154,7 @@ def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[An
 def _record(recorder: Recorder, call: Call) -> Any:
     """Record a call without gradients."""
     name = call.flow.name
-    lifted = list(control_flow.tensors(call.outside))
+    lifted = list(tensors(call.outside))
     numbers = symbols_as_numbers([call.given, call.outside])
     functions = [
         Tracing(recorder, module, [*lifted, *numbers], own)
@@ -163,7 +164,7 @@ def _record(recorder: Recorder, call: Call) -> Any:
         result = control_flow.FUNCTIONS[name](*functions, *call.arguments)
     graphs = [function.graph for function in functions]
     target = ControlFlowCall(name, graphs, [each.structure for each in functions], call.shape)
-    results = tuple(control_flow.tensors(result))
+    results = tuple(tensors(result))
     recorder.record_call(target, (*call.given, *numbers), {}, results)
     return result
 
@@ -238,7 +239,7 @@ def _record_backward(recorder: Recorder, call: Call, tangents: Sequence[Any]) ->
     """
     predicate, *operands = call.given
     wanted = [number for number, one in enumerate(operands) if one.requires_grad]
-    count = len(operands) - sum(1 for _ in control_flow.tensors(call.outside))
+    count = len(operands) - sum(1 for _ in tensors(call.outside))
     numbers = symbols_as_numbers([call.given, call.outside])
     values = [*operands, *numbers]
     graphs = []

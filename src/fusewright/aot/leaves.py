@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from fusewright.aot.specs import Leaf
-from fusewright.control_flow import mapped, members
+from fusewright.containers import mapped, members
 
 
 def with_leaves(
@@ -32,3 +32,17 @@ def leaves(structure: Any) -> Iterator[Leaf]:
 def filled(structure: Any, values: Sequence[Any]) -> Any:
     """The containers with values in place of their leaves."""
     return mapped(lambda leaf: values[leaf.index], structure, Leaf)
+
+
+def all_as_leaves(value: Any, found: list[Any]) -> Any:
+    """`value` with all that is no container moved into `found` and replaced by its `Leaf`; named
+    tuples are none.
+    """
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return tuple([all_as_leaves(item, found) for item in value])
+    if isinstance(value, list):
+        return [all_as_leaves(item, found) for item in value]
+    if isinstance(value, dict):
+        return {name: all_as_leaves(item, found) for name, item in value.items()}
+    found.append(value)
+    return Leaf(len(found) - 1)

@@ -41,6 +41,7 @@ from fusewright.aot.subprograms import (
 from fusewright.aot.sums_over_steps import Sum, dependent, sum_over_steps
 from fusewright.aot.symbols import symbols_as_numbers
 from fusewright.aot.tracer import Recorder, trace
+from fusewright.containers import tensors
 from fusewright.errors import UnsupportedOperator
 from fusewright.records import record, replace
 
@@ -75,8 +76,8 @@ def record_scan(recorder: Recorder, call: Call) -> Any:
         (module,), (own,) = call.flow.modules, call.outside
         return control_flow.scan_by_steps(control_flow.called(module, own), *call.arguments)
     init, xs, dim, reverse = [*call.arguments, 0, False][:4]
-    carried = list(control_flow.tensors(init))
-    sliced = [one.movedim(dim, 0) if dim else one for one in control_flow.tensors(xs)]
+    carried = list(tensors(init))
+    sliced = [one.movedim(dim, 0) if dim else one for one in tensors(xs)]
     step, (structure,) = _step(recorder, call, carried, sliced)
     given = step.given
     if torch.is_grad_enabled() and any(one.requires_grad for one in given):
@@ -96,7 +97,7 @@ def record_while_loop(recorder: Recorder, call: Call) -> Any:
     UnsupportedOperator.
     """
     (carried,) = call.arguments
-    step, (_, structure) = _step(recorder, call, list(control_flow.tensors(carried)), [])
+    step, (_, structure) = _step(recorder, call, list(tensors(carried)), [])
     condition, body = step.modules
     step = replace(step, modules=(body, condition))
     return filled(structure, _record_with_gradients(recorder, step, reverse=False))
@@ -107,7 +108,7 @@ def _step(
 ) -> tuple[_Step, list[Any]]:
     """The step of a loop, and by function of the call the structure of its results."""
     fakes = recorder.fakes
-    outside = list(control_flow.tensors(call.outside))
+    outside = list(tensors(call.outside))
     numbers = symbols_as_numbers([sliced, call.given, call.outside])
     inputs = [
         *[like(one, fakes) for one in carried],

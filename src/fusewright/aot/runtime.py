@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fusewright import torch_compat
+from fusewright.aot.leaves import filled
 from fusewright.aot.specs import (
     Detached,
     FromGraph,
     FromInput,
-    Leaf,
     Literal,
     Repeated,
     Replayed,
@@ -115,7 +115,7 @@ def arranged(
             change.operator(kept[change.index], *change.arguments)
         if finish is not None:
             finish(outputs, kept, leaves)
-        return tuple(leaves) if structure is None else rebuilt(structure, leaves)
+        return tuple(leaves) if structure is None else filled(structure, leaves)
 
     return run
 
@@ -289,17 +289,3 @@ def _argument(value: Any, outputs: Sequence[Any]) -> Any:
 
 def _number(value: int | FromGraph, outputs: Sequence[Any]) -> int:
     return value if isinstance(value, int) else int(outputs[value.position])
-
-
-def rebuilt(structure: Any, leaves: Sequence[Any]) -> Any:
-    """`structure` with each `Leaf` replaced by its value."""
-    match structure:
-        case Leaf(index):
-            return leaves[index]
-        case tuple():
-            return tuple(rebuilt(one, leaves) for one in structure)
-        case list():
-            return [rebuilt(one, leaves) for one in structure]
-        case dict():
-            return {name: rebuilt(one, leaves) for name, one in structure.items()}
-    raise AssertionError(structure)

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from fusewright import control_flow, torch_compat
+from fusewright import torch_compat
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.leaves import filled, with_leaves
 from fusewright.aot.results import finish_graph
 from fusewright.aot.specs import FromGraph
 from fusewright.aot.tracer import Fakes, Recorder, trace
+from fusewright.containers import tensors
 from fusewright.control_flow import ControlFlow
 from fusewright.errors import UnsupportedOperator
 from fusewright.ir.index import Index, integer
@@ -45,7 +46,7 @@ def places(outside: Sequence[Sequence[Any]], numbers: Sequence[Any]) -> list[lis
     """For each function, where the values that it reads from outside stand among the tensors of
     all from outside, and the numbers behind them.
     """
-    count = sum(1 for _ in control_flow.tensors(outside))
+    count = sum(1 for _ in tensors(outside))
     symbols = [str(number) for number in numbers]
     position = iter(range(count))
     return [
@@ -79,7 +80,7 @@ class Tracing:
         self.structure: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
-        given = [*control_flow.tensors(arguments), *self.outside]
+        given = [*tensors(arguments), *self.outside]
         count = len(given) - len(self.outside)
         taken = [*range(count), *(count + number for number in self.own)]
         module, self.structure = from_all(self.module, len(given), taken)

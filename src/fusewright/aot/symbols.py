@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from fusewright import own_operators
-from fusewright.control_flow import mapped
+from fusewright.containers import mapped
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.sizes import is_real
 from fusewright.operators import facts

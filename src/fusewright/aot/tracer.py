@@ -25,6 +25,7 @@ from torch import fx
 from fusewright import own_operators, torch_compat
 from fusewright.aot.custom_operators import functional_twin, refuse_unusual
 from fusewright.aot.graph import UNNOTICED, TracedProgram
+from fusewright.aot.leaves import all_as_leaves
 from fusewright.aot.mutations import bernoulli, functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
 from fusewright.aot.repeated_elements import WRITES_BY_INDEX, shown_once
@@ -524,7 +525,7 @@ def traced_program(
 ) -> TracedProgram:
     """What `recorder` has noted of a program that gives `result`."""
     leaves: list[Any] = []
-    structure = flatten(result, leaves)
+    structure = all_as_leaves(result, leaves)
     nodes = [recorder.argument(leaf) for leaf in leaves]
     flat = isinstance(structure, tuple) and all(isinstance(entry, Leaf) for entry in structure)
     return TracedProgram(
@@ -652,15 +653,3 @@ def _attribute(module: fx.GraphModule, target: Any) -> Any:
 
 def _lookup(environment: dict[fx.Node, Any], value: Any) -> Any:
     return fx.node.map_arg(value, environment.__getitem__)
-
-
-def flatten(value: Any, leaves: list[Any]) -> Any:
-    """`value` with its leaves moved into `leaves` and replaced by their `Leaf`."""
-    if isinstance(value, tuple) and not hasattr(value, "_fields"):
-        return tuple([flatten(one, leaves) for one in value])
-    if isinstance(value, list):
-        return [flatten(one, leaves) for one in value]
-    if isinstance(value, dict):
-        return {name: flatten(one, leaves) for name, one in value.items()}
-    leaves.append(value)
-    return Leaf(len(leaves) - 1)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fusewright import torch_compat
+from fusewright.containers import mapped
 from fusewright.fake.tensor import FakeTensor
-from fusewright.fake_rules.arguments import flat, mapped
+from fusewright.fake_rules.arguments import flat
 from fusewright.operators import facts
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def faked(
     """
     for value in flat((*args, *kwargs.values())):
         if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
-            return mapped(args, mode.fake), mapped(kwargs, mode.fake)
+            return mapped(mode.fake, args), mapped(mode.fake, kwargs)
     return args, kwargs
 
 

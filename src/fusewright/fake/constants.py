@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from fusewright import torch_compat
+from fusewright.containers import mapped
 from fusewright.fake.arguments import written_tensors
 from fusewright.fake.tensor import FakeTensor, constant_of, is_known
-from fusewright.fake_rules.arguments import flat, mapped
+from fusewright.fake_rules.arguments import flat
 from fusewright.symbolic.nodes import SYMBOLIC
 from fusewright.torch_compat import OpOverload
 
@@ -46,7 +47,7 @@ class Constants:
         known = known and not any(isinstance(value, SYMBOLIC) for value in given)
         if known and torch.Tag.nondeterministic_seeded not in op.tags:
             kwargs = {name: value for name, value in kwargs.items() if name != "device"}
-            values = op(*mapped(args, constant_of), **mapped(kwargs, constant_of))
+            values = op(*mapped(constant_of, args), **mapped(constant_of, kwargs))
             for fake, value in zip(flat((result,)), flat((values,)), strict=True):
                 if isinstance(fake, FakeTensor) and fake.constant is None:
                     self.keep(fake, value)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from fusewright import torch_compat
+from fusewright.containers import mapped
 from fusewright.errors import DataDependent, UnsupportedOperator
 from fusewright.fake.arguments import (
     CPU,
@@ -31,7 +32,7 @@ from fusewright.fake.values import (
     run_on_values,
 )
 from fusewright.fake_rules import RULES, VIEW_RULES, Geometry, View
-from fusewright.fake_rules.arguments import flat, mapped
+from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.factories import FILLS
 from fusewright.fake_rules.geometry import contiguous, same_sizes
 from fusewright.fake_rules.requirements import REQUIREMENTS, picks_from_something, within_storage
@@ -269,7 +270,7 @@ def _run_meta_kernel(
     kernels = torch_compat.python_kernels() if mode.facts else nullcontext()
     try:
         with kernels:
-            metas = op(*mapped(args, meta_of), **mapped(kwargs, meta_of))
+            metas = op(*mapped(meta_of, args), **mapped(meta_of, kwargs))
     except NotImplementedError as error:
         return run_on_zeros(mode, op, args, kwargs, error)
     except RuntimeError as error:
@@ -289,8 +290,8 @@ def _run_meta_kernel(
                     raise UnsupportedOperator(RESIZES.format(op))
                 take_geometry(tensor, tensor.meta_tensor)
         result = mapped(
-            metas,
             lambda meta: by_meta.get(id(meta)) if id(meta) in by_meta else mode.wrap(meta, device),
+            metas,
         )
     mode.constants.follow(op, args, kwargs, result)
     return result
@@ -312,7 +313,7 @@ def _wrap_results(mode: FakeMode, metas: Any, device: torch.device) -> Any:
             raise UnsupportedOperator(f"a result of layout {meta.layout} cannot be traced")
         return mode.wrap(meta, device)
 
-    return mapped(metas, wrap)
+    return mapped(wrap, metas)
 
 
 def run_with_device(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -348,7 +349,7 @@ def run_on_zeros(
         what = f"torch cannot tell the result's sizes of {op}: {failure}"
         raise UnsupportedOperator(what) from failure
     device = common_device(op, args, kwargs)
-    return mapped(found, lambda real: mode.make(geometry_of(real), device))
+    return mapped(lambda real: mode.make(geometry_of(real), device), found)
 
 
 def by_trial(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -395,7 +396,7 @@ def change_geometry(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict
     if isinstance(view, View):
         tensor.meta_tensor = tensor.meta_tensor.as_strided(view.size, view.stride, view.offset)
     else:
-        op(*mapped(args, meta_of), **mapped(kwargs, meta_of))
+        op(*mapped(meta_of, args), **mapped(meta_of, kwargs))
     inside = tensor.meta_tensor
     with torch_compat.without_torch_dispatch(), torch.no_grad():
         aten.as_strided_.default(tensor, inside.size(), inside.stride(), inside.storage_offset())

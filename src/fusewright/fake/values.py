@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fusewright.containers import mapped
 from fusewright.errors import DataDependent
 from fusewright.fake.arguments import faked, result_device
 from fusewright.fake.tensor import META, FakeTensor, constant_of, is_known
 from fusewright.fake_rules import UNKNOWN_RULES, Geometry
-from fusewright.fake_rules.arguments import flat, mapped
+from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.trial import geometry_of, is_small, zeros_for
 from fusewright.symbolic.nodes import symbolic_int
 
@@ -33,8 +34,8 @@ def run_on_values(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[s
         raise DataDependent(f"{op} gives a result that depends on the values of a tensor")
     device = result_device(op, args, kwargs)
     keywords = {name: value for name, value in kwargs.items() if name != "device"}
-    values = op(*mapped(args, constant_of), **mapped(keywords, constant_of))
-    return mapped(values, lambda value: constant(mode, value, device))
+    values = op(*mapped(constant_of, args), **mapped(constant_of, keywords))
+    return mapped(lambda value: constant(mode, value, device), values)
 
 
 def compare_whole(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -98,7 +99,7 @@ def run_on_masks(
     others = [v for v in flat(args) if isinstance(v, torch.Tensor) and not is_known(v)]
     if not others or mode.facts or not is_small(others) or not all(map(is_known, masks)):
         return run_on_values(mode, op, args, kwargs)
-    values = mapped(args, lambda one: one.constant if is_known(one) else zeros_for(one))
+    values = mapped(lambda x: x.constant if is_known(x) else zeros_for(x), args)
     return mode.make(geometry_of(op(*values, **kwargs)), args[0].device)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-
-from torch import Tensor
 
 
 def by_name(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -20,18 +18,3 @@ def flat(values: Iterable[Any]) -> Iterable[Any]:
             yield from value
         else:
             yield value
-
-
-def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
-    """`value` (a tensor, or tuples, lists and dicts of such) with `function` applied to each
-    tensor.
-    """
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, tuple):
-        return tuple([mapped(one, function) for one in value])
-    if isinstance(value, list):
-        return [mapped(one, function) for one in value]
-    if isinstance(value, dict):
-        return {name: mapped(one, function) for name, one in value.items()}
-    return value

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from fusewright import torch_compat
-from fusewright.fake_rules.arguments import flat, mapped
+from fusewright.containers import mapped
+from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.geometry import Geometry, extent
 from fusewright.torch_compat import OpOverload
 
@@ -30,7 +31,7 @@ def result_for_zeros(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, An
         return None
     try:
         with torch.no_grad():
-            result = op(*mapped(args, zeros_for), **mapped(kwargs, zeros_for))
+            result = op(*mapped(zeros_for, args), **mapped(zeros_for, kwargs))
     except (RuntimeError, ValueError, IndexError):
         return None
     layouts = {one.layout for one in flat((result,)) if isinstance(one, Tensor)}

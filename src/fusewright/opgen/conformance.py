@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fusewright.opgen.support import map_tensors, tensors_in
+from fusewright.containers import mapped, tensors
 from fusewright.records import field, record, replace
 from fusewright.torch_compat import set_math_bits
 
@@ -94,7 +94,7 @@ def _is_limit_of_cpu(form: str, expected: Exception | None, actual: Exception | 
 def cases(info: Any, sample: Any) -> Iterator[Case]:
     """All forms of one sample."""
     args = (sample.input, *sample.args)
-    if any(tensor.layout is not torch.strided for tensor in tensors_in((args, sample.kwargs))):
+    if any(tensor.layout is not torch.strided for tensor in list(tensors((args, sample.kwargs)))):
         return
     if isinstance(sample.input, Tensor) and info.inplace_variant is not None:
         for form, first in _inplace_forms(sample.input):
@@ -110,7 +110,7 @@ def cases(info: Any, sample: Any) -> Iterator[Case]:
         result = info.op(*args, **sample.kwargs)
     except Exception:  # the sample is for errors
         return
-    results = tensors_in(tuple(result) if isinstance(result, tuple) else result)
+    results = list(tensors(tuple(result) if isinstance(result, tuple) else result))
     if any(tensor.layout is not torch.strided for tensor in results):
         return
     for form, outs in _out_forms(results):
@@ -179,7 +179,7 @@ def _with_gaps(tensor: Tensor) -> Tensor:
 def run(case: Case, device: str) -> Outcome:
     """Run a case on copies of its arguments on `device`; tensors that share memory still do."""
     move = Mover(device)
-    args, kwargs = map_tensors(move, case.args), map_tensors(move, dict(case.kwargs))
+    args, kwargs = mapped(move, case.args), mapped(move, dict(case.kwargs))
     if "device" in kwargs:
         kwargs["device"] = torch.device(device)
     outs = tuple(move(out) for out in case.outs)
@@ -193,7 +193,7 @@ def run(case: Case, device: str) -> Outcome:
         except Exception as error:
             return Outcome(error=error)
     written = list(outs) or [args[0]]
-    returned = tensors_in(tuple(result) if isinstance(result, tuple) else result)
+    returned = list(tensors(tuple(result) if isinstance(result, tuple) else result))
     return Outcome(
         resized=any("was resized" in str(warning.message) for warning in caught),
         written=[tensor.detach().cpu() for tensor in written],

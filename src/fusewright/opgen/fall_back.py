@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fusewright.opgen.support import check_apart, device_of, map_tensors, tensors_in
+from fusewright.containers import mapped, tensors
+from fusewright.opgen.support import check_apart, device_of
 from fusewright.torch_compat import (
     OpOverload,
     has_kernel,
@@ -115,7 +116,7 @@ def _numbers_as_tensors(operator: OpOverload, args: Sequence[Any]) -> list[Any]:
     for position, argument in enumerate(operator_arguments(operator)[: len(values)]):
         number = values[position]
         if type(number) in _NUMBERS and str(argument.type) == "Tensor":
-            values[position] = _tensor_beside(number, tensors_in(args)[:1])
+            values[position] = _tensor_beside(number, list(tensors(args))[:1])
     return values
 
 
@@ -137,8 +138,8 @@ def split_arguments(
     named.update(kwargs)
     written = written_arguments(operator)
     return (
-        tensors_in([named[name] for name in written if name in named]),
-        tensors_in([value for name, value in named.items() if name not in written]),
+        list(tensors([named[name] for name in written if name in named])),
+        list(tensors([value for name, value in named.items() if name not in written])),
     )
 
 
@@ -149,7 +150,7 @@ class _Host:
         self._copies: dict[int, tuple[Tensor, Tensor]] = {}
 
     def moved(self, values: Any) -> Any:
-        return map_tensors(self._move, values)
+        return mapped(self._move, values)
 
     def _move(self, tensor: Tensor) -> Tensor:
         if tensor.device.type == "cpu":
@@ -170,9 +171,7 @@ class _Host:
 
     def moved_back(self, result: Any, device: torch.device) -> Any:
         originals = {id(copy): tensor for tensor, copy in self._copies.values()}
-        return map_tensors(
-            lambda t: originals[id(t)] if id(t) in originals else _to(t, device), result
-        )
+        return mapped(lambda t: originals[id(t)] if id(t) in originals else _to(t, device), result)
 
 
 def _returns_view(operator: OpOverload) -> bool:

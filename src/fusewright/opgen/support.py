@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fusewright.containers import mapped, tensors
 from fusewright.torch_compat import (
     OpOverload,
     external_device_name,
@@ -23,33 +24,11 @@ from fusewright.torch_compat import (
 aten = torch.ops.aten
 
 
-def map_tensors(function: Callable[[Tensor], Any], values: Any) -> Any:
-    """A copy of nested lists, tuples and dictionaries in which each tensor is replaced by what
-    `function` gives for it.
-    """
-    match values:
-        case Tensor():
-            return function(values)
-        case list() | tuple():
-            return type(values)(map_tensors(function, value) for value in values)
-        case dict():
-            return {key: map_tensors(function, value) for key, value in values.items()}
-        case _:
-            return values
-
-
-def tensors_in(values: object) -> list[Tensor]:
-    """All tensors in nested arguments, in order."""
-    found: list[Tensor] = []
-    map_tensors(found.append, values)
-    return found
-
-
 def to_meta(values: Any) -> Any:
     """Arguments with meta tensors in place of tensors. A scalar tensor on the CPU stays, since it
     takes part in type promotion in its own way.
     """
-    return map_tensors(_meta, values)
+    return mapped(_meta, values)
 
 
 def _meta(tensor: Tensor) -> Tensor:
@@ -69,7 +48,7 @@ def geometry(operator: OpOverload, *args: Any, **kwargs: Any) -> Any:
 
 def check_same_device(*values: Any) -> None:
     """Raise if tensors are on different devices."""
-    devices = list(dict.fromkeys(str(tensor.device) for tensor in tensors_in(values)))
+    devices = list(dict.fromkeys(str(tensor.device) for tensor in tensors(values)))
     if len(devices) > 1:
         raise RuntimeError(
             "Expected all tensors to be on the same device, but found at least two devices, "
@@ -79,12 +58,12 @@ def check_same_device(*values: Any) -> None:
 
 def check_same_device_or_scalar(*values: Any) -> None:
     """Require tensors on one device as pointwise operators do: scalars may be on the CPU."""
-    check_same_device(*(t for t in tensors_in(values) if t.dim() > 0 or t.device.type != "cpu"))
+    check_same_device(*(t for t in tensors(values) if t.dim() > 0 or t.device.type != "cpu"))
 
 
 def check_overlap(written: Any, *read: Any) -> None:
     """Raise if what is written to overlaps with itself, or in part with what is read."""
-    for output in tensors_in(written):
+    for output in tensors(written):
         if has_internal_overlap(output):
             raise RuntimeError(
                 "unsupported operation: more than one element of the written-to tensor refers to a "
@@ -95,7 +74,7 @@ def check_overlap(written: Any, *read: Any) -> None:
 
 def check_apart(written: Any, read: Any) -> None:
     """Raise if what is written to overlaps in part with what is read."""
-    pairs = itertools.product(tensors_in(written), tensors_in(read))
+    pairs = itertools.product(tensors(written), tensors(read))
     if any(_overlaps_in_part(output, tensor) for output, tensor in pairs):
         raise RuntimeError(
             "unsupported operation: some elements of the input tensor and the written-to tensor "
@@ -230,7 +209,7 @@ def copy(written: Any, results: Any) -> None:
 
 def allocate(like: Any, device: torch.device | str) -> Any:
     """Tensors on a device with the geometry of meta tensors."""
-    return map_tensors(
+    return mapped(
         lambda t: torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=device),
         like,
     )
@@ -241,7 +220,7 @@ def device_of(*values: Any) -> torch.device:
     for value in values:
         if isinstance(value, torch.device):
             return value
-    for tensor in tensors_in(values):
+    for tensor in tensors(values):
         if tensor.device.type != "cpu":
             return tensor.device
     return torch.device(external_device_name(), 0)
@@ -270,4 +249,4 @@ def converted(values: Any, like: Any) -> Any:
 
 def clone(values: Any) -> Any:
     """Fresh copies of all tensors."""
-    return map_tensors(torch.clone, values)
+    return mapped(torch.clone, values)
