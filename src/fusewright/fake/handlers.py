@@ -280,7 +280,7 @@ def _run_meta_kernel(
     written = written_tensors(op, args, kwargs)
     if not written:
         if not torch_compat.is_view_operator(op):
-            metas = mapped(metas, _without_overlap)
+            metas = mapped(_without_overlap, metas)
         result = _wrap_results(mode, metas, device)
     else:
         by_meta = {id(tensor.meta_tensor): tensor for tensor in written}
