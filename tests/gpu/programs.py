@@ -309,7 +309,14 @@ def smallest(device: torch.device) -> tuple[torch.Tensor, ...]:
 def numbers_from_the_smallest(x: Any, y: Any) -> Any:
     """None counts as 0."""
     steps = torch.nextafter(x, y)
-    return x.ceil(), x.floor(), x.trunc(), steps > x, steps < x, torch.remainder(x, -1), x / x
+    whole = x.ceil(), x.floor(), x.trunc(), steps > x, steps < x, torch.remainder(x, -1), x / x
+    return *whole, x.tanh(), x.sin(), x.expm1(), x.asinh(), x.rsqrt(), x.abs() ** 0.1, x.sinh() / x
+
+
+@program(numbers((5, 4, 3), (7, 6)))
+def layouts_of_their_own(x: Any, y: Any) -> Any:
+    """Results are laid out like arguments, where the CPU's are row-major."""
+    return functional.logsigmoid(x.permute(2, 0, 1)), functional.logsigmoid(y.t())
 
 
 @program(
@@ -319,12 +326,13 @@ def numbers_from_the_smallest(x: Any, y: Any) -> Any:
     )
 )
 def losses_of_half_type(x: Any, y: Any, classes: Any) -> Any:
+    weight = y[0].detach().exp()  # has no gradient in torch 2.11
     return (
         functional.cross_entropy(x, classes, ignore_index=3),
         functional.mse_loss(x, y),
         functional.huber_loss(x, y),
         functional.binary_cross_entropy(x.sigmoid(), y.sigmoid()),
-        functional.binary_cross_entropy_with_logits(x, y.sigmoid(), pos_weight=y[0].exp()),
+        functional.binary_cross_entropy_with_logits(x, y.sigmoid(), pos_weight=weight),
     )
 
 

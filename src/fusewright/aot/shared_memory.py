@@ -86,9 +86,11 @@ def _span(
     values = tuple(members.values())
     if len({value.dtype for value in values}) > 1:
         raise Unsupported("inputs of different types that share memory, one of which is written to")
-    start = min(int(value.storage_offset()) for value in values)  # symbolic sizes become constants
+    # An empty tensor needs no memory, and its offset may lie beyond the end of its storage.
+    holding = [value for value in values if value.numel()] or values[:1]
+    start = min(int(value.storage_offset()) for value in holding)  # symbolic sizes become constants
     start = 0 if whole else start
-    end = max(int(_end(value)) for value in values)
+    end = max(int(_end(value)) for value in holding)
     options = {"dtype": values[0].dtype, "device": values[0].device}
     span = fakes.dispatch(aten.empty.memory_format, ([end - start],), options)
     offset = start - int(values[0].storage_offset())
@@ -97,7 +99,7 @@ def _span(
 
 def _within(value: torch.Tensor, start: int) -> tuple[list[int], list[int], int]:
     """Sizes, strides and offset of `value` in memory that begins at `start` of its storage."""
-    offset = int(value.storage_offset()) - start
+    offset = max(int(value.storage_offset()) - start, 0)  # below 0 for an empty tensor alone
     return [*map(int, value.shape)], [*map(int, value.stride())], offset
 
 

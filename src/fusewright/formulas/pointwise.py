@@ -14,9 +14,11 @@ from fusewright.formulas.table import formula
 
 @formula(aten.log_sigmoid_forward.default)
 def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
-    """log_sigmoid(x) = min(x, 0) - log1p(exp(-|x|)), row-major; no buffer for backward."""
+    """log_sigmoid(x) = min(x, 0) - log1p(exp(-|x|)); no buffer for backward. The result is
+    row-major on the CPU and laid out like `x` elsewhere, as eager's.
+    """
     wide = widened(x)
-    if not wide.is_contiguous():
+    if x.device.type == "cpu" and not wide.is_contiguous():
         wide = aten.clone.default(wide, memory_format=torch.contiguous_format)
     tail = aten.log1p.default(aten.exp.default(aten.neg.default(aten.abs.default(wide))))
     result = aten.sub.Tensor(aten.clamp_max.default(wide, 0), tail)

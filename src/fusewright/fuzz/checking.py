@@ -6,6 +6,7 @@ import ast
 import re
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Final
 
 from fusewright.api import compile
@@ -13,6 +14,7 @@ from fusewright.fuzz.comparison import Finding, compare, gravest
 from fusewright.fuzz.execution import Outcome, Transform, run, told_fallbacks
 from fusewright.fuzz.judge import Judge
 from fusewright.fuzz.program import Program
+from fusewright.fuzz.repeated_writes import RepeatedWrites
 from fusewright.records import record
 from fusewright.runtime.guard_pages import MemoryFault
 
@@ -105,9 +107,14 @@ def _verified(program: Program, verify: Callable[[], str | None], start: float) 
 
 
 def _eager(program: Program, device: str) -> list[Outcome] | None:
+    """The outcomes of the calls as they are written; None where they tell nothing."""
+    writes = RepeatedWrites()
     try:
-        outcomes = list(run(program, device=device))
+        with nullcontext() if device == "cpu" else writes:
+            outcomes = list(run(program, device=device))
     except Exception:
+        return None
+    if writes.met:
         return None
     raised = [outcome.raised for outcome in outcomes if outcome.raised is not None]
     if any(one.phase == "make" or TWO_DEVICES in one.message for one in raised):

@@ -318,7 +318,11 @@ class Builder:
         return self.intrinsic("fabs", value)
 
     def copy_sign(self, magnitude: Register, sign: Register) -> Register:
-        return self.intrinsic("copysign", magnitude, sign)
+        """|magnitude| with the sign of `sign`. The fence hides where the sign comes from: LLVM
+        would take that of a double that was rounded to it, and rounds the double to half precision
+        where the result is, for which x86 calls a function that is in no library here.
+        """
+        return self.intrinsic("copysign", magnitude, self.intrinsic("arithmetic.fence", sign))
 
     def polynomial(self, x: Register, coefficients: Sequence[float]) -> Register:
         """c0 + c1 x + c2 x² + … by Horner's rule, each step one fused multiply-add."""

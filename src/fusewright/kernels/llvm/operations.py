@@ -293,7 +293,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("floor_div", "float"): _floor_divide_float,
     ("trunc_div", "float"): _trunc_divide_float,
     ("remainder", "float"): _remainder_float,
-    ("copysign", "float"): _intrinsic("copysign"),
+    ("copysign", "float"): lambda o: o.b.copy_sign(*o.values),
     ("nextafter", "float"): _next_after,
     ("fma", "float"): _intrinsic("fma"),
     ("isnan", "float"): lambda o: o.values[0].is_nan(),
