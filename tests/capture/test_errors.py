@@ -14,7 +14,7 @@ import torch
 
 from fusewright import api, capture
 from fusewright.capture.handlers.registry import MEANINGS, Meaning
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import Machine, Value
 from fusewright.errors import BackendCompilerFailed, NothingRaised, Unsupported
 from tests.capture.agreement import assert_same
 
@@ -100,8 +100,8 @@ def rounds(x: Any) -> Any:
 def wrong_divmod(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tracing `divmod` ends with an exception of the traced program, by mistake."""
 
-    def raises(interpreter: Interpreter, *arguments: Value) -> Value:
-        interpreter.raise_error(OverflowError, "too large")
+    def raises(machine: Machine, *arguments: Value) -> Value:
+        machine.raise_error(OverflowError, "too large")
 
     monkeypatch.setitem(MEANINGS, divmod, Meaning(handler=raises))
 

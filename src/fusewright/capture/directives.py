@@ -16,7 +16,7 @@ from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import handles
 from fusewright.capture.module_proxy import ModuleProxy, ProxyState, proxy_of
 from fusewright.capture.sources import AttributeSource, ConstantSource, Source
-from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value, evaluate
+from fusewright.capture.values.base import MISSING, Machine, NotConstant, Value, evaluate
 from fusewright.capture.values.constant import TRUE
 from fusewright.capture.values.functions import function_name
 from fusewright.errors import Unsupported
@@ -42,9 +42,9 @@ def graph_break(message: str = "") -> None:
 
 
 @handles(graph_break)
-def _break(interpreter: Interpreter, message: Value | None = None) -> NoReturn:
+def _break(machine: Machine, message: Value | None = None) -> NoReturn:
     text = message.constant() if message is not None else ""
-    raise interpreter.unsupported(reasons.USER_BREAK, message=text or "the program asked for it")
+    raise machine.unsupported(reasons.USER_BREAK, message=text or "the program asked for it")
 
 
 def is_compiling() -> bool:
@@ -54,7 +54,7 @@ def is_compiling() -> bool:
     return torch.compiler.is_compiling()
 
 
-handles(is_compiling)(lambda interpreter: TRUE)
+handles(is_compiling)(lambda machine: TRUE)
 
 
 def disable(function: Any = None, *, recursive: bool = True, reason: str = "") -> Any:
@@ -161,7 +161,7 @@ def compiled_by_torch(function: Any) -> bool:
 
 
 def torch_original(
-    interpreter: Interpreter, function: types.FunctionType, source: Source | None
+    machine: Machine, function: types.FunctionType, source: Source | None
 ) -> Value | None:
     """What a wrapper made for torch's own compiler calls: what that was given to compile, or what
     torch keeps it from; None for other functions.
@@ -174,21 +174,19 @@ def torch_original(
         return None
     original = getattr(function, name)
     if source is None:
-        return interpreter.wrap(original, ConstantSource(original))
-    return interpreter.wrap(original, AttributeSource(source, name))
+        return machine.wrap(original, ConstantSource(original))
+    return machine.wrap(original, AttributeSource(source, name))
 
 
 @handles(native.Disabled.__call__, DisabledModule.__call__)
-def _call_disabled(
-    interpreter: Interpreter, disabled: Value, *args: Value, **kw: Value
-) -> NoReturn:
-    raise disabled_error(interpreter, disabled.real())
+def _call_disabled(machine: Machine, disabled: Value, *args: Value, **kw: Value) -> NoReturn:
+    raise disabled_error(machine, disabled.real())
 
 
-def disabled_error(interpreter: Interpreter, function: Any) -> Unsupported:
+def disabled_error(machine: Machine, function: Any) -> Unsupported:
     """The break at a call of a function that must not be captured."""
     why = why_disabled(function) or "the program says so"
-    return interpreter.unsupported(reasons.DISABLED, function=function_name(function), why=why)
+    return machine.unsupported(reasons.DISABLED, function=function_name(function), why=why)
 
 
 def allow_in_graph(function: Function) -> Function:
@@ -198,11 +196,11 @@ def allow_in_graph(function: Function) -> Function:
     Returns `function`, so that it serves as a decorator. TypeError: it is not callable.
     """
 
-    def handler(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
+    def handler(machine: Machine, *arguments: Value, **keywords: Value) -> Any:
         try:
-            return interpreter.call_graph(function, list(arguments), keywords)
+            return machine.call_graph(function, list(arguments), keywords)
         except NotConstant as error:
-            raise interpreter.unsupported(
+            raise machine.unsupported(
                 reasons.TENSOR_TO_UNKNOWN,
                 function=function_name(function),
                 argument=error.args[0].describe(),
@@ -216,8 +214,8 @@ def disallow_in_graph(function: Function) -> Function:
     compiling. Returns `function`. TypeError: it is not callable.
     """
 
-    def handler(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> NoReturn:
-        raise interpreter.unsupported(reasons.DISALLOWED, function=function_name(function))
+    def handler(machine: Machine, *arguments: Value, **keywords: Value) -> NoReturn:
+        raise machine.unsupported(reasons.DISALLOWED, function=function_name(function))
 
     return _enter(function, handler)
 
@@ -228,25 +226,25 @@ def assume_constant_result(function: Function) -> Function:
     made inside. Returns `function`. TypeError: it is not callable.
     """
 
-    def handler(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-        known = [_known(interpreter, function, argument) for argument in arguments]
-        named = {name: _known(interpreter, function, kw) for name, kw in keywords.items()}
-        result = evaluate(interpreter, function, *known, **named)
-        return interpreter.wrap(result, ConstantSource(result))
+    def handler(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
+        known = [_known(machine, function, argument) for argument in arguments]
+        named = {name: _known(machine, function, kw) for name, kw in keywords.items()}
+        result = evaluate(machine, function, *known, **named)
+        return machine.wrap(result, ConstantSource(result))
 
     return _enter(function, handler)
 
 
-def _known(interpreter: Interpreter, function: Any, argument: Value) -> Any:
+def _known(machine: Machine, function: Any, argument: Value) -> Any:
     """The object that an argument is, made for real where the program made it of known parts."""
     real = argument.real()
     if real is not MISSING:
         return real
     try:
-        interpreter.read_all([argument])
+        machine.read_all([argument])
         return argument.to_python()
     except NotConstant:
-        raise interpreter.unsupported(
+        raise machine.unsupported(
             reasons.TENSOR_TO_UNKNOWN,
             function=function_name(function),
             argument=argument.describe(),

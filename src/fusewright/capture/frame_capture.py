@@ -75,7 +75,7 @@ from fusewright.records import record, replace
 assert handlers, "importing the handlers fills their table"
 
 RECURSION_LIMIT = 10_000
-"""While tracing, each call of the traced program takes about ten calls of the interpreter's own."""
+"""While tracing, each call of the traced program takes about ten calls of the machine's own."""
 
 
 class NotCaptured(Exception):

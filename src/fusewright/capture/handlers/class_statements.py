@@ -1,9 +1,9 @@
 """Classes made while tracing: the `class` statement, `type(name, bases, namespace)`, decorators of
 classes, and subclasses' `property`, `classmethod` and `staticmethod`.
 
-The body runs in the interpreter. The class itself is then made for real, so that Python says what
+The body runs in the machine. The class itself is then made for real, so that Python says what
 its order of bases, slots and descriptors are; a function in it that was made while tracing is
-represented by a real one that never runs, and that the interpreter knows as its own. No guard names
+represented by a real one that never runs, and that the machine knows as its own. No guard names
 such a class. Where one leaves the function, itself or behind an instance, generated code makes
 another in each call, from the same parts by the same steps (`MadeValue`).
 """
@@ -26,7 +26,7 @@ from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, handles, pure
 from fusewright.capture.interpreter.stand_ins import raise_real
 from fusewright.capture.sources import ConstantSource
-from fusewright.capture.values.base import Interpreter, NotConstant, Value
+from fusewright.capture.values.base import Machine, NotConstant, Value
 from fusewright.capture.values.classes import ClassValue, MadeValue
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import CellValue, FunctionValue, PartialValue
@@ -47,66 +47,64 @@ pure(enum.auto)
 
 @handles(builtins.__build_class__)
 def build_class(
-    interpreter: Interpreter, body: Value, name: Value, *bases: Value, **keywords: Value
+    machine: Machine, body: Value, name: Value, *bases: Value, **keywords: Value
 ) -> Value:
     assert isinstance(body, FunctionValue)
     namespace: dict[str, Value] = {}
-    interpreter.execute(body, namespace)
+    machine.execute(body, namespace)
     cell = namespace.pop("__classcell__", None)
-    cls = _make_class(interpreter, name, bases, namespace, keywords)
+    cls = _make_class(machine, name, bases, namespace, keywords)
     if isinstance(cell, CellValue):
-        cell.store(interpreter, cls)
+        cell.store(machine, cls)
     return cls
 
 
 @handles(type.__new__)
-def new_class(
-    interpreter: Interpreter, metaclass: Value, *parts: Value, **keywords: Value
-) -> Value:
+def new_class(machine: Machine, metaclass: Value, *parts: Value, **keywords: Value) -> Value:
     kind = metaclass.constant()
     if len(parts) != 3 or not _runs_no_code(kind):
-        raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="a metaclass")
+        raise machine.unsupported(reasons.UNKNOWN_CALLABLE, function="a metaclass")
     name, bases, namespace = parts
     if kind is not type:
         keywords["metaclass"] = metaclass
-    entries = {k.constant(): v for k, v in interpreter.mapping_entries(namespace)}
-    return _make_class(interpreter, name, interpreter.items(bases), entries, keywords)
+    entries = {k.constant(): v for k, v in machine.mapping_entries(namespace)}
+    return _make_class(machine, name, machine.items(bases), entries, keywords)
 
 
 @handles(type.__init__)
-def init_class(interpreter: Interpreter, cls: Value, *parts: Value, **keywords: Value) -> None:
+def init_class(machine: Machine, cls: Value, *parts: Value, **keywords: Value) -> None:
     """Nothing: a class is complete when it is made."""
 
 
 def _make_class(
-    interpreter: Interpreter,
+    machine: Machine,
     name: Value,
     bases: Any,
     namespace: dict[str, Value],
     keywords: dict[str, Value],
 ) -> Value:
     try:
-        real_bases = tuple(interpreter.classes.real_object(base) for base in bases)
+        real_bases = tuple(machine.classes.real_object(base) for base in bases)
         named = {key: value.constant() for key, value in keywords.items()}
-        content = {key: interpreter.classes.real_object(value) for key, value in namespace.items()}
+        content = {key: machine.classes.real_object(value) for key, value in namespace.items()}
     except NotConstant as error:
         what = error.args[0].describe()
-        raise interpreter.unsupported(reasons.CLASS_MADE, name=name.constant(), what=what) from None
+        raise machine.unsupported(reasons.CLASS_MADE, name=name.constant(), what=what) from None
     refused = _runs_code_of_the_program(real_bases, named, content)
     if refused is not None:
-        raise interpreter.unsupported(reasons.CLASS_MADE, name=name.constant(), what=refused)
+        raise machine.unsupported(reasons.CLASS_MADE, name=name.constant(), what=refused)
     try:
         cls = make_class(name.constant(), real_bases, named, content)
     except Exception as error:
-        raise_real(interpreter, error)
+        raise_real(machine, error)
     parts = (name, tuple(bases), keywords, namespace)
     recipe = MadeValue(type(cls), make_class, parts)
-    interpreter.note_made(cls, recipe)
+    machine.note_made(cls, recipe)
     if isinstance(cls, enum.EnumMeta):
         members: dict[str, enum.Enum] = dict(cls.__members__)
         for key, member in members.items():
             member_recipe = MadeValue(cls, enum.EnumMeta.__getitem__, (recipe, ConstantValue(key)))
-            interpreter.note_made(member, member_recipe)
+            machine.note_made(member, member_recipe)
     return ClassValue(cls, ConstantSource(cls))
 
 
@@ -171,17 +169,17 @@ def call_with_names(
 def _part_of_class(function: Callable[..., Any]) -> Any:
     """What makes a descriptor or a field, for real, of functions that never run."""
 
-    def make(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
+    def make(machine: Machine, *arguments: Value, **keywords: Value) -> Any:
         try:
-            known = [interpreter.classes.real_object(argument) for argument in arguments]
-            named = {name: interpreter.classes.real_object(item) for name, item in keywords.items()}
+            known = [machine.classes.real_object(argument) for argument in arguments]
+            named = {name: machine.classes.real_object(item) for name, item in keywords.items()}
         except NotConstant:
             return DECLINED
         result = function(*known, **named)
         parts = (ConstantValue(function), arguments, keywords)
         recipe = MadeValue(type(result), call_with_names, parts)
-        interpreter.note_made(result, recipe)
-        return interpreter.wrap(result, ConstantSource(result))
+        machine.note_made(result, recipe)
+        return machine.wrap(result, ConstantSource(result))
 
     return make
 
@@ -197,11 +195,11 @@ for _made_by in (
 
 
 def _property_change(name: str) -> Any:
-    def change(interpreter: Interpreter, old: Value, function: Value) -> Value:
-        descriptor = getattr(old.real(), name)(interpreter.classes.real_object(function))
+    def change(machine: Machine, old: Value, function: Value) -> Value:
+        descriptor = getattr(old.real(), name)(machine.classes.real_object(function))
         recipe = MadeValue(property, getattr(property, name), (old, function))
-        interpreter.note_made(descriptor, recipe)
-        return interpreter.wrap(descriptor, ConstantSource(descriptor))
+        machine.note_made(descriptor, recipe)
+        return machine.wrap(descriptor, ConstantSource(descriptor))
 
     return change
 
@@ -214,11 +212,11 @@ for _name in ("getter", "setter", "deleter"):
 
 
 @handles(dataclasses.dataclass)
-def make_dataclass(interpreter: Interpreter, cls: Value | None = None, **options: Value) -> Any:
+def make_dataclass(machine: Machine, cls: Value | None = None, **options: Value) -> Any:
     if cls is None:
-        function = interpreter.wrap(dataclasses.dataclass, ConstantSource(dataclasses.dataclass))
+        function = machine.wrap(dataclasses.dataclass, ConstantSource(dataclasses.dataclass))
         return PartialValue(function, (), options)
-    before = interpreter.classes.made(cls.cls) if isinstance(cls, ClassValue) else None
+    before = machine.classes.made(cls.cls) if isinstance(cls, ClassValue) else None
     if not isinstance(cls, ClassValue) or not isinstance(before, MadeValue):
         return DECLINED
     known = {name: option.constant() for name, option in options.items()}
@@ -226,9 +224,9 @@ def make_dataclass(interpreter: Interpreter, cls: Value | None = None, **options
     try:
         decorated: type = decorate(cls.cls)
     except Exception as error:
-        raise_real(interpreter, error)
+        raise_real(machine, error)
     if decorated is cls.cls:
         before.steps.append(decorate)
     else:  # with slots
-        interpreter.note_made(decorated, MadeValue(type(decorated), decorate, (before,)))
+        machine.note_made(decorated, MadeValue(type(decorated), decorate, (before,)))
     return ClassValue(decorated, ConstantSource(decorated))

@@ -16,7 +16,7 @@ import torch
 from fusewright import collectives
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import handles, when_imported
-from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value
+from fusewright.capture.values.base import MISSING, Machine, NotConstant, Value
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.torch_compat.distributed import group_of
 
@@ -37,49 +37,49 @@ def enter_collectives(functions: ModuleType) -> None:
 
 
 def all_reduce(
-    interpreter: Interpreter,
+    machine: Machine,
     self: Value,
     reduceOp: Value,
     group: Value,
     tag: Value | None = None,
 ) -> Value:
-    name, _ = _group(interpreter, "all_reduce", self, group, tag)
-    return _run(interpreter, "all_reduce", self, (_word(reduceOp), name))
+    name, _ = _group(machine, "all_reduce", self, group, tag)
+    return _run(machine, "all_reduce", self, (_word(reduceOp), name))
 
 
 def all_gather(
-    interpreter: Interpreter,
+    machine: Machine,
     self: Value,
     gather_dim: Value,
     group: Value,
     tag: Value | None = None,
 ) -> Value:
-    name, ranks = _group(interpreter, "all_gather_tensor", self, group, tag)
-    return _run(interpreter, "all_gather", self, (ranks, name), _dim(self, gather_dim), ranks)
+    name, ranks = _group(machine, "all_gather_tensor", self, group, tag)
+    return _run(machine, "all_gather", self, (ranks, name), _dim(self, gather_dim), ranks)
 
 
 def reduce_scatter(
-    interpreter: Interpreter,
+    machine: Machine,
     self: Value,
     reduceOp: Value,
     scatter_dim: Value,
     group: Value,
     tag: Value | None = None,
 ) -> Value:
-    name, ranks = _group(interpreter, "reduce_scatter_tensor", self, group, tag)
+    name, ranks = _group(machine, "reduce_scatter_tensor", self, group, tag)
     arguments = (_word(reduceOp), _dim(self, scatter_dim), ranks, name)
-    return _run(interpreter, "reduce_scatter", self, arguments)
+    return _run(machine, "reduce_scatter", self, arguments)
 
 
 def broadcast(
-    interpreter: Interpreter,
+    machine: Machine,
     self: Value,
     src: Value,
     group: Value,
     tag: Value | None = None,
 ) -> Value:
-    name, _ = _group(interpreter, "broadcast", self, group, tag)
-    return _run(interpreter, "broadcast", self, (src.constant(), name))
+    name, _ = _group(machine, "broadcast", self, group, tag)
+    return _run(machine, "broadcast", self, (src.constant(), name))
 
 
 def _word(reduction: Value) -> str:
@@ -92,13 +92,13 @@ def _dim(tensor: Value, dim: Value) -> int:
 
 
 def _group(
-    interpreter: Interpreter, function: str, tensor: Value, group: Value, tag: Value | None
+    machine: Machine, function: str, tensor: Value, group: Value, tag: Value | None
 ) -> tuple[str, int]:
     """The name of a process group, and how many processes are in it."""
 
     def refused(detail: str) -> Exception:
         name = f"torch.distributed._functional_collectives.{function}"
-        return interpreter.unsupported(reasons.OUTSIDE_WORLD, function=name, detail=detail)
+        return machine.unsupported(reasons.OUTSIDE_WORLD, function=name, detail=detail)
 
     if not isinstance(tensor, TensorValue) or tensor.fake is None:
         raise refused("what it is given is no plain tensor")
@@ -114,14 +114,14 @@ def _group(
 
 
 def _run(
-    interpreter: Interpreter,
+    machine: Machine,
     name: str,
     given: Value,
     arguments: tuple[Any, ...],
     dim: int = 0,
     ranks: int = 1,
 ) -> Value:
-    constants = [interpreter.new(one) for one in arguments]
-    started = interpreter.call_graph(collectives.operator(name), [given, *constants], {})
-    where = [interpreter.new(dim), interpreter.new(ranks)]
-    return interpreter.call_graph(collectives.operator("arrived"), [started, given, *where], {})
+    constants = [machine.new(one) for one in arguments]
+    started = machine.call_graph(collectives.operator(name), [given, *constants], {})
+    where = [machine.new(dim), machine.new(ranks)]
+    return machine.call_graph(collectives.operator("arrived"), [started, given, *where], {})

@@ -19,7 +19,7 @@ import torch
 from fusewright.capture.handlers.registry import DECLINED, handles
 from fusewright.capture.interpreter.operators import sequence_item
 from fusewright.capture.interpreter.stand_ins import raise_as, run_for_real
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import Machine, Value
 from fusewright.capture.values.constant import ConstantValue, boolean, is_none
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.sequences import (
@@ -40,8 +40,8 @@ KEPT_WHEN_COPIED = (collections.OrderedDict, collections.defaultdict)
 
 
 def _for_real(function: Callable[..., Any]) -> Any:
-    def call(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-        return run_for_real(interpreter, function, arguments, keywords)
+    def call(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
+        return run_for_real(machine, function, arguments, keywords)
 
     return call
 
@@ -81,76 +81,76 @@ for _function in (
 
 
 @handles(list)
-def make_list(interpreter: Interpreter, iterable: Value | None = None) -> Value:
-    return ListValue(list, [] if iterable is None else list(interpreter.items(iterable)))
+def make_list(machine: Machine, iterable: Value | None = None) -> Value:
+    return ListValue(list, [] if iterable is None else list(machine.items(iterable)))
 
 
 @handles(tuple)
-def make_tuple(interpreter: Interpreter, iterable: Value | None = None) -> Value:
+def make_tuple(machine: Machine, iterable: Value | None = None) -> Value:
     if isinstance(iterable, TupleValue) and iterable.cls is tuple:
         return iterable
-    return TupleValue(tuple, [] if iterable is None else interpreter.items(iterable))
+    return TupleValue(tuple, [] if iterable is None else machine.items(iterable))
 
 
 @handles(torch.Size)
-def make_size(interpreter: Interpreter, iterable: Value | None = None) -> Value:
-    return TupleValue(torch.Size, [] if iterable is None else interpreter.items(iterable))
+def make_size(machine: Machine, iterable: Value | None = None) -> Value:
+    return TupleValue(torch.Size, [] if iterable is None else machine.items(iterable))
 
 
 @handles(list.__new__)
-def new_list(interpreter: Interpreter, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+def new_list(machine: Machine, cls: Value, *arguments: Value, **keywords: Value) -> Value:
     return ListValue(cls.constant())
 
 
 @handles(list.__init__)
-def init_list(interpreter: Interpreter, target: ListValue, iterable: Value | None = None) -> None:
-    target.replace(interpreter, [] if iterable is None else interpreter.items(iterable))
+def init_list(machine: Machine, target: ListValue, iterable: Value | None = None) -> None:
+    target.replace(machine, [] if iterable is None else machine.items(iterable))
 
 
 @handles(tuple.__new__)
-def new_tuple(interpreter: Interpreter, cls: Value, iterable: Value | None = None) -> Value:
-    return TupleValue(cls.constant(), [] if iterable is None else interpreter.items(iterable))
+def new_tuple(machine: Machine, cls: Value, iterable: Value | None = None) -> Value:
+    return TupleValue(cls.constant(), [] if iterable is None else machine.items(iterable))
 
 
 @handles(dict)
-def make_dict(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+def make_dict(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
     result = DictValue(dict)
     if len(arguments) > 1:
-        raise_as(interpreter, dict, *arguments)
-    update(interpreter, result, *arguments, **keywords)
+        raise_as(machine, dict, *arguments)
+    update(machine, result, *arguments, **keywords)
     return result
 
 
 @handles(collections.OrderedDict)
-def make_ordered_dict(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+def make_ordered_dict(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
     result = DictValue(collections.OrderedDict)
-    update(interpreter, result, *arguments, **keywords)
+    update(machine, result, *arguments, **keywords)
     return result
 
 
 @handles(collections.defaultdict)
-def make_default_dict(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+def make_default_dict(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
     result = DictValue(collections.defaultdict)
-    init_default_dict(interpreter, result, *arguments, **keywords)
+    init_default_dict(machine, result, *arguments, **keywords)
     return result
 
 
 @handles(collections.defaultdict.__init__)
 def init_default_dict(
-    interpreter: Interpreter,
+    machine: Machine,
     target: DictValue,
     factory: Value | None = None,
     *arguments: Value,
     **keywords: Value,
 ) -> None:
     target.default_factory = None if factory is None or is_none(factory) else factory
-    if target.default_factory and interpreter.special(target.default_factory, "__call__") is None:
-        interpreter.raise_error(TypeError, "first argument must be callable or None")
-    update(interpreter, target, *arguments, **keywords)
+    if target.default_factory and machine.special(target.default_factory, "__call__") is None:
+        machine.raise_error(TypeError, "first argument must be callable or None")
+    update(machine, target, *arguments, **keywords)
 
 
 @handles(dict.__new__, collections.OrderedDict.__new__, collections.defaultdict.__new__)
-def new_dict(interpreter: Interpreter, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+def new_dict(machine: Machine, cls: Value, *arguments: Value, **keywords: Value) -> Value:
     return DictValue(cls.constant())
 
 
@@ -159,174 +159,170 @@ for _class in (set, frozenset, collections.deque):
 
 
 @handles(set.__new__, frozenset.__new__)
-def new_set(interpreter: Interpreter, cls: Value, *arguments: Value) -> Value:
+def new_set(machine: Machine, cls: Value, *arguments: Value) -> Value:
     kind = cls.constant()
-    members = interpreter.items(arguments[0]) if arguments and issubclass(kind, frozenset) else []
-    return SetValue.of(interpreter, kind, members)
+    members = machine.items(arguments[0]) if arguments and issubclass(kind, frozenset) else []
+    return SetValue.of(machine, kind, members)
 
 
 @handles(set.__init__)
-def init_set(interpreter: Interpreter, target: SetValue, iterable: Value | None = None) -> None:
-    target.replace(interpreter, [] if iterable is None else interpreter.items(iterable))
+def init_set(machine: Machine, target: SetValue, iterable: Value | None = None) -> None:
+    target.replace(machine, [] if iterable is None else machine.items(iterable))
 
 
 @handles(collections.deque.__new__)
-def new_deque(interpreter: Interpreter, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+def new_deque(machine: Machine, cls: Value, *arguments: Value, **keywords: Value) -> Value:
     return DequeValue(cls.constant())
 
 
 @handles(collections.deque.__init__)
 def init_deque(
-    interpreter: Interpreter,
+    machine: Machine,
     target: DequeValue,
     iterable: Value | None = None,
     maxlen: Value | None = None,
 ) -> None:
     target.maximum = None if maxlen is None else maxlen.constant()
-    run_for_real(interpreter, collections.deque.clear, [target], {})
+    run_for_real(machine, collections.deque.clear, [target], {})
     if iterable is not None:
-        run_for_real(interpreter, collections.deque.extend, [target, iterable], {})
+        run_for_real(machine, collections.deque.extend, [target, iterable], {})
 
 
 # -- sequences ------------------------------------------------------------------------------------
 
 
 @handles(list.__len__, tuple.__len__, collections.deque.__len__)
-def sequence_length(interpreter: Interpreter, value: Value) -> Any:
+def sequence_length(machine: Machine, value: Value) -> Any:
     return ConstantValue(value.size) if isinstance(value, SequenceValue) else DECLINED
 
 
 @handles(list.__getitem__, tuple.__getitem__)
-def get_sequence_item(interpreter: Interpreter, value: Value, key: Value) -> Any:
-    return sequence_item(interpreter, value, key) if isinstance(value, SequenceValue) else DECLINED
+def get_sequence_item(machine: Machine, value: Value, key: Value) -> Any:
+    return sequence_item(machine, value, key) if isinstance(value, SequenceValue) else DECLINED
 
 
 @handles(list.append)
-def append(interpreter: Interpreter, target: ListValue, item: Value) -> None:
-    target.append(interpreter, item)
+def append(machine: Machine, target: ListValue, item: Value) -> None:
+    target.append(machine, item)
 
 
 @handles(list.extend)
-def extend(interpreter: Interpreter, target: ListValue, more: Value) -> None:
+def extend(machine: Machine, target: ListValue, more: Value) -> None:
     if isinstance(more, SequenceValue) and more.cls in (list, tuple):
-        for item in list(more.items(interpreter)):
-            target.append(interpreter, item)
+        for item in list(more.items(machine)):
+            target.append(machine, item)
     else:
-        run_for_real(interpreter, list.extend, [target, more], {})
+        run_for_real(machine, list.extend, [target, more], {})
 
 
 @handles(list.__iadd__)
-def add_in_place(interpreter: Interpreter, target: ListValue, more: Value) -> Value:
-    extend(interpreter, target, more)
+def add_in_place(machine: Machine, target: ListValue, more: Value) -> Value:
+    extend(machine, target, more)
     return target
 
 
 @handles(collections.deque.copy, collections.deque.__copy__)
-def copy_deque(interpreter: Interpreter, value: DequeValue) -> Value:
-    return DequeValue(value.cls, value.items(interpreter), maximum=value.maximum)
+def copy_deque(machine: Machine, value: DequeValue) -> Value:
+    return DequeValue(value.cls, value.items(machine), maximum=value.maximum)
 
 
 # -- mappings -------------------------------------------------------------------------------------
 
 
-def _missing(interpreter: Interpreter, mapping: Any, key: Value) -> Value:
+def _missing(machine: Machine, mapping: Any, key: Value) -> Value:
     """The item that `d[key]` gives for an absent key, or its KeyError."""
     if isinstance(mapping, DictValue):
         if mapping.default_factory is not None:
-            default = interpreter.call(mapping.default_factory, [])
-            mapping.put(interpreter, key, default)
+            default = machine.call(mapping.default_factory, [])
+            mapping.put(machine, key, default)
             return default
-        missing = interpreter.special(mapping, "__missing__")
+        missing = machine.special(mapping, "__missing__")
         if missing is not None and not issubclass(mapping.cls, collections.defaultdict):
-            return interpreter.call(missing, [key])
-    interpreter.raise_error(KeyError, key)
+            return machine.call(missing, [key])
+    machine.raise_error(KeyError, key)
 
 
 @handles(dict.__getitem__)
-def get_item(interpreter: Interpreter, mapping: Any, key: Value) -> Value:
-    item = mapping.lookup(interpreter, key)
-    return _missing(interpreter, mapping, key) if item is None else item
+def get_item(machine: Machine, mapping: Any, key: Value) -> Value:
+    item = mapping.lookup(machine, key)
+    return _missing(machine, mapping, key) if item is None else item
 
 
 @handles(dict.get)
-def get(
-    interpreter: Interpreter, mapping: Any, key: Value, default: Value | None = None
-) -> Value | None:
-    item = mapping.lookup(interpreter, key)
+def get(machine: Machine, mapping: Any, key: Value, default: Value | None = None) -> Value | None:
+    item = mapping.lookup(machine, key)
     return default if item is None else item
 
 
 @handles(dict.__contains__)
-def contains(interpreter: Interpreter, mapping: Any, key: Value) -> Value:
-    return boolean(mapping.contains(interpreter, key))
+def contains(machine: Machine, mapping: Any, key: Value) -> Value:
+    return boolean(mapping.contains(machine, key))
 
 
 @handles(dict.__setitem__, collections.OrderedDict.__setitem__)
-def set_item(interpreter: Interpreter, mapping: Any, key: Value, value: Value) -> None:
-    mapping.put(interpreter, key, value)
+def set_item(machine: Machine, mapping: Any, key: Value, value: Value) -> None:
+    mapping.put(machine, key, value)
 
 
 @handles(dict.__delitem__, collections.OrderedDict.__delitem__)
-def delete_item(interpreter: Interpreter, mapping: Any, key: Value) -> None:
-    if mapping.remove(interpreter, key) is None:
-        interpreter.raise_error(KeyError, key)
+def delete_item(machine: Machine, mapping: Any, key: Value) -> None:
+    if mapping.remove(machine, key) is None:
+        machine.raise_error(KeyError, key)
 
 
 @handles(dict.pop, collections.OrderedDict.pop)
-def pop_key(interpreter: Interpreter, mapping: Any, key: Value, *default: Value) -> Value:
-    item: Value | None = mapping.remove(interpreter, key)
+def pop_key(machine: Machine, mapping: Any, key: Value, *default: Value) -> Value:
+    item: Value | None = mapping.remove(machine, key)
     if item is not None:
         return item
     if default:
         return default[0]
-    interpreter.raise_error(KeyError, key)
+    machine.raise_error(KeyError, key)
 
 
 @handles(dict.popitem, collections.OrderedDict.popitem)
-def pop_item(interpreter: Interpreter, mapping: Any, last: Value | None = None) -> Value:
-    entries = mapping.entries(interpreter)
+def pop_item(machine: Machine, mapping: Any, last: Value | None = None) -> Value:
+    entries = mapping.entries(machine)
     if not entries:
-        interpreter.raise_error(KeyError, "popitem(): dictionary is empty")
-    from_end = last is None or interpreter.truth(last)
+        machine.raise_error(KeyError, "popitem(): dictionary is empty")
+    from_end = last is None or machine.truth(last)
     key, value = entries[-1 if from_end else 0]
-    mapping.remove(interpreter, key)
-    return interpreter.new_tuple([key, value])
+    mapping.remove(machine, key)
+    return machine.new_tuple([key, value])
 
 
 @handles(dict.setdefault, collections.OrderedDict.setdefault)
-def set_default(
-    interpreter: Interpreter, mapping: Any, key: Value, default: Value | None = None
-) -> Value:
-    item: Value | None = mapping.lookup(interpreter, key)
+def set_default(machine: Machine, mapping: Any, key: Value, default: Value | None = None) -> Value:
+    item: Value | None = mapping.lookup(machine, key)
     if item is None:
         item = ConstantValue(None) if default is None else default
-        mapping.put(interpreter, key, item)
+        mapping.put(machine, key, item)
     return item
 
 
 @handles(
     dict.update, dict.__init__, collections.OrderedDict.update, collections.OrderedDict.__init__
 )
-def update(interpreter: Interpreter, mapping: Any, *sources: Value, **keywords: Value) -> None:
+def update(machine: Machine, mapping: Any, *sources: Value, **keywords: Value) -> None:
     for source in sources:
-        if isinstance(source, DictValue | InstanceDictValue) or _has_keys(interpreter, source):
-            entries = interpreter.mapping_entries(source)
+        if isinstance(source, DictValue | InstanceDictValue) or _has_keys(machine, source):
+            entries = machine.mapping_entries(source)
         else:
-            copy = run_for_real(interpreter, dict, [source], {})
-            entries = interpreter.mapping_entries(copy)
+            copy = run_for_real(machine, dict, [source], {})
+            entries = machine.mapping_entries(copy)
         for key, value in entries:
-            mapping.put(interpreter, key, value)
+            mapping.put(machine, key, value)
     for name, value in keywords.items():
-        mapping.put(interpreter, ConstantValue(name), value)
+        mapping.put(machine, ConstantValue(name), value)
 
 
-def _has_keys(interpreter: Interpreter, value: Value) -> bool:
-    return interpreter.attribute_or_none(value, "keys") is not None
+def _has_keys(machine: Machine, value: Value) -> bool:
+    return machine.attribute_or_none(value, "keys") is not None
 
 
 @handles(dict.clear, collections.OrderedDict.clear)
-def clear_mapping(interpreter: Interpreter, mapping: Any) -> None:
-    mapping.clear(interpreter)
+def clear_mapping(machine: Machine, mapping: Any) -> None:
+    mapping.clear(machine)
 
 
 @handles(
@@ -335,109 +331,107 @@ def clear_mapping(interpreter: Interpreter, mapping: Any) -> None:
     collections.defaultdict.copy,
     collections.defaultdict.__copy__,
 )
-def copy_mapping(interpreter: Interpreter, mapping: Any) -> Value:
+def copy_mapping(machine: Machine, mapping: Any) -> Value:
     cls = mapping.python_type()
     result = DictValue(cls if issubclass(cls, KEPT_WHEN_COPIED) else dict)
     if isinstance(mapping, DictValue):
         result.default_factory = mapping.default_factory
-    for key, value in mapping.entries(interpreter):
-        result.put(interpreter, key, value)
+    for key, value in mapping.entries(machine):
+        result.put(machine, key, value)
     return result
 
 
 @handles(vars(dict)["fromkeys"], vars(collections.OrderedDict)["fromkeys"])
-def from_keys(
-    interpreter: Interpreter, cls: Value, keys: Value, value: Value | None = None
-) -> Value:
+def from_keys(machine: Machine, cls: Value, keys: Value, value: Value | None = None) -> Value:
     result = DictValue(cls.constant())
-    for key in interpreter.items(keys):
-        result.put(interpreter, key, ConstantValue(None) if value is None else value)
+    for key in machine.items(keys):
+        result.put(machine, key, ConstantValue(None) if value is None else value)
     return result
 
 
 @handles(dict.keys, collections.OrderedDict.keys)
-def keys(interpreter: Interpreter, mapping: Any) -> Value:
+def keys(machine: Machine, mapping: Any) -> Value:
     return DictViewValue(mapping, "keys")
 
 
 @handles(dict.values, collections.OrderedDict.values)
-def values(interpreter: Interpreter, mapping: Any) -> Value:
+def values(machine: Machine, mapping: Any) -> Value:
     return DictViewValue(mapping, "values")
 
 
 @handles(dict.items, collections.OrderedDict.items)
-def items(interpreter: Interpreter, mapping: Any) -> Value:
+def items(machine: Machine, mapping: Any) -> Value:
     return DictViewValue(mapping, "items")
 
 
 @handles(dict.__len__)
-def mapping_length(interpreter: Interpreter, mapping: Any) -> Value:
-    return ConstantValue(mapping.size(interpreter))
+def mapping_length(machine: Machine, mapping: Any) -> Value:
+    return ConstantValue(mapping.size(machine))
 
 
 @handles(dict.__or__, collections.OrderedDict.__or__, collections.defaultdict.__or__)
-def merge(interpreter: Interpreter, left: Any, right: Any) -> Any:
+def merge(machine: Machine, left: Any, right: Any) -> Any:
     if not isinstance(left, DictValue) or not isinstance(right, DictValue):
         return NOT_IMPLEMENTED
-    result = copy_mapping(interpreter, left)
-    update(interpreter, result, right)
+    result = copy_mapping(machine, left)
+    update(machine, result, right)
     return result
 
 
 @handles(dict.__ror__, collections.OrderedDict.__ror__, collections.defaultdict.__ror__)
-def merge_reflected(interpreter: Interpreter, right: Any, left: Any) -> Any:
+def merge_reflected(machine: Machine, right: Any, left: Any) -> Any:
     if not isinstance(left, DictValue) or not isinstance(right, DictValue):
         return NOT_IMPLEMENTED
     result = DictValue(right.cls if issubclass(right.cls, KEPT_WHEN_COPIED) else dict)
     result.default_factory = right.default_factory
-    update(interpreter, result, left)
-    update(interpreter, result, right)
+    update(machine, result, left)
+    update(machine, result, right)
     return result
 
 
 @handles(dict.__ior__, collections.OrderedDict.__ior__)
-def merge_in_place(interpreter: Interpreter, mapping: Any, other: Value) -> Value:
-    update(interpreter, mapping, other)
+def merge_in_place(machine: Machine, mapping: Any, other: Value) -> Value:
+    update(machine, mapping, other)
     return mapping  # type: ignore[no-any-return]
 
 
 @handles(dict.__ne__, collections.OrderedDict.__ne__)
-def mapping_not_equal(interpreter: Interpreter, left: Any, right: Any) -> Any:
-    equal = mapping_equal(interpreter, left, right)
+def mapping_not_equal(machine: Machine, left: Any, right: Any) -> Any:
+    equal = mapping_equal(machine, left, right)
     return equal if equal is NOT_IMPLEMENTED else boolean(not equal.constant())
 
 
 @handles(*(getattr(dict, name) for name in ("__lt__", "__le__", "__gt__", "__ge__")))
-def mapping_order(interpreter: Interpreter, left: Any, right: Any) -> Any:
+def mapping_order(machine: Machine, left: Any, right: Any) -> Any:
     return NOT_IMPLEMENTED
 
 
 @handles(dict.__eq__, collections.OrderedDict.__eq__)
-def mapping_equal(interpreter: Interpreter, left: Any, right: Any) -> Any:
+def mapping_equal(machine: Machine, left: Any, right: Any) -> Any:
     kinds = (DictValue, InstanceDictValue)
     if not isinstance(left, kinds) or not isinstance(right, kinds):
         return NOT_IMPLEMENTED
-    if left.size(interpreter) != right.size(interpreter):
+    if left.size(machine) != right.size(machine):
         return boolean(False)
     ordered = collections.OrderedDict
     if issubclass(left.python_type(), ordered) and issubclass(right.python_type(), ordered):
-        pairs = zip(left.keys(interpreter), right.keys(interpreter), strict=True)
-        if not all(interpreter.equal(item, other) for item, other in pairs):
+        pairs = zip(left.keys(machine), right.keys(machine), strict=True)
+        if not all(machine.equal(item, other) for item, other in pairs):
             return boolean(False)
-    for key, value in left.entries(interpreter):
-        other = right.lookup(interpreter, key)
-        if other is None or not interpreter.equal(value, other):
+    for key, value in left.entries(machine):
+        other = right.lookup(machine, key)
+        if other is None or not machine.equal(value, other):
             return boolean(False)
     return boolean(True)
 
 
 @handles(collections.OrderedDict.move_to_end)
 def move_to_end(
-    interpreter: Interpreter, mapping: DictValue, key: Value, last: Value | None = None
+    machine: Machine, mapping: DictValue, key: Value, last: Value | None = None
 ) -> None:
-    if not mapping.contains(interpreter, key):
-        interpreter.raise_error(KeyError, key)
-    mapping.move_to_end(interpreter, key, last is None or interpreter.truth(last))
+    if not mapping.contains(machine, key):
+        machine.raise_error(KeyError, key)
+    mapping.move_to_end(machine, key, last is None or machine.truth(last))
 
 
 def _view_methods(name: str) -> list[Any]:
@@ -445,34 +439,34 @@ def _view_methods(name: str) -> list[Any]:
 
 
 @handles(*_view_methods("__len__"))
-def view_length(interpreter: Interpreter, view: Value) -> Any:
+def view_length(machine: Machine, view: Value) -> Any:
     if not isinstance(view, DictViewValue):
         return DECLINED  # that of an ordered dict as of a plain one
-    return ConstantValue(view.mapping.size(interpreter))
+    return ConstantValue(view.mapping.size(machine))
 
 
 @handles(type({}.keys()).__contains__)
-def key_view_contains(interpreter: Interpreter, view: Value, item: Value) -> Any:
+def key_view_contains(machine: Machine, view: Value, item: Value) -> Any:
     if not isinstance(view, DictViewValue):
         return DECLINED
-    return boolean(view.mapping.contains(interpreter, item))
+    return boolean(view.mapping.contains(machine, item))
 
 
 @handles(types.MappingProxyType)
-def make_proxy(interpreter: Interpreter, mapping: Value) -> Any:
+def make_proxy(machine: Machine, mapping: Value) -> Any:
     return MappingProxyValue(mapping) if isinstance(mapping, DictValue) else DECLINED
 
 
 def _of_shown(name: str) -> Any:
     """A method of mapping proxies that asks the mapping for the same."""
 
-    def call(interpreter: Interpreter, proxy: Value, *arguments: Value, **keywords: Value) -> Any:
+    def call(machine: Machine, proxy: Value, *arguments: Value, **keywords: Value) -> Any:
         if not isinstance(proxy, MappingProxyValue):
             return DECLINED
         if name.startswith("__"):
-            return interpreter.call_special(proxy.mapping, name, list(arguments), keywords)
-        method = interpreter.attribute(proxy.mapping, name)
-        return interpreter.call(method, list(arguments), keywords)
+            return machine.call_special(proxy.mapping, name, list(arguments), keywords)
+        method = machine.attribute(proxy.mapping, name)
+        return machine.call(method, list(arguments), keywords)
 
     return call
 
@@ -485,10 +479,10 @@ for _name in (
 
 
 def _compares_shown(symbol: str) -> Any:
-    def compare(interpreter: Interpreter, proxy: Value, other: Value) -> Any:
+    def compare(machine: Machine, proxy: Value, other: Value) -> Any:
         if not isinstance(proxy, MappingProxyValue):
             return DECLINED
-        return interpreter.compare(symbol, proxy.mapping, other)
+        return machine.compare(symbol, proxy.mapping, other)
 
     return compare
 
@@ -501,7 +495,7 @@ for _name, _symbol in (("__eq__", "=="), ("__ne__", "!=")):
 
 
 @handles(set.__contains__, frozenset.__contains__)
-def set_contains(interpreter: Interpreter, value: Value, member: Value) -> Any:
+def set_contains(machine: Machine, value: Value, member: Value) -> Any:
     if not isinstance(value, SetValue):
-        return run_for_real(interpreter, frozenset.__contains__, [value, member], {})
-    return boolean(interpreter.hash_key(member) in value.members)
+        return run_for_real(machine, frozenset.__contains__, [value, member], {})
+    return boolean(machine.hash_key(member) in value.members)

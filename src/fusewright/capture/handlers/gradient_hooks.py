@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import handles
-from fusewright.capture.values.base import MISSING, Interpreter, TracedError, Value
+from fusewright.capture.values.base import MISSING, Machine, TracedError, Value
 from fusewright.capture.values.functions import FunctionValue
 from fusewright.capture.values.tensors import TensorValue, UnknownValue
 from fusewright.errors import Unsupported
@@ -28,27 +28,27 @@ _LIBRARIES: Final = frozenset({"torch", "math"})
 
 
 @handles(torch.Tensor.register_hook)
-def register_hook(interpreter: Interpreter, tensor: TensorValue, hook: Value) -> Value:
+def register_hook(machine: Machine, tensor: TensorValue, hook: Value) -> Value:
     """`tensor.register_hook(hook)`; what it returns breaks the graph where it is looked at."""
-    builder = interpreter.builder
+    builder = machine.builder
     computed = tensor.object is MISSING and tensor.fake.grad_fn is not None
     if not (computed and builder.permissions.hooks and _computes_alone(hook)):
-        raise _refusal(interpreter)
+        raise _refusal(machine)
     use = _Registration()
     try:
-        interpreter.call_with_subprograms("register_hook", use, [hook], [tensor], {})
+        machine.call_with_subprograms("register_hook", use, [hook], [tensor], {})
     except TracedError:  # It is `backward()` that will raise it.
-        raise _refusal(interpreter) from None
+        raise _refusal(machine) from None
     use.is_traced = False
     if not use.is_followed:
-        raise _refusal(interpreter)
+        raise _refusal(machine)
     builder.hooked.append(tensor.fake)
-    return UnknownValue(RemovableHandle, lambda: _refusal(interpreter))
+    return UnknownValue(RemovableHandle, lambda: _refusal(machine))
 
 
-def _refusal(interpreter: Interpreter) -> Unsupported:
+def _refusal(machine: Machine) -> Unsupported:
     operation = "tensor.register_hook()"
-    return interpreter.unsupported(reasons.GRAD_REQUIRED, operation=operation)
+    return machine.unsupported(reasons.GRAD_REQUIRED, operation=operation)
 
 
 class _Registration:

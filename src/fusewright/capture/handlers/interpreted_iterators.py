@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from fusewright.capture.handlers.registry import handles
 from fusewright.capture.interpreter.stand_ins import raise_as
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import Machine, Value
 from fusewright.capture.values.iterators import InterpretedIteratorValue
 from fusewright.capture.values.objects import ObjectValue
 
@@ -31,12 +31,12 @@ def in_place_of(cls: type) -> Callable[[Class], Class]:
         signature = inspect.signature(replacement)
 
         @handles(cls)
-        def make(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+        def make(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
             try:
                 signature.bind(*arguments, **keywords)
             except TypeError:
-                raise_as(interpreter, cls, *arguments, **keywords)
-            state = interpreter.call_object(replacement, None, list(arguments), keywords)
+                raise_as(machine, cls, *arguments, **keywords)
+            state = machine.call_object(replacement, None, list(arguments), keywords)
             assert isinstance(state, ObjectValue)
             return InterpretedIteratorValue(cls, state)
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, handles, polyfill
-from fusewright.capture.values.base import Interpreter, TracedError, Value, evaluate
+from fusewright.capture.values.base import Machine, TracedError, Value, evaluate
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import NONE, ConstantValue, is_none
 from fusewright.capture.values.iterators import (
@@ -38,52 +38,52 @@ from fusewright.errors import Unsupported
 
 
 @handles(iter)
-def iterate(interpreter: Interpreter, value: Value, *sentinel: Value) -> Value:
+def iterate(machine: Machine, value: Value, *sentinel: Value) -> Value:
     if not sentinel:
-        return interpreter.iterate(value)
+        return machine.iterate(value)
     (last,) = sentinel
 
-    def advance(interpreter: Interpreter) -> Value | None:
+    def advance(machine: Machine) -> Value | None:
         try:
-            item = interpreter.call(value, [])
+            item = machine.call(value, [])
         except TracedError as error:
             if error.is_caught_as(StopIteration):
                 return None
             raise
-        return None if interpreter.equal(item, last) else item
+        return None if machine.equal(item, last) else item
 
     return IteratorValue(advance, type(iter(int, 1)), lambda: (iter, [value, last]))
 
 
 @handles(next)
-def next_item(interpreter: Interpreter, iterator: Value, *default: Value) -> Value:
+def next_item(machine: Machine, iterator: Value, *default: Value) -> Value:
     if isinstance(iterator, InterpretedIteratorValue) and not default:
-        return iterator.step(interpreter)
-    item = interpreter.next(iterator)
+        return iterator.step(machine)
+    item = machine.next(iterator)
     if item is not None:
         return item
     if default:
         return default[0]
     if isinstance(iterator, GeneratorValue):
-        iterator.stop(interpreter)
-    interpreter.raise_error(StopIteration)
+        iterator.stop(machine)
+    machine.raise_error(StopIteration)
 
 
 # -- iterators of iterators -----------------------------------------------------------------------
 
 
 @handles(enumerate)
-def enumerated(interpreter: Interpreter, iterable: Value, start: Value | None = None) -> Value:
-    iterator = interpreter.iterate(iterable)
+def enumerated(machine: Machine, iterable: Value, start: Value | None = None) -> Value:
+    iterator = machine.iterate(iterable)
     number = 0 if start is None else start.constant()
 
-    def advance(interpreter: Interpreter) -> Value | None:
+    def advance(machine: Machine) -> Value | None:
         nonlocal number
-        item = interpreter.next(iterator)
+        item = machine.next(iterator)
         if item is None:
             return None
         number += 1
-        return interpreter.new_tuple([ConstantValue(number - 1), item])
+        return machine.new_tuple([ConstantValue(number - 1), item])
 
     def remake() -> Remaking:
         return enumerate, [iterator, ConstantValue(number)]
@@ -92,20 +92,20 @@ def enumerated(interpreter: Interpreter, iterable: Value, start: Value | None = 
 
 
 @handles(zip)
-def zipped(interpreter: Interpreter, *iterables: Value, strict: Value | None = None) -> Value:
-    iterators = [interpreter.iterate(iterable) for iterable in iterables]
-    is_strict = strict is not None and interpreter.truth(strict)
+def zipped(machine: Machine, *iterables: Value, strict: Value | None = None) -> Value:
+    iterators = [machine.iterate(iterable) for iterable in iterables]
+    is_strict = strict is not None and machine.truth(strict)
 
-    def advance(interpreter: Interpreter) -> Value | None:
+    def advance(machine: Machine) -> Value | None:
         row: list[Value] = []
         for iterator in iterators:
-            item = interpreter.next(iterator)
+            item = machine.next(iterator)
             if item is None:
                 if is_strict:
-                    _check_equally_long(interpreter, iterators, len(row))
+                    _check_equally_long(machine, iterators, len(row))
                 return None
             row.append(item)
-        return interpreter.new_tuple(row) if row else None
+        return machine.new_tuple(row) if row else None
 
     def remake() -> Remaking:
         return zip_strictly if is_strict else zip, iterators
@@ -113,31 +113,29 @@ def zipped(interpreter: Interpreter, *iterables: Value, strict: Value | None = N
     return IteratorValue(advance, zip, remake, stays_at_end=False)
 
 
-def _check_equally_long(interpreter: Interpreter, iterators: list[Value], ended: int) -> None:
+def _check_equally_long(machine: Machine, iterators: list[Value], ended: int) -> None:
     """Raise when not all iterators are at their end as the one at index `ended` is."""
     others = "argument 1" if ended < 2 else f"arguments 1-{ended}"
     if ended:
-        interpreter.raise_error(ValueError, f"zip() argument {ended + 1} is shorter than {others}")
+        machine.raise_error(ValueError, f"zip() argument {ended + 1} is shorter than {others}")
     for index, iterator in enumerate(iterators[1:], start=1):
-        if interpreter.next(iterator) is not None:
+        if machine.next(iterator) is not None:
             others = "argument 1" if index < 2 else f"arguments 1-{index}"
-            interpreter.raise_error(
-                ValueError, f"zip() argument {index + 1} is longer than {others}"
-            )
+            machine.raise_error(ValueError, f"zip() argument {index + 1} is longer than {others}")
 
 
 @handles(map)
-def mapped(interpreter: Interpreter, function: Value, *iterables: Value) -> Value:
-    iterators = [interpreter.iterate(iterable) for iterable in iterables]
+def mapped(machine: Machine, function: Value, *iterables: Value) -> Value:
+    iterators = [machine.iterate(iterable) for iterable in iterables]
 
-    def advance(interpreter: Interpreter) -> Value | None:
+    def advance(machine: Machine) -> Value | None:
         arguments: list[Value] = []
         for iterator in iterators:
-            item = interpreter.next(iterator)
+            item = machine.next(iterator)
             if item is None:
                 return None
             arguments.append(item)
-        return interpreter.call(function, arguments)
+        return machine.call(function, arguments)
 
     def remake() -> Remaking:
         return map, [function, *iterators]
@@ -146,25 +144,23 @@ def mapped(interpreter: Interpreter, function: Value, *iterables: Value) -> Valu
 
 
 @handles(filter)
-def filtered(interpreter: Interpreter, function: Value, iterable: Value) -> Value:
-    return _kept(interpreter, function, iterable, filter, wanted=True)
+def filtered(machine: Machine, function: Value, iterable: Value) -> Value:
+    return _kept(machine, function, iterable, filter, wanted=True)
 
 
 @handles(itertools.filterfalse)
-def filtered_false(interpreter: Interpreter, function: Value, iterable: Value) -> Value:
-    return _kept(interpreter, function, iterable, itertools.filterfalse, wanted=False)
+def filtered_false(machine: Machine, function: Value, iterable: Value) -> Value:
+    return _kept(machine, function, iterable, itertools.filterfalse, wanted=False)
 
 
-def _kept(
-    interpreter: Interpreter, function: Value, iterable: Value, kind: type, *, wanted: bool
-) -> Value:
+def _kept(machine: Machine, function: Value, iterable: Value, kind: type, *, wanted: bool) -> Value:
     """The items for which a function's answer, or their own truth, is as wanted."""
-    iterator = interpreter.iterate(iterable)
+    iterator = machine.iterate(iterable)
 
-    def advance(interpreter: Interpreter) -> Value | None:
-        while (item := interpreter.next(iterator)) is not None:
-            answer = item if is_none(function) else interpreter.call(function, [item])
-            if interpreter.truth(answer) is wanted:
+    def advance(machine: Machine) -> Value | None:
+        while (item := machine.next(iterator)) is not None:
+            answer = item if is_none(function) else machine.call(function, [item])
+            if machine.truth(answer) is wanted:
                 return item
         return None
 
@@ -175,48 +171,48 @@ def _kept(
 
 
 @handles(reversed)
-def reverse(interpreter: Interpreter, value: Value) -> Value:
+def reverse(machine: Machine, value: Value) -> Value:
     if isinstance(value, ConstantValue):
-        return _reversed_sequence(interpreter, value)
-    method = interpreter.special(value, "__reversed__")
+        return _reversed_sequence(machine, value)
+    method = machine.special(value, "__reversed__")
     if method is not None:
-        return interpreter.call(method, [])
-    if interpreter.special(value, "__getitem__") is None:
+        return machine.call(method, [])
+    if machine.special(value, "__getitem__") is None:
         cls = value.python_type().__name__
-        interpreter.raise_error(TypeError, f"{cls!r} object is not reversible")
-    return _reversed_sequence(interpreter, value)
+        machine.raise_error(TypeError, f"{cls!r} object is not reversible")
+    return _reversed_sequence(machine, value)
 
 
 @handles(list.__reversed__)
-def reverse_list(interpreter: Interpreter, value: ListValue) -> Value:
+def reverse_list(machine: Machine, value: ListValue) -> Value:
     return IteratorValue.backwards(value, value.size - 1)
 
 
 @handles(collections.deque.__reversed__)
-def reverse_deque(interpreter: Interpreter, value: Value) -> Any:
+def reverse_deque(machine: Machine, value: Value) -> Any:
     return IteratorValue.over_reversed_deque(value) if isinstance(value, DequeValue) else DECLINED
 
 
 @handles(reverse_iterator_at)
-def reverse_at(interpreter: Interpreter, value: Value, position: Value) -> Value:
+def reverse_at(machine: Machine, value: Value, position: Value) -> Value:
     """An iterator backwards over a tuple, text or deque, behind some items."""
     done = position.constant()
     if isinstance(value, DequeValue):
         return IteratorValue.over_reversed_deque(value, done)
-    return _reversed_sequence(interpreter, value, done)
+    return _reversed_sequence(machine, value, done)
 
 
-def _reversed_sequence(interpreter: Interpreter, value: Value, position: int = 0) -> Value:
+def _reversed_sequence(machine: Machine, value: Value, position: int = 0) -> Value:
     """An iterator backwards over what has a length and items at indices."""
     kind: type = reversed
     if isinstance(value, ConstantValue):
-        kind = type(evaluate(interpreter, reversed, value.value))
-    size = interpreter.length(value)
+        kind = type(evaluate(machine, reversed, value.value))
+    size = machine.length(value)
 
-    def item(interpreter: Interpreter, position: int) -> Value | None:
+    def item(machine: Machine, position: int) -> Value | None:
         if position >= size:
             return None
-        return interpreter.get_item(value, ConstantValue(size - 1 - position))
+        return machine.get_item(value, ConstantValue(size - 1 - position))
 
     return IteratorValue.of_container(value, item, kind, reverse_iterator_at, position)
 
@@ -225,32 +221,32 @@ def _reversed_sequence(interpreter: Interpreter, value: Value, position: int = 0
 
 
 @handles(list.__iter__, tuple.__iter__, collections.deque.__iter__)
-def iterate_sequence(interpreter: Interpreter, value: Value) -> Any:
+def iterate_sequence(machine: Machine, value: Value) -> Any:
     return IteratorValue.over_sequence(value) if isinstance(value, SequenceValue) else DECLINED
 
 
 @handles(dict.__iter__, collections.OrderedDict.__iter__)
-def iterate_mapping(interpreter: Interpreter, mapping: Any) -> Value:
-    return _over_mapping(interpreter, mapping, mapping, mapping.keys(interpreter), iter)
+def iterate_mapping(machine: Machine, mapping: Any) -> Value:
+    return _over_mapping(machine, mapping, mapping, mapping.keys(machine), iter)
 
 
 @handles(dict.__reversed__, collections.OrderedDict.__reversed__)
-def reverse_mapping(interpreter: Interpreter, mapping: Any) -> Value:
-    return _over_mapping(interpreter, mapping, mapping, mapping.keys(interpreter), reversed)
+def reverse_mapping(machine: Machine, mapping: Any) -> Value:
+    return _over_mapping(machine, mapping, mapping, mapping.keys(machine), reversed)
 
 
 @handles(*[cls.__iter__ for cls in VIEW_TYPES.values()])
-def iterate_view(interpreter: Interpreter, view: Value) -> Any:
+def iterate_view(machine: Machine, view: Value) -> Any:
     if not isinstance(view, DictViewValue):
         return DECLINED  # that of an ordered dict as of a plain one
-    return _over_mapping(interpreter, view, view.mapping, view.items(interpreter), iter)
+    return _over_mapping(machine, view, view.mapping, view.items(machine), iter)
 
 
 @handles(*[cls.__reversed__ for cls in VIEW_TYPES.values()])
-def reverse_view(interpreter: Interpreter, view: Value) -> Any:
+def reverse_view(machine: Machine, view: Value) -> Any:
     if not isinstance(view, DictViewValue):
         return DECLINED  # that of an ordered dict as of a plain one
-    return _over_mapping(interpreter, view, view.mapping, view.items(interpreter), reversed)
+    return _over_mapping(machine, view, view.mapping, view.items(machine), reversed)
 
 
 _RESIZED: Final = (
@@ -261,16 +257,16 @@ _RESIZED: Final = (
 
 
 def _over_mapping(
-    interpreter: Interpreter, container: Value, mapping: Any, content: list[Value], direction: Any
+    machine: Machine, container: Value, mapping: Any, content: list[Value], direction: Any
 ) -> Value:
     """An iterator over a dict or a view of it, which must keep its size meanwhile."""
     size = len(content)
     items = content[::-1] if direction is reversed else list(content)
 
-    def item(interpreter: Interpreter, position: int) -> Value | None:
-        if mapping.size(interpreter) != size:
+    def item(machine: Machine, position: int) -> Value | None:
+        if mapping.size(machine) != size:
             is_ordered = issubclass(mapping.python_type(), collections.OrderedDict)
-            interpreter.raise_error(RuntimeError, _RESIZED[is_ordered])
+            machine.raise_error(RuntimeError, _RESIZED[is_ordered])
         return items[position] if position < size else None
 
     example: Any = getattr({}, container.kind)() if isinstance(container, DictViewValue) else {}
@@ -279,14 +275,14 @@ def _over_mapping(
 
 
 @handles(set.__iter__, frozenset.__iter__)
-def iterate_set(interpreter: Interpreter, value: SetValue) -> Value:
+def iterate_set(machine: Machine, value: SetValue) -> Value:
     items = value.in_order()
     position = 0
 
-    def advance(interpreter: Interpreter) -> Value | None:
+    def advance(machine: Machine) -> Value | None:
         nonlocal position
         if len(value.members) != len(items):
-            interpreter.raise_error(RuntimeError, "Set changed size during iteration")
+            machine.raise_error(RuntimeError, "Set changed size during iteration")
         position += 1
         return items[position - 1] if position <= len(items) else None
 
@@ -298,33 +294,33 @@ def iterate_set(interpreter: Interpreter, value: SetValue) -> Value:
 
 
 @handles(itertools.chain)
-def chain(interpreter: Interpreter, *iterables: Value) -> Value:
-    return _chained(interpreter, IteratorValue.over(iterables))
+def chain(machine: Machine, *iterables: Value) -> Value:
+    return _chained(machine, IteratorValue.over(iterables))
 
 
 @handles(vars(itertools.chain)["from_iterable"])
-def chain_from_iterable(interpreter: Interpreter, cls: Value, iterables: Value) -> Value:
-    return _chained(interpreter, interpreter.iterate(iterables))
+def chain_from_iterable(machine: Machine, cls: Value, iterables: Value) -> Value:
+    return _chained(machine, machine.iterate(iterables))
 
 
 @handles(chain_again)
-def _chained(interpreter: Interpreter, outer: Value, *started: Value) -> Value:
+def _chained(machine: Machine, outer: Value, *started: Value) -> Value:
     """The iterables in `outer`, after what is left of one that was begun."""
     active = list(started)
     is_open = True
     """Whether more may come. What the iterables raise, or one that is none, ends the chain."""
 
-    def advance(interpreter: Interpreter) -> Value | None:
+    def advance(machine: Machine) -> Value | None:
         nonlocal is_open
         while is_open:
             if not active:
                 is_open = False
-                iterable = interpreter.next(outer)
+                iterable = machine.next(outer)
                 if iterable is None:
                     break
-                active.append(interpreter.iterate(iterable))
+                active.append(machine.iterate(iterable))
                 is_open = True
-            item = interpreter.next(active[0])
+            item = machine.next(active[0])
             if item is not None:
                 return item
             active.clear()
@@ -337,10 +333,10 @@ def _chained(interpreter: Interpreter, outer: Value, *started: Value) -> Value:
 
 
 @handles(itertools.repeat)
-def repeat(interpreter: Interpreter, object: Value, times: Value | None = None) -> Value:
+def repeat(machine: Machine, object: Value, times: Value | None = None) -> Value:
     left = None if times is None else max(times.constant(), 0)
 
-    def advance(interpreter: Interpreter) -> Value | None:
+    def advance(machine: Machine) -> Value | None:
         nonlocal left
         if left == 0:
             return None
@@ -354,29 +350,29 @@ def repeat(interpreter: Interpreter, object: Value, times: Value | None = None) 
 
 
 @handles(itertools.count)
-def count(interpreter: Interpreter, start: Value | None = None, step: Value | None = None) -> Value:
+def count(machine: Machine, start: Value | None = None, step: Value | None = None) -> Value:
     number: Value = ConstantValue(0) if start is None else start
     by: Value = ConstantValue(1) if step is None else step
 
-    def advance(interpreter: Interpreter) -> Value | None:
+    def advance(machine: Machine) -> Value | None:
         nonlocal number
-        item, number = number, interpreter.binary("add", number, by)
+        item, number = number, machine.binary("add", number, by)
         return item
 
     return IteratorValue(advance, itertools.count, lambda: (itertools.count, [number, by]))
 
 
 @handles(itertools.cycle)
-def cycle(interpreter: Interpreter, iterable: Value) -> Value:
-    iterator = interpreter.iterate(iterable)
+def cycle(machine: Machine, iterable: Value) -> Value:
+    iterator = machine.iterate(iterable)
     saved: list[Value] = []
     position = -1
     """Where in `saved` a further round is; -1 in the first, which reads the iterator."""
 
-    def advance(interpreter: Interpreter) -> Value | None:
+    def advance(machine: Machine) -> Value | None:
         nonlocal position
         if position < 0:
-            item = interpreter.next(iterator)
+            item = machine.next(iterator)
             if item is not None:
                 saved.append(item)
                 return item
@@ -390,42 +386,42 @@ def cycle(interpreter: Interpreter, iterable: Value) -> Value:
     def remake() -> Remaking:
         if position < 0:
             return cycle_again, [iterator, *saved]
-        return itertools.cycle, [interpreter.new_tuple(saved[position:] + saved[:position])]
+        return itertools.cycle, [machine.new_tuple(saved[position:] + saved[:position])]
 
     return IteratorValue(advance, itertools.cycle, remake)
 
 
 @handles(itertools.islice)
-def slice_iterator(interpreter: Interpreter, iterable: Value, *bounds: Value) -> Value:
+def slice_iterator(machine: Machine, iterable: Value, *bounds: Value) -> Value:
     known = [bound.constant() for bound in bounds]
-    evaluate(interpreter, itertools.islice, (), *known)
+    evaluate(machine, itertools.islice, (), *known)
     span = slice(*known)
     start, stop, step = span.start or 0, span.stop, span.step or 1
-    iterator = interpreter.iterate(iterable)
+    iterator = machine.iterate(iterable)
     position = 0
     is_open = True
     """Whether more may come. What the iterator raises ends the slice."""
 
-    def advance(interpreter: Interpreter) -> Value | None:
+    def advance(machine: Machine) -> Value | None:
         nonlocal position, start, is_open
         if not is_open:
             return None
         is_open = False
         while position < start:
             position += 1
-            if interpreter.next(iterator) is None:
+            if machine.next(iterator) is None:
                 return None
         if stop is not None and position >= stop:
             return None
         position += 1
         start = start + step if stop is None else min(start + step, stop)
-        item = interpreter.next(iterator)
+        item = machine.next(iterator)
         is_open = item is not None
         return item
 
     def remake() -> Remaking:
         if not is_open:
-            return itertools.islice, [interpreter.new(()), ConstantValue(0)]
+            return itertools.islice, [machine.new(()), ConstantValue(0)]
         end = None if stop is None else max(stop - position, 0)
         rest = [ConstantValue(item) for item in (max(start - position, 0), end, step)]
         return itertools.islice, [iterator, *rest]
@@ -436,11 +432,11 @@ def slice_iterator(interpreter: Interpreter, iterable: Value, *bounds: Value) ->
 def _arranging(function: Any) -> Any:
     """A handler of a class that only arranges what it is given."""
 
-    def arrange(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
-        pools = [_pool(interpreter, argument) for argument in arguments]
-        named = {name: _pool(interpreter, argument) for name, argument in keywords.items()}
-        rows = evaluate(interpreter, function, *pools, **named)
-        left = (interpreter.new_tuple(row) for row in rows)
+    def arrange(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
+        pools = [_pool(machine, argument) for argument in arguments]
+        named = {name: _pool(machine, argument) for name, argument in keywords.items()}
+        rows = evaluate(machine, function, *pools, **named)
+        left = (machine.new_tuple(row) for row in rows)
 
         def remake() -> Remaking:
             nonlocal left
@@ -448,15 +444,15 @@ def _arranging(function: Any) -> Any:
             left = (row for row in kept)
             return rest_of, kept
 
-        return IteratorValue(lambda interpreter: next(left, None), function, remake)
+        return IteratorValue(lambda machine: next(left, None), function, remake)
 
     return arrange
 
 
-def _pool(interpreter: Interpreter, argument: Value) -> Any:
+def _pool(machine: Machine, argument: Value) -> Any:
     """The items to arrange, or how many of them."""
     is_number = isinstance(argument, ConstantValue) and argument.python_type() in (int, type(None))
-    return argument.constant() if is_number else interpreter.items(argument)
+    return argument.constant() if is_number else machine.items(argument)
 
 
 for _function in (
@@ -535,19 +531,19 @@ ITERATORS: Final[tuple[Any, ...]] = (
 
 
 @handles(*[cls.__next__ for cls in ITERATORS])
-def iterator_next(interpreter: Interpreter, iterator: Value) -> Any:
+def iterator_next(machine: Machine, iterator: Value) -> Any:
     if isinstance(iterator, IteratorValue):
-        return next_item(interpreter, iterator)
-    raise _refusal(interpreter, iterator)
+        return next_item(machine, iterator)
+    raise _refusal(machine, iterator)
 
 
-def _refusal(interpreter: Interpreter, iterator: Value) -> Unsupported:
+def _refusal(machine: Machine, iterator: Value) -> Unsupported:
     name = iterator.python_type().__name__
-    return interpreter.unsupported(reasons.EXISTING_ITERATOR, iterator=name)
+    return machine.unsupported(reasons.EXISTING_ITERATOR, iterator=name)
 
 
 @handles(*[cls.__iter__ for cls in ITERATORS])
-def iterator_itself(interpreter: Interpreter, iterator: Value) -> Value:
+def iterator_itself(machine: Machine, iterator: Value) -> Value:
     return iterator
 
 
@@ -555,36 +551,36 @@ def iterator_itself(interpreter: Interpreter, iterator: Value) -> Value:
 
 
 @handles(GENERATOR.__next__)
-def generator_next(interpreter: Interpreter, generator: Value) -> Any:
-    return generator_send(interpreter, generator, NONE)
+def generator_next(machine: Machine, generator: Value) -> Any:
+    return generator_send(machine, generator, NONE)
 
 
 @handles(GENERATOR.__iter__)
-def generator_iter(interpreter: Interpreter, generator: Value) -> Value:
+def generator_iter(machine: Machine, generator: Value) -> Value:
     return generator
 
 
 @handles(GENERATOR.send)
-def generator_send(interpreter: Interpreter, generator: Value, sent: Value) -> Any:
+def generator_send(machine: Machine, generator: Value, sent: Value) -> Any:
     if not isinstance(generator, GeneratorValue):
-        raise _refusal(interpreter, generator)
+        raise _refusal(machine, generator)
     item = generator.frame.resume(sent)
-    return generator.stop(interpreter) if item is None else item
+    return generator.stop(machine) if item is None else item
 
 
 @handles(GENERATOR.throw)
-def generator_throw(interpreter: Interpreter, generator: Value, raised: Value, *rest: Value) -> Any:
+def generator_throw(machine: Machine, generator: Value, raised: Value, *rest: Value) -> Any:
     if not isinstance(generator, GeneratorValue):
         return DECLINED
     value = rest[0] if rest and isinstance(raised, ClassValue) else raised
     if isinstance(value, ClassValue):
-        value = interpreter.call(value, [])
+        value = machine.call(value, [])
     item = generator.frame.throw(TracedError(value))
-    return generator.stop(interpreter) if item is None else item
+    return generator.stop(machine) if item is None else item
 
 
 @handles(GENERATOR.close)
-def generator_close(interpreter: Interpreter, generator: Value) -> Any:
+def generator_close(machine: Machine, generator: Value) -> Any:
     if not isinstance(generator, GeneratorValue):
         return DECLINED
     generator.frame.close()

@@ -24,7 +24,7 @@ import torch
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, handles, pure
 from fusewright.capture.interpreter.stand_ins import raise_real
-from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Value, known_arguments
+from fusewright.capture.values.base import MISSING, Machine, NotConstant, Value, known_arguments
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import ConstantValue, boolean, is_none
 from fusewright.capture.values.functions import (
@@ -42,18 +42,18 @@ from fusewright.capture.values.tensors import TensorValue
 
 
 @handles(inspect.signature)
-def signature(interpreter: Interpreter, target: Value, **keywords: Value) -> Any:
+def signature(machine: Machine, target: Value, **keywords: Value) -> Any:
     """The signature of a callable that exists: asked for real, for the function alone of a bound
     method.
     """
     match target:
         case MethodValue(function=FunctionValue(object=function)) if function is not MISSING:
-            return interpreter.new(inspect.signature(types.MethodType(function, object())))
+            return machine.new(inspect.signature(types.MethodType(function, object())))
         case FunctionValue(object=function) if function is not MISSING:
-            return interpreter.new(inspect.signature(function))
+            return machine.new(inspect.signature(function))
         case BuiltinValue() | ClassValue():
-            return interpreter.new(inspect.signature(target.real()))
-    raise interpreter.unsupported(
+            return machine.new(inspect.signature(target.real()))
+    raise machine.unsupported(
         reasons.TENSOR_TO_UNKNOWN, function="inspect.signature", argument=target.describe()
     )
 
@@ -69,16 +69,16 @@ _PICKLED_ONCE = (str, bytes)
 
 
 @handles(pickle.dumps)
-def dumps(interpreter: Interpreter, value: Value, **keywords: Value) -> Any:
+def dumps(machine: Machine, value: Value, **keywords: Value) -> Any:
     """The bytes of known numbers and texts in at most one container, as caches of calls make them.
     An object that is met twice is told by its identity, which stand-ins do not have.
     """
     items = [value]
     match value:
         case SequenceValue(cls=cls) if cls in (list, tuple):
-            items = value.items(interpreter)
+            items = value.items(machine)
         case DictValue(cls=cls) if cls is dict:
-            items = [part for entry in value.entries(interpreter) for part in entry]
+            items = [part for entry in value.entries(machine) for part in entry]
     try:
         known = [item.to_python() for item in items]
         named = {name: keyword.to_python() for name, keyword in keywords.items()}
@@ -102,15 +102,13 @@ _BINARY = (
 
 
 def _binary(name: str) -> Any:
-    return lambda interpreter, left, right: interpreter.binary(name, left, right)
+    return lambda machine, left, right: machine.binary(name, left, right)
 
 
 for _name in _BINARY:
     handles(getattr(operator, _name))(_binary(_name))
 for _name in ("neg", "pos", "invert", "abs"):
-    handles(getattr(operator, _name))(
-        lambda interpreter, value, name=_name: interpreter.unary(name, value)
-    )
+    handles(getattr(operator, _name))(lambda machine, value, name=_name: machine.unary(name, value))
 for _name, _symbol in {
     "lt": "<",
     "le": "<=",
@@ -120,61 +118,57 @@ for _name, _symbol in {
     "ge": ">=",
 }.items():
     handles(getattr(operator, _name))(
-        lambda interpreter, left, right, symbol=_symbol: interpreter.compare(symbol, left, right)
+        lambda machine, left, right, symbol=_symbol: machine.compare(symbol, left, right)
     )
 
 
 _MEANINGS: dict[Any, Callable[..., Any]] = {
-    divmod: lambda interpreter, left, right: interpreter.binary("divmod", left, right),
-    operator.getitem: lambda interpreter, container, key: interpreter.get_item(container, key),
-    operator.setitem: lambda interpreter, container, key, value: interpreter.call_special(
+    divmod: lambda machine, left, right: machine.binary("divmod", left, right),
+    operator.getitem: lambda machine, container, key: machine.get_item(container, key),
+    operator.setitem: lambda machine, container, key, value: machine.call_special(
         container, "__setitem__", [key, value]
     ),
-    operator.contains: lambda interpreter, container, item: boolean(
-        interpreter.contains(container, item)
-    ),
-    operator.not_: lambda interpreter, value: boolean(not interpreter.truth(value)),
-    operator.truth: lambda interpreter, value: boolean(interpreter.truth(value)),
-    operator.is_: lambda interpreter, left, right: boolean(interpreter.identical(left, right)),
+    operator.contains: lambda machine, container, item: boolean(machine.contains(container, item)),
+    operator.not_: lambda machine, value: boolean(not machine.truth(value)),
+    operator.truth: lambda machine, value: boolean(machine.truth(value)),
+    operator.is_: lambda machine, left, right: boolean(machine.identical(left, right)),
 }
 for _function, _handler in _MEANINGS.items():
     handles(_function)(_handler)
 
 
 @handles(pow)
-def power(interpreter: Interpreter, left: Value, right: Value, *modulus: Value) -> Any:
-    return DECLINED if modulus else interpreter.binary("pow", left, right)
+def power(machine: Machine, left: Value, right: Value, *modulus: Value) -> Any:
+    return DECLINED if modulus else machine.binary("pow", left, right)
 
 
 @handles(operator.index)
-def index(interpreter: Interpreter, value: Value) -> Any:
+def index(machine: Machine, value: Value) -> Any:
     if isinstance(value, ConstantValue):
         return DECLINED
-    return interpreter.call_special(value, "__index__", [])
+    return machine.call_special(value, "__index__", [])
 
 
 @handles(weakref.ref)
-def make_reference(
-    interpreter: Interpreter, referent: Value, callback: Value | None = None
-) -> Value:
+def make_reference(machine: Machine, referent: Value, callback: Value | None = None) -> Value:
     """A callback is called when the referent is gone, which is not followed for one made here."""
     if callback is None or is_none(callback):
         return ReferenceValue(referent)
     if referent.source is None:
-        raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function="weakref.ref")
+        raise machine.unsupported(reasons.UNKNOWN_CALLABLE, function="weakref.ref")
     return ReferenceValue(referent, callback)
 
 
 def _compares_references(is_equal: bool) -> Callable[..., Any]:
-    def compare(interpreter: Interpreter, left: Value, right: Value) -> Any:
+    def compare(machine: Machine, left: Value, right: Value) -> Any:
         if not (isinstance(left, ReferenceValue) and isinstance(right, ReferenceValue)):
             return DECLINED
         try:
             are_same = left.key() == right.key()
         except NotImplementedError:
             return DECLINED
-        interpreter.keys.note(left)
-        interpreter.keys.note(right)
+        machine.keys.note(left)
+        machine.keys.note(right)
         return boolean(are_same == is_equal)
 
     return compare
@@ -188,38 +182,36 @@ handles(weakref.ref.__ne__)(_compares_references(is_equal=False))
 
 
 @handles(types.SimpleNamespace.__new__)
-def new_namespace(interpreter: Interpreter, cls: Value, **keywords: Value) -> Value:
+def new_namespace(machine: Machine, cls: Value, **keywords: Value) -> Value:
     return ObjectValue(cls.constant())
 
 
 @handles(types.SimpleNamespace.__init__)
-def init_namespace(interpreter: Interpreter, target: Value, **keywords: Value) -> None:
+def init_namespace(machine: Machine, target: Value, **keywords: Value) -> None:
     for name, value in keywords.items():
-        interpreter.set_attribute(target, name, value)
+        machine.set_attribute(target, name, value)
 
 
 @handles(threading.get_ident)
-def thread_identity(interpreter: Interpreter) -> Value:
+def thread_identity(machine: Machine) -> Value:
     return ThreadIdentityValue()
 
 
 @handles(collections.namedtuple)
-def make_named_tuple(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+def make_named_tuple(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
     """A class of named tuples: made once, when compiling, since nothing tells two alike apart."""
-    known, named = known_arguments(interpreter, arguments, keywords)
-    module = interpreter.frames[-1].namespace.dictionary.get("__name__")
+    known, named = known_arguments(machine, arguments, keywords)
+    module = machine.frames[-1].namespace.dictionary.get("__name__")
     try:
         cls = collections.namedtuple(*known, **{"module": module, **named})  # type: ignore[misc]
     except (TypeError, ValueError) as error:
-        raise_real(interpreter, error)
-    interpreter.note_made(cls, None)
-    return interpreter.new(cls)
+        raise_real(machine, error)
+    machine.note_made(cls, None)
+    return machine.new(cls)
 
 
 @handles(functools.partial)
-def make_partial(
-    interpreter: Interpreter, function: Value, *arguments: Value, **keywords: Value
-) -> Value:
+def make_partial(machine: Machine, function: Value, *arguments: Value, **keywords: Value) -> Value:
     if isinstance(function, PartialValue):
         return PartialValue(
             function.function, [*function.arguments, *arguments], {**function.keywords, **keywords}
@@ -228,17 +220,17 @@ def make_partial(
 
 
 @handles(dataclasses.fields)
-def dataclass_fields(interpreter: Interpreter, value: Value) -> Any:
+def dataclass_fields(machine: Machine, value: Value) -> Any:
     """The fields of a dataclass do not change: ask for real."""
     cls = value.cls if isinstance(value, ClassValue) else value.python_type()
     if not dataclasses.is_dataclass(cls):
         return DECLINED
-    interpreter.class_attribute(cls, "__dataclass_fields__")
-    return interpreter.new(dataclasses.fields(cls))
+    machine.class_attribute(cls, "__dataclass_fields__")
+    return machine.new(dataclasses.fields(cls))
 
 
 @handles(dataclasses.is_dataclass)
-def is_dataclass(interpreter: Interpreter, value: Value) -> Value:
+def is_dataclass(machine: Machine, value: Value) -> Value:
     cls = value.cls if isinstance(value, ClassValue) else value.python_type()
     return ConstantValue(dataclasses.is_dataclass(cls))
 
@@ -249,25 +241,23 @@ _TUPLE_GETTER = type(collections.namedtuple("_Example", "field").field)  # type:
 
 
 @handles(_TUPLE_GETTER.__get__)
-def get_named_field(
-    interpreter: Interpreter, descriptor: Value, instance: Value, *owner: Value
-) -> Value:
+def get_named_field(machine: Machine, descriptor: Value, instance: Value, *owner: Value) -> Value:
     position = descriptor.real().__reduce__()[1][0]
-    return interpreter.items(instance)[position]  # type: ignore[no-any-return]
+    return machine.items(instance)[position]  # type: ignore[no-any-return]
 
 
 @handles(copy.copy)
-def shallow_copy(interpreter: Interpreter, value: Value) -> Any:
-    return _copied(interpreter, value, "__copy__", lambda part: part)
+def shallow_copy(machine: Machine, value: Value) -> Any:
+    return _copied(machine, value, "__copy__", lambda part: part)
 
 
 @handles(copy.deepcopy)
-def deep_copy(interpreter: Interpreter, value: Value, memo: Value | None = None) -> Any:
+def deep_copy(machine: Machine, value: Value, memo: Value | None = None) -> Any:
     copies: dict[int, Value] = {}
 
     def copied(part: Value) -> Value:
         if id(part) not in copies:
-            result = _copied(interpreter, part, "__deepcopy__", copied, copies)
+            result = _copied(machine, part, "__deepcopy__", copied, copies)
             copies[id(part)] = result
         return copies[id(part)]
 
@@ -285,7 +275,7 @@ _COPY_METHODS = (
 
 
 def _copied(
-    interpreter: Interpreter,
+    machine: Machine,
     value: Value,
     method: str,
     part_of: Callable[[Value], Value],
@@ -296,14 +286,14 @@ def _copied(
     """
     if isinstance(value, ConstantValue | ClassValue | FunctionValue | BuiltinValue):
         return value
-    own = interpreter.special(value, method)
+    own = machine.special(value, method)
     if own is not None:
-        return interpreter.call(own, [] if method == "__copy__" else [interpreter.new({})])
+        return machine.call(own, [] if method == "__copy__" else [machine.new({})])
     cls = value.python_type()
     if isinstance(value, InstanceDictValue):
         view = DictValue(dict)
-        for key, item in value.entries(interpreter):
-            view.put(interpreter, key, part_of(item))
+        for key, item in value.entries(machine):
+            view.put(machine, key, part_of(item))
         return view
     plain = all(getattr(cls, name, None) is getattr(object, name, None) for name in _COPY_METHODS)
     builtin = cls.__module__ in ("builtins", "collections") or cls is torch.Size
@@ -312,30 +302,30 @@ def _copied(
         or not (plain or builtin)
         or isinstance(value, TensorValue)
     ):
-        raise interpreter.unsupported(
+        raise machine.unsupported(
             reasons.TENSOR_TO_UNKNOWN, function="copy.copy", argument=value.describe()
         )
 
     match value:
         case TupleValue():
-            return TupleValue(cls, [part_of(item) for item in value.items(interpreter)])
+            return TupleValue(cls, [part_of(item) for item in value.items(machine)])
         case SetValue():
-            return SetValue.of(interpreter, cls, [part_of(item) for item in value.in_order()])
+            return SetValue.of(machine, cls, [part_of(item) for item in value.in_order()])
     result: ObjectValue = _empty_like(value)
     if copies is not None:
         copies[id(value)] = result
     if isinstance(value, ListValue) and isinstance(result, ListValue):
-        result.replace(interpreter, [part_of(item) for item in value.items(interpreter)])
+        result.replace(machine, [part_of(item) for item in value.items(machine)])
     if isinstance(value, DictValue) and isinstance(result, DictValue):
         result.default_factory = value.default_factory
-        for key, item in value.entries(interpreter):
-            result.put(interpreter, key, part_of(item))
-    for name, attribute in InstanceDictValue(value).entries(interpreter) if _has_dict(cls) else ():
-        result.store(interpreter, name.constant(), part_of(attribute))
+        for key, item in value.entries(machine):
+            result.put(machine, key, part_of(item))
+    for name, attribute in InstanceDictValue(value).entries(machine) if _has_dict(cls) else ():
+        result.store(machine, name.constant(), part_of(attribute))
     for slot in copyreg._slotnames(cls):  # type: ignore[attr-defined]
-        part = interpreter.attribute_or_none(value, slot)
+        part = machine.attribute_or_none(value, slot)
         if part is not None:
-            result.store(interpreter, slot, part_of(part))
+            result.store(machine, slot, part_of(part))
     return result
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import handles
 from fusewright.capture.values.base import (
-    Interpreter,
+    Machine,
     NotConstant,
     Value,
     evaluate,
@@ -33,23 +33,23 @@ NUMBERS_TO_NUMBER: Final = frozenset(
 """Functions of NumPy that compute a number and change nothing."""
 
 
-def _call(interpreter: Interpreter, function: Value, *arguments: Value, **keywords: Value) -> Value:
+def _call(machine: Machine, function: Value, *arguments: Value, **keywords: Value) -> Value:
     """A call of a NumPy function: made for real when it computes one number from known ones."""
     known = function.real()
     try:
         if not isinstance(known, numpy.ufunc) and known.__name__ not in NUMBERS_TO_NUMBER:
             raise NotConstant(function)
-        values, named = known_arguments(interpreter, arguments, keywords)
+        values, named = known_arguments(machine, arguments, keywords)
     except NotConstant:
-        raise _refusal(interpreter, known) from None
-    result = evaluate(interpreter, known, *values, **named)
+        raise _refusal(machine, known) from None
+    result = evaluate(machine, known, *values, **named)
     if type(result) not in NUMPY_SCALARS and type(result) not in SCALAR_TYPES:
-        raise _refusal(interpreter, known)
-    return interpreter.new(result)
+        raise _refusal(machine, known)
+    return machine.new(result)
 
 
-def _refusal(interpreter: Interpreter, function: Any) -> Exception:
-    return interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function=function_name(function))
+def _refusal(machine: Machine, function: Any) -> Exception:
+    return machine.unsupported(reasons.UNKNOWN_CALLABLE, function=function_name(function))
 
 
 if numpy is not None:

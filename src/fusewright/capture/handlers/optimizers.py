@@ -20,7 +20,7 @@ import torch
 
 from fusewright.capture.handlers import containers
 from fusewright.capture.handlers.registry import DECLINED, handles, meaning_of, polyfill
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import Machine, Value
 from fusewright.capture.values.constant import FALSE, NONE, TRUE, ConstantValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.torch_compat import optimizers
@@ -84,22 +84,22 @@ def _scaled(replacement: Callable[..., Any], *names: str) -> Callable[..., Any]:
     """
     count = replacement.__code__.co_argcount
 
-    def call(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
+    def call(machine: Machine, *arguments: Value, **keywords: Value) -> Any:
         operands = [*arguments, *[value for key, value in keywords.items() if key in names]]
         if len(operands) != count or len(arguments) + len(keywords) != count:
             return DECLINED
         factor = operands[-1]
-        if not isinstance(factor, TensorValue) and not _holds_tensors(interpreter, factor):
+        if not isinstance(factor, TensorValue) and not _holds_tensors(machine, factor):
             return DECLINED
-        return interpreter.call_object(replacement, None, operands, {})
+        return machine.call_object(replacement, None, operands, {})
 
     return call
 
 
-def _holds_tensors(interpreter: Interpreter, value: Value) -> bool:
+def _holds_tensors(machine: Machine, value: Value) -> bool:
     if value.python_type() is not list:
         return False
-    return any(isinstance(item, TensorValue) for item in interpreter.items(value))
+    return any(isinstance(item, TensorValue) for item in machine.items(value))
 
 
 handles(torch.Tensor.add)(_scaled(add, "alpha"))
@@ -118,16 +118,14 @@ def _on_lists(step: Callable[..., None]) -> Callable[..., Any]:
     those are few kernels too.
     """
 
-    def call(
-        interpreter: Interpreter, *arguments: Value, fused: Value = FALSE, **keywords: Value
-    ) -> Any:
+    def call(machine: Machine, *arguments: Value, fused: Value = FALSE, **keywords: Value) -> Any:
         scaled = [keywords.get(name, NONE) for name in ("grad_scale", "found_inf")]
-        if not interpreter.truth(fused) or any(
+        if not machine.truth(fused) or any(
             not isinstance(factor, ConstantValue) or factor.value is not None for factor in scaled
         ):
             return DECLINED
         keywords |= {"fused": FALSE, "foreach": TRUE}
-        return interpreter.call_object(step, None, [*arguments], keywords)
+        return machine.call_object(step, None, [*arguments], keywords)
 
     return call
 
@@ -144,18 +142,16 @@ def _branching_in_graph(step: Callable[..., None]) -> Callable[..., Any]:
     choose with operators. Those are taken, with counters in double precision, as Python has them.
     """
 
-    def call(
-        interpreter: Interpreter, *arguments: Value, capturable: Value, **keywords: Value
-    ) -> Any:
-        if interpreter.truth(capturable):
+    def call(machine: Machine, *arguments: Value, capturable: Value, **keywords: Value) -> Any:
+        if machine.truth(capturable):
             return DECLINED
         *others, steps = arguments
-        counters = interpreter.items(steps)
-        precise = [interpreter.call_graph("double", [counter], {}) for counter in counters]
-        arguments = (*others, interpreter.new_list(precise))
-        interpreter.call_object(step, None, [*arguments], {"capturable": TRUE, **keywords})
+        counters = machine.items(steps)
+        precise = [machine.call_graph("double", [counter], {}) for counter in counters]
+        arguments = (*others, machine.new_list(precise))
+        machine.call_object(step, None, [*arguments], {"capturable": TRUE, **keywords})
         for counter, value in zip(counters, precise, strict=True):
-            interpreter.call_graph("copy_", [counter, value], {})
+            machine.call_graph("copy_", [counter, value], {})
         return None
 
     return call
@@ -173,14 +169,14 @@ def _keeping_numbers(step: Callable[..., None]) -> Callable[..., Any]:
     of those: throughout its step `item()` gives a tensor of shape () in double precision.
     """
 
-    def call(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
-        if interpreter.keeps_numbers:
+    def call(machine: Machine, *arguments: Value, **keywords: Value) -> Any:
+        if machine.keeps_numbers:
             return DECLINED
-        interpreter.keeps_numbers = True
+        machine.keeps_numbers = True
         try:
-            return interpreter.call_object(step, None, [*arguments], keywords)
+            return machine.call_object(step, None, [*arguments], keywords)
         finally:
-            interpreter.keeps_numbers = False
+            machine.keeps_numbers = False
 
     return call
 
@@ -190,12 +186,12 @@ for _reading in optimizers.READING_OPTIMIZERS:
 
 
 @handles(torch.Tensor.item)
-def item(interpreter: Interpreter, tensor: Value) -> Any:
-    if not (interpreter.keeps_numbers and isinstance(tensor, TensorValue)):
+def item(machine: Machine, tensor: Value) -> Any:
+    if not (machine.keeps_numbers and isinstance(tensor, TensorValue)):
         return DECLINED
     if tensor.fake.dim() or not tensor.fake.is_floating_point() or tensor.fake.device.type == "mps":
         return DECLINED
-    return interpreter.call_graph("double", [tensor], {})
+    return machine.call_graph("double", [tensor], {})
 
 
 def larger(number: Any, other: Any) -> Any:
@@ -213,13 +209,13 @@ def _choosing(function: Callable[..., Any], replacement: Callable[..., Any]) -> 
     usual = meaning_of(function).handler
     assert usual is not None
 
-    def call(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
-        kept = interpreter.keeps_numbers and any(
+    def call(machine: Machine, *arguments: Value, **keywords: Value) -> Any:
+        kept = machine.keeps_numbers and any(
             isinstance(argument, TensorValue) for argument in arguments
         )
         if kept and len(arguments) == 2 and not keywords:
-            return interpreter.call_object(replacement, None, [*arguments], {})
-        return usual(interpreter, *arguments, **keywords)
+            return machine.call_object(replacement, None, [*arguments], {})
+        return usual(machine, *arguments, **keywords)
 
     handles(function)(call)
 
@@ -246,16 +242,16 @@ def _kept(replacement: Callable[..., Any]) -> Callable[..., Any]:
     graph, or a list with one.
     """
 
-    def call(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Any:
-        if not interpreter.keeps_numbers or keywords or not arguments:
+    def call(machine: Machine, *arguments: Value, **keywords: Value) -> Any:
+        if not machine.keeps_numbers or keywords or not arguments:
             return DECLINED
         tensor, *_, factor = arguments
         if isinstance(factor, TensorValue):
             if isinstance(tensor, TensorValue) and factor.fake.dtype is tensor.fake.dtype:
                 return DECLINED
-        elif not _holds_tensors(interpreter, factor):
+        elif not _holds_tensors(machine, factor):
             return DECLINED
-        return interpreter.call_object(replacement, None, [*arguments], {})
+        return machine.call_object(replacement, None, [*arguments], {})
 
     return call
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, handles, refusal
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import Machine, Value
 from fusewright.capture.values.functions import function_name
 from fusewright.torch_compat.distributed import DATA_PARALLEL
 
@@ -99,7 +99,7 @@ for _detail, _functions in TABLE.items():
 
 
 @handles(_LOGGER.isEnabledFor)
-def is_enabled_for(interpreter: Interpreter, logger: Value, level: Value) -> Any:
+def is_enabled_for(machine: Machine, logger: Value, level: Value) -> Any:
     """The method itself, which then finds the answers that a logger keeps: they are guarded."""
     real = logger.real()
     if isinstance(real, _LOGGER):
@@ -112,10 +112,10 @@ def _log(method: Callable[..., Any], level: int) -> Callable[..., None]:
     """A handler for a method of a logger: nothing where the logger writes nothing at its level."""
     refuse = refusal(reasons.OUTSIDE_WORLD, function=function_name(method), detail=_WRITES)
 
-    def call(interpreter: Interpreter, logger: Value, *arguments: Value, **keywords: Value) -> None:
-        ask = interpreter.attribute(logger, "isEnabledFor")
-        if interpreter.truth(interpreter.call(ask, [interpreter.new(level)])):
-            refuse(interpreter)
+    def call(machine: Machine, logger: Value, *arguments: Value, **keywords: Value) -> None:
+        ask = machine.attribute(logger, "isEnabledFor")
+        if machine.truth(machine.call(ask, [machine.new(level)])):
+            refuse(machine)
 
     return call
 

@@ -21,7 +21,7 @@ from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, handles, polyfill, refusal, when_imported
 from fusewright.capture.interpreter.stand_ins import raise_real
 from fusewright.capture.sources import ConstantSource
-from fusewright.capture.values.base import Interpreter, NotConstant, Rebuilder, Value
+from fusewright.capture.values.base import Machine, NotConstant, Rebuilder, Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.objects import ObjectValue
 from fusewright.capture.values.tensors import TensorValue, UnknownValue
@@ -60,56 +60,54 @@ def seeded_generator(device: torch.device, seed: int) -> torch.Generator:
 
 
 @handles(torch.Generator.__new__)
-def new_generator_of_torch(
-    interpreter: Interpreter, cls: Value, device: Value | None = None
-) -> Value:
+def new_generator_of_torch(machine: Machine, cls: Value, device: Value | None = None) -> Value:
     where = torch.device("cpu" if device is None else device.constant())
     if cls.constant() is not torch.Generator:
-        raise interpreter.unsupported(reasons.RANDOM_STATE, operation="torch.Generator.__new__")
+        raise machine.unsupported(reasons.RANDOM_STATE, operation="torch.Generator.__new__")
     return GeneratorOfTorchValue(where)
 
 
 @handles(torch.Generator.manual_seed)
-def seed_generator_of_torch(interpreter: Interpreter, generator: Value, seed: Value) -> Value:
+def seed_generator_of_torch(machine: Machine, generator: Value, seed: Value) -> Value:
     if not isinstance(generator, GeneratorOfTorchValue):
         operation = "torch.Generator.manual_seed"
-        raise interpreter.unsupported(reasons.RANDOM_STATE, operation=operation)
+        raise machine.unsupported(reasons.RANDOM_STATE, operation=operation)
     try:
         generator.seed = torch.Generator().manual_seed(seed.constant()).initial_seed()
     except (RuntimeError, TypeError) as error:
-        raise_real(interpreter, error)
+        raise_real(machine, error)
     return generator
 
 
 @handles(torch.Generator.initial_seed)
-def initial_seed(interpreter: Interpreter, generator: Value) -> Value:
+def initial_seed(machine: Machine, generator: Value) -> Value:
     if not isinstance(generator, GeneratorOfTorchValue):
         operation = "torch.Generator.initial_seed"
-        raise interpreter.unsupported(reasons.RANDOM_STATE, operation=operation)
+        raise machine.unsupported(reasons.RANDOM_STATE, operation=operation)
     return ConstantValue(generator.seed)
 
 
 @handles(torch.random.manual_seed)
-def manual_seed(interpreter: Interpreter, seed: Value) -> Value:
+def manual_seed(machine: Machine, seed: Value) -> Value:
     number = seed.constant()
     try:
         torch.Generator().manual_seed(int(number))
     except Exception as error:
-        raise_real(interpreter, error)
+        raise_real(machine, error)
     operator = random_state.operator("manual_seed")
-    interpreter.call_graph(operator, [ConstantValue(int(number))], {})
-    return interpreter.wrap(torch.default_generator, ConstantSource(torch.default_generator))
+    machine.call_graph(operator, [ConstantValue(int(number))], {})
+    return machine.wrap(torch.default_generator, ConstantSource(torch.default_generator))
 
 
 def _seed_devices(function: Callable[[int], None]) -> Any:
     """Seeding GPUs where there are none: torch keeps the seed for later, when the call has run."""
 
-    def seed_devices(interpreter: Interpreter, seed: Value) -> None:
+    def seed_devices(machine: Machine, seed: Value) -> None:
         number = seed.constant()
         if torch.cuda.is_available() or type(number) is not int:
             operation = f"torch.cuda.{function.__name__}"
-            raise interpreter.unsupported(reasons.RANDOM_STATE, operation=operation)
-        interpreter.draws.append((function, (number,)))
+            raise machine.unsupported(reasons.RANDOM_STATE, operation=operation)
+        machine.draws.append((function, (number,)))
 
     return seed_devices
 
@@ -119,27 +117,27 @@ for _function in (torch.cuda.manual_seed, torch.cuda.manual_seed_all):
 
 
 @handles(torch.random.get_rng_state)
-def get_rng_state(interpreter: Interpreter) -> Value:
+def get_rng_state(machine: Machine) -> Value:
     device = ConstantValue(torch.device("cpu"))
-    return interpreter.call_graph(random_state.operator("get_rng_state"), [], {"device": device})
+    return machine.call_graph(random_state.operator("get_rng_state"), [], {"device": device})
 
 
 @handles(torch.random.set_rng_state)
-def set_rng_state(interpreter: Interpreter, new_state: Value) -> Any:
+def set_rng_state(machine: Machine, new_state: Value) -> Any:
     if not isinstance(new_state, TensorValue) or new_state.fake.device.type != "cpu":
-        raise interpreter.unsupported(reasons.RANDOM_STATE, operation="torch.set_rng_state")
-    interpreter.call_graph(random_state.operator("set_rng_state"), [new_state], {})
+        raise machine.unsupported(reasons.RANDOM_STATE, operation="torch.set_rng_state")
+    machine.call_graph(random_state.operator("set_rng_state"), [new_state], {})
     return None
 
 
 @handles(torch.random.fork_rng)
 def fork_of_devices(
-    interpreter: Interpreter, devices: Value | None = None, *rest: Value, **keywords: Value
+    machine: Machine, devices: Value | None = None, *rest: Value, **keywords: Value
 ) -> Any:
     """`with torch.random.fork_rng()`: captured where no device but the CPU has a state to fork."""
-    names_none = devices is not None and not interpreter.items(devices)
+    names_none = devices is not None and not machine.items(devices)
     if torch.accelerator.is_available() and not names_none:
-        raise interpreter.unsupported(reasons.RANDOM_STATE, operation="torch.random.fork_rng")
+        raise machine.unsupported(reasons.RANDOM_STATE, operation="torch.random.fork_rng")
     return DECLINED
 
 
@@ -176,8 +174,8 @@ _NUMBERS: Final = {
 """Methods of `random.Random` that draw a number from known ones, by its class."""
 
 
-def _refuse(interpreter: Interpreter, name: str) -> Unsupported:
-    return interpreter.unsupported(reasons.OUTSIDE_WORLD, function=f"random.{name}", detail=_RANDOM)
+def _refuse(machine: Machine, name: str) -> Unsupported:
+    return machine.unsupported(reasons.OUTSIDE_WORLD, function=f"random.{name}", detail=_RANDOM)
 
 
 handles(random.Random.__new__)(
@@ -195,7 +193,7 @@ for _name in ("choice", "choices", "sample", "shuffle", "getstate", "setstate"):
 
 @handles(random.Random.seed)
 def seed_generator(
-    interpreter: Interpreter, generator: Value, a: Value | None = None, version: Value | None = None
+    machine: Machine, generator: Value, a: Value | None = None, version: Value | None = None
 ) -> Any:
     """Python's own generator is seeded when the call has run, before what is drawn then."""
     try:
@@ -204,12 +202,12 @@ def seed_generator(
         numbers = ()
     is_known = bool(numbers) and numbers[0] is not None
     if not is_known or generator.real() is not _GLOBAL:
-        raise _refuse(interpreter, "seed")
+        raise _refuse(machine, "seed")
     try:
         random.Random().seed(*numbers)
     except TypeError as error:
-        raise_real(interpreter, error)
-    interpreter.draws.append((_GLOBAL.seed, numbers))
+        raise_real(machine, error)
+    machine.draws.append((_GLOBAL.seed, numbers))
     return None
 
 
@@ -218,16 +216,16 @@ def _draw(name: str, cls: type) -> Callable[..., Value]:
     it, as at the chance that a layer is left out in training.
     """
 
-    def draw(interpreter: Interpreter, generator: Value, *arguments: Value) -> Value:
+    def draw(machine: Machine, generator: Value, *arguments: Value) -> Value:
         if generator.real() is not _GLOBAL:
-            raise _refuse(interpreter, name)
+            raise _refuse(machine, name)
         try:
             numbers = tuple(argument.constant() for argument in arguments)
             getattr(random.Random(), name)(*numbers)
         except (NotConstant, TypeError, ValueError):
-            raise _refuse(interpreter, name) from None
-        interpreter.draws.append((getattr(_GLOBAL, name), numbers))
-        return UnknownValue(cls, functools.partial(_refuse, interpreter, name))
+            raise _refuse(machine, name) from None
+        machine.draws.append((getattr(_GLOBAL, name), numbers))
+        return UnknownValue(cls, functools.partial(_refuse, machine, name))
 
     return draw
 
@@ -252,12 +250,12 @@ def enter_numpy(numpy_random: ModuleType) -> None:
     """By method of a generator: the function of the module that draws a number with it."""
 
     @handles(type(numpy_random.seed).__call__)
-    def call_numpy(interpreter: Interpreter, function: Value, *arguments: Value) -> Any:
+    def call_numpy(machine: Machine, function: Value, *arguments: Value) -> Any:
         """`numpy.random.seed(…)`, and what draws one number: functions written in Cython, the
         latter as methods of a generator.
         """
         if function.real() is numpy_random.seed:
-            return _seed_numpy(interpreter, arguments)
+            return _seed_numpy(machine, arguments)
         name = drawn_by.get(function.real())
         if name is None or arguments[0].real() is not getattr(numpy_random, name).__self__:
             return DECLINED
@@ -265,24 +263,24 @@ def enter_numpy(numpy_random: ModuleType) -> None:
         try:
             drawn = getattr(numpy_random.RandomState(0), name)(*numbers)
         except Exception as error:
-            raise_real(interpreter, error)
+            raise_real(machine, error)
         if type(drawn) is not float:
             return DECLINED
-        interpreter.draws.append((getattr(numpy_random, name), numbers))
-        refusal = functools.partial(_refuse_numpy, interpreter, name)
+        machine.draws.append((getattr(numpy_random, name), numbers))
+        refusal = functools.partial(_refuse_numpy, machine, name)
         return UnknownValue(float, refusal)
 
-    def _refuse_numpy(interpreter: Interpreter, name: str) -> Unsupported:
+    def _refuse_numpy(machine: Machine, name: str) -> Unsupported:
         function, why = f"numpy.random.{name}", _RANDOM.replace("Python", "NumPy")
-        return interpreter.unsupported(reasons.OUTSIDE_WORLD, function=function, detail=why)
+        return machine.unsupported(reasons.OUTSIDE_WORLD, function=function, detail=why)
 
-    def _seed_numpy(interpreter: Interpreter, arguments: Sequence[Value]) -> Any:
+    def _seed_numpy(machine: Machine, arguments: Sequence[Value]) -> Any:
         numbers = tuple(argument.constant() for argument in arguments)
         if not numbers or numbers[0] is None:
             return DECLINED
         try:
             numpy_random.RandomState(*numbers)
         except Exception as error:
-            raise_real(interpreter, error)
-        interpreter.draws.append((numpy_random.seed, numbers))
+            raise_real(machine, error)
+        machine.draws.append((numpy_random.seed, numbers))
         return None

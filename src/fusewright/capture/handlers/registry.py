@@ -15,12 +15,12 @@ from types import ModuleType
 from typing import Any, Final, NoReturn, TypeVar
 
 from fusewright.capture.reasons import Reason
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import Machine, Value
 from fusewright.capture.values.constant import CONSTANT_TYPES
 from fusewright.records import record, replace
 
 Handler = Callable[..., Any]
-"""What a call means on values: given the interpreter and the arguments, it returns a value (None
+"""What a call means on values: given the machine and the arguments, it returns a value (None
 stands for Python's None), or DECLINED, to let the next way be tried.
 """
 
@@ -130,8 +130,8 @@ def pure(*functions: Any) -> None:
 def refusal(reason: Reason, **details: object) -> Callable[..., NoReturn]:
     """A handler for what always breaks the graph, and why."""
 
-    def refuse(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> NoReturn:
-        raise interpreter.unsupported(reason, **details)
+    def refuse(machine: Machine, *arguments: Value, **keywords: Value) -> NoReturn:
+        raise machine.unsupported(reason, **details)
 
     return refuse
 

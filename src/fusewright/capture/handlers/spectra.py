@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from fusewright.capture.handlers.registry import handles, polyfill
 from fusewright.capture.sources import ConstantSource
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import Machine, Value
 
 
 @polyfill(torch.istft)
@@ -72,8 +72,6 @@ def _add_overlapping(parts: Tensor, hop: int, whole: int) -> Tensor:
 
 
 @handles(torch.Tensor.istft)
-def istft_method(
-    interpreter: Interpreter, tensor: Value, *arguments: Value, **keywords: Value
-) -> Value:
-    function = interpreter.wrap(torch.istft, ConstantSource(torch.istft))
-    return interpreter.call(function, [tensor, *arguments], keywords)
+def istft_method(machine: Machine, tensor: Value, *arguments: Value, **keywords: Value) -> Value:
+    function = machine.wrap(torch.istft, ConstantSource(torch.istft))
+    return machine.call(function, [tensor, *arguments], keywords)

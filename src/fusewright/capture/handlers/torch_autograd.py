@@ -16,7 +16,7 @@ from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import handles, refusal
 from fusewright.capture.handlers.uninterpreted import guard_variables
 from fusewright.capture.histories import history
-from fusewright.capture.values.base import MISSING, Interpreter, Value
+from fusewright.capture.values.base import MISSING, Machine, Value
 from fusewright.capture.values.constant import FALSE, NONE, TRUE
 from fusewright.capture.values.functions import (
     FunctionValue,
@@ -32,7 +32,7 @@ _METHODS = ("forward", "setup_context", "backward", "vjp")
 
 @handles(torch_compat.apply_autograd_function)
 def apply_autograd_function(
-    interpreter: Interpreter, cls: Value, *arguments: Value, **keywords: Value
+    machine: Machine, cls: Value, *arguments: Value, **keywords: Value
 ) -> Value:
     """`Function.apply(…)`: one call in the graph, with the user's own forward and backward.
 
@@ -41,26 +41,26 @@ def apply_autograd_function(
     Functions that it is given, for the forward to call, are graphs of their own.
     """
     function = cls.constant()
-    if interpreter.classes.made(function) is not None:
+    if machine.classes.made(function) is not None:
         what = "the forward and backward of an autograd function"
-        raise interpreter.unsupported(reasons.CLASS_MADE, name=function.__name__, what=what)
+        raise machine.unsupported(reasons.CLASS_MADE, name=function.__name__, what=what)
     for name in _METHODS:
-        raw, _ = interpreter.class_attribute(function, name)
+        raw, _ = machine.class_attribute(function, name)
         if isinstance(raw, staticmethod):
-            method = interpreter.attribute(cls, name)
+            method = machine.attribute(cls, name)
             if isinstance(method, FunctionValue):
-                guard_variables(interpreter, method)
+                guard_variables(machine, method)
     places = [place for place, argument in enumerate(arguments) if isinstance(argument, _FUNCTIONS)]
     if places and not keywords:
-        return _apply_to_functions(interpreter, function, arguments, places)
-    return interpreter.call_graph(_named_apply(function), list(arguments), keywords)
+        return _apply_to_functions(machine, function, arguments, places)
+    return machine.call_graph(_named_apply(function), list(arguments), keywords)
 
 
 _FUNCTIONS = (FunctionValue, MethodValue, PartialValue)
 
 
 def _apply_to_functions(
-    interpreter: Interpreter,
+    machine: Machine,
     function: type[torch.autograd.Function],
     arguments: Sequence[Value],
     places: Sequence[int],
@@ -71,11 +71,11 @@ def _apply_to_functions(
     functions = [arguments[place] for place in places]
     others = [argument for place, argument in enumerate(arguments) if place not in places]
     use = _Application(function, places)
-    result = interpreter.call_with_subprograms(function.__name__, use, functions, others, {})
+    result = machine.call_with_subprograms(function.__name__, use, functions, others, {})
     use.is_traced = False
     if use.keeps_functions:
         name, what = function_name(function), "a function, which it keeps for its backward"
-        raise interpreter.unsupported(reasons.TENSOR_TO_UNKNOWN, function=name, argument=what)
+        raise machine.unsupported(reasons.TENSOR_TO_UNKNOWN, function=name, argument=what)
     return result
 
 
@@ -127,7 +127,7 @@ def _named_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 @handles(torch.utils.checkpoint.checkpoint)
 def checkpoint(
-    interpreter: Interpreter,
+    machine: Machine,
     function: Value,
     *arguments: Value,
     use_reentrant: Value | None = None,
@@ -138,17 +138,17 @@ def checkpoint(
     compute again in backward. Eager keeps the arguments for that, and its backward raises where one
     was written to since.
     """
-    reentrant = use_reentrant is None or interpreter.truth(use_reentrant)
+    reentrant = use_reentrant is None or machine.truth(use_reentrant)
     if reentrant or context_fn is not None:
         what = "checkpoint(use_reentrant=True)" if reentrant else "checkpoint(context_fn=…)"
-        raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation=what)
+        raise machine.unsupported(reasons.GRAD_REQUIRED, operation=what)
     passed = {name: kw for name, kw in keywords.items() if name not in _CHECKPOINT_OPTIONS}
     kept = [argument.fake for argument in arguments if isinstance(argument, TensorValue)]
     versions = [fake._version for fake in kept]
-    result = interpreter.call_checkpointed(function, list(arguments), passed)
+    result = machine.call_checkpointed(function, list(arguments), passed)
     if torch.is_grad_enabled() and versions != [fake._version for fake in kept]:
         what = "checkpoint of a function that writes to its argument"
-        raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation=what)
+        raise machine.unsupported(reasons.GRAD_REQUIRED, operation=what)
     return result
 
 
@@ -165,7 +165,7 @@ handles(torch.nn.Parameter)(refusal(reasons.PARAMETER_MADE))
 
 @handles(torch.autograd.grad)
 def gradients(
-    interpreter: Interpreter,
+    machine: Machine,
     outputs: Value,
     inputs: Value,
     grad_outputs: Value = NONE,
@@ -182,8 +182,8 @@ def gradients(
     goes on outside, in that of an input, and where inputs have hooks. What the engine read is kept,
     as whoever traces the graph may differentiate it once more.
     """
-    if interpreter.truth(is_grads_batched) or _leads_outside(interpreter, outputs):
-        raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation="torch.autograd.grad")
+    if machine.truth(is_grads_batched) or _leads_outside(machine, outputs):
+        raise machine.unsupported(reasons.GRAD_REQUIRED, operation="torch.autograd.grad")
     keywords = {
         "grad_outputs": grad_outputs,
         "retain_graph": TRUE,
@@ -193,32 +193,30 @@ def gradients(
     }
     options = {name: value for name, value in keywords.items() if value is not NONE}
     with torch.autograd.set_multithreading_enabled(False):  # Modes belong to a thread.
-        return interpreter.call_graph(torch.autograd.grad, [outputs, inputs], options)
+        return machine.call_graph(torch.autograd.grad, [outputs, inputs], options)
 
 
-def _leads_outside(interpreter: Interpreter, outputs: Value) -> bool:
+def _leads_outside(machine: Machine, outputs: Value) -> bool:
     """Whether the engine, run on the real tensors, would do more than it does on fakes."""
-    values = [outputs] if isinstance(outputs, TensorValue) else interpreter.items(outputs)
+    values = [outputs] if isinstance(outputs, TensorValue) else machine.items(outputs)
     passed = history([value.fake for value in values if isinstance(value, TensorValue)])
     return any(
         get_gradient_edge(tensor.fake).node in passed
-        for tensor in interpreter.inputs
+        for tensor in machine.inputs
         if tensor.object.grad_fn is not None or tensor.object._backward_hooks
     )
 
 
 @handles(torch.Tensor.requires_grad_)
-def require_gradients(
-    interpreter: Interpreter, tensor: TensorValue, requires_grad: Value = TRUE
-) -> Value:
+def require_gradients(machine: Machine, tensor: TensorValue, requires_grad: Value = TRUE) -> Value:
     """`tensor.requires_grad_(…)`: nothing where it is so already. A tensor of the graph may become
     a leaf, one from outside is made one for real.
     """
     wanted = bool(requires_grad.constant())
     if tensor.fake.requires_grad == wanted:
         return tensor
-    builder = interpreter.builder
+    builder = machine.builder
     if not (wanted and tensor.object is MISSING and builder.permissions.leaves):
-        raise interpreter.unsupported(reasons.GRAD_REQUIRED, operation="tensor.requires_grad_()")
+        raise machine.unsupported(reasons.GRAD_REQUIRED, operation="tensor.requires_grad_()")
     builder.leaves.append(tensor.fake)
-    return interpreter.call_graph("requires_grad_", [tensor], {})
+    return machine.call_graph("requires_grad_", [tensor], {})

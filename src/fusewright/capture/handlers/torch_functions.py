@@ -15,7 +15,7 @@ from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, handles, polyfill, pure
 from fusewright.capture.interpreter.stand_ins import raise_real
-from fusewright.capture.values.base import MISSING, Interpreter, Value
+from fusewright.capture.values.base import MISSING, Machine, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import FALSE, NONE, TRUE, ConstantValue, boolean
 from fusewright.capture.values.functions import MethodValue
@@ -32,63 +32,61 @@ pure(
 
 
 @handles(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
-def is_compiling(interpreter: Interpreter) -> Value:
+def is_compiling(machine: Machine) -> Value:
     return TRUE
 
 
 @handles(torch.compiler.is_exporting, torch.jit.is_scripting, torch.jit.is_tracing)
-def is_exporting(interpreter: Interpreter) -> Value:
+def is_exporting(machine: Machine) -> Value:
     return FALSE
 
 
 @handles(*torch_compat.TRANSFORM_QUERIES)
-def are_transforms_active(interpreter: Interpreter) -> Value:
+def are_transforms_active(machine: Machine) -> Value:
     return boolean(torch_compat.is_transforming())
 
 
 @handles(*torch_compat.TORCH_FUNCTION_QUERIES)
-def has_torch_function(interpreter: Interpreter, *arguments: Value) -> Value:
+def has_torch_function(machine: Machine, *arguments: Value) -> Value:
     return FALSE
 
 
 @handles(types.GetSetDescriptorType.__get__)
 def read_descriptor(
-    interpreter: Interpreter, descriptor: Value, instance: Value, owner: Value | None = None
+    machine: Machine, descriptor: Value, instance: Value, owner: Value | None = None
 ) -> Any:
     """`Tensor.requires_grad.__get__(tensor)`: how torch names an attribute to function modes."""
     if isinstance(instance, TensorValue):
-        return interpreter.attribute(instance, descriptor.constant().__name__)
+        return machine.attribute(instance, descriptor.constant().__name__)
     return DECLINED
 
 
 @handles(torch_compat.MethodInC.__get__)
 def bind_method_in_c(
-    interpreter: Interpreter, method: Value, instance: Value, owner: Value | None = None
+    machine: Machine, method: Value, instance: Value, owner: Value | None = None
 ) -> Value:
     """What reading a method of a class written in C++ gives."""
-    return MethodValue(interpreter.attribute(method, "__func__"), instance)
+    return MethodValue(machine.attribute(method, "__func__"), instance)
 
 
 @handles(torch_compat.MethodInC.__call__)
 def call_method_in_c(
-    interpreter: Interpreter, method: Value, *arguments: Value, **keywords: Value
+    machine: Machine, method: Value, *arguments: Value, **keywords: Value
 ) -> Value:
     """What reading it through its class gives: the method as it stands there."""
-    function = interpreter.attribute(method, "__func__")
-    return interpreter.call(function, list(arguments), keywords)
+    function = machine.attribute(method, "__func__")
+    return machine.call(function, list(arguments), keywords)
 
 
 @handles(torch_compat.CALL_SCRIPTED)
-def call_scripted(
-    interpreter: Interpreter, function: Value, *arguments: Value, **keywords: Value
-) -> Value:
+def call_scripted(machine: Machine, function: Value, *arguments: Value, **keywords: Value) -> Value:
     """A function of `torch.jit.script` does what the one in Python does that it was made from."""
-    source = interpreter.attribute(function, torch_compat.SCRIPTED_SOURCE)
-    return interpreter.call(source, list(arguments), keywords)
+    source = machine.attribute(function, torch_compat.SCRIPTED_SOURCE)
+    return machine.call(source, list(arguments), keywords)
 
 
 @handles(torch.einsum)
-def einsum(interpreter: Interpreter, *arguments: Value) -> Any:
+def einsum(machine: Machine, *arguments: Value) -> Any:
     """Products of more than two tensors are made in the order that opt_einsum, where it is there,
     finds best for the sizes seen; since every order gives the result, no size is guarded for it.
     """
@@ -103,9 +101,9 @@ def einsum(interpreter: Interpreter, *arguments: Value) -> Any:
     pairs, _ = _ORDERED.get_opt_einsum().contract_path(
         equation.constant(), *shapes, shapes=True, optimize=_ORDERED.strategy
     )
-    path = interpreter.new([position for pair in pairs for position in pair])
-    inputs = [equation, interpreter.new_list(tensors)]
-    return interpreter.call_graph(torch_compat.einsum_along, inputs, {"path": path})
+    path = machine.new([position for pair in pairs for position in pair])
+    inputs = [equation, machine.new_list(tensors)]
+    return machine.call_graph(torch_compat.einsum_along, inputs, {"path": path})
 
 
 _ORDERED: Any = torch.backends.opt_einsum
@@ -119,14 +117,14 @@ def _seen(size: int | torch.SymInt) -> int | None:
 def _comparison(function: Any) -> Any:
     """Whether two tensors are equal, or nearly: an answer for Python, which is known for some."""
 
-    def compare(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+    def compare(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
         try:
-            return interpreter.call_graph(function, arguments, keywords)
+            return machine.call_graph(function, arguments, keywords)
         except Unsupported as refusal:
             if refusal.reason != reasons.FAKE_EXECUTION.name:
                 raise
         name = f"torch.{function.__name__}"
-        raise interpreter.unsupported(reasons.TENSORS_COMPARED, function=name)
+        raise machine.unsupported(reasons.TENSORS_COMPARED, function=name)
 
     return compare
 
@@ -136,21 +134,21 @@ for _function in (torch.equal, torch.allclose):
 
 
 @handles(torch.Tensor.__setitem__)
-def set_item(interpreter: Interpreter, tensor: Value, key: Value, value: Value) -> Any:
+def set_item(machine: Machine, tensor: Value, key: Value, value: Value) -> Any:
     """`tensor[mask] = value` where the mask is a single truth value, which eager reads: a choice
     between the value and what is there.
     """
     if not isinstance(key, TensorValue) or key.fake.dim() or key.fake.dtype is not torch.bool:
         return DECLINED
-    fitted = _fitted_item(interpreter, tensor, value)
+    fitted = _fitted_item(machine, tensor, value)
     if fitted is None:
         return DECLINED
-    chosen = interpreter.call_graph(torch.where, [key, fitted, tensor], {})
-    interpreter.call_graph("copy_", [tensor, chosen], {})
+    chosen = machine.call_graph(torch.where, [key, fitted, tensor], {})
+    machine.call_graph("copy_", [tensor, chosen], {})
     return None
 
 
-def _fitted_item(interpreter: Interpreter, tensor: Value, value: Value) -> Value | None:
+def _fitted_item(machine: Machine, tensor: Value, value: Value) -> Value | None:
     """`value` as what `tensor[mask] = value` writes: without leading dimensions of one more than
     the tensor has. None for what eager refuses: another type, another size, a number that the
     tensor's type does not hold.
@@ -170,100 +168,98 @@ def _fitted_item(interpreter: Interpreter, tensor: Value, value: Value) -> Value
     while isinstance(value, TensorValue) and value.fake.dim() > tensor.fake.dim():
         if value.fake.shape[0] != 1:
             return None
-        value = interpreter.call_graph("squeeze", [value, ConstantValue(0)], {})
+        value = machine.call_graph("squeeze", [value, ConstantValue(0)], {})
     return value
 
 
 @handles(torch.is_tensor)
-def is_tensor(interpreter: Interpreter, value: Value) -> Value:
-    return interpreter.call_object(isinstance, None, [value, ClassValue(torch.Tensor)], {})
+def is_tensor(machine: Machine, value: Value) -> Value:
+    return machine.call_object(isinstance, None, [value, ClassValue(torch.Tensor)], {})
 
 
 @handles(torch_compat.check_tensor_all)
-def check_tensor_all(interpreter: Interpreter, condition: Value, message: Value = NONE) -> Any:
+def check_tensor_all(machine: Machine, condition: Value, message: Value = NONE) -> Any:
     """A check that runs with the graph. Where it fails the frame is run as it is written, and says
     what it has to say.
     """
     if not isinstance(condition, TensorValue) or condition.fake.dtype is not torch.bool:
         return DECLINED
-    held = interpreter.call_graph("all", [condition], {})
-    return interpreter.call_graph(torch_compat.assert_async, [held], {})
+    held = machine.call_graph("all", [condition], {})
+    return machine.call_graph(torch_compat.assert_async, [held], {})
 
 
 @handles(torch.overrides.is_tensor_like)
-def is_tensor_like(interpreter: Interpreter, value: Value) -> Value:
-    if interpreter.truth(is_tensor(interpreter, value)):
+def is_tensor_like(machine: Machine, value: Value) -> Value:
+    if machine.truth(is_tensor(machine, value)):
         return TRUE
-    overrides, _ = interpreter.class_attribute(value.python_type(), "__torch_function__")
+    overrides, _ = machine.class_attribute(value.python_type(), "__torch_function__")
     return boolean(overrides is not MISSING)
 
 
 @handles(torch.Tensor.is_inference)
-def is_inference(interpreter: Interpreter, tensor: Value) -> Value:
+def is_inference(machine: Machine, tensor: Value) -> Value:
     """Known of a tensor that exists; its dispatch keys, which a guard compares, say it too."""
     if not isinstance(tensor, TensorValue) or tensor.object is MISSING:
-        raise interpreter.unsupported(reasons.TENSOR_VALUE, operation="tensor.is_inference()")
+        raise machine.unsupported(reasons.TENSOR_VALUE, operation="tensor.is_inference()")
     assert tensor.fake is not None, "used, and so guarded"
     return boolean(tensor.object.is_inference())
 
 
 @handles(*torch_compat.MODULE_CALLS)
-def call_module(
-    interpreter: Interpreter, module: Value, *arguments: Value, **keywords: Value
-) -> Any:
+def call_module(machine: Machine, module: Value, *arguments: Value, **keywords: Value) -> Any:
     """`module(…)`: its `forward` where no hook is registered, else all that `nn.Module` does."""
-    if not isinstance(module, ModuleValue) or module.has_hooks(interpreter):
+    if not isinstance(module, ModuleValue) or module.has_hooks(machine):
         return DECLINED
-    forward = interpreter.attribute(module, "forward")
-    return interpreter.call(forward, list(arguments), keywords)
+    forward = machine.attribute(module, "forward")
+    return machine.call(forward, list(arguments), keywords)
 
 
 @handles(torch_compat.log_api_usage)
-def log_nothing(interpreter: Interpreter, *arguments: Value) -> None:
+def log_nothing(machine: Machine, *arguments: Value) -> None:
     return None
 
 
 @handles(torch.profiler.record_function.__init__)
 def new_profiled_region(
-    interpreter: Interpreter, region: Value, name: Value, args: Value | None = None
+    machine: Machine, region: Value, name: Value, args: Value | None = None
 ) -> None:
     """A region that a profiler shows: in a graph its operators are no longer apart from others."""
-    interpreter.set_attribute(region, "name", name)
+    machine.set_attribute(region, "name", name)
 
 
 @handles(torch.profiler.record_function.__enter__)
-def enter_profiled_region(interpreter: Interpreter, region: Value) -> Value:
+def enter_profiled_region(machine: Machine, region: Value) -> Value:
     return region
 
 
 @handles(torch.profiler.record_function.__exit__)
-def leave_profiled_region(interpreter: Interpreter, region: Value, *exception: Value) -> None:
+def leave_profiled_region(machine: Machine, region: Value, *exception: Value) -> None:
     return None
 
 
 @handles(torch_compat.assert_true)
-def torch_assert(interpreter: Interpreter, condition: Value, message: Value) -> Any:
+def torch_assert(machine: Machine, condition: Value, message: Value) -> Any:
     if isinstance(condition, TensorValue):
         return DECLINED
-    if not interpreter.truth(condition):
-        interpreter.raise_error(AssertionError, message.constant())
+    if not machine.truth(condition):
+        machine.raise_error(AssertionError, message.constant())
     return None
 
 
 @handles(lazy_property.__get__)
 def get_lazy_property(
-    interpreter: Interpreter, descriptor: Value, instance: Value, owner: Value | None = None
+    machine: Machine, descriptor: Value, instance: Value, owner: Value | None = None
 ) -> Any:
     """What a distribution computes when it is asked for; through its class, an object of a kind."""
     real = descriptor.real()
     if real is MISSING or instance.python_type() is not type(None):
         return DECLINED
-    return interpreter.new(lazy_property.__get__(real, None))
+    return machine.new(lazy_property.__get__(real, None))
 
 
 @handles(torch.nn.functional.max_pool1d, torch.max_pool1d)
 def max_pool1d(
-    interpreter: Interpreter,
+    machine: Machine,
     input: Value,
     kernel_size: Value,
     stride: Value = NONE,
@@ -278,28 +274,26 @@ def max_pool1d(
     if not isinstance(input, TensorValue):
         return DECLINED
     fake = input.fake
-    has_places = interpreter.truth(return_indices)
+    has_places = machine.truth(return_indices)
     is_differentiated = fake.requires_grad and torch.is_grad_enabled()
     is_row_major = fake.device.type == "cpu" and not has_places and not is_differentiated
     if is_row_major and not fake.dtype.is_floating_point:
         error = refusal(torch.ops.aten.max_pool1d.default, (fake, 1), {})
         if error is not None:
-            raise_real(interpreter, error)
+            raise_real(machine, error)
     needs_copy = is_row_major and not fake.is_contiguous()
     if not needs_copy and not torch_compat.has_symbolic_geometry(fake):
         return DECLINED
     options = [stride, padding or ConstantValue(0), dilation or ConstantValue(1), ceil_mode]
-    both = interpreter.call_graph(torch.max_pool1d_with_indices, [input, kernel_size, *options], {})
+    both = machine.call_graph(torch.max_pool1d_with_indices, [input, kernel_size, *options], {})
     if has_places:
         return both
-    values = interpreter.items(both)[0]
-    return interpreter.call_graph("contiguous", [values], {}) if needs_copy else values
+    values = machine.items(both)[0]
+    return machine.call_graph("contiguous", [values], {}) if needs_copy else values
 
 
 @handles(torch.nn.functional.interpolate)
-def interpolate(
-    interpreter: Interpreter, input: Value, *arguments: Value, **keywords: Value
-) -> Any:
+def interpolate(machine: Machine, input: Value, *arguments: Value, **keywords: Value) -> Any:
     """Where sizes are symbolic, torch computes rows by an index, which keeps the layout of the
     input; its kernel for rows gives a row-major result. Means of areas are of another kernel.
     """
@@ -311,12 +305,12 @@ def interpolate(
     if isinstance(mode, ConstantValue) and mode.value == "area":
         return DECLINED
     function = torch.nn.functional.interpolate
-    result = interpreter.call_graph(function, [input, *arguments], keywords)
-    return interpreter.call_graph("contiguous", [result], {})
+    result = machine.call_graph(function, [input, *arguments], keywords)
+    return machine.call_graph("contiguous", [result], {})
 
 
 @handles(torch.nn.functional.one_hot)
-def one_hot(interpreter: Interpreter, tensor: Value, num_classes: Value = NONE) -> Any:
+def one_hot(machine: Machine, tensor: Value, num_classes: Value = NONE) -> Any:
     """`one_hot` with the check that each class is one of so many, which torch's kernel makes on the
     CPU. The result is row-major; torch's own way on fakes takes over the layout of the classes.
     """
@@ -330,19 +324,19 @@ def one_hot(interpreter: Interpreter, tensor: Value, num_classes: Value = NONE) 
         is_count = isinstance(num_classes.value, int) and num_classes.value > 0
     if not is_count:
         return DECLINED
-    not_negative = interpreter.call_graph(torch.ge, [tensor, ConstantValue(0)], {})
-    not_more = interpreter.call_graph(torch.lt, [tensor, num_classes], {})
-    both = interpreter.call_graph(torch.logical_and, [not_negative, not_more], {})
-    held = interpreter.call_graph("all", [both], {})
-    interpreter.call_graph(torch_compat.assert_async, [held], {})
+    not_negative = machine.call_graph(torch.ge, [tensor, ConstantValue(0)], {})
+    not_more = machine.call_graph(torch.lt, [tensor, num_classes], {})
+    both = machine.call_graph(torch.logical_and, [not_negative, not_more], {})
+    held = machine.call_graph("all", [both], {})
+    machine.call_graph(torch_compat.assert_async, [held], {})
     if isinstance(num_classes, SymbolicValue):
         return DECLINED
-    encoded = interpreter.call_graph(torch.nn.functional.one_hot, [tensor, num_classes], {})
-    return interpreter.call_graph("contiguous", [encoded], {})
+    encoded = machine.call_graph(torch.nn.functional.one_hot, [tensor, num_classes], {})
+    return machine.call_graph("contiguous", [encoded], {})
 
 
 def _construct(
-    interpreter: Interpreter, constructor: Any, arguments: list[Value], keywords: dict[str, Value]
+    machine: Machine, constructor: Any, arguments: list[Value], keywords: dict[str, Value]
 ) -> Value:
     """`torch.Tensor(…)`, `torch.FloatTensor(…)` or `tensor.new(…)` as a call in the graph.
 
@@ -352,19 +346,19 @@ def _construct(
     if arguments and arguments[-1].python_type() is torch.Size:
         *arguments, sizes = arguments
         keywords = {"size": sizes, **keywords}
-    return interpreter.call_graph(constructor, arguments, keywords)
+    return machine.call_graph(constructor, arguments, keywords)
 
 
 @handles(torch.Tensor.new)
-def new_like(interpreter: Interpreter, tensor: Value, *arguments: Value, **keywords: Value) -> Any:
+def new_like(machine: Machine, tensor: Value, *arguments: Value, **keywords: Value) -> Any:
     if not isinstance(tensor, TensorValue):
         return DECLINED
-    return _construct(interpreter, "new", [tensor, *arguments], keywords)
+    return _construct(machine, "new", [tensor, *arguments], keywords)
 
 
 def _new_tensor(cls: type) -> Any:
-    return lambda interpreter, *arguments, **keywords: _construct(
-        interpreter, cls, list(arguments), keywords
+    return lambda machine, *arguments, **keywords: _construct(
+        machine, cls, list(arguments), keywords
     )
 
 
@@ -389,7 +383,7 @@ def group_tensors(tensor_lists: Any, with_indices: bool = False) -> Any:
 
 
 @handles(torch_compat.check)
-def check(interpreter: Interpreter, condition: Value, message: Value | None = None) -> Any:
+def check(machine: Machine, condition: Value, message: Value | None = None) -> Any:
     """A condition on sizes that depend on data is taken to hold; any other is decided."""
     if not isinstance(condition, SymbolicValue) or condition.python_type() is not bool:
         return DECLINED
@@ -397,13 +391,13 @@ def check(interpreter: Interpreter, condition: Value, message: Value | None = No
     if not isinstance(number, torch.SymBool):
         return DECLINED
     if number.node.depends_on_data():  # checked when the graph runs
-        interpreter.call_graph(torch_compat.check, [condition], {})
+        machine.call_graph(torch_compat.check, [condition], {})
         return None
     return None if number.node.expect_true() else DECLINED
 
 
 @handles(torch_compat.promise_size)
-def check_is_size(interpreter: Interpreter, number: Value, **keywords: Value) -> Any:
+def check_is_size(machine: Machine, number: Value, **keywords: Value) -> Any:
     """Assume that an integer which depends on data is a size, so not negative."""
     if not isinstance(number, SymbolicValue):
         return DECLINED

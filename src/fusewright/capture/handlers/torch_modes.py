@@ -17,7 +17,7 @@ from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.handlers.registry import handles
 from fusewright.capture.sources import StateSource
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import Machine, Value
 from fusewright.capture.values.constant import NONE
 from fusewright.capture.values.regions import IndexRegionValue, InferenceRegionValue
 from fusewright.modes import SETTERS
@@ -46,14 +46,14 @@ does not change while tracing."""
 
 
 def _query(function: Callable[..., Any], guarded: bool) -> Any:
-    def ask(interpreter: Interpreter, *arguments: Value, **keywords: Value) -> Value:
+    def ask(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
         known = [argument.constant() for argument in arguments]
         named = {name: value.constant() for name, value in keywords.items()}
         answer = function(*known, **named)
         if guarded:
             source = StateSource(function.__name__, partial(function, *known, **named))
-            interpreter.guard(GuardKind.EQUALS, source, answer)
-        return interpreter.new(answer)
+            machine.guard(GuardKind.EQUALS, source, answer)
+        return machine.new(answer)
 
     return ask
 
@@ -64,11 +64,11 @@ for _functions, _guarded in ((STATE_QUERIES, False), (GUARDED_QUERIES, True)):
 
 
 def _setter(function: Callable[..., Any], current: Callable[..., Any]) -> Any:
-    def switch(interpreter: Interpreter, *arguments: Value) -> None:
+    def switch(machine: Machine, *arguments: Value) -> None:
         known = [argument.constant() for argument in arguments]
         if current(*known[:-1]) != known[-1]:
             function(*known)
-            interpreter.add_effect(function, known)
+            machine.add_effect(function, known)
 
     return switch
 
@@ -81,26 +81,26 @@ for _function, _current in SETTERS.items():
 
 
 @handles(torch.autocast_increment_nesting)
-def increment_nesting(interpreter: Interpreter) -> Value:
-    return interpreter.new(torch.autocast_increment_nesting())
+def increment_nesting(machine: Machine) -> Value:
+    return machine.new(torch.autocast_increment_nesting())
 
 
 @handles(torch.autocast_decrement_nesting)
-def decrement_nesting(interpreter: Interpreter) -> Value:
-    return interpreter.new(torch.autocast_decrement_nesting())
+def decrement_nesting(machine: Machine) -> Value:
+    return machine.new(torch.autocast_decrement_nesting())
 
 
 @handles(torch.clear_autocast_cache)
-def clear_autocast_cache(interpreter: Interpreter) -> None:
+def clear_autocast_cache(machine: Machine) -> None:
     torch.clear_autocast_cache()
-    interpreter.add_effect(torch.clear_autocast_cache, [])
+    machine.add_effect(torch.clear_autocast_cache, [])
 
 
 # -- default devices ------------------------------------------------------------------------------
 
 
 @handles(torch.device.__enter__)
-def enter_device(interpreter: Interpreter, device: Value) -> Value:
+def enter_device(machine: Machine, device: Value) -> Value:
     """`with torch.device(…)`: the graph's factory calls name their device, so that it needs no
     node.
     """
@@ -109,7 +109,7 @@ def enter_device(interpreter: Interpreter, device: Value) -> Value:
 
 
 @handles(torch.device.__exit__)
-def leave_device(interpreter: Interpreter, device: Value, *exception: Value) -> None:
+def leave_device(machine: Machine, device: Value, *exception: Value) -> None:
     torch.device.__exit__(device.constant(), None, None, None)
 
 
@@ -121,25 +121,25 @@ _REGION = "_inference_mode_context"
 
 
 @handles(torch.inference_mode.__enter__)
-def enter_inference_mode(interpreter: Interpreter, owner: Value) -> None:
-    mode = interpreter.attribute(owner, "mode").constant()
+def enter_inference_mode(machine: Machine, owner: Value) -> None:
+    mode = machine.attribute(owner, "mode").constant()
     entered = torch_compat.states.enter_inference_mode(mode)
-    node = interpreter.add_effect(torch_compat.states.enter_inference_mode, [mode])
+    node = machine.add_effect(torch_compat.states.enter_inference_mode, [mode])
     region = InferenceRegionValue(entered, node)
-    interpreter.regions.append(region)
-    interpreter.set_attribute(owner, _REGION, region)
+    machine.regions.append(region)
+    machine.set_attribute(owner, _REGION, region)
 
 
 @handles(torch.inference_mode.__exit__)
-def leave_inference_mode(interpreter: Interpreter, owner: Value, *exception: Value) -> None:
-    region = interpreter.attribute(owner, _REGION)
+def leave_inference_mode(machine: Machine, owner: Value, *exception: Value) -> None:
+    region = machine.attribute(owner, _REGION)
     if not isinstance(region, InferenceRegionValue):  # entered for real, at a graph break
-        raise interpreter.unsupported(
+        raise machine.unsupported(
             reasons.UNKNOWN_CALLABLE, function="torch.inference_mode.__exit__"
         )
-    interpreter.regions.remove(region)
+    machine.regions.remove(region)
     region.leave()
-    interpreter.add_effect(torch_compat.states.leave_inference_mode, [region.node])
+    machine.add_effect(torch_compat.states.leave_inference_mode, [region.node])
 
 
 # -- items by tensors -----------------------------------------------------------------------------
@@ -150,22 +150,22 @@ _INDEX_REGION = "_index_region"
 
 
 @handles(torch_compat.states.push_function_mode)
-def enter_function_mode(interpreter: Interpreter, mode: Value) -> None:
+def enter_function_mode(machine: Machine, mode: Value) -> None:
     """Enter a mode in which torch's functions mean something else; capture knows one such mode."""
     if not torch_compat.states.is_index_mode(mode.python_type()):
         name = "torch._C._push_on_torch_function_stack"
-        raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function=name)
+        raise machine.unsupported(reasons.UNKNOWN_CALLABLE, function=name)
     region = IndexRegionValue(mode)
-    interpreter.regions.append(region)
-    interpreter.set_attribute(mode, _INDEX_REGION, region)
+    machine.regions.append(region)
+    machine.set_attribute(mode, _INDEX_REGION, region)
 
 
 @handles(torch_compat.states.pop_function_mode)
-def leave_function_mode(interpreter: Interpreter) -> Value:
-    region = interpreter.regions[-1] if interpreter.regions else None
+def leave_function_mode(machine: Machine) -> Value:
+    region = machine.regions[-1] if machine.regions else None
     if not isinstance(region, IndexRegionValue):
         name = "torch._C._pop_torch_function_stack"
-        raise interpreter.unsupported(reasons.UNKNOWN_CALLABLE, function=name)
-    interpreter.regions.pop()
-    interpreter.set_attribute(region.mode, _INDEX_REGION, NONE)
+        raise machine.unsupported(reasons.UNKNOWN_CALLABLE, function=name)
+    machine.regions.pop()
+    machine.set_attribute(region.mode, _INDEX_REGION, NONE)
     return region.mode

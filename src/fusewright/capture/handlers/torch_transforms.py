@@ -14,7 +14,7 @@ import torch
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import handles, handles_closures, refusal
 from fusewright.capture.values.base import (
-    Interpreter,
+    Machine,
     NotConstant,
     Rebuilder,
     Value,
@@ -53,19 +53,17 @@ class TransformedValue(Value):
     def describe(self) -> str:
         return f"torch.func.{self.transform.__name__}({self.function.describe()})"
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+    def get_attribute(self, machine: Machine, name: str) -> Value:
         """The attributes that `functools.wraps` gives to the function a transform returns."""
         if name == "__wrapped__":
             return self.function
         if name in functools.WRAPPER_ASSIGNMENTS:
-            attribute = interpreter.attribute_or_none(self.function, name)
+            attribute = machine.attribute_or_none(self.function, name)
             if attribute is not None:
                 return attribute
-        return super().get_attribute(interpreter, name)
+        return super().get_attribute(machine, name)
 
-    def call(
-        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
+    def call(self, machine: Machine, arguments: list[Value], keywords: dict[str, Value]) -> Value:
         chain, function = self._chain()
 
         def use(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
@@ -74,7 +72,7 @@ class TransformedValue(Value):
             return function(*arguments, **keywords)
 
         name = self.transform.__name__
-        return interpreter.call_with_subprograms(name, use, [function], arguments, keywords)
+        return machine.call_with_subprograms(name, use, [function], arguments, keywords)
 
     def _chain(self) -> tuple[list[tuple[Callable[..., Any], dict[str, Any]]], Value]:
         """The transforms, the innermost first, and the function of the program inside."""
@@ -94,9 +92,9 @@ class TransformedValue(Value):
 def _applied_at_once(transform: Callable[..., Any]) -> Callable[..., Value]:
     """A handler for a transform that is given a function together with its arguments."""
 
-    def call(interpreter: Interpreter, func: Value, *arguments: Value, **keywords: Value) -> Value:
+    def call(machine: Machine, func: Value, *arguments: Value, **keywords: Value) -> Value:
         name = transform.__name__
-        return interpreter.call_with_subprograms(name, transform, [func], arguments, keywords)
+        return machine.call_with_subprograms(name, transform, [func], arguments, keywords)
 
     return call
 
@@ -112,14 +110,12 @@ def _refusal(name: str) -> Callable[..., NoReturn]:
 def _transform(transform: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Value]:
     refuse = _refusal(transform.__name__)
 
-    def transformed(
-        interpreter: Interpreter, func: Value, *arguments: Value, **keywords: Value
-    ) -> Value:
+    def transformed(machine: Machine, func: Value, *arguments: Value, **keywords: Value) -> Value:
         options = by_name(names, arguments, keywords)
         try:
-            _, known = known_arguments(interpreter, [], options)
+            _, known = known_arguments(machine, [], options)
         except NotConstant:
-            refuse(interpreter)
+            refuse(machine)
         return TransformedValue(transform, func, known)
 
     return transformed
@@ -132,14 +128,12 @@ def _closure_of(
     code = transform.__code__
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
-    def call(
-        interpreter: Interpreter, closure: Value, *arguments: Value, **keywords: Value
-    ) -> Value:
+    def call(machine: Machine, closure: Value, *arguments: Value, **keywords: Value) -> Value:
         assert isinstance(closure, FunctionValue)
         cells = zip(closure.code.co_freevars, closure.cells, strict=True)
-        options = {name: cell.load(interpreter) for name, cell in cells if name in parameters}
-        transformed = handler(interpreter, **options)
-        return interpreter.call(transformed, list(arguments), keywords)
+        options = {name: cell.load(machine) for name, cell in cells if name in parameters}
+        transformed = handler(machine, **options)
+        return machine.call(transformed, list(arguments), keywords)
 
     return call
 

@@ -9,12 +9,12 @@ from typing import NoReturn
 
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import handles, when_imported
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import Machine, Value
 
 
-def _refuse(interpreter: Interpreter, kernel: Value, *_: Value, **__: Value) -> NoReturn:
+def _refuse(machine: Machine, kernel: Value, *_: Value, **__: Value) -> NoReturn:
     name = getattr(kernel.real(), "__name__", "of this class")
-    raise interpreter.unsupported(reasons.TRITON_KERNEL, kernel=name)
+    raise machine.unsupported(reasons.TRITON_KERNEL, kernel=name)
 
 
 @when_imported("triton.runtime")
@@ -24,6 +24,6 @@ def enter_launches(runtime: ModuleType) -> None:
 
 
 @when_imported("triton.runtime.interpreter")
-def enter_interpreted(interpreter: ModuleType) -> None:
+def enter_interpreted(machine: ModuleType) -> None:
     """Enter the same under Triton's interpreter."""
-    handles(interpreter.InterpretedFunction.run)(_refuse)
+    handles(machine.InterpretedFunction.run)(_refuse)

@@ -7,12 +7,12 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 
-from fusewright.capture.values.base import Interpreter
+from fusewright.capture.values.base import Machine
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import FunctionValue
 
 
-def guard_variables(interpreter: Interpreter, function: FunctionValue) -> None:
+def guard_variables(machine: Machine, function: FunctionValue) -> None:
     """Guard the global variables that a function names and the cells that it has, and so on for the
     functions of the program among them.
     """
@@ -22,8 +22,8 @@ def guard_variables(interpreter: Interpreter, function: FunctionValue) -> None:
         if current.code in seen or _belongs_to_torch(current):
             continue
         seen.add(current.code)
-        variables = [current.namespace.load(interpreter, name) for name in _names(current.code)]
-        variables += [cell.load(interpreter) for cell in current.cells]
+        variables = [current.namespace.load(machine, name) for name in _names(current.code)]
+        variables += [cell.load(machine) for cell in current.cells]
         for value in variables:
             match value:
                 case ConstantValue():

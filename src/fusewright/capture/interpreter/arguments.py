@@ -6,12 +6,12 @@ import inspect
 import types
 from typing import NoReturn
 
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import Machine, Value
 from fusewright.capture.values.functions import FunctionValue
 
 
 def bind_arguments(
-    interpreter: Interpreter,
+    machine: Machine,
     function: FunctionValue,
     arguments: list[Value],
     keywords: dict[str, Value],
@@ -26,23 +26,23 @@ def bind_arguments(
     next_name = code.co_argcount + code.co_kwonlyargcount
 
     if code.co_flags & inspect.CO_VARARGS:
-        bound[code.co_varnames[next_name]] = interpreter.new_tuple(arguments[len(positional) :])
+        bound[code.co_varnames[next_name]] = machine.new_tuple(arguments[len(positional) :])
         next_name += 1
     elif len(arguments) > len(positional):
-        _raise_mismatch(interpreter, function, arguments, keywords)
+        _raise_mismatch(machine, function, arguments, keywords)
 
     if keywords:
         by_name = {*positional[code.co_posonlyargcount :], *keyword_only}
         if any(name in bound for name in keywords if name in by_name):
-            _raise_mismatch(interpreter, function, arguments, keywords)
+            _raise_mismatch(machine, function, arguments, keywords)
         bound.update((name, value) for name, value in keywords.items() if name in by_name)
         extra = {name: value for name, value in keywords.items() if name not in by_name}
     else:
         extra = {}
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        bound[code.co_varnames[next_name]] = interpreter.new_dict(extra)
+        bound[code.co_varnames[next_name]] = machine.new_dict(extra)
     elif extra:
-        _raise_mismatch(interpreter, function, arguments, keywords)
+        _raise_mismatch(machine, function, arguments, keywords)
 
     first_default = len(positional) - len(function.defaults)
     for index, name in enumerate(positional):
@@ -52,7 +52,7 @@ def bind_arguments(
         if name not in bound and name in function.keyword_defaults:
             bound[name] = function.keyword_defaults[name]
     if not all(name in bound for name in (*positional, *keyword_only)):
-        _raise_mismatch(interpreter, function, arguments, keywords)
+        _raise_mismatch(machine, function, arguments, keywords)
     return bound
 
 
@@ -64,7 +64,7 @@ _COLLECTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 def _raise_mismatch(
-    interpreter: Interpreter,
+    machine: Machine,
     function: FunctionValue,
     arguments: list[Value],
     keywords: dict[str, Value],
@@ -89,5 +89,5 @@ def _raise_mismatch(
     try:
         stub(*arguments, **keywords)
     except TypeError as error:
-        interpreter.raise_error(TypeError, *error.args)
+        machine.raise_error(TypeError, *error.args)
     raise AssertionError(f"the arguments of {code.co_qualname} fit after all")

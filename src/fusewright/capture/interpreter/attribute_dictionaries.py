@@ -16,7 +16,7 @@ from fusewright.capture.sources import (
     InstanceSource,
     Source,
 )
-from fusewright.capture.values.base import Interpreter
+from fusewright.capture.values.base import Machine
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.objects import ObjectValue, reads_by_thread
 
@@ -24,7 +24,7 @@ from fusewright.capture.values.objects import ObjectValue, reads_by_thread
 class AttributeDictionaries:
     """Which existing objects have which `__dict__`, of those whose attributes were looked at."""
 
-    def __init__(self, machine: Interpreter) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._owners: dict[int, list[ObjectValue]] = {}
         """By the identity of their `__dict__`, which they keep alive."""

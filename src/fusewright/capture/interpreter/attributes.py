@@ -13,7 +13,7 @@ from fusewright.capture.sources import AttributeSource, ConstantSource, Source, 
 from fusewright.capture.values.base import (
     IMMUTABLE_TYPE,
     MISSING,
-    Interpreter,
+    Machine,
     Value,
 )
 from fusewright.capture.values.classes import ClassValue
@@ -48,7 +48,7 @@ def class_attribute_source(cls: type, name: str) -> Source | None:
 
 
 def bind(
-    machine: Interpreter, raw: Any, source: Source | None, instance: Value | None, cls: type
+    machine: Machine, raw: Any, source: Source | None, instance: Value | None, cls: type
 ) -> Value:
     """What reading a class attribute gives, through `instance` or through the class (None)."""
     match raw:
@@ -88,7 +88,7 @@ def bind(
     )
 
 
-def _bind_written(machine: Interpreter, value: Value, instance: Value | None, cls: type) -> Value:
+def _bind_written(machine: Machine, value: Value, instance: Value | None, cls: type) -> Value:
     if isinstance(value, FunctionValue):
         return value if instance is None else MethodValue(value, instance)
     getter = find_class_attribute(value.python_type(), "__get__")
@@ -101,7 +101,7 @@ def _bind_written(machine: Interpreter, value: Value, instance: Value | None, cl
     return machine.call_special(value, "__get__", [none if instance is None else instance, owner])
 
 
-def _bind_to_class(machine: Interpreter, raw: Any, source: Source | None, cls: type) -> Value:
+def _bind_to_class(machine: Machine, raw: Any, source: Source | None, cls: type) -> Value:
     """Reading a class attribute that is no function, through the class."""
     getter, _ = machine.class_attribute(type(raw), "__get__")
     descriptor = _wrap(machine, raw, source)
@@ -111,7 +111,7 @@ def _bind_to_class(machine: Interpreter, raw: Any, source: Source | None, cls: t
     return descriptor
 
 
-def _read_slot(machine: Interpreter, raw: Any, instance: Value, cls: type) -> Value:
+def _read_slot(machine: Machine, raw: Any, instance: Value, cls: type) -> Value:
     """Read a descriptor written in C."""
     name = raw.__name__
     if name == "__class__":
@@ -127,7 +127,7 @@ def _read_slot(machine: Interpreter, raw: Any, instance: Value, cls: type) -> Va
     return machine.new(getattr(real, name))
 
 
-def _wrap(machine: Interpreter, raw: Any, source: Source | None) -> Value:
+def _wrap(machine: Machine, raw: Any, source: Source | None) -> Value:
     if source is not None:
         return machine.wrap(raw, source)
     known = machine.known_value(raw)

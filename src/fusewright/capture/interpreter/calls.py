@@ -10,7 +10,7 @@ import importlib.util
 import sys
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
@@ -25,16 +25,20 @@ from fusewright.capture.interpreter.arguments import bind_arguments
 from fusewright.capture.interpreter.attributes import bind
 from fusewright.capture.interpreter.handler_calls import call_handler
 from fusewright.capture.sources import ConstantSource, ModuleSource, Source
-from fusewright.capture.values.base import MISSING, NotConstant, Value, evaluate, known_arguments
+from fusewright.capture.values.base import (
+    MISSING,
+    Machine,
+    NotConstant,
+    Value,
+    evaluate,
+    known_arguments,
+)
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import NONE
 from fusewright.capture.values.functions import FunctionValue, Namespace, function_name
 from fusewright.capture.values.numbers import FUNCTIONS, has_symbols, number_of
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.errors import FusewrightError, Unsupported
-
-if TYPE_CHECKING:
-    from fusewright.capture.interpreter.machine import Machine
 
 CACHING: Final = type(functools.lru_cache(lambda: None))
 """The class of what `functools.lru_cache` makes."""

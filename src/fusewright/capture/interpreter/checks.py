@@ -21,7 +21,7 @@ from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.bytecode.instruction import Instruction
 from fusewright.capture.bytecode.liveness import always_raises
-from fusewright.capture.values.base import Value
+from fusewright.capture.values.base import Machine, Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.tensors import TensorValue
@@ -29,7 +29,6 @@ from fusewright.errors import Unsupported
 
 if TYPE_CHECKING:
     from fusewright.capture.interpreter.frame import Frame
-    from fusewright.capture.interpreter.machine import Machine
 
 _FAILED = "a check that the program makes did not hold"
 

@@ -5,7 +5,7 @@ program changed them, and real but unguarded where it made them.
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
@@ -15,15 +15,12 @@ from fusewright.capture.interpreter.attributes import (
     find_class_attribute,
 )
 from fusewright.capture.sources import AttributeSource, ConstantSource, ItemSource, Source
-from fusewright.capture.values.base import IMMUTABLE_TYPE, MISSING, NotConstant, Value
+from fusewright.capture.values.base import IMMUTABLE_TYPE, MISSING, Machine, NotConstant, Value
 from fusewright.capture.values.classes import ClassNamespace, MadeValue
 from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import FunctionValue
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.objects import is_data_descriptor
-
-if TYPE_CHECKING:
-    from fusewright.capture.interpreter.machine import Machine
 
 Found = tuple[Any, "Source | None"]
 

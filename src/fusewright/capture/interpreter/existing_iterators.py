@@ -18,7 +18,7 @@ from typing import Any, Final, TypeGuard
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import ItemSource, ReducedSource, Source
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import Machine, Value
 from fusewright.capture.values.iterators import (
     ITERTOOLS_HAVE_PARTS,
     ExistingIteratorValue,
@@ -83,7 +83,7 @@ _CHAINED: Final = frozenset(
 """Classes whose objects a chain may yet come to: moving it on runs no code of the program."""
 
 
-def wrap_iterator(machine: Interpreter, iterator: Any, source: Source) -> Value:
+def wrap_iterator(machine: Machine, iterator: Any, source: Source) -> Value:
     """The value of an existing iterator of one of `TYPES`."""
     machine.guard(GuardKind.TYPE, source, type(iterator))
     take_apart = functools.partial(_take_apart, machine, source)
@@ -92,7 +92,7 @@ def wrap_iterator(machine: Interpreter, iterator: Any, source: Source) -> Value:
 
 
 def _take_apart(
-    machine: Interpreter, source: Source, value: ExistingIteratorValue
+    machine: Machine, source: Source, value: ExistingIteratorValue
 ) -> IteratorValue | None:
     """An iterator made of the same parts; None for one that has to stay whole."""
     iterator = value.object
@@ -123,7 +123,7 @@ def _take_apart(
 
 
 def _made_by(
-    machine: Interpreter, function: Any, *arguments: Value, **keywords: Value
+    machine: Machine, function: Any, *arguments: Value, **keywords: Value
 ) -> IteratorValue:
     """The iterator that a function of the table makes."""
     iterator = machine.call_object(function, None, list(arguments), keywords)
@@ -132,7 +132,7 @@ def _made_by(
 
 
 def _rechained(
-    machine: Interpreter, chain: Any, source: Source, inner: tuple[Any, ...] = ()
+    machine: Machine, chain: Any, source: Source, inner: tuple[Any, ...] = ()
 ) -> IteratorValue:
     """A chain of the same iterators: that of its iterables, and of the one which it has begun."""
     if not inner:
@@ -144,7 +144,7 @@ def _rechained(
     return _unless_changed(machine, chained, (SequenceValue, DictValue, SetValue))
 
 
-def _resliced(machine: Interpreter, inner: Value, *bounds: Value) -> IteratorValue:
+def _resliced(machine: Machine, inner: Value, *bounds: Value) -> IteratorValue:
     """A slice of an iterator that was moved on `bounds[-1]` times since it began."""
     first, *rest, done = [bound.constant() for bound in bounds]
     if not rest:  # at its end
@@ -155,7 +155,7 @@ def _resliced(machine: Interpreter, inner: Value, *bounds: Value) -> IteratorVal
     return _made_by(machine, itertools.islice, inner, *left)
 
 
-def keep_iterators_whole(machine: Interpreter) -> bool:
+def keep_iterators_whole(machine: Machine) -> bool:
     """Have the next captures leave the iterators whole that the program has moved on; whether there
     are any that were not yet to be left so.
     """
@@ -231,7 +231,7 @@ def _is_iterator(part: Any) -> bool:
 
 
 def _at_position(
-    machine: Interpreter, iterator: Iterator[Any], container: Value, state: list[Any]
+    machine: Machine, iterator: Iterator[Any], container: Value, state: list[Any]
 ) -> IteratorValue:
     """An iterator over a container, or backwards over a list, where a state says. From 3.12 on,
     that of a range is None: the range is what is left.
@@ -255,16 +255,16 @@ def _at_position(
 
 
 def _unless_changed(
-    machine: Interpreter, over: IteratorValue, containers: tuple[type[Value], ...]
+    machine: Machine, over: IteratorValue, containers: tuple[type[Value], ...]
 ) -> IteratorValue:
     """`over`, until the program changes one of such containers that exist: that may be the one of
     which this goes through a copy, or through which it is moved on later.
     """
 
-    def advance(interpreter: Interpreter) -> Value | None:
+    def advance(machine: Machine) -> Value | None:
         if any(isinstance(container, containers) for container in machine.mutated.values()):
             name = over.cls.__name__
-            raise interpreter.unsupported(reasons.EXISTING_ITERATOR, iterator=name)
-        return over.advance(interpreter)
+            raise machine.unsupported(reasons.EXISTING_ITERATOR, iterator=name)
+        return over.advance(machine)
 
     return IteratorValue(advance, over.cls)

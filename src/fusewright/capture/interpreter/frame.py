@@ -7,20 +7,17 @@ from __future__ import annotations
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fusewright.capture import reasons
 from fusewright.capture.bytecode import Instruction, taken_apart
 from fusewright.capture.graph import NeedsConstants
-from fusewright.capture.values.base import TracedError, Value
+from fusewright.capture.values.base import Machine, TracedError, Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
 from fusewright.capture.values.objects import ExceptionValue
 from fusewright.errors import SaidShape, Unsupported
 from fusewright.records import record
-
-if TYPE_CHECKING:
-    from fusewright.capture.interpreter.machine import Machine
 
 
 class _Null:

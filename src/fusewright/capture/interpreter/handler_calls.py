@@ -10,13 +10,13 @@ from typing import Any
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED
 from fusewright.capture.interpreter.stand_ins import raise_as
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import Machine, Value
 from fusewright.capture.values.constant import NONE
 from fusewright.capture.values.functions import function_name
 
 
 def call_handler(
-    interpreter: Interpreter,
+    machine: Machine,
     handler: Callable[..., Any],
     function: Any,
     arguments: list[Value],
@@ -29,19 +29,17 @@ def call_handler(
     """
     in_python = isinstance(function, types.FunctionType)  # and says itself what it takes
     if keywords and not in_python and not _takes(function, arguments, keywords):
-        raise_as(interpreter, function, *arguments, **keywords)
+        raise_as(machine, function, *arguments, **keywords)
     try:
-        result = handler(interpreter, *arguments, **keywords)
+        result = handler(machine, *arguments, **keywords)
     except TypeError:
-        if _takes(handler, [interpreter, *arguments], keywords):
+        if _takes(handler, [machine, *arguments], keywords):
             raise
         if in_python:
             return DECLINED
         if not _takes(function, arguments, keywords):
-            raise_as(interpreter, function, *arguments, **keywords)
-        unknown = interpreter.unsupported(
-            reasons.UNKNOWN_CALLABLE, function=function_name(function)
-        )
+            raise_as(machine, function, *arguments, **keywords)
+        unknown = machine.unsupported(reasons.UNKNOWN_CALLABLE, function=function_name(function))
         raise unknown from None
     return NONE if result is None else result
 

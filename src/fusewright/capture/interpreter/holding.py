@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from fusewright.capture.interpreter.frame import SavedException
-from fusewright.capture.values.base import Value
+from fusewright.capture.values.base import Machine, Value
 from fusewright.capture.values.references import ReferenceValue
-
-if TYPE_CHECKING:
-    from fusewright.capture.interpreter.machine import Machine
 
 
 def is_held(machine: Machine, value: Value) -> bool:

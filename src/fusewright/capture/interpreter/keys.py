@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import ConstantSource
-from fusewright.capture.values.base import Interpreter, Value, overrides_object
+from fusewright.capture.values.base import Machine, Value, overrides_object
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import MethodValue
 from fusewright.capture.values.objects import IdentityValue, ObjectValue
@@ -21,7 +21,7 @@ from fusewright.capture.values.tensors import TensorValue
 class Keys:
     """The keys of dicts and members of sets that the traced program made or asked for."""
 
-    def __init__(self, machine: Interpreter) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._objects: dict[int, ObjectValue] = {}
         self._by_number: list[ObjectValue] = []

@@ -1,9 +1,8 @@
 """The machine that executes a traced program: it owns the graph, the guards, the side effects and
 the stack of frames.
 
-Values and handlers call it `Interpreter` (capture.values.base). What an object is, is decided in
-`wrapping`; what an operator does in `operators`; how attributes bind in `attributes`; what an
-instruction does in `instructions`.
+What an object is, is decided in `wrapping`; what an operator does in `operators`; how attributes
+bind in `attributes`; what an instruction does in `instructions`.
 """
 
 from __future__ import annotations

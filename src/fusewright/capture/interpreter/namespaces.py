@@ -8,14 +8,14 @@ from typing import Any
 
 from fusewright.capture import reasons
 from fusewright.capture.sources import Source
-from fusewright.capture.values.base import Interpreter
+from fusewright.capture.values.base import Machine
 from fusewright.capture.values.functions import Namespace
 
 
 class Namespaces:
     """The global variables that a program has met, one value for each dict of them."""
 
-    def __init__(self, machine: Interpreter, root_globals: dict[str, Any]) -> None:
+    def __init__(self, machine: Machine, root_globals: dict[str, Any]) -> None:
         self._machine = machine
         root = Namespace(root_globals, _module_of(root_globals), is_root=True)
         self._found = {id(root_globals): root}

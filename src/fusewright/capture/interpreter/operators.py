@@ -17,7 +17,7 @@ from fusewright.capture.interpreter.stand_ins import raise_as, run_for_real
 from fusewright.capture.known_values import known_value
 from fusewright.capture.values.base import (
     MISSING,
-    Interpreter,
+    Machine,
     NotConstant,
     TracedError,
     Value,
@@ -126,7 +126,7 @@ OPERATIONS: Final[dict[str, Any]] = {
 """The operation that a special method is for: what says, in Python's words, that it is missing."""
 
 
-def fold(machine: Interpreter, function: Any, *operands: Any) -> Value:
+def fold(machine: Machine, function: Any, *operands: Any) -> Value:
     """Run a pure function for real. What it raises is raised in the traced program."""
     return machine.new(evaluate(machine, function, *operands))
 
@@ -138,7 +138,7 @@ def _constants(left: Value, right: Value) -> tuple[Any, Any] | None:
 
 
 def _method_result(
-    machine: Interpreter, owner: Value, name: str, arguments: list[Value]
+    machine: Machine, owner: Value, name: str, arguments: list[Value]
 ) -> Value | None:
     """The result of a special method, or None when there is none or it returns NotImplemented."""
     method = machine.special(owner, name)
@@ -160,7 +160,7 @@ def _is_plain(value: Value) -> bool:
     return True
 
 
-def binary(machine: Interpreter, name: str, left: Value, right: Value) -> Value:
+def binary(machine: Machine, name: str, left: Value, right: Value) -> Value:
     """`left operator right`, by the operator's name in module `operator`."""
     if _are_symbolic(left, right):
         return _compute(machine, getattr(operator, IN_PLACE.get(name, name), divmod), left, right)
@@ -221,7 +221,7 @@ def _are_symbolic(left: Value, right: Value) -> bool:
     return is_number(left) and is_number(right)
 
 
-def _compute(machine: Interpreter, function: Any, *operands: Value) -> Value:
+def _compute(machine: Machine, function: Any, *operands: Value) -> Value:
     """An operator on symbolic numbers; on the numbers as they are where it has no symbolic form."""
     numbers = [number_of(operand) for operand in operands]
     try:
@@ -245,7 +245,7 @@ def _as_primitive(value: Value) -> Value:
     return value
 
 
-def _takes_operator(machine: Interpreter, value: Value, other: Value, name: str) -> bool:
+def _takes_operator(machine: Machine, value: Value, other: Value, name: str) -> bool:
     """Whether an object of a user's class has an operator of its own, which wins over a tensor's.
 
     Torch's operators return NotImplemented for objects that they do not know.
@@ -257,7 +257,7 @@ def _takes_operator(machine: Interpreter, value: Value, other: Value, name: str)
     return any(isinstance(raw, types.FunctionType) for raw in raw_methods)
 
 
-def is_sequence(machine: Interpreter, value: Value) -> bool:
+def is_sequence(machine: Machine, value: Value) -> bool:
     """Whether a value is a sequence written in C, its `+` and `*` not overridden."""
     cls = value.python_type()
     base = next((base for base in SEQUENCES if issubclass(cls, base)), None)
@@ -267,7 +267,7 @@ def is_sequence(machine: Interpreter, value: Value) -> bool:
     )
 
 
-def unary(machine: Interpreter, name: str, operand: Value) -> Value:
+def unary(machine: Machine, name: str, operand: Value) -> Value:
     """`operator operand`, by the operator's name in module `operator`."""
     if isinstance(operand, SymbolicValue):
         return _compute(machine, getattr(operator, name), operand)
@@ -278,7 +278,7 @@ def unary(machine: Interpreter, name: str, operand: Value) -> Value:
     return machine.call_special(operand, UNARY_METHODS[name], [])
 
 
-def compare(machine: Interpreter, symbol: str, left: Value, right: Value) -> Value:
+def compare(machine: Machine, symbol: str, left: Value, right: Value) -> Value:
     """`left symbol right`."""
     function, method, reflected = COMPARISONS[symbol]
     if _are_symbolic(left, right):
@@ -320,7 +320,7 @@ def _is_plain_sequence(value: Value) -> TypeGuard[SequenceValue]:
     return isinstance(value, SequenceValue) and value.cls in PLAIN_SEQUENCES
 
 
-def _equal_items(machine: Interpreter, left: SequenceValue, right: SequenceValue) -> bool:
+def _equal_items(machine: Machine, left: SequenceValue, right: SequenceValue) -> bool:
     """`==` of two lists or tuples, which compares items until two differ."""
     if left.size != right.size:
         return False
@@ -328,13 +328,13 @@ def _equal_items(machine: Interpreter, left: SequenceValue, right: SequenceValue
     return all(equal(machine, item, other) for item, other in pairs)
 
 
-def _defines(machine: Interpreter, value: Value, name: str) -> bool:
+def _defines(machine: Machine, value: Value, name: str) -> bool:
     """Whether the class has a method of its own, not the one of `object`."""
     raw, _ = machine.class_attribute(value.python_type(), name)
     return raw is not MISSING and raw is not getattr(object, name, None)
 
 
-def identical(machine: Interpreter, left: Value, right: Value) -> bool:
+def identical(machine: Machine, left: Value, right: Value) -> bool:
     """`left is right`."""
     if left is right:
         return True
@@ -353,12 +353,12 @@ def identical(machine: Interpreter, left: Value, right: Value) -> bool:
     return real is not MISSING and real is other
 
 
-def equal(machine: Interpreter, left: Value, right: Value) -> bool:
+def equal(machine: Machine, left: Value, right: Value) -> bool:
     """`left is right or left == right`."""
     return identical(machine, left, right) or machine.truth(compare(machine, "==", left, right))
 
 
-def truth(machine: Interpreter, value: Value) -> bool:
+def truth(machine: Machine, value: Value) -> bool:
     """`bool(value)`."""
     match value:
         case SymbolicValue():
@@ -385,11 +385,11 @@ def truth(machine: Interpreter, value: Value) -> bool:
     return True
 
 
-def _value_of(machine: Interpreter, value: TensorValue) -> torch.Tensor | None:
+def _value_of(machine: Machine, value: TensorValue) -> torch.Tensor | None:
     return known_value(value.node, value.fake, machine.builder.readers)
 
 
-def _tensor_truth(machine: Interpreter, value: TensorValue) -> bool:
+def _tensor_truth(machine: Machine, value: TensorValue) -> bool:
     known = _value_of(machine, value)
     if known is not None:
         return bool(fold(machine, bool, known).constant())
@@ -400,7 +400,7 @@ def _tensor_truth(machine: Interpreter, value: TensorValue) -> bool:
     raise machine.unsupported(reasons.BRANCH_ON_TENSOR)
 
 
-def iterate(machine: Interpreter, value: Value) -> Value:
+def iterate(machine: Machine, value: Value) -> Value:
     """`iter(value)`."""
     match value:
         case IteratorValue() | GeneratorValue():
@@ -425,7 +425,7 @@ def iterate(machine: Interpreter, value: Value) -> Value:
         return machine.call(method, [])
     if machine.special(value, "__getitem__") is not None:
 
-        def item(machine: Interpreter, position: int) -> Value | None:
+        def item(machine: Machine, position: int) -> Value | None:
             try:
                 return get_item(machine, value, machine.new(position))
             except TracedError as error:
@@ -442,7 +442,7 @@ def _next_constant(machine: Any, iterator: Any) -> Value | None:
     return None if item is MISSING else machine.new(item)
 
 
-def next_item(machine: Interpreter, iterator: Value) -> Value | None:
+def next_item(machine: Machine, iterator: Value) -> Value | None:
     """`next(iterator)`; None at its end."""
     if isinstance(iterator, IteratorValue | GeneratorValue):
         return iterator.advance(machine)
@@ -454,7 +454,7 @@ def next_item(machine: Interpreter, iterator: Value) -> Value | None:
         raise
 
 
-def items(machine: Interpreter, value: Value) -> list[Value]:
+def items(machine: Machine, value: Value) -> list[Value]:
     """`list(value)`. May be the value's own list: not to be changed."""
     if isinstance(value, SequenceValue) and _has_builtin_iteration(value.cls):
         return value.items(machine)
@@ -471,7 +471,7 @@ def _has_builtin_iteration(cls: type) -> bool:
     return getattr(cls, "__iter__", None) in (list.__iter__, tuple.__iter__)
 
 
-def length(machine: Interpreter, value: Value) -> int:
+def length(machine: Machine, value: Value) -> int:
     """`len(value)`."""
     match value:
         case SequenceValue() if value.cls in PLAIN_SEQUENCES:
@@ -487,7 +487,7 @@ def length(machine: Interpreter, value: Value) -> int:
             return int(size)
 
 
-def get_item(machine: Interpreter, value: Value, key: Value) -> Value:
+def get_item(machine: Machine, value: Value, key: Value) -> Value:
     """`value[key]`."""
     match value:
         case TensorValue():
@@ -504,7 +504,7 @@ def get_item(machine: Interpreter, value: Value, key: Value) -> Value:
             return machine.call_special(value, "__getitem__", [key])
 
 
-def tensor_item(machine: Interpreter, tensor: TensorValue, key: Value) -> Value:
+def tensor_item(machine: Machine, tensor: TensorValue, key: Value) -> Value:
     """An item of a tensor; where a mode says so it is read even if the index is a single number."""
     if any(isinstance(region, IndexRegionValue) for region in machine.regions):
         keys = key.items(machine) if isinstance(key, TupleValue) else [key]
@@ -530,7 +530,7 @@ def tensor_item(machine: Interpreter, tensor: TensorValue, key: Value) -> Value:
         return copy
 
 
-def _copied_item(machine: Interpreter, tensor: TensorValue, key: Value) -> Value | None:
+def _copied_item(machine: Machine, tensor: TensorValue, key: Value) -> Value | None:
     """`tensor[:, i]` where a tensor of one integer says where, as a copy: which part of the tensor
     a view would be is not known. None where the key has other parts, or such
     tensors in slices alone.
@@ -566,7 +566,7 @@ def _is_basic(key: Value) -> bool:
     return isinstance(key, SliceValue) or (is_number(key) and key.python_type() is int)
 
 
-def sequence_item(machine: Interpreter, value: SequenceValue, key: Value) -> Value:
+def sequence_item(machine: Machine, value: SequenceValue, key: Value) -> Value:
     """An item or a slice of a list or tuple."""
     if isinstance(key, ConstantValue) and key.python_type() is not slice:
         index = key.value
@@ -596,7 +596,7 @@ def sequence_item(machine: Interpreter, value: SequenceValue, key: Value) -> Val
     return sequence_item(machine, value, machine.call(index_method, []))
 
 
-def contains(machine: Interpreter, container: Value, item: Value) -> bool:
+def contains(machine: Machine, container: Value, item: Value) -> bool:
     """`item in container`."""
     constants = _constants(container, item)
     if constants is not None:

@@ -27,7 +27,7 @@ from fusewright.capture import reasons
 from fusewright.capture.values.base import (
     IMMUTABLE_TYPE,
     MISSING,
-    Interpreter,
+    Machine,
     NotConstant,
     TracedError,
     Value,
@@ -60,17 +60,17 @@ CONTAINERS: Final = (
 class StandIn:
     """An object in place of a value that is not a constant. Subclasses have special methods."""
 
-    __slots__ = ("interpreter", "value")
+    __slots__ = ("machine", "value")
 
-    def __init__(self, interpreter: Interpreter, value: Value) -> None:
-        self.interpreter = interpreter
+    def __init__(self, machine: Machine, value: Value) -> None:
+        self.machine = machine
         self.value = value
 
     def __getattr__(self, name: str) -> Any:
-        attribute = self.interpreter.attribute_or_none(self.value, name)
+        attribute = self.machine.attribute_or_none(self.value, name)
         if attribute is None:
             raise AttributeError(name)
-        return element(self.interpreter, attribute)
+        return element(self.machine, attribute)
 
 
 # -- what stand-ins answer ------------------------------------------------------------------------
@@ -80,8 +80,8 @@ def _ask(name: str) -> Callable[..., Any]:
     """A special method that calls the value's own."""
 
     def method(self: StandIn, *arguments: Any) -> Any:
-        values = [value_of(self.interpreter, argument) for argument in arguments]
-        return element(self.interpreter, self.interpreter.call_special(self.value, name, values))
+        values = [value_of(self.machine, argument) for argument in arguments]
+        return element(self.machine, self.machine.call_special(self.value, name, values))
 
     return method
 
@@ -90,12 +90,12 @@ def _ask_constant(name: str) -> Callable[..., Any]:
     """A special method whose answer C needs as a real object."""
 
     def method(self: StandIn, *arguments: Any) -> Any:
-        values = [value_of(self.interpreter, argument) for argument in arguments]
-        answer = self.interpreter.call_special(self.value, name, values)
+        values = [value_of(self.machine, argument) for argument in arguments]
+        answer = self.machine.call_special(self.value, name, values)
         try:
             return answer.constant()
         except NotConstant:
-            raise self.interpreter.unsupported(
+            raise self.machine.unsupported(
                 reasons.TENSOR_TO_UNKNOWN, function=name, argument=self.value.describe()
             ) from None
 
@@ -104,61 +104,61 @@ def _ask_constant(name: str) -> Callable[..., Any]:
 
 def _compare(symbol: str) -> Callable[..., Any]:
     def method(self: StandIn, other: Any) -> Any:
-        right = value_of(self.interpreter, other)
-        if symbol == "==" and self.interpreter.identical(self.value, right):
+        right = value_of(self.machine, other)
+        if symbol == "==" and self.machine.identical(self.value, right):
             return True
-        return element(self.interpreter, self.interpreter.compare(symbol, self.value, right))
+        return element(self.machine, self.machine.compare(symbol, self.value, right))
 
     return method
 
 
 def _binary(name: str, *, reflected: bool = False) -> Callable[..., Any]:
     def method(self: StandIn, other: Any) -> Any:
-        operands = [self.value, value_of(self.interpreter, other)]
+        operands = [self.value, value_of(self.machine, other)]
         left, right = reversed(operands) if reflected else operands
-        return element(self.interpreter, self.interpreter.binary(name, left, right))
+        return element(self.machine, self.machine.binary(name, left, right))
 
     return method
 
 
 def _text(function: Callable[..., str]) -> Callable[..., str]:
     def method(self: StandIn, *arguments: Any) -> str:
-        values = [value_of(self.interpreter, argument) for argument in arguments]
-        call = self.interpreter.call_object(function, None, [self.value, *values], {})
+        values = [value_of(self.machine, argument) for argument in arguments]
+        call = self.machine.call_object(function, None, [self.value, *values], {})
         return str(call.constant())
 
     return method
 
 
 def _iterate(self: StandIn) -> Iterator[Any]:
-    iterator = self.interpreter.iterate(self.value)
-    while (item := self.interpreter.next(iterator)) is not None:
-        yield element(self.interpreter, item)
+    iterator = self.machine.iterate(self.value)
+    while (item := self.machine.next(iterator)) is not None:
+        yield element(self.machine, item)
 
 
 def _call(self: StandIn, *arguments: Any, **keywords: Any) -> Any:
-    interpreter = self.interpreter
-    values = [value_of(interpreter, argument) for argument in arguments]
-    named = {name: value_of(interpreter, argument) for name, argument in keywords.items()}
-    return element(interpreter, interpreter.call(self.value, values, named))
+    machine = self.machine
+    values = [value_of(machine, argument) for argument in arguments]
+    named = {name: value_of(machine, argument) for name, argument in keywords.items()}
+    return element(machine, machine.call(self.value, values, named))
 
 
 def _truth(self: StandIn) -> bool:
-    return self.interpreter.truth(self.value)
+    return self.machine.truth(self.value)
 
 
 def _hash(self: StandIn) -> int:
-    self.interpreter.keys.note(self.value)
+    self.machine.keys.note(self.value)
     try:
         return hash(self.value.key())
     except NotImplementedError:
-        return int(self.interpreter.call_special(self.value, "__hash__", []).constant())
+        return int(self.machine.call_special(self.value, "__hash__", []).constant())
     except TypeError as error:
-        self.interpreter.raise_error(TypeError, *error.args)
+        self.machine.raise_error(TypeError, *error.args)
 
 
 def _length(self: StandIn) -> int:
-    return self.interpreter.length(self.value)
+    return self.machine.length(self.value)
 
 
 _ARITHMETIC: Final = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
@@ -198,13 +198,13 @@ def _stand_in_class(name: str, special: frozenset[str]) -> type[StandIn]:
     return type(name, (StandIn,), {"__slots__": (), **methods})
 
 
-def _special_methods(interpreter: Interpreter, cls: type) -> frozenset[str]:
+def _special_methods(machine: Machine, cls: type) -> frozenset[str]:
     """Which of `ANSWERS` a class has; guarded, since a function in C looks for some and does
     something else without them.
     """
     if cls.__flags__ & IMMUTABLE_TYPE:
         return frozenset(name for name in ANSWERS if getattr(cls, name, None) is not None)
-    methods = {name: interpreter.class_attribute(cls, name)[0] for name in ANSWERS}
+    methods = {name: machine.class_attribute(cls, name)[0] for name in ANSWERS}
     return frozenset(
         name for name, raw in methods.items() if raw is not MISSING and raw is not None
     )
@@ -213,7 +213,7 @@ def _special_methods(interpreter: Interpreter, cls: type) -> frozenset[str]:
 # -- from values to objects and back --------------------------------------------------------------
 
 
-def element(interpreter: Interpreter, value: Value) -> Any:
+def element(machine: Machine, value: Value) -> Any:
     """A value as an item of a real container: the constant, or a stand-in."""
     match value:
         case ConstantValue() if not isinstance(value, SymbolicValue):
@@ -221,56 +221,56 @@ def element(interpreter: Interpreter, value: Value) -> Any:
         case ClassValue(cls=cls) if cls.__flags__ & IMMUTABLE_TYPE:
             return cls
         case SliceValue():
-            return slice(*[element(interpreter, part) for part in value.parts()])
+            return slice(*[element(machine, part) for part in value.parts()])
         case PrimitiveValue():
             base = type(value.content)
-            return base.__new__(_subclass(interpreter, value, base), value.content)
+            return base.__new__(_subclass(machine, value, base), value.content)
     cls = value.python_type()
-    return _stand_in_class(cls.__name__, _special_methods(interpreter, cls))(interpreter, value)
+    return _stand_in_class(cls.__name__, _special_methods(machine, cls))(machine, value)
 
 
-def _subclass(interpreter: Interpreter, value: Value, base: type) -> type:
+def _subclass(machine: Machine, value: Value, base: type) -> type:
     """A subclass of a class written in C, with the special methods that a user overrode."""
     cls = value.python_type()
     own = {}
     for name, answer in ANSWERS.items():
-        raw, _ = interpreter.class_attribute(cls, name)
-        if raw is not interpreter.class_attribute(base, name)[0]:
+        raw, _ = machine.class_attribute(cls, name)
+        if raw is not machine.class_attribute(base, name)[0]:
             own[name] = None if raw is None else answer
-    return type(cls.__name__, (base,), {**own, "interpreter": interpreter, "value": value})
+    return type(cls.__name__, (base,), {**own, "machine": machine, "value": value})
 
 
-def value_of(interpreter: Interpreter, object: Any) -> Value:
+def value_of(machine: Machine, object: Any) -> Value:
     """The value of an object that C made, took out of a container or was given."""
     if isinstance(object, StandIn):
         return object.value
     known = vars(type(object)).get("value")
     if isinstance(known, Value):
         return known
-    convert = functools.partial(value_of, interpreter)
+    convert = functools.partial(value_of, machine)
     match object:
         case list():
             return ListValue(list, [convert(item) for item in object])
         case tuple():
             return TupleValue(type(object), [convert(item) for item in object])
         case set() | frozenset():
-            return SetValue.of(interpreter, type(object), [convert(item) for item in object])
+            return SetValue.of(machine, type(object), [convert(item) for item in object])
         case collections.deque():
             return DequeValue(type(object), [convert(i) for i in object], maximum=object.maxlen)
         case dict():
             result = DictValue(type(object))
             for key, item in object.items():
-                result.put(interpreter, convert(key), convert(item))
+                result.put(machine, convert(key), convert(item))
             return result
         case Iterator():
             return _iterator(object)
-    return interpreter.new(object)
+    return machine.new(object)
 
 
 def _iterator(real: Iterator[Any]) -> Value:
-    def advance(interpreter: Interpreter) -> Value | None:
+    def advance(machine: Machine) -> Value | None:
         for item in real:
-            return value_of(interpreter, item)
+            return value_of(machine, item)
         return None
 
     return IteratorValue(advance, type(real))
@@ -279,8 +279,8 @@ def _iterator(real: Iterator[Any]) -> Value:
 class Mirror:
     """The arguments of one call as real objects, containers copied one level deep."""
 
-    def __init__(self, interpreter: Interpreter) -> None:
-        self.interpreter = interpreter
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
         self._containers: list[tuple[Any, Value, list[Any]]] = []
         """Real container, its value, and its items before the call."""
         self._deques: list[tuple[DequeValue, Iterator[Any]]] = []
@@ -295,13 +295,13 @@ class Mirror:
             return getattr(self.argument(value.mapping), value.kind)()
         content = self._content(value)
         if content is None:
-            return element(self.interpreter, value)
+            return element(self.machine, value)
         for real, known, _ in self._containers:
             if known is value:
                 return real
         cls = value.python_type()
         base = _container_base(cls)
-        real_class = cls if cls in CONTAINERS else _subclass(self.interpreter, value, base)
+        real_class = cls if cls in CONTAINERS else _subclass(self.machine, value, base)
         if isinstance(value, DequeValue):
             real = real_class(content, value.maximum)
             self._deques.append((value, collections.deque.__iter__(real)))
@@ -316,14 +316,14 @@ class Mirror:
         return real
 
     def _content(self, value: Value) -> Iterable[Any] | None:
-        convert = functools.partial(element, self.interpreter)
+        convert = functools.partial(element, self.machine)
         match value:
             case SequenceValue():
-                return [convert(item) for item in value.items(self.interpreter)]
+                return [convert(item) for item in value.items(self.machine)]
             case SetValue():
                 return [convert(item) for item in value.in_order()]
             case DictValue() | InstanceDictValue():
-                pairs = value.entries(self.interpreter)
+                pairs = value.entries(self.machine)
                 return {convert(key): convert(item) for key, item in pairs}
         return None
 
@@ -335,7 +335,7 @@ class Mirror:
         for constant in self._constants:
             if constant.value is result:
                 return constant
-        return value_of(self.interpreter, result)
+        return value_of(self.machine, result)
 
     def write_back(self) -> None:
         """Give the containers that the function changed their new content."""
@@ -352,7 +352,7 @@ class Mirror:
             same = len(after) == len(before) and all(map(_is_same, after, before))
             if not same:
                 content = [self._item(item) for item in after]
-                value.replace(self.interpreter, content)
+                value.replace(self.machine, content)
 
     def _item(self, item: Any) -> Value:
         return self.value(item)
@@ -369,18 +369,18 @@ def _is_same(left: Any, right: Any) -> bool:
 
 
 def run_for_real(
-    interpreter: Interpreter,
+    machine: Machine,
     function: Callable[..., Any],
     arguments: Sequence[Value],
     keywords: dict[str, Value],
 ) -> Value:
     """Call a function written in C on stand-ins. What it raises is raised in the traced program."""
-    mirror = Mirror(interpreter)
+    mirror = Mirror(machine)
     real = [mirror.argument(argument) for argument in arguments]
     named = {name: mirror.argument(argument) for name, argument in keywords.items()}
     owner = getattr(function, "__objclass__", None)
     if owner and issubclass(arguments[0].python_type(), owner) and not isinstance(real[0], owner):
-        raise interpreter.unsupported(
+        raise machine.unsupported(
             reasons.TENSOR_TO_UNKNOWN,
             function=function_name(function),
             argument=arguments[0].describe(),
@@ -391,18 +391,16 @@ def run_for_real(
         raise
     except Exception as error:
         mirror.write_back()
-        raise_real(interpreter, error)
+        raise_real(machine, error)
     mirror.write_back()
     return mirror.value(result)
 
 
-def raise_real(interpreter: Interpreter, error: Exception) -> NoReturn:
+def raise_real(machine: Machine, error: Exception) -> NoReturn:
     """Raise in the traced program what a function that ran for real has raised."""
-    raised = ExceptionValue(
-        type(error), [value_of(interpreter, argument) for argument in error.args]
-    )
+    raised = ExceptionValue(type(error), [value_of(machine, argument) for argument in error.args])
     for name, attribute in (vars(error) | _members(error)).items():
-        raised.store(interpreter, name, value_of(interpreter, attribute))
+        raised.store(machine, name, value_of(machine, attribute))
     raise TracedError(raised)
 
 
@@ -419,7 +417,7 @@ def _members(error: Exception) -> dict[str, Any]:
 
 
 def raise_as(
-    interpreter: Interpreter, function: Callable[..., Any], *operands: Value, **keywords: Value
+    machine: Machine, function: Callable[..., Any], *operands: Value, **keywords: Value
 ) -> NoReturn:
     """Raise what a function raises for operands without the special methods that it needs, or for
     arguments that it does not take, in the words of the CPython that runs.
@@ -428,8 +426,8 @@ def raise_as(
     try:
         function(*bare, **{name: _bare(value) for name, value in keywords.items()})
     except (TypeError, AttributeError) as error:
-        interpreter.raise_error(type(error), *error.args)
-    raise interpreter.unsupported(
+        machine.raise_error(type(error), *error.args)
+    raise machine.unsupported(
         reasons.TENSOR_TO_UNKNOWN, function=function.__name__, argument=operands[0].describe()
     )
 

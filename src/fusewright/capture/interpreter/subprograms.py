@@ -14,7 +14,7 @@ become further inputs of that graph, and of the call.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import fx
@@ -22,13 +22,10 @@ from torch import fx
 from fusewright.capture import reasons
 from fusewright.capture.graph import FAKE_FAILURES, SubgraphBuilder, look_for_symbols
 from fusewright.capture.interpreter import tensor_calls
-from fusewright.capture.values.base import NotConstant, TracedError, Value
+from fusewright.capture.values.base import Machine, NotConstant, TracedError, Value
 from fusewright.capture.values.tensors import TensorValue, UnknownValue
 from fusewright.control_flow import FUNCTIONS, ControlFlow, called
 from fusewright.errors import FusewrightError
-
-if TYPE_CHECKING:
-    from fusewright.capture.interpreter.machine import Machine
 
 Use = Callable[..., Any]
 """Takes callables for the functions, then the arguments of the call."""

@@ -6,7 +6,7 @@ import functools
 import operator
 import types
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -26,7 +26,7 @@ from fusewright.capture.memory import (
     storages_of,
 )
 from fusewright.capture.sources import AttributeSource, ConstantSource
-from fusewright.capture.values.base import MISSING, NotConstant, Value
+from fusewright.capture.values.base import MISSING, Machine, NotConstant, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import NONE, NUMPY_SCALARS, ConstantValue
 from fusewright.capture.values.functions import BuiltinValue, function_name
@@ -40,9 +40,6 @@ from fusewright.fake.tensor import is_known
 from fusewright.fake_rules.arguments import flat
 from fusewright.symbolic.facts import Required
 from fusewright.symbolic.nodes import SYMBOLIC
-
-if TYPE_CHECKING:
-    from fusewright.capture.interpreter.machine import Machine
 
 READS_VALUE: Final = frozenset(
     {

@@ -26,7 +26,7 @@ from fusewright.capture.sources import (
     ShownSource,
     Source,
 )
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import Machine, Value
 from fusewright.capture.values.classes import ClassValue, PythonModuleValue
 from fusewright.capture.values.constant import CONSTANT_TYPES, ConstantValue
 from fusewright.capture.values.functions import (
@@ -59,7 +59,7 @@ from fusewright.capture.values.views import (
 )
 from fusewright.symbolic.nodes import SYMBOLIC
 
-Maker = Callable[[Interpreter, Any, Source], Value]
+Maker = Callable[[Machine, Any, Source], Value]
 
 BUILTIN_TYPES: Final = (
     types.BuiltinFunctionType,
@@ -77,7 +77,7 @@ IDENTITY_TYPES: Final = (type, types.FunctionType, types.ModuleType, *BUILTIN_TY
 """Objects that are guarded by identity wherever they are read."""
 
 
-def wrap_object(machine: Interpreter, object: Any, source: Source) -> Value:
+def wrap_object(machine: Machine, object: Any, source: Source) -> Value:
     """The value of an existing object that is not a constant, on first sight."""
     cls = type(object)
     for base in cls.__mro__:
@@ -89,7 +89,7 @@ def wrap_object(machine: Interpreter, object: Any, source: Source) -> Value:
     return wrap_plain(machine, object, source)
 
 
-def wrap_plain(machine: Interpreter, object: Any, source: Source) -> Value:
+def wrap_plain(machine: Machine, object: Any, source: Source) -> Value:
     """An object of a class that has no kind of its own."""
     if not isinstance(source, ConstantSource):
         machine.guard(GuardKind.TYPE, source, type(object))
@@ -107,7 +107,7 @@ def is_plain_tensor(tensor: torch.Tensor) -> bool:
     )
 
 
-def wrap_tensor(machine: Interpreter, tensor: torch.Tensor, source: Source) -> Value:
+def wrap_tensor(machine: Machine, tensor: torch.Tensor, source: Source) -> Value:
     cls = type(tensor)
     if not is_plain_tensor(tensor):
         machine.guard(GuardKind.TYPE, source, cls)
@@ -119,24 +119,24 @@ def wrap_tensor(machine: Interpreter, tensor: torch.Tensor, source: Source) -> V
     return TensorValue(cls, object=tensor, source=source, create=create)
 
 
-def wrap_module(machine: Interpreter, module: torch.nn.Module, source: Source) -> Value:
+def wrap_module(machine: Machine, module: torch.nn.Module, source: Source) -> Value:
     machine.guard(GuardKind.TYPE, source, type(module))
     kind = ModuleValue if keeps_module_getattr(machine, type(module)) else ObjectValue
     return kind(type(module), module, source)
 
 
-def wrap_exception(machine: Interpreter, error: Any, source: Source) -> Value:
+def wrap_exception(machine: Machine, error: Any, source: Source) -> Value:
     machine.guard(GuardKind.TYPE, source, type(error))
     return ExceptionValue.existing(machine, error, source)
 
 
-def wrap_tuple(machine: Interpreter, object: Any, source: Source) -> Value:
+def wrap_tuple(machine: Machine, object: Any, source: Source) -> Value:
     machine.guard(GuardKind.TYPE, source, type(object))
     machine.guard(GuardKind.LENGTH, source, sequence_base(type(object)).__len__(object))
     return TupleValue(type(object), object=object, source=source)
 
 
-def wrap_list(machine: Interpreter, object: Any, source: Source) -> Value:
+def wrap_list(machine: Machine, object: Any, source: Source) -> Value:
     machine.guard(GuardKind.TYPE, source, type(object))
     length = list.__len__(object)
     return ListValue(
@@ -147,14 +147,14 @@ def wrap_list(machine: Interpreter, object: Any, source: Source) -> Value:
     )
 
 
-def wrap_deque(machine: Interpreter, object: Any, source: Source) -> Value:
+def wrap_deque(machine: Machine, object: Any, source: Source) -> Value:
     machine.guard(GuardKind.TYPE, source, type(object))
     machine.guard(GuardKind.LENGTH, source, len(object))
     maximum = machine.wrap(object.maxlen, AttributeSource(source, "maxlen")).constant()
     return DequeValue(type(object), maximum=maximum, object=object, source=source)
 
 
-def wrap_dict(machine: Interpreter, object: Any, source: Source) -> Value:
+def wrap_dict(machine: Machine, object: Any, source: Source) -> Value:
     namespace = machine.namespaces.known(object)
     if namespace is not None:
         machine.guard(GuardKind.IDENTITY, source, object)
@@ -167,25 +167,25 @@ def wrap_dict(machine: Interpreter, object: Any, source: Source) -> Value:
     return value
 
 
-def wrap_set(machine: Interpreter, object: Any, source: Source) -> Value:
+def wrap_set(machine: Machine, object: Any, source: Source) -> Value:
     machine.guard(GuardKind.TYPE, source, type(object))
     return SetValue.existing(machine, object, source)
 
 
-def wrap_function(machine: Interpreter, function: types.FunctionType, source: Source) -> Value:
+def wrap_function(machine: Machine, function: types.FunctionType, source: Source) -> Value:
     guard_function(machine, function, source)
     namespace = machine.namespaces.of(function.__globals__, AttributeSource(source, "__globals__"))
     return FunctionValue.existing(machine, function, namespace, source)
 
 
-def wrap_method(machine: Interpreter, method: types.MethodType, source: Source) -> Value:
+def wrap_method(machine: Machine, method: types.MethodType, source: Source) -> Value:
     machine.guard(GuardKind.TYPE, source, type(method))
     function = machine.wrap(method.__func__, AttributeSource(source, "__func__"))
     instance = machine.wrap(method.__self__, AttributeSource(source, "__self__"))
     return MethodValue(function, instance, source)
 
 
-def wrap_builtin(machine: Interpreter, function: Any, source: Source) -> Value:
+def wrap_builtin(machine: Machine, function: Any, source: Source) -> Value:
     owner = getattr(function, "__self__", None)
     bound = isinstance(function, types.BuiltinFunctionType | types.MethodWrapperType)
     if bound and owner is not None and not isinstance(owner, types.ModuleType):
@@ -212,13 +212,13 @@ def _method_in_c(owner: Any, name: str) -> Any:
     return raw if is_in_c else None
 
 
-def wrap_class(machine: Interpreter, cls: type, source: Source) -> Value:
+def wrap_class(machine: Machine, cls: type, source: Source) -> Value:
     if not isinstance(source, ConstantSource):
         machine.guard(GuardKind.IDENTITY, source, cls)
     return ClassValue(cls, source)
 
 
-def wrap_python_module(machine: Interpreter, module: types.ModuleType, source: Source) -> Value:
+def wrap_python_module(machine: Machine, module: types.ModuleType, source: Source) -> Value:
     if not isinstance(source, ConstantSource):
         machine.guard(GuardKind.IDENTITY, source, module)
     return PythonModuleValue(
@@ -226,11 +226,11 @@ def wrap_python_module(machine: Interpreter, module: types.ModuleType, source: S
     )
 
 
-def wrap_cell(machine: Interpreter, cell: Any, source: Source) -> Value:
+def wrap_cell(machine: Machine, cell: Any, source: Source) -> Value:
     return machine.cell(cell, source)
 
 
-def wrap_slice(machine: Interpreter, object: slice, source: Source) -> Value:
+def wrap_slice(machine: Machine, object: slice, source: Source) -> Value:
     start, stop, step = (
         machine.wrap(getattr(object, name), AttributeSource(source, name))
         for name in ("start", "stop", "step")
@@ -238,7 +238,7 @@ def wrap_slice(machine: Interpreter, object: slice, source: Source) -> Value:
     return SliceValue(start, stop, step, source=source)
 
 
-def wrap_view(machine: Interpreter, view: Any, source: Source) -> Value:
+def wrap_view(machine: Machine, view: Any, source: Source) -> Value:
     kind = view_kind(view)
     if kind is None:
         return wrap_plain(machine, view, source)
@@ -248,7 +248,7 @@ def wrap_view(machine: Interpreter, view: Any, source: Source) -> Value:
     return DictViewValue(mapping, kind, view, source)
 
 
-def wrap_mapping_proxy(machine: Interpreter, proxy: Any, source: Source) -> Value:
+def wrap_mapping_proxy(machine: Machine, proxy: Any, source: Source) -> Value:
     """A read-only view of a mapping. That of a class, or of an object computed while tracing, holds
     what it holds now.
     """
@@ -264,7 +264,7 @@ def wrap_mapping_proxy(machine: Interpreter, proxy: Any, source: Source) -> Valu
     return MappingProxyValue(machine.wrap(shown, ShownSource(source)), proxy, source)
 
 
-def wrap_partial(machine: Interpreter, partial: Any, source: Source) -> Value:
+def wrap_partial(machine: Machine, partial: Any, source: Source) -> Value:
     machine.guard(GuardKind.TYPE, source, type(partial))
     arguments_source = AttributeSource(source, "args")
     machine.guard(GuardKind.LENGTH, arguments_source, len(partial.args))
@@ -285,7 +285,7 @@ def wrap_partial(machine: Interpreter, partial: Any, source: Source) -> Value:
     )
 
 
-def wrap_reference(machine: Interpreter, reference: Any, source: Source) -> Value:
+def wrap_reference(machine: Machine, reference: Any, source: Source) -> Value:
     machine.guard(GuardKind.IDENTITY, source, reference)
     return ReferenceValue(None, object=reference, source=source)
 
@@ -323,7 +323,7 @@ def _symbolic(number: Any) -> Value:
     return SymbolicValue(number) if known is None else ConstantValue(known)
 
 
-def new_value(machine: Interpreter, object: Any) -> Value:
+def new_value(machine: Machine, object: Any) -> Value:
     """The value of an object computed while tracing, which nobody else holds: containers are taken
     apart.
     """

@@ -3,7 +3,7 @@ program.
 
 A value stands for one object. It knows the object's class, its source (None for an object that the
 traced program made itself) and how generated code can make it again. What operations *do* is not
-written here: the interpreter turns every operator into the special method that Python would call,
+written here: the machine turns every operator into the special method that Python would call,
 and `capture.handlers` says what the ones written in C mean. Values so stay small, and a subclass of
 `list` or `dict` written by a user needs nothing of its own.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from fusewright.capture.interpreter.machine import Machine
+    from fusewright.capture.interpreter import machine
     from fusewright.capture.sources import Source
 
 
@@ -79,10 +79,10 @@ def name_in_messages(cls: type) -> str:
     return f"{cls.__module__}.{cls.__name__}" if in_module else cls.__name__
 
 
-def raise_no_attribute(interpreter: Interpreter, cls: type, name: str) -> NoReturn:
+def raise_no_attribute(machine: Machine, cls: type, name: str) -> NoReturn:
     """Raise what reading an attribute raises that is not there."""
     text = f"{name_in_messages(cls)!r} object has no attribute {name!r}"
-    interpreter.raise_error(AttributeError, text)
+    machine.raise_error(AttributeError, text)
 
 
 class Value:
@@ -133,39 +133,37 @@ class Value:
         """The object in a few words, for messages."""
         return f"an object of class {self.python_type().__name__}"
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+    def get_attribute(self, machine: Machine, name: str) -> Value:
         """`object.name`: what the object's class has, bound to the object. Kinds with attributes
         of their own override it.
         """
         cls = self.python_type()
-        raw, source = interpreter.class_attribute(cls, name)
+        raw, source = machine.class_attribute(cls, name)
         if raw is MISSING:
-            raise_no_attribute(interpreter, cls, name)
-        return interpreter.bind(raw, source, self, cls)
+            raise_no_attribute(machine, cls, name)
+        return machine.bind(raw, source, self, cls)
 
-    def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
+    def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         """`object.name = value`."""
-        interpreter.raise_error(
+        machine.raise_error(
             AttributeError,
             f"cannot set attribute {name!r} of {self.python_type().__name__!r} object",
         )
 
-    def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
+    def delete_attribute(self, machine: Machine, name: str) -> None:
         """`del object.name`."""
-        interpreter.raise_error(
+        machine.raise_error(
             AttributeError,
             f"cannot delete attribute {name!r} of {self.python_type().__name__!r} object",
         )
 
-    def call(
-        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
+    def call(self, machine: Machine, arguments: list[Value], keywords: dict[str, Value]) -> Value:
         """`object(*arguments, **keywords)`: the class's `__call__` by default."""
-        return interpreter.call_special(self, "__call__", arguments, keywords)
+        return machine.call_special(self, "__call__", arguments, keywords)
 
 
 def evaluate(
-    interpreter: Interpreter, function: Callable[..., Any], *arguments: Any, **keywords: Any
+    machine: Machine, function: Callable[..., Any], *arguments: Any, **keywords: Any
 ) -> Any:
     """What a function of known objects gives, called now. What it raises is raised in the traced
     program.
@@ -173,14 +171,14 @@ def evaluate(
     try:
         return function(*arguments, **keywords)
     except Exception as error:
-        interpreter.raise_error(type(error), *error.args)
+        machine.raise_error(type(error), *error.args)
 
 
 def known_arguments(
-    interpreter: Interpreter, arguments: Sequence[Value], keywords: dict[str, Value]
+    machine: Machine, arguments: Sequence[Value], keywords: dict[str, Value]
 ) -> tuple[list[Any], dict[str, Any]]:
     """The objects that the arguments of a call are, wholly known. Raises NotConstant."""
-    interpreter.read_all([*arguments, *keywords.values()])
+    machine.read_all([*arguments, *keywords.values()])
     constants = [argument.to_python() for argument in arguments]
     return constants, {name: argument.to_python() for name, argument in keywords.items()}
 
@@ -200,11 +198,13 @@ class TracedError(Exception):
         return is_one
 
     def forget_frames(self) -> None:
-        """Let go of the interpreter's frames, once caught: one that was handed the exception and
+        """Let go of the machine's frames, once caught: one that was handed the exception and
         raised it again would be kept alive by it, with all that the interrupted calls refer to.
         """
         self.__traceback__ = self.__context__ = None
 
 
-Interpreter: TypeAlias = "Machine"
-"""What values and handlers ask things of, as all parts of the interpreter do."""
+Machine: TypeAlias = "machine.Machine"
+"""The machine that executes the traced program, a parameter of nearly every function of capture.
+The name stands here because the machine itself imports values and handlers.
+"""

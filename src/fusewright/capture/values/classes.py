@@ -11,7 +11,7 @@ from fusewright.capture.sources import AttributeSource, ConstantSource, Source
 from fusewright.capture.values.base import (
     IMMUTABLE_TYPE,
     MISSING,
-    Interpreter,
+    Machine,
     Rebuilder,
     Value,
     evaluate,
@@ -44,70 +44,68 @@ class ClassValue(Value):
     def describe(self) -> str:
         return f"the class {self.cls.__module__}.{self.cls.__qualname__}"
 
-    def call(
-        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
-        return interpreter.call_object(self.cls, self.source, arguments, keywords)
+    def call(self, machine: Machine, arguments: list[Value], keywords: dict[str, Value]) -> Value:
+        return machine.call_object(self.cls, self.source, arguments, keywords)
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+    def get_attribute(self, machine: Machine, name: str) -> Value:
         metaclass = type(self.cls)
-        raw, source = interpreter.class_attribute(metaclass, name)
+        raw, source = machine.class_attribute(metaclass, name)
         if raw is not MISSING and is_data_descriptor(raw):
             if isinstance(raw, types.GetSetDescriptorType | types.MemberDescriptorType):
-                return self._slot(interpreter, name)
-            return interpreter.bind(raw, source, self, metaclass)
+                return self._slot(machine, name)
+            return machine.bind(raw, source, self, metaclass)
 
-        attribute, attribute_source = interpreter.class_attribute(self.cls, name)
+        attribute, attribute_source = machine.class_attribute(self.cls, name)
         if attribute is not MISSING:
-            return interpreter.bind(attribute, attribute_source, None, self.cls)
+            return machine.bind(attribute, attribute_source, None, self.cls)
         if raw is not MISSING:
-            return interpreter.bind(raw, source, self, metaclass)
+            return machine.bind(raw, source, self, metaclass)
 
-        getter, getter_source = interpreter.class_attribute(metaclass, "__getattr__")
+        getter, getter_source = machine.class_attribute(metaclass, "__getattr__")
         if getter is not MISSING:
-            bound = interpreter.bind(getter, getter_source, self, metaclass)
-            return interpreter.call(bound, [interpreter.new(name)])
-        interpreter.raise_error(
+            bound = machine.bind(getter, getter_source, self, metaclass)
+            return machine.call(bound, [machine.new(name)])
+        machine.raise_error(
             AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}"
         )
 
-    def _slot(self, interpreter: Interpreter, name: str) -> Value:
-        part = evaluate(interpreter, type.__getattribute__, self.cls, name)
+    def _slot(self, machine: Machine, name: str) -> Value:
+        part = evaluate(machine, type.__getattribute__, self.cls, name)
         if name == "__dict__" and self.source is not None:
-            return interpreter.wrap(dict(part), AttributeSource(self.source, name))
+            return machine.wrap(dict(part), AttributeSource(self.source, name))
         if self.cls.__flags__ & IMMUTABLE_TYPE:
-            return interpreter.new(part)
+            return machine.new(part)
         source = AttributeSource(ConstantSource(self.cls), name)
-        return interpreter.wrap(part, source)
+        return machine.wrap(part, source)
 
-    def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
+    def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         metaclass = type(self.cls)
-        setter, source = interpreter.class_attribute(metaclass, "__setattr__")
+        setter, source = machine.class_attribute(metaclass, "__setattr__")
         if is_builtin_slot(setter, "__setattr__"):
-            self.generic_set(interpreter, name, value)
+            self.generic_set(machine, name, value)
         else:
-            bound = interpreter.bind(setter, source, self, metaclass)
-            interpreter.call(bound, [interpreter.new(name), value])
+            bound = machine.bind(setter, source, self, metaclass)
+            machine.call(bound, [machine.new(name), value])
 
-    def generic_set(self, interpreter: Interpreter, name: str, value: Any) -> None:
+    def generic_set(self, machine: Machine, name: str, value: Any) -> None:
         """Set an attribute as `type.__setattr__` does; for MISSING, delete it."""
         if self.cls.__flags__ & IMMUTABLE_TYPE:
             text = f"cannot set {name!r} attribute of immutable type {self.cls.__name__!r}"
-            interpreter.raise_error(TypeError, text)
-        raw, _ = interpreter.class_attribute(type(self.cls), name)
+            machine.raise_error(TypeError, text)
+        raw, _ = machine.class_attribute(type(self.cls), name)
         if is_data_descriptor(raw):
-            raise interpreter.unsupported(
+            raise machine.unsupported(
                 reasons.UNSUPPORTED_ATTRIBUTE, name=name, object=self.describe()
             )
-        interpreter.classes.write(self.cls, name, value)
+        machine.classes.write(self.cls, name, value)
 
-    def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
-        attribute, _ = interpreter.class_attribute(self.cls, name)
+    def delete_attribute(self, machine: Machine, name: str) -> None:
+        attribute, _ = machine.class_attribute(self.cls, name)
         if attribute is MISSING:
-            interpreter.raise_error(
+            machine.raise_error(
                 AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}"
             )
-        self.generic_set(interpreter, name, MISSING)
+        self.generic_set(machine, name, MISSING)
 
     def rebuild(self, code: Rebuilder) -> None:
         code.constant(self.cls)
@@ -205,17 +203,17 @@ class SuperValue(Value):
     def python_type(self) -> type:
         return super
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+    def get_attribute(self, machine: Machine, name: str) -> Value:
         match self.instance:
             case ClassValue(cls=start) if issubclass(start, self.after):
                 bound_to: Value | None = None
             case _:
                 start = self.instance.python_type()
                 bound_to = self.instance
-        raw, source = interpreter.classes.attribute_after(start, self.after, name)
+        raw, source = machine.classes.attribute_after(start, self.after, name)
         if raw is MISSING:
-            interpreter.raise_error(AttributeError, f"'super' object has no attribute {name!r}")
-        return interpreter.bind(raw, source, bound_to, start)
+            machine.raise_error(AttributeError, f"'super' object has no attribute {name!r}")
+        return machine.bind(raw, source, bound_to, start)
 
     def parts(self) -> Sequence[Value]:
         return (self.instance,)
@@ -245,30 +243,30 @@ class PythonModuleValue(Value):
     def describe(self) -> str:
         return f"the module {self.module.__name__}"
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+    def get_attribute(self, machine: Machine, name: str) -> Value:
         if name in self.namespace.known:
             if self.namespace.known[name] is MISSING:
-                interpreter.raise_error(AttributeError, name)
+                machine.raise_error(AttributeError, name)
             known: Value = self.namespace.known[name]
             return known
         if name in self.module.__dict__:
             attribute = self.module.__dict__[name]
-            value = interpreter.wrap(attribute, self.namespace.source(name))
+            value = machine.wrap(attribute, self.namespace.source(name))
             self.namespace.known[name] = value
             return value
-        attribute = evaluate(interpreter, getattr, self.module, name)
+        attribute = evaluate(machine, getattr, self.module, name)
         origin = self.source
         return (
-            interpreter.wrap(attribute, AttributeSource(origin, name))
+            machine.wrap(attribute, AttributeSource(origin, name))
             if origin
-            else interpreter.new(attribute)
+            else machine.new(attribute)
         )
 
-    def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
-        self.namespace.store(interpreter, name, value)
+    def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
+        self.namespace.store(machine, name, value)
 
-    def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
-        self.namespace.store(interpreter, name, MISSING)
+    def delete_attribute(self, machine: Machine, name: str) -> None:
+        self.namespace.store(machine, name, MISSING)
 
     def rebuild(self, code: Rebuilder) -> None:
         code.constant(self.module)

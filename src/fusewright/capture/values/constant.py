@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 
 from fusewright.capture.sources import Source
-from fusewright.capture.values.base import Interpreter, Rebuilder, Value, evaluate
+from fusewright.capture.values.base import Machine, Rebuilder, Value, evaluate
 
 SCALAR_TYPES: Final = (type(None), bool, int, float, complex, str, bytes)
 
@@ -135,17 +135,17 @@ class ConstantValue(Value):
     def describe(self) -> str:
         return f"the constant {self._value!r}"
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+    def get_attribute(self, machine: Machine, name: str) -> Value:
         value = self.value
         if type(value) in SCALAR_TYPES or type(value) in CONSTANT_TYPES:
-            raw, source = interpreter.class_attribute(type(value), name)
+            raw, source = machine.class_attribute(type(value), name)
             if isinstance(raw, types.MethodDescriptorType | types.WrapperDescriptorType):
-                return interpreter.bind(raw, source, self, type(value))
-        result = evaluate(interpreter, getattr, value, name)
+                return machine.bind(raw, source, self, type(value))
+        result = evaluate(machine, getattr, value, name)
         if isinstance(result, types.MethodType):
-            raw, source = interpreter.class_attribute(type(value), name)
-            return interpreter.bind(raw, source, self, type(value))
-        return interpreter.new(result)
+            raw, source = machine.class_attribute(type(value), name)
+            return machine.bind(raw, source, self, type(value))
+        return machine.new(result)
 
 
 NONE: Final = ConstantValue(None)

@@ -27,7 +27,7 @@ from fusewright.capture.sources import (
 )
 from fusewright.capture.values.base import (
     MISSING,
-    Interpreter,
+    Machine,
     NotConstant,
     Rebuilder,
     Value,
@@ -83,34 +83,34 @@ class Namespace:
         names = dict.fromkeys([*self.dictionary, *self.written])
         return [name for name in names if self.known.get(name) is not MISSING]
 
-    def load(self, interpreter: Interpreter, name: str) -> Value | None:
+    def load(self, machine: Machine, name: str) -> Value | None:
         """The global variable or built-in `name`, or None."""
         variable = self.known.get(name)
         if variable is not None:
             return None if variable is MISSING else variable
         if name in self.dictionary:
-            value = interpreter.wrap(self.dictionary[name], self.source(name))
+            value = machine.wrap(self.dictionary[name], self.source(name))
         else:
             builtin = _builtins_of(self.dictionary).get(name, MISSING)
             if builtin is MISSING:
                 return None
             if self.module is not None:
-                interpreter.guard(GuardKind.ABSENT, ModuleSource(self.module), name)
-            value = interpreter.wrap(builtin, BuiltinSource(name))
+                machine.guard(GuardKind.ABSENT, ModuleSource(self.module), name)
+            value = machine.wrap(builtin, BuiltinSource(name))
         self.known[name] = value
         return value
 
-    def variable(self, interpreter: Interpreter, name: str) -> Value | None:
+    def variable(self, machine: Machine, name: str) -> Value | None:
         """The global variable `name`, past built-ins; None when there is none."""
         if name in self.dictionary or name in self.written:
-            return self.load(interpreter, name)
+            return self.load(machine, name)
         if self.module is not None:
-            interpreter.guard(GuardKind.ABSENT, ModuleSource(self.module), name)
+            machine.guard(GuardKind.ABSENT, ModuleSource(self.module), name)
         return None
 
-    def store(self, interpreter: Interpreter, name: str, value: Any) -> None:
+    def store(self, machine: Machine, name: str, value: Any) -> None:
         """Write a global variable; MISSING deletes it."""
-        interpreter.record_mutation(self)
+        machine.record_mutation(self)
         self.known[name] = value
         self.written.setdefault(name)
 
@@ -151,7 +151,7 @@ class CellValue(Value):
     def real(self) -> Any:
         return self.cell
 
-    def load(self, interpreter: Interpreter) -> Value | None:
+    def load(self, machine: Machine) -> Value | None:
         """The value that the cell holds, or None when it is empty."""
         if self.contents is MISSING and self.cell is not MISSING and not self.changed:
             try:
@@ -159,23 +159,23 @@ class CellValue(Value):
             except ValueError:
                 return None
             if self.source is None:
-                self.contents = interpreter.new(contents)
+                self.contents = machine.new(contents)
             else:
-                self.contents = interpreter.wrap(contents, CellContentsSource(self.source))
+                self.contents = machine.wrap(contents, CellContentsSource(self.source))
         return None if self.contents is MISSING else self.contents
 
-    def store(self, interpreter: Interpreter, value: Any) -> None:
+    def store(self, machine: Machine, value: Any) -> None:
         """Put a value in the cell; MISSING empties it."""
-        interpreter.record_mutation(self)
+        machine.record_mutation(self)
         self.contents = value
         self.changed = True
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+    def get_attribute(self, machine: Machine, name: str) -> Value:
         if name != "cell_contents":
-            interpreter.raise_error(AttributeError, name)
-        contents = self.load(interpreter)
+            machine.raise_error(AttributeError, name)
+        contents = self.load(machine)
         if contents is None:
-            interpreter.raise_error(ValueError, "Cell is empty")
+            machine.raise_error(ValueError, "Cell is empty")
         return contents
 
     def parts(self) -> Sequence[Value]:
@@ -211,7 +211,7 @@ class FunctionValue(ObjectValue):
     @classmethod
     def existing(
         cls,
-        interpreter: Interpreter,
+        machine: Machine,
         function: types.FunctionType,
         namespace: Namespace,
         source: Source | None,
@@ -221,17 +221,17 @@ class FunctionValue(ObjectValue):
         for index, cell in enumerate(function.__closure__ or ()):
             base = AttributeSource(source, "__closure__") if source else None
             cell_source = ItemSource(base, index) if base else None
-            cells.append(interpreter.cell(cell, cell_source))
+            cells.append(machine.cell(cell, cell_source))
 
         def part(object: Any, attribute: str, key: int | str) -> Value:
             if source is None:
-                return interpreter.new(object)
-            return interpreter.wrap(object, default_source(AttributeSource(source, attribute), key))
+                return machine.new(object)
+            return machine.wrap(object, default_source(AttributeSource(source, attribute), key))
 
         if function.__defaults__ and source is not None:
             # A default's position is counted from the end, its source from the beginning.
             origin = AttributeSource(source, "__defaults__")
-            interpreter.guard(GuardKind.LENGTH, origin, len(function.__defaults__))
+            machine.guard(GuardKind.LENGTH, origin, len(function.__defaults__))
         defaults = [
             part(default, "__defaults__", index)
             for index, default in enumerate(function.__defaults__ or ())
@@ -258,7 +258,7 @@ class FunctionValue(ObjectValue):
             raise NotConstant(self)
         return self.object
 
-    def slot(self, interpreter: Interpreter, name: str) -> Value:
+    def slot(self, machine: Machine, name: str) -> Value:
         if name == "__code__":
             return ConstantValue(self.code)
         if self.object is MISSING and name not in self.known:
@@ -268,28 +268,24 @@ class FunctionValue(ObjectValue):
                 case "__qualname__":
                     return ConstantValue(self.code.co_qualname)
                 case "__module__":
-                    return interpreter.new(self.namespace.dictionary.get("__name__"))
+                    return machine.new(self.namespace.dictionary.get("__name__"))
                 case "__doc__":
                     documented = self.code.co_consts and isinstance(self.code.co_consts[0], str)
                     return ConstantValue(self.code.co_consts[0] if documented else None)
                 case "__defaults__":
                     return (
-                        interpreter.new_tuple(self.defaults)
-                        if self.defaults
-                        else ConstantValue(None)
+                        machine.new_tuple(self.defaults) if self.defaults else ConstantValue(None)
                     )
                 case "__kwdefaults__" if self.keyword_defaults:
-                    return interpreter.new_dict(self.keyword_defaults)
+                    return machine.new_dict(self.keyword_defaults)
                 case "__kwdefaults__" | "__annotations__":
-                    return interpreter.new(None if name == "__kwdefaults__" else {})
+                    return machine.new(None if name == "__kwdefaults__" else {})
                 case "__type_params__":
-                    return interpreter.new_tuple([])
-        return super().slot(interpreter, name)
+                    return machine.new_tuple([])
+        return super().slot(machine, name)
 
-    def call(
-        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
-        return interpreter.inline(self, arguments, keywords)
+    def call(self, machine: Machine, arguments: list[Value], keywords: dict[str, Value]) -> Value:
+        return machine.inline(self, arguments, keywords)
 
     def describe(self) -> str:
         return f"the function {self.code.co_qualname}"
@@ -356,12 +352,10 @@ class MethodValue(Value):
     def describe(self) -> str:
         return f"the method {self.function.describe()} of {self.instance.describe()}"
 
-    def call(
-        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
-        return interpreter.call(self.function, [self.instance, *arguments], keywords)
+    def call(self, machine: Machine, arguments: list[Value], keywords: dict[str, Value]) -> Value:
+        return machine.call(self.function, [self.instance, *arguments], keywords)
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+    def get_attribute(self, machine: Machine, name: str) -> Value:
         match name:
             case "__func__" if not isinstance(self.function, BuiltinValue):
                 return self.function
@@ -370,9 +364,9 @@ class MethodValue(Value):
             case _ if self._lacks(name):
                 kind = self.python_type().__name__
                 text = f"{kind!r} object has no attribute {name!r}"
-                interpreter.raise_error(AttributeError, text)
+                machine.raise_error(AttributeError, text)
             case _:
-                return interpreter.attribute(self.function, name)
+                return machine.attribute(self.function, name)
 
     def _lacks(self, name: str) -> bool:
         """Whether it is a method written in C, of which an attribute of its function is none."""
@@ -421,13 +415,11 @@ class BuiltinValue(Value):
     def describe(self) -> str:
         return f"the function {function_name(self.function)}"
 
-    def call(
-        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
-        return interpreter.call_object(self.function, self.source, arguments, keywords)
+    def call(self, machine: Machine, arguments: list[Value], keywords: dict[str, Value]) -> Value:
+        return machine.call_object(self.function, self.source, arguments, keywords)
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        return interpreter.new(evaluate(interpreter, getattr, self.function, name))
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        return machine.new(evaluate(machine, getattr, self.function, name))
 
     def rebuild(self, code: Rebuilder) -> None:
         code.constant(self.function)
@@ -467,23 +459,21 @@ class PartialValue(ObjectValue):
         self.arguments = list(arguments)
         self.keywords = dict(keywords)
 
-    def call(
-        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
-        return interpreter.call(
+    def call(self, machine: Machine, arguments: list[Value], keywords: dict[str, Value]) -> Value:
+        return machine.call(
             self.function, [*self.arguments, *arguments], {**self.keywords, **keywords}
         )
 
-    def slot(self, interpreter: Interpreter, name: str) -> Value:
+    def slot(self, machine: Machine, name: str) -> Value:
         match name:
             case "func":
                 return self.function
             case "args":
-                return interpreter.new_tuple(self.arguments)
+                return machine.new_tuple(self.arguments)
             case "keywords":
-                return interpreter.new_dict(self.keywords)
+                return machine.new_dict(self.keywords)
             case _:
-                return super().slot(interpreter, name)
+                return super().slot(machine, name)
 
     def parts(self) -> Sequence[Value]:
         return [self.function, *self.arguments, *self.keywords.values()]
@@ -497,12 +487,12 @@ def make_partial(function: Any, arguments: tuple[Any, ...], keywords: dict[str, 
     return functools.partial(function, *arguments, **keywords)
 
 
-def guard_function(interpreter: Interpreter, function: types.FunctionType, source: Source) -> None:
+def guard_function(machine: Machine, function: types.FunctionType, source: Source) -> None:
     """Guard a function's code, and its identity where it has a name of its own: of other functions,
     made anew at each call, another one of the same code will do.
     """
     if isinstance(source, ConstantSource):
         return
     if isinstance(source, GlobalSource) or "<locals>" not in function.__qualname__:
-        interpreter.guard(GuardKind.IDENTITY, source, function)
-    interpreter.guard(GuardKind.CODE, source, function.__code__)
+        machine.guard(GuardKind.IDENTITY, source, function)
+    machine.guard(GuardKind.CODE, source, function.__code__)

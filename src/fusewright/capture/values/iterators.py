@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 from fusewright.capture import reasons
 from fusewright.capture.sources import Source
 from fusewright.capture.values.base import (
-    Interpreter,
+    Machine,
     NotConstant,
     Rebuilder,
     TracedError,
@@ -31,7 +31,7 @@ SEQUENCE_ITERATOR: Final[type] = type(iter(type("_", (), {"__getitem__": None})(
 
 GENERATOR: Final = types.GeneratorType
 
-_Item = Callable[[Interpreter, int], Value | None]
+_Item = Callable[[Machine, int], Value | None]
 """Gives the item at a position, or None behind the last."""
 
 
@@ -46,7 +46,7 @@ class IteratorValue(Value):
 
     def __init__(
         self,
-        advance: Callable[[Interpreter], Value | None],
+        advance: Callable[[Machine], Value | None],
         cls: type = LIST_ITERATOR,
         remake: Callable[[], Remaking] | None = None,
         *,
@@ -69,7 +69,7 @@ class IteratorValue(Value):
         """An iterator over values that are all at hand; the sequence may grow meanwhile."""
         position = 0
 
-        def advance(interpreter: Interpreter) -> Value | None:
+        def advance(machine: Machine) -> Value | None:
             nonlocal position
             position += 1
             return items[position - 1] if position <= len(items) else None
@@ -89,9 +89,9 @@ class IteratorValue(Value):
         position or None behind the last, `restore` makes the iterator at a position for real.
         """
 
-        def advance(interpreter: Interpreter) -> Value | None:
+        def advance(machine: Machine) -> Value | None:
             nonlocal position
-            value = item(interpreter, position)
+            value = item(machine, position)
             position += value is not None
             return value
 
@@ -101,8 +101,8 @@ class IteratorValue(Value):
     def over_sequence(cls, sequence: SequenceValue, position: int = 0) -> IteratorValue:
         """An iterator over a list, which may grow meanwhile, a tuple or a deque."""
 
-        def item(interpreter: Interpreter, position: int) -> Value | None:
-            return sequence.item(interpreter, position) if position < sequence.size else None
+        def item(machine: Machine, position: int) -> Value | None:
+            return sequence.item(machine, position) if position < sequence.size else None
 
         kind = type(iter(sequence_base(sequence.cls)()))
         read = _while_unchanged(sequence, item) if isinstance(sequence, DequeValue) else item
@@ -112,9 +112,9 @@ class IteratorValue(Value):
     def over_reversed_deque(cls, deque: DequeValue, position: int = 0) -> IteratorValue:
         """An iterator backwards over a deque, behind `position` items."""
 
-        def item(interpreter: Interpreter, position: int) -> Value | None:
+        def item(machine: Machine, position: int) -> Value | None:
             last = deque.size - 1 - position
-            return deque.item(interpreter, last) if last >= 0 else None
+            return deque.item(machine, last) if last >= 0 else None
 
         kind: type = type(reversed(collections.deque()))
         read = _while_unchanged(deque, item)
@@ -124,12 +124,12 @@ class IteratorValue(Value):
     def backwards(cls, sequence: SequenceValue, index: int) -> IteratorValue:
         """An iterator backwards over a list, at an index."""
 
-        def advance(interpreter: Interpreter) -> Value | None:
+        def advance(machine: Machine) -> Value | None:
             nonlocal index
             if not 0 <= index < sequence.size:
                 return None
             index -= 1
-            return sequence.item(interpreter, index + 1)
+            return sequence.item(machine, index + 1)
 
         kind: type = type(reversed([]))
         return cls(
@@ -139,11 +139,11 @@ class IteratorValue(Value):
     def python_type(self) -> type:
         return self.cls
 
-    def advance(self, interpreter: Interpreter) -> Value | None:
+    def advance(self, machine: Machine) -> Value | None:
         """The next item, or None at the end."""
         if self.finished:
             return None
-        item = self._advance(interpreter)
+        item = self._advance(machine)
         self.finished = item is None and self.stays_at_end
         return item
 
@@ -176,18 +176,18 @@ class InterpretedIteratorValue(IteratorValue):
         super().__init__(advance, cls, functools.partial(_restoring, state), stays_at_end=False)
         self.state = state
 
-    def step(self, interpreter: Interpreter) -> Value:
+    def step(self, machine: Machine) -> Value:
         """The next item; at the end StopIteration is raised."""
-        return _call_next(self.state, interpreter)
+        return _call_next(self.state, machine)
 
 
-def _call_next(state: ObjectValue, interpreter: Interpreter) -> Value:
-    return interpreter.call_object(vars(state.cls)["__next__"], None, [state], {})
+def _call_next(state: ObjectValue, machine: Machine) -> Value:
+    return machine.call_object(vars(state.cls)["__next__"], None, [state], {})
 
 
-def _item_or_none(state: ObjectValue, interpreter: Interpreter) -> Value | None:
+def _item_or_none(state: ObjectValue, machine: Machine) -> Value | None:
     try:
-        return _call_next(state, interpreter)
+        return _call_next(state, machine)
     except TracedError as error:
         if error.is_caught_as(StopIteration):
             return None
@@ -232,21 +232,21 @@ class ExistingIteratorValue(IteratorValue):
     def real(self) -> Any:
         return self.object
 
-    def advance(self, interpreter: Interpreter) -> Value | None:
+    def advance(self, machine: Machine) -> Value | None:
         if self.outer is not None:
             raise NotConstant(self)
         if self.has_state:
-            interpreter.record_mutation(self)
+            machine.record_mutation(self)
             self.steps += 1
-        return super().advance(interpreter)
+        return super().advance(machine)
 
-    def _next(self, interpreter: Interpreter) -> Value | None:
+    def _next(self, machine: Machine) -> Value | None:
         if self._apart is None:
             self._apart = self._take_apart(self)
         if self._apart is None:
             name = self.cls.__name__
-            raise interpreter.unsupported(reasons.EXISTING_ITERATOR, iterator=name)
-        return self._apart.advance(interpreter)
+            raise machine.unsupported(reasons.EXISTING_ITERATOR, iterator=name)
+        return self._apart.advance(machine)
 
     def taken(self, outer: Any) -> IteratorValue:
         """The iterator as another one moves it on, which alone does so from here on."""
@@ -260,10 +260,10 @@ def _while_unchanged(deque: DequeValue, item: _Item) -> _Item:
     """`item`, until the deque is changed, which its iterators do not survive."""
     times_changed = deque.times_changed
 
-    def checked(interpreter: Interpreter, position: int) -> Value | None:
+    def checked(machine: Machine, position: int) -> Value | None:
         if deque.times_changed != times_changed:
-            interpreter.raise_error(RuntimeError, "deque mutated during iteration")
-        return item(interpreter, position)
+            machine.raise_error(RuntimeError, "deque mutated during iteration")
+        return item(machine, position)
 
     return checked
 
@@ -343,7 +343,7 @@ def chain_again(outer: Iterator[Any], *active: Iterator[Any]) -> Iterator[Any]:
 
 
 class GeneratorValue(Value):
-    """A generator object: a suspended frame of the interpreter."""
+    """A generator object: a suspended frame of the machine."""
 
     __slots__ = ("frame",)
 
@@ -354,11 +354,11 @@ class GeneratorValue(Value):
     def python_type(self) -> type:
         return GENERATOR
 
-    def advance(self, interpreter: Interpreter) -> Value | None:
+    def advance(self, machine: Machine) -> Value | None:
         """Run to the next `yield`; None when the function has returned."""
-        return self.frame.resume(interpreter.new(None))  # type: ignore[no-any-return]
+        return self.frame.resume(machine.new(None))  # type: ignore[no-any-return]
 
-    def stop(self, interpreter: Interpreter) -> NoReturn:
+    def stop(self, machine: Machine) -> NoReturn:
         """Raise the StopIteration that says that the function has returned, with its result."""
         result = self.frame.result
         raise TracedError(ExceptionValue(StopIteration, [] if is_none(result) else [result]))

@@ -24,7 +24,7 @@ from fusewright.capture.sources import (
     DictValuesSource,
     Source,
 )
-from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, Value
+from fusewright.capture.values.base import MISSING, Machine, NotConstant, Rebuilder, Value
 from fusewright.capture.values.constant import ConstantValue, is_constant, is_none
 from fusewright.capture.values.functions import Namespace
 from fusewright.capture.values.objects import ObjectValue, instance_dictionary, overrides_items
@@ -100,166 +100,166 @@ class DictValue(ObjectValue):
         self._positions = {key: position for position, key in enumerate(self._entries)}
         """The position of each key of the existing dict."""
 
-    def slot(self, interpreter: Interpreter, name: str) -> Value:
+    def slot(self, machine: Machine, name: str) -> Value:
         if name == "default_factory":
-            return self.default_factory or interpreter.new(None)
-        return super().slot(interpreter, name)
+            return self.default_factory or machine.new(None)
+        return super().slot(machine, name)
 
-    def store(self, interpreter: Interpreter, name: str, value: Any) -> None:
-        super().store(interpreter, name, value)
+    def store(self, machine: Machine, name: str, value: Any) -> None:
+        super().store(machine, name, value)
         if name == "default_factory" and issubclass(self.cls, collections.defaultdict):
             self.default_factory = None if is_none(value) else value
 
     # -- primitives ------------------------------------------------------------------------------
 
-    def _hashed(self, interpreter: Interpreter, key: Value) -> Hashable:
+    def _hashed(self, machine: Machine, key: Value) -> Hashable:
         """What stands for a key. In a dict that exists it matters which object that is."""
         is_constant_key = isinstance(key, ConstantValue)
         if not (self.object is MISSING or is_constant_key) and has_own_hash(key.python_type()):
-            raise interpreter.unsupported(reasons.OWN_HASH, key=key.describe())
-        hashed = interpreter.hash_key(key)
+            raise machine.unsupported(reasons.OWN_HASH, key=key.describe())
+        hashed = machine.hash_key(key)
         if self.object is MISSING or is_constant_key:
             return hashed
         if isinstance(hashed, torch.Tensor):
             if key.source is not None:
-                self._guard_tensor(interpreter, key.source, hashed)
+                self._guard_tensor(machine, key.source, hashed)
             return hashed
-        interpreter.keys.pin(key)
+        machine.keys.pin(key)
         return hashed
 
-    def _guard_tensor(self, interpreter: Interpreter, source: Source, tensor: torch.Tensor) -> None:
+    def _guard_tensor(self, machine: Machine, source: Source, tensor: torch.Tensor) -> None:
         """Guard at which position of the existing dict a tensor is a key, or that it is none."""
         if tensor in self._positions:
-            value = self._key_value(interpreter, tensor)
+            value = self._key_value(machine, tensor)
             if tensor in self._entries:
                 self._entries[tensor][0] = value
             return
-        self._guard_keys(interpreter)
+        self._guard_keys(machine)
         others = [
-            self._key_source(interpreter, key)
+            self._key_source(machine, key)
             for key in self._positions
             if isinstance(key, torch.Tensor)
         ]
         if others:
-            interpreter.guard(GuardKind.DISTINCT, None, (source, *others))
+            machine.guard(GuardKind.DISTINCT, None, (source, *others))
 
-    def lookup(self, interpreter: Interpreter, key: Value) -> Value | None:
+    def lookup(self, machine: Machine, key: Value) -> Value | None:
         """The item under a key, or None."""
-        hashed = self._hashed(interpreter, key)
+        hashed = self._hashed(machine, key)
         entry = self._entries.get(hashed)
         if entry is None:
-            self._guard_absent(interpreter, hashed)
+            self._guard_absent(machine, hashed)
             return None
-        return self._read(interpreter, hashed, entry)
+        return self._read(machine, hashed, entry)
 
-    def contains(self, interpreter: Interpreter, key: Value) -> bool:
+    def contains(self, machine: Machine, key: Value) -> bool:
         """Whether a key is present; reads no item."""
-        hashed = self._hashed(interpreter, key)
+        hashed = self._hashed(machine, key)
         if hashed not in self._entries:
-            self._guard_absent(interpreter, hashed)
+            self._guard_absent(machine, hashed)
             return False
         if self.object is not MISSING and not self.changed and not self._keys_guarded:
-            interpreter.guard(GuardKind.DICT_CONTAINS, self.required_source(interpreter), hashed)
+            machine.guard(GuardKind.DICT_CONTAINS, self.required_source(machine), hashed)
         return True
 
-    def _guard_absent(self, interpreter: Interpreter, hashed: Hashable) -> None:
+    def _guard_absent(self, machine: Machine, hashed: Hashable) -> None:
         if self.object is not MISSING and not self._keys_guarded:
-            interpreter.guard(GuardKind.DICT_ABSENT, self.required_source(interpreter), hashed)
+            machine.guard(GuardKind.DICT_ABSENT, self.required_source(machine), hashed)
 
-    def _read(self, interpreter: Interpreter, hashed: Hashable, entry: list[Any]) -> Value:
+    def _read(self, machine: Machine, hashed: Hashable, entry: list[Any]) -> Value:
         if entry[1] is None:
-            self.required_source(interpreter)
+            self.required_source(machine)
             if isinstance(hashed, OwnKey):
                 item = values_in_order(self.object)[self._positions[hashed]]
             else:
                 item = dict.__getitem__(self.object, hashed)
-            entry[1] = interpreter.wrap(item, self._item_source(hashed))
+            entry[1] = machine.wrap(item, self._item_source(hashed))
         found: Value = entry[1]
         return found
 
-    def put(self, interpreter: Interpreter, key: Value, value: Value) -> None:
+    def put(self, machine: Machine, key: Value, value: Value) -> None:
         """Put an item under a key."""
-        hashed = self._hashed(interpreter, key)
-        self._change(interpreter)
+        hashed = self._hashed(machine, key)
+        self._change(machine)
         entry = self._entries.get(hashed)
         if entry is None:
             self._entries[hashed] = [key, value]
         else:
             entry[1] = value
 
-    def remove(self, interpreter: Interpreter, key: Value) -> Value | None:
+    def remove(self, machine: Machine, key: Value) -> Value | None:
         """Take an item out; None when the key is absent."""
-        item = self.lookup(interpreter, key)
+        item = self.lookup(machine, key)
         if item is not None:
-            self._change(interpreter)
-            del self._entries[self._hashed(interpreter, key)]
+            self._change(machine)
+            del self._entries[self._hashed(machine, key)]
         return item
 
-    def clear(self, interpreter: Interpreter) -> None:
+    def clear(self, machine: Machine) -> None:
         """Take all items out."""
-        self._change(interpreter)
+        self._change(machine)
         self._entries = {}
 
-    def move_to_end(self, interpreter: Interpreter, key: Value, last: bool) -> None:
+    def move_to_end(self, machine: Machine, key: Value, last: bool) -> None:
         """Make a present key the last or the first."""
-        self._change(interpreter)
-        hashed = interpreter.hash_key(key)
+        self._change(machine)
+        hashed = machine.hash_key(key)
         entry = self._entries.pop(hashed)
         if last:
             self._entries[hashed] = entry
         else:
             self._entries = {hashed: entry, **self._entries}
 
-    def _change(self, interpreter: Interpreter) -> None:
+    def _change(self, machine: Machine) -> None:
         if self.object is not MISSING and not self.changed:
-            self._guard_keys(interpreter)
-            interpreter.record_mutation(self)
+            self._guard_keys(machine)
+            machine.record_mutation(self)
         self.changed = True
 
-    def _guard_keys(self, interpreter: Interpreter) -> None:
+    def _guard_keys(self, machine: Machine) -> None:
         if self._keys_guarded:
             return
         self._keys_guarded = True
-        source, keys = self.required_source(interpreter), tuple(self._positions)
+        source, keys = self.required_source(machine), tuple(self._positions)
         if not any(isinstance(key, _BY_POSITION) for key in keys):
-            interpreter.guard(GuardKind.DICT_KEYS, source, keys)
+            machine.guard(GuardKind.DICT_KEYS, source, keys)
             return
-        interpreter.guard(GuardKind.LENGTH, source, len(keys))
+        machine.guard(GuardKind.LENGTH, source, len(keys))
         for key in keys:
             if isinstance(key, torch.Tensor):
-                self._key_value(interpreter, key)
+                self._key_value(machine, key)
             else:
                 real = key.object if isinstance(key, OwnKey) else key
                 kind = GuardKind.EQUALS if is_constant(real) else GuardKind.IDENTITY
-                interpreter.guard(kind, self._key_source(interpreter, key), real)
+                machine.guard(kind, self._key_source(machine, key), real)
 
-    def size(self, interpreter: Interpreter) -> int:
+    def size(self, machine: Machine) -> int:
         """How many items there are."""
-        self._guard_keys(interpreter)
+        self._guard_keys(machine)
         return len(self._entries)
 
-    def keys(self, interpreter: Interpreter) -> list[Value]:
+    def keys(self, machine: Machine) -> list[Value]:
         """The keys, in order."""
-        self._guard_keys(interpreter)
+        self._guard_keys(machine)
         for hashed, entry in self._entries.items():
             if entry[0] is None:
-                entry[0] = self._key_value(interpreter, hashed)
+                entry[0] = self._key_value(machine, hashed)
         return [entry[0] for entry in self._entries.values()]
 
-    def _key_value(self, interpreter: Interpreter, key: Any) -> Value:
+    def _key_value(self, machine: Machine, key: Any) -> Value:
         """The value of a key of the existing dict."""
         if is_constant(key) or isinstance(key, type):
-            return interpreter.new(key)
+            return machine.new(key)
         real = key.object if isinstance(key, OwnKey) else key
-        return interpreter.wrap(real, self._key_source(interpreter, key))
+        return machine.wrap(real, self._key_source(machine, key))
 
-    def _key_source(self, interpreter: Interpreter, key: Any) -> DictKeySource:
-        return DictKeySource(self.required_source(interpreter), self._positions[key])
+    def _key_source(self, machine: Machine, key: Any) -> DictKeySource:
+        return DictKeySource(self.required_source(machine), self._positions[key])
 
-    def entries(self, interpreter: Interpreter) -> list[tuple[Value, Value]]:
+    def entries(self, machine: Machine) -> list[tuple[Value, Value]]:
         """Pairs of key and item, in order."""
-        keys = self.keys(interpreter)
-        items = [self._read(interpreter, hashed, entry) for hashed, entry in self._entries.items()]
+        keys = self.keys(machine)
+        items = [self._read(machine, hashed, entry) for hashed, entry in self._entries.items()]
         return list(zip(keys, items, strict=True))
 
     # -- the object as a whole -------------------------------------------------------------------
@@ -346,9 +346,9 @@ class InstanceDictValue(Value):
         self.owner = owner
 
     @classmethod
-    def of(cls, interpreter: Interpreter, owner: ObjectValue) -> Value:
+    def of(cls, machine: Machine, owner: ObjectValue) -> Value:
         """The dictionary that `owner.__dict__` gives."""
-        owner.own_dictionary(interpreter)
+        owner.own_dictionary(machine)
         return cls(owner) if owner.shared is None else owner.shared
 
     def real(self) -> Any:
@@ -358,52 +358,52 @@ class InstanceDictValue(Value):
     def python_type(self) -> type:
         return dict
 
-    def lookup(self, interpreter: Interpreter, key: Value) -> Value | None:
+    def lookup(self, machine: Machine, key: Value) -> Value | None:
         """The attribute under a name, or None."""
-        return self.owner.field(interpreter, key.constant())
+        return self.owner.field(machine, key.constant())
 
-    def contains(self, interpreter: Interpreter, key: Value) -> bool:
+    def contains(self, machine: Machine, key: Value) -> bool:
         """Whether the object has the attribute itself."""
-        return self.lookup(interpreter, key) is not None
+        return self.lookup(machine, key) is not None
 
-    def put(self, interpreter: Interpreter, key: Value, value: Value) -> None:
+    def put(self, machine: Machine, key: Value, value: Value) -> None:
         """Set an attribute, past descriptors."""
-        self.owner.store(interpreter, key.constant(), value)
+        self.owner.store(machine, key.constant(), value)
 
-    def remove(self, interpreter: Interpreter, key: Value) -> Value | None:
+    def remove(self, machine: Machine, key: Value) -> Value | None:
         """Take an attribute out; None when there is none."""
-        attribute = self.lookup(interpreter, key)
+        attribute = self.lookup(machine, key)
         if attribute is not None:
-            self.owner.store(interpreter, key.constant(), MISSING)
+            self.owner.store(machine, key.constant(), MISSING)
         return attribute
 
-    def clear(self, interpreter: Interpreter) -> None:
+    def clear(self, machine: Machine) -> None:
         """Take all attributes out."""
-        for key in self.keys(interpreter):
-            self.remove(interpreter, key)
+        for key in self.keys(machine):
+            self.remove(machine, key)
 
-    def size(self, interpreter: Interpreter) -> int:
+    def size(self, machine: Machine) -> int:
         """How many attributes the object has itself."""
-        return len(self.keys(interpreter))
+        return len(self.keys(machine))
 
-    def keys(self, interpreter: Interpreter) -> list[Value]:
+    def keys(self, machine: Machine) -> list[Value]:
         """The attributes' names, in order."""
         owner = self.owner
         if owner.shared is not None:
-            return owner.shared.keys(interpreter)
+            return owner.shared.keys(machine)
         if owner.object is not MISSING:
-            interpreter.guard(
+            machine.guard(
                 GuardKind.ATTRIBUTES,
-                owner.required_source(interpreter),
+                owner.required_source(machine),
                 tuple(owner.object.__dict__),
             )
-        return [interpreter.new(name) for name in owner.field_names()]
+        return [machine.new(name) for name in owner.field_names()]
 
-    def entries(self, interpreter: Interpreter) -> list[tuple[Value, Value]]:
+    def entries(self, machine: Machine) -> list[tuple[Value, Value]]:
         """Pairs of name and attribute, in order."""
         pairs = []
-        for key in self.keys(interpreter):
-            value = self.lookup(interpreter, key)
+        for key in self.keys(machine):
+            value = self.lookup(machine, key)
             assert value is not None, "a listed attribute is present"
             pairs.append((key, value))
         return pairs
@@ -430,26 +430,26 @@ class GlobalsValue(InstanceDictValue):
     def real(self) -> Any:
         return self.namespace.dictionary
 
-    def lookup(self, interpreter: Interpreter, key: Value) -> Value | None:
-        return self.namespace.variable(interpreter, key.constant())
+    def lookup(self, machine: Machine, key: Value) -> Value | None:
+        return self.namespace.variable(machine, key.constant())
 
-    def put(self, interpreter: Interpreter, key: Value, value: Value) -> None:
-        self.namespace.store(interpreter, key.constant(), value)
+    def put(self, machine: Machine, key: Value, value: Value) -> None:
+        self.namespace.store(machine, key.constant(), value)
 
-    def remove(self, interpreter: Interpreter, key: Value) -> Value | None:
-        variable = self.lookup(interpreter, key)
+    def remove(self, machine: Machine, key: Value) -> Value | None:
+        variable = self.lookup(machine, key)
         if variable is not None:
-            self.namespace.store(interpreter, key.constant(), MISSING)
+            self.namespace.store(machine, key.constant(), MISSING)
         return variable
 
-    def keys(self, interpreter: Interpreter) -> list[Value]:
+    def keys(self, machine: Machine) -> list[Value]:
         source = self.namespace.dictionary_source()
         if source is None:
-            raise interpreter.unsupported(
+            raise machine.unsupported(
                 reasons.UNSUPPORTED_ATTRIBUTE, name="keys", object="the dict of global variables"
             )
-        interpreter.guard(GuardKind.DICT_KEYS, source, tuple(self.namespace.dictionary))
-        return [interpreter.new(name) for name in self.namespace.names()]
+        machine.guard(GuardKind.DICT_KEYS, source, tuple(self.namespace.dictionary))
+        return [machine.new(name) for name in self.namespace.names()]
 
     def parts(self) -> Sequence[Value]:
         return ()

@@ -7,7 +7,7 @@ import torch
 from fusewright import torch_compat
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import DictItemSource, GlobalSource, InstanceSource
-from fusewright.capture.values.base import MISSING, Interpreter, Value
+from fusewright.capture.values.base import MISSING, Machine, Value
 from fusewright.capture.values.objects import ObjectValue, instance_dictionary
 
 TABLES = ("_parameters", "_buffers", "_modules")
@@ -25,12 +25,12 @@ class ModuleValue(ObjectValue):
 
     __slots__ = ()
 
-    def generic_attribute(self, interpreter: Interpreter, name: str) -> Value:
+    def generic_attribute(self, machine: Machine, name: str) -> Value:
         if self.shared is None and not self.changed_tables():
-            entry = self._table_entry(interpreter, name)
+            entry = self._table_entry(machine, name)
             if entry is not None:
                 return entry
-        return super().generic_attribute(interpreter, name)
+        return super().generic_attribute(machine, name)
 
     def changed_tables(self) -> bool:
         """Whether the traced program replaced or changed one of the tables themselves."""
@@ -41,38 +41,38 @@ class ModuleValue(ObjectValue):
                 return True
         return False
 
-    def _table_entry(self, interpreter: Interpreter, name: str) -> Value | None:
+    def _table_entry(self, machine: Machine, name: str) -> Value | None:
         dictionary = instance_dictionary(self.object) or {}
-        if name in dictionary or interpreter.class_attribute(self.cls, name)[0] is not MISSING:
+        if name in dictionary or machine.class_attribute(self.cls, name)[0] is not MISSING:
             return None
         for table in TABLES:
             entries = dictionary.get(table)
             if entries and name in entries:
-                origin = InstanceSource(self.required_source(interpreter), table)
-                return interpreter.wrap(entries[name], DictItemSource(origin, name))
+                origin = InstanceSource(self.required_source(machine), table)
+                return machine.wrap(entries[name], DictItemSource(origin, name))
         return None
 
-    def has_hooks(self, interpreter: Interpreter) -> bool:
+    def has_hooks(self, machine: Machine) -> bool:
         """Whether a call runs hooks. A module without any is guarded to stay so."""
         if self.object is MISSING:
             return True
         dictionary = instance_dictionary(self.object) or {}
-        source = self.required_source(interpreter)
+        source = self.required_source(machine)
         for name in torch_compat.MODULE_HOOK_TABLES:
             if name in self.known or self.shared is not None or dictionary.get(name):
                 return True
-            interpreter.guard(GuardKind.LENGTH, InstanceSource(source, name), 0)
+            machine.guard(GuardKind.LENGTH, InstanceSource(source, name), 0)
         for name in torch_compat.GLOBAL_HOOK_TABLES:
             table = vars(torch.nn.modules.module)[name]
-            if table or getattr(interpreter.known_value(table), "changed", False):
+            if table or getattr(machine.known_value(table), "changed", False):
                 return True
-            interpreter.guard(GuardKind.LENGTH, GlobalSource(name, "torch.nn.modules.module"), 0)
+            machine.guard(GuardKind.LENGTH, GlobalSource(name, "torch.nn.modules.module"), 0)
         return False
 
 
-def keeps_module_getattr(interpreter: Interpreter, cls: type) -> bool:
+def keeps_module_getattr(machine: Machine, cls: type) -> bool:
     """Whether a class of modules looks attributes up as nn.Module does; guarded."""
     return (
-        interpreter.class_attribute(cls, "__getattr__")[0] is _module_getattr
-        and interpreter.class_attribute(cls, "__getattribute__")[0] is object.__getattribute__
+        machine.class_attribute(cls, "__getattr__")[0] is _module_getattr
+        and machine.class_attribute(cls, "__getattribute__")[0] is object.__getattribute__
     )

@@ -27,7 +27,7 @@ from fusewright.capture.sources import (
 from fusewright.capture.values.base import (
     IMMUTABLE_TYPE,
     MISSING,
-    Interpreter,
+    Machine,
     NotConstant,
     Rebuilder,
     TracedError,
@@ -151,58 +151,56 @@ class ObjectValue(Value):
 
     # -- attributes ------------------------------------------------------------------------------
 
-    def field(self, interpreter: Interpreter, name: str) -> Value | None:
+    def field(self, machine: Machine, name: str) -> Value | None:
         """The entry `name` of the instance's dictionary, or None."""
         if self.shared is not None:
-            return self.shared.lookup(interpreter, interpreter.new(name))
+            return self.shared.lookup(machine, machine.new(name))
         attribute = self.known.get(name)
         if attribute is not None:
             return None if attribute is MISSING else attribute
-        dictionary = self.own_dictionary(interpreter)
+        dictionary = self.own_dictionary(machine)
         if dictionary is None:
             return None
         if self.shared is not None:
-            return self.field(interpreter, name)
+            return self.field(machine, name)
         if name not in dictionary:
             if self.source is not None:
-                interpreter.guard(GuardKind.ABSENT, self.source, name)
+                machine.guard(GuardKind.ABSENT, self.source, name)
             return None
-        value = self.known[name] = interpreter.wrap(
-            dictionary[name], InstanceSource(self.required_source(interpreter), name)
+        value = self.known[name] = machine.wrap(
+            dictionary[name], InstanceSource(self.required_source(machine), name)
         )
         return value
 
-    def own_dictionary(self, interpreter: Interpreter) -> dict[str, Any] | None:
+    def own_dictionary(self, machine: Machine) -> dict[str, Any] | None:
         """The `__dict__` of an existing object that has one. Sets `shared` where it is."""
         if self.object is MISSING:
             return None
         dictionary = instance_dictionary(self.object)
         if dictionary is not None:
-            self.shared = interpreter.dictionaries.shared(self, dictionary)
+            self.shared = machine.dictionaries.shared(self, dictionary)
         return dictionary
 
-    def share(self, interpreter: Interpreter, dictionary: DictValue) -> None:
+    def share(self, machine: Machine, dictionary: DictValue) -> None:
         """Let the value of its `__dict__` keep the attributes from now on, with what the program
         has written so far.
         """
         self.shared = dictionary
-        for name in [name for name in self.written if not self._is_slot(interpreter, name)]:
+        for name in [name for name in self.written if not self._is_slot(machine, name)]:
             del self.written[name]
-            self._store_shared(interpreter, dictionary, name, self.known.pop(name))
+            self._store_shared(machine, dictionary, name, self.known.pop(name))
 
-    def _is_slot(self, interpreter: Interpreter, name: str) -> bool:
+    def _is_slot(self, machine: Machine, name: str) -> bool:
         """Whether an attribute is kept beside the instance's dictionary."""
-        raw, _ = interpreter.class_attribute(self.cls, name)
+        raw, _ = machine.class_attribute(self.cls, name)
         return raw is not MISSING and is_data_descriptor(raw)
 
-    def _store_shared(
-        self, interpreter: Interpreter, dictionary: DictValue, name: str, value: Any
-    ) -> None:
-        key = interpreter.new(name)
+    def _store_shared(self, machine: Machine, dictionary: DictValue, name: str, value: Any) -> None:
+        key = machine.new(name)
         if value is MISSING:
-            dictionary.remove(interpreter, key)
+            dictionary.remove(machine, key)
         else:
-            dictionary.put(interpreter, key, value)
+            dictionary.put(machine, key, value)
 
     def field_names(self) -> list[str]:
         """The keys of the instance's dictionary, in order. The caller guards them."""
@@ -213,10 +211,10 @@ class ObjectValue(Value):
         ]
         return names
 
-    def required_source(self, interpreter: Interpreter) -> Source:
+    def required_source(self, machine: Machine) -> Source:
         """The source of an existing object."""
         if self.source is None:
-            raise interpreter.unsupported(
+            raise machine.unsupported(
                 reasons.INTERNAL_ERROR, error=f"{self.describe()} that no guard reads"
             )
         return self.source
@@ -228,7 +226,7 @@ class ObjectValue(Value):
             return self.object is MISSING and is_declared_slot(self.cls, name)
         return slot is MISSING
 
-    def slot(self, interpreter: Interpreter, name: str) -> Value:
+    def slot(self, machine: Machine, name: str) -> Value:
         """What a descriptor written in C reads: a `__slots__` entry, or a part of a built-in
         object.
         """
@@ -237,80 +235,78 @@ class ObjectValue(Value):
             return known
         if self._is_unset(name):
             if not _SAYS_CLASS:
-                interpreter.raise_error(AttributeError, name)
-            raise_no_attribute(interpreter, self.cls, name)
+                machine.raise_error(AttributeError, name)
+            raise_no_attribute(machine, self.cls, name)
         if self.object is MISSING:
-            raise interpreter.unsupported(
+            raise machine.unsupported(
                 reasons.UNSUPPORTED_ATTRIBUTE, name=name, object=self.describe()
             )
         try:
             part = getattr(self.object, name)
         except AttributeError as error:
             if self.source is not None:
-                interpreter.guard(GuardKind.ATTRIBUTE_ABSENT, self.source, name)
-            interpreter.raise_error(AttributeError, *error.args)
+                machine.guard(GuardKind.ATTRIBUTE_ABSENT, self.source, name)
+            machine.raise_error(AttributeError, *error.args)
         if self.source is None:
-            return interpreter.new(part)
-        value = self.known[name] = interpreter.wrap(part, AttributeSource(self.source, name))
+            return machine.new(part)
+        value = self.known[name] = machine.wrap(part, AttributeSource(self.source, name))
         return value
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        getter, source = interpreter.class_attribute(self.cls, "__getattribute__")
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        getter, source = machine.class_attribute(self.cls, "__getattribute__")
         if is_builtin_slot(getter, "__getattribute__"):
-            return self.attribute_or_fallback(interpreter, name)
+            return self.attribute_or_fallback(machine, name)
         try:
-            return interpreter.call(
-                interpreter.bind(getter, source, self, self.cls), [interpreter.new(name)]
-            )
+            return machine.call(machine.bind(getter, source, self, self.cls), [machine.new(name)])
         except TracedError as error:
-            fallback = self._fallback(interpreter, error)
+            fallback = self._fallback(machine, error)
             if fallback is None:
                 raise
-        return interpreter.call(fallback, [interpreter.new(name)])
+        return machine.call(fallback, [machine.new(name)])
 
-    def attribute_or_fallback(self, interpreter: Interpreter, name: str) -> Value:
+    def attribute_or_fallback(self, machine: Machine, name: str) -> Value:
         """`object.__getattribute__`, then the class's `__getattr__`."""
         try:
-            return self.generic_attribute(interpreter, name)
+            return self.generic_attribute(machine, name)
         except TracedError as error:
-            fallback = self._fallback(interpreter, error)
+            fallback = self._fallback(machine, error)
             if fallback is None:
                 raise
-        return interpreter.call(fallback, [interpreter.new(name)])
+        return machine.call(fallback, [machine.new(name)])
 
-    def _fallback(self, interpreter: Interpreter, error: TracedError) -> Value | None:
+    def _fallback(self, machine: Machine, error: TracedError) -> Value | None:
         """The class's `__getattr__`, bound, if it has one and `error` is an AttributeError."""
         if not error.is_caught_as(AttributeError):
             return None
-        getter, source = interpreter.class_attribute(self.cls, "__getattr__")
+        getter, source = machine.class_attribute(self.cls, "__getattr__")
         if getter is MISSING:
             return None
-        return interpreter.bind(getter, source, self, self.cls)
+        return machine.bind(getter, source, self, self.cls)
 
-    def generic_attribute(self, interpreter: Interpreter, name: str) -> Value:
+    def generic_attribute(self, machine: Machine, name: str) -> Value:
         """What `object.__getattribute__` does: data descriptor, instance, other descriptor. Raises
         TracedError.
         """
-        raw, source = interpreter.class_attribute(self.cls, name)
+        raw, source = machine.class_attribute(self.cls, name)
         if name == "__dict__" and reads_by_thread(self.cls):
-            return self._dictionary_of_thread(interpreter)
+            return self._dictionary_of_thread(machine)
         if raw is not MISSING and is_data_descriptor(raw):
-            return interpreter.bind(raw, source, self, self.cls)
-        value = self.field(interpreter, name)
+            return machine.bind(raw, source, self, self.cls)
+        value = self.field(machine, name)
         if value is not None:
             return value
         if raw is not MISSING:
-            return interpreter.bind(raw, source, self, self.cls)
-        self._look_behind(interpreter, name)
-        raise_no_attribute(interpreter, self.cls, name)
+            return machine.bind(raw, source, self, self.cls)
+        self._look_behind(machine, name)
+        raise_no_attribute(machine, self.cls, name)
 
-    def _dictionary_of_thread(self, interpreter: Interpreter) -> Value:
-        self.own_dictionary(interpreter)
+    def _dictionary_of_thread(self, machine: Machine) -> Value:
+        self.own_dictionary(machine)
         if self.shared is None:
-            raise self._unknown_attribute(interpreter, "__dict__")
+            raise self._unknown_attribute(machine, "__dict__")
         return self.shared
 
-    def _look_behind(self, interpreter: Interpreter, name: str) -> None:
+    def _look_behind(self, machine: Machine, name: str) -> None:
         """Break where an existing object has an attribute that was not found: C code gives it."""
         if self.object is MISSING or self.shared is not None or name in self.known:
             return
@@ -321,103 +317,101 @@ class ObjectValue(Value):
             getter(self.object, name)
         except AttributeError:
             return
-        raise self._unknown_attribute(interpreter, name)
+        raise self._unknown_attribute(machine, name)
 
-    def _unknown_attribute(self, interpreter: Interpreter, name: str) -> Unsupported:
+    def _unknown_attribute(self, machine: Machine, name: str) -> Unsupported:
         reason = reasons.UNSUPPORTED_ATTRIBUTE
-        return interpreter.unsupported(reason, name=name, object=self.describe())
+        return machine.unsupported(reason, name=name, object=self.describe())
 
-    def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
-        setter, source = interpreter.class_attribute(self.cls, "__setattr__")
+    def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
+        setter, source = machine.class_attribute(self.cls, "__setattr__")
         if is_builtin_slot(setter, "__setattr__"):
-            self.generic_set(interpreter, name, value)
+            self.generic_set(machine, name, value)
         else:
-            arguments = [interpreter.new(name), value]
-            interpreter.call(interpreter.bind(setter, source, self, self.cls), arguments)
+            arguments = [machine.new(name), value]
+            machine.call(machine.bind(setter, source, self, self.cls), arguments)
 
-    def generic_set(self, interpreter: Interpreter, name: str, value: Value) -> None:
+    def generic_set(self, machine: Machine, name: str, value: Value) -> None:
         """Set an attribute as `object.__setattr__` does."""
-        raw, _ = interpreter.class_attribute(self.cls, name)
-        if self._called_accessor(interpreter, name, "__set__", [value]):
+        raw, _ = machine.class_attribute(self.cls, name)
+        if self._called_accessor(machine, name, "__set__", [value]):
             return
         has_dictionary = self.cls.__dictoffset__ != 0 or reads_by_thread(self.cls)
         if is_data_descriptor(raw) or has_dictionary:
-            self.store(interpreter, name, value)
+            self.store(machine, name, value)
         elif raw is MISSING:
-            raise_no_attribute(interpreter, self.cls, name)
+            raise_no_attribute(machine, self.cls, name)
         else:
             cls = name_in_messages(self.cls)
             text = f"{cls!r} object attribute {name!r} is read-only"
-            interpreter.raise_error(AttributeError, text)
+            machine.raise_error(AttributeError, text)
 
-    def store(self, interpreter: Interpreter, name: str, value: Any) -> None:
+    def store(self, machine: Machine, name: str, value: Any) -> None:
         """Write the instance's dictionary, or a slot; MISSING deletes."""
         if self.shared is None:
-            self.own_dictionary(interpreter)
+            self.own_dictionary(machine)
         if name == "__dict__":
-            self._replace_dictionary(interpreter, value)
-        elif self.shared is not None and not self._is_slot(interpreter, name):
-            self._store_shared(interpreter, self.shared, name, value)
+            self._replace_dictionary(machine, value)
+        elif self.shared is not None and not self._is_slot(machine, name):
+            self._store_shared(machine, self.shared, name, value)
             return
-        interpreter.record_mutation(self)
+        machine.record_mutation(self)
         self.known[name] = value
         self.written.setdefault(name)
 
-    def _replace_dictionary(self, interpreter: Interpreter, dictionary: Any) -> None:
+    def _replace_dictionary(self, machine: Machine, dictionary: Any) -> None:
         """Let a dict keep the attributes of an object that the program made and that has none."""
         is_fresh = self.object is MISSING and not self.known
         is_dict = isinstance(dictionary, ObjectValue) and issubclass(dictionary.cls, dict)
         if not (is_fresh and is_dict):
             reason = reasons.UNSUPPORTED_ATTRIBUTE
-            raise interpreter.unsupported(reason, name="__dict__", object=self.describe())
+            raise machine.unsupported(reason, name="__dict__", object=self.describe())
         self.shared = dictionary
 
-    def delete_attribute(self, interpreter: Interpreter, name: str) -> None:
-        remover, source = interpreter.class_attribute(self.cls, "__delattr__")
+    def delete_attribute(self, machine: Machine, name: str) -> None:
+        remover, source = machine.class_attribute(self.cls, "__delattr__")
         if is_builtin_slot(remover, "__delattr__"):
-            self.generic_delete(interpreter, name)
+            self.generic_delete(machine, name)
         else:
-            interpreter.call(
-                interpreter.bind(remover, source, self, self.cls), [interpreter.new(name)]
-            )
+            machine.call(machine.bind(remover, source, self, self.cls), [machine.new(name)])
 
-    def generic_delete(self, interpreter: Interpreter, name: str) -> None:
+    def generic_delete(self, machine: Machine, name: str) -> None:
         """Delete an attribute as `object.__delattr__` does."""
-        raw, _ = interpreter.class_attribute(self.cls, name)
-        if self._called_accessor(interpreter, name, "__delete__", []):
+        raw, _ = machine.class_attribute(self.cls, name)
+        if self._called_accessor(machine, name, "__delete__", []):
             return
         if is_data_descriptor(raw):
             if self._is_unset(name):
-                interpreter.raise_error(AttributeError, name)
-            self.slot(interpreter, name)
-            self.store(interpreter, name, MISSING)
-        elif self.field(interpreter, name) is not None:
-            self.store(interpreter, name, MISSING)
+                machine.raise_error(AttributeError, name)
+            self.slot(machine, name)
+            self.store(machine, name, MISSING)
+        elif self.field(machine, name) is not None:
+            self.store(machine, name, MISSING)
         else:
-            raise_no_attribute(interpreter, self.cls, name)
+            raise_no_attribute(machine, self.cls, name)
 
     def _called_accessor(
-        self, interpreter: Interpreter, name: str, slot: str, arguments: list[Value]
+        self, machine: Machine, name: str, slot: str, arguments: list[Value]
     ) -> bool:
         """Let a property, or a descriptor written in Python, set or delete an attribute; False
         where the class has none.
         """
-        raw, source = interpreter.class_attribute(self.cls, name)
+        raw, source = machine.class_attribute(self.cls, name)
         if isinstance(raw, property):
             part, role = _PROPERTY_PARTS[slot]
             function = getattr(raw, part)
             if function is None:
                 cls = self.cls.__qualname__
                 text = f"property {name!r} of {cls!r} object has no {role}"
-                interpreter.raise_error(AttributeError, text)
+                machine.raise_error(AttributeError, text)
             place = AttributeSource(source, part) if source else None
-            accessor = interpreter.wrap(function, place) if place else interpreter.new(function)
-            interpreter.call(accessor, [self, *arguments])
+            accessor = machine.wrap(function, place) if place else machine.new(function)
+            machine.call(accessor, [self, *arguments])
             return True
         if raw is MISSING or not isinstance(getattr(type(raw), slot, None), types.FunctionType):
             return False
-        descriptor = interpreter.wrap(raw, source) if source else interpreter.new(raw)
-        interpreter.call_special(descriptor, slot, [self, *arguments])
+        descriptor = machine.wrap(raw, source) if source else machine.new(raw)
+        machine.call_special(descriptor, slot, [self, *arguments])
         return True
 
     # -- generated code --------------------------------------------------------------------------
@@ -509,16 +503,16 @@ class IdentityValue(Value):
         code.call(id, self.target)
 
 
-def handled_by_callers(interpreter: Interpreter) -> Value:
+def handled_by_callers(machine: Machine) -> Value:
     """The exception that the captured function's callers handle: none, or the graph breaks."""
     if sys.exception() is not None:
-        raise interpreter.unsupported(
+        raise machine.unsupported(
             reasons.OUTSIDE_WORLD,
             function="sys.exception",
             detail="what the function's callers handle is not known while it is captured",
         )
-    interpreter.guard(GuardKind.EQUALS, StateSource("sys.exception()", sys.exception), None)
-    return interpreter.new(None)
+    machine.guard(GuardKind.EQUALS, StateSource("sys.exception()", sys.exception), None)
+    return machine.new(None)
 
 
 CHAIN: Final = ("__cause__", "__context__", "__suppress_context__")
@@ -541,31 +535,28 @@ class ExceptionValue(ObjectValue):
         self.arguments = list(arguments)
 
     @classmethod
-    def existing(
-        cls, interpreter: Interpreter, error: BaseException, source: Source
-    ) -> ExceptionValue:
+    def existing(cls, machine: Machine, error: BaseException, source: Source) -> ExceptionValue:
         """The value of an exception that was raised for real."""
         place = AttributeSource(source, "args")
-        interpreter.guard(GuardKind.LENGTH, place, len(error.args))
+        machine.guard(GuardKind.LENGTH, place, len(error.args))
         arguments = [
-            interpreter.wrap(item, ItemSource(place, index))
-            for index, item in enumerate(error.args)
+            machine.wrap(item, ItemSource(place, index)) for index, item in enumerate(error.args)
         ]
         return cls(type(error), arguments, error, source)
 
-    def slot(self, interpreter: Interpreter, name: str) -> Value:
+    def slot(self, machine: Machine, name: str) -> Value:
         if name == "args":
-            return interpreter.new_tuple(self.arguments)
+            return machine.new_tuple(self.arguments)
         if self.object is MISSING and name not in self.known:
             if name == "__context__" and "__traceback__" in self.known:
-                return handled_by_callers(interpreter)
+                return handled_by_callers(machine)
             if name in ("__cause__", "__context__", "__traceback__"):
-                return interpreter.new(None)
+                return machine.new(None)
             if name == "__suppress_context__":
-                return interpreter.new(False)
+                return machine.new(False)
             if name == "value" and issubclass(self.cls, StopIteration):
-                return self.arguments[0] if self.arguments else interpreter.new(None)
-        return super().slot(interpreter, name)
+                return self.arguments[0] if self.arguments else machine.new(None)
+        return super().slot(machine, name)
 
     def follow(self, handled: Value | None) -> None:
         """Be raised while another exception is being handled."""
@@ -618,7 +609,5 @@ class TracebackValue(Value):
     def python_type(self) -> type:
         return types.TracebackType
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        raise interpreter.unsupported(
-            reasons.UNSUPPORTED_ATTRIBUTE, name=name, object="a traceback"
-        )
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        raise machine.unsupported(reasons.UNSUPPORTED_ATTRIBUTE, name=name, object="a traceback")

@@ -9,7 +9,7 @@ from typing import Any
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import ReferentSource, Source
-from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value, overrides_object
+from fusewright.capture.values.base import MISSING, Machine, Rebuilder, Value, overrides_object
 
 
 class ReferenceValue(Value):
@@ -51,20 +51,18 @@ class ReferenceValue(Value):
     def describe(self) -> str:
         return "a weak reference"
 
-    def call(
-        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
+    def call(self, machine: Machine, arguments: list[Value], keywords: dict[str, Value]) -> Value:
         if self.referent is not None:
             is_made = self.referent.source is None
-            if is_made and not interpreter.is_held(self.referent):
-                raise interpreter.unsupported(reasons.NOT_KNOWN, object=self.describe())
+            if is_made and not machine.is_held(self.referent):
+                raise machine.unsupported(reasons.NOT_KNOWN, object=self.describe())
             return self.referent
         referent = self.object()
-        value = interpreter.known_value(referent)
+        value = machine.known_value(referent)
         if value is None:
-            return interpreter.wrap(referent, ReferentSource(self.object))
+            return machine.wrap(referent, ReferentSource(self.object))
         if value.source is not None:
-            interpreter.guard(GuardKind.IDENTITY, value.source, referent)
+            machine.guard(GuardKind.IDENTITY, value.source, referent)
         return value
 
     def parts(self) -> Sequence[Value]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fusewright.capture.sources import ItemSource, Source
-from fusewright.capture.values.base import MISSING, Interpreter, NotConstant, Rebuilder, Value
+from fusewright.capture.values.base import MISSING, Machine, NotConstant, Rebuilder, Value
 from fusewright.capture.values.objects import ObjectValue, overrides_items
 
 
@@ -49,22 +49,22 @@ class SequenceValue(ObjectValue):
         self.look()
         return len(self._items)
 
-    def item(self, interpreter: Interpreter, index: int) -> Value:
+    def item(self, machine: Machine, index: int) -> Value:
         """The item at a position from 0 to size - 1."""
         self.look()
         item: Value | None = self._items[index]
         if item is None:
             overridden = overrides_items(self.cls, sequence_base(self.cls))
-            source = ItemSource(self.required_source(interpreter), index, overridden)
-            item = self._items[index] = interpreter.wrap(self._original(index), source)
+            source = ItemSource(self.required_source(machine), index, overridden)
+            item = self._items[index] = machine.wrap(self._original(index), source)
         return item
 
-    def items(self, interpreter: Interpreter) -> list[Value]:
+    def items(self, machine: Machine) -> list[Value]:
         """All items; the list itself, to be changed only by `replace`."""
         self.look()
         if self._unread:
             for index in range(len(self._items)):
-                self.item(interpreter, index)
+                self.item(machine, index)
             self._unread = False
         return self._items
 
@@ -112,19 +112,19 @@ class ListValue(SequenceValue):
             return None
         return self._items[sequence_base(self.cls).__len__(self.object) :]
 
-    def replace(self, interpreter: Interpreter, items: Sequence[Value]) -> None:
+    def replace(self, machine: Machine, items: Sequence[Value]) -> None:
         """Make `items` the whole content of the list."""
-        interpreter.record_mutation(self)
+        machine.record_mutation(self)
         self._guard_length = None
         self._is_replaced = True
         self._items = list(items)
         self._unread = False
         self.changed = True
 
-    def append(self, interpreter: Interpreter, item: Value) -> None:
+    def append(self, machine: Machine, item: Value) -> None:
         """Add one item at the end."""
         if self.object is not MISSING:
-            interpreter.record_mutation(self)
+            machine.record_mutation(self)
             self.changed = True
         self._items.append(item)
 
@@ -164,10 +164,10 @@ class DequeValue(ListValue):
     def to_python(self) -> Any:
         return collections.deque([item.to_python() for item in self.read_items()], self.maximum)
 
-    def slot(self, interpreter: Interpreter, name: str) -> Value:
+    def slot(self, machine: Machine, name: str) -> Value:
         if name == "maxlen":
-            return interpreter.new(self.maximum)
-        return super().slot(interpreter, name)
+            return machine.new(self.maximum)
+        return super().slot(machine, name)
 
     def rebuild(self, code: Rebuilder) -> None:
         code.call(make_deque, self.cls, self.maximum)
@@ -208,11 +208,11 @@ class TupleValue(SequenceValue):
     def describe(self) -> str:
         return f"a {self.cls.__name__} of {self.size} items"
 
-    def slot(self, interpreter: Interpreter, name: str) -> Value:
+    def slot(self, machine: Machine, name: str) -> Value:
         fields = getattr(self.cls, "__match_args__", ()) if is_structure_sequence(self.cls) else ()
         if name in fields:
-            return self.item(interpreter, fields.index(name))
-        return super().slot(interpreter, name)
+            return self.item(machine, fields.index(name))
+        return super().slot(machine, name)
 
     def parts(self) -> Sequence[Value]:
         return [*(item for item in self._items if item is not None), *super().parts()]
@@ -260,13 +260,13 @@ class SliceValue(Value):
     def constant(self) -> slice:
         return slice(self.start.constant(), self.stop.constant(), self.step.constant())
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+    def get_attribute(self, machine: Machine, name: str) -> Value:
         match name:
             case "start" | "stop" | "step":
                 bound: Value = getattr(self, name)
                 return bound
             case _:
-                return super().get_attribute(interpreter, name)
+                return super().get_attribute(machine, name)
 
     def parts(self) -> Sequence[Value]:
         return (self.start, self.stop, self.step)

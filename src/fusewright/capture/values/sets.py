@@ -7,7 +7,7 @@ from typing import Any
 
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import Source
-from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
+from fusewright.capture.values.base import MISSING, Machine, Rebuilder, Value
 from fusewright.capture.values.objects import ObjectValue
 
 
@@ -24,20 +24,20 @@ class SetValue(ObjectValue):
         """Whether `members` are in the order in which the set iterates."""
 
     @classmethod
-    def existing(cls, interpreter: Interpreter, object: Any, source: Source) -> SetValue:
+    def existing(cls, machine: Machine, object: Any, source: Source) -> SetValue:
         """The value of a set that exists; its members are guarded together."""
-        interpreter.guard(GuardKind.SET_EQUALS, source, frozenset(object))
+        machine.guard(GuardKind.SET_EQUALS, source, frozenset(object))
         value = cls(type(object), object=object, source=source)
-        value.members = {member: interpreter.new(member) for member in object}
+        value.members = {member: machine.new(member) for member in object}
         for member in value.members.values():
-            interpreter.keys.note(member, is_known=True)
+            machine.keys.note(member, is_known=True)
         return value
 
     @classmethod
-    def of(cls, interpreter: Interpreter, kind: type, members: Sequence[Value]) -> SetValue:
+    def of(cls, machine: Machine, kind: type, members: Sequence[Value]) -> SetValue:
         """A new set, its members in the order in which it iterates."""
         value = cls(kind)
-        value.members = {interpreter.hash_key(member): member for member in members}
+        value.members = {machine.hash_key(member): member for member in members}
         return value
 
     def in_order(self) -> list[Value]:
@@ -50,24 +50,24 @@ class SetValue(ObjectValue):
             self._in_order = True
         return list(self.members.values())
 
-    def add(self, interpreter: Interpreter, member: Value) -> None:
+    def add(self, machine: Machine, member: Value) -> None:
         """Put a member in."""
-        self._change(interpreter)
-        self.members.setdefault(interpreter.hash_key(member), member)
+        self._change(machine)
+        self.members.setdefault(machine.hash_key(member), member)
         self._in_order = False
 
-    def discard(self, interpreter: Interpreter, member: Value) -> bool:
+    def discard(self, machine: Machine, member: Value) -> bool:
         """Take a member out; False when it is absent."""
-        self._change(interpreter)
-        return self.members.pop(interpreter.hash_key(member), None) is not None
+        self._change(machine)
+        return self.members.pop(machine.hash_key(member), None) is not None
 
-    def replace(self, interpreter: Interpreter, members: Sequence[Value]) -> None:
+    def replace(self, machine: Machine, members: Sequence[Value]) -> None:
         """Make `members` the whole content of the set."""
-        self._change(interpreter)
-        self.members = {interpreter.hash_key(member): member for member in members}
+        self._change(machine)
+        self.members = {machine.hash_key(member): member for member in members}
 
-    def _change(self, interpreter: Interpreter) -> None:
-        interpreter.record_mutation(self)
+    def _change(self, machine: Machine) -> None:
+        machine.record_mutation(self)
         self.changed = True
 
     def constant(self) -> Any:

@@ -18,7 +18,7 @@ from fusewright.capture import reasons
 from fusewright.capture.sources import AttributeSource, Source
 from fusewright.capture.values.base import (
     MISSING,
-    Interpreter,
+    Machine,
     Rebuilder,
     Value,
     raise_no_attribute,
@@ -102,77 +102,75 @@ class TensorValue(ObjectValue):
     def describe(self) -> str:
         return f"a tensor ({self.source})" if self.source else "a tensor"
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+    def get_attribute(self, machine: Machine, name: str) -> Value:
         if name in IN_GRAPH:
-            return interpreter.call_graph(getattr, [self, interpreter.new(name)], {})
+            return machine.call_graph(getattr, [self, machine.new(name)], {})
         if name == "grad":
-            return self._gradient(interpreter)
+            return self._gradient(machine)
         if name in OF_THE_OBJECT and self.object is not MISSING and self.source is not None:
-            return interpreter.wrap(getattr(self.object, name), AttributeSource(self.source, name))
-        raw, source = interpreter.class_attribute(self.cls, name)
+            return machine.wrap(getattr(self.object, name), AttributeSource(self.source, name))
+        raw, source = machine.class_attribute(self.cls, name)
         if raw is MISSING:
-            return self._own_attribute(interpreter, name)
+            return self._own_attribute(machine, name)
         if isinstance(
             raw, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType
         ):
             return TensorMethodValue(self, name)
         match name:
             case "__class__":
-                return interpreter.new(self.cls)
+                return machine.new(self.cls)
             case "__dict__":
-                return InstanceDictValue.of(interpreter, self)
+                return InstanceDictValue.of(machine, self)
             case "grad_fn" if self.fake.grad_fn is None:
-                return interpreter.new(None)
+                return machine.new(None)
         if name in UNREADABLE or name == "grad_fn":
-            raise self._unsupported(interpreter, name)
+            raise self._unsupported(machine, name)
         if isinstance(raw, types.GetSetDescriptorType | property):
-            return interpreter.tensor_metadata(self, name)
-        return interpreter.bind(raw, source, self, self.cls)
+            return machine.tensor_metadata(self, name)
+        return machine.bind(raw, source, self, self.cls)
 
-    def _gradient(self, interpreter: Interpreter) -> Value:
+    def _gradient(self, machine: Machine) -> Value:
         """`tensor.grad`: what an existing tensor has; None for one that the program computed."""
         written = self.known.get("grad")
         if written is not None:
             return written  # type: ignore[no-any-return]
         if self.object is MISSING or self.source is None:
-            return interpreter.new(None)
+            return machine.new(None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about tensors that are no leaves; the guard reads too
             gradient = self.object.grad
-        return interpreter.wrap(gradient, AttributeSource(self.source, "grad"))
+        return machine.wrap(gradient, AttributeSource(self.source, "grad"))
 
-    def _own_attribute(self, interpreter: Interpreter, name: str) -> Value:
+    def _own_attribute(self, machine: Machine, name: str) -> Value:
         """An attribute that the program or its user set on this very tensor."""
-        attribute = self.field(interpreter, name)
+        attribute = self.field(machine, name)
         if attribute is None:
-            raise_no_attribute(interpreter, self.cls, name)
+            raise_no_attribute(machine, self.cls, name)
         return attribute
 
-    def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
+    def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
         match name:
             case "requires_grad":
-                interpreter.call_tensor_method(self, "requires_grad_", [value], {})
+                machine.call_tensor_method(self, "requires_grad_", [value], {})
                 return
             case "grad":
-                self._check_gradient(interpreter, value)
+                self._check_gradient(machine, value)
             case "data" if value is self:  # as in `module.to(dtype)` of what has that type
                 return
             case _ if hasattr(self.cls, name):
-                raise self._unsupported(interpreter, name)
-        self.store(interpreter, name, value)
+                raise self._unsupported(machine, name)
+        self.store(machine, name, value)
 
-    def _check_gradient(self, interpreter: Interpreter, value: Value) -> None:
+    def _check_gradient(self, machine: Machine, value: Value) -> None:
         """Let torch object to a gradient that does not fit, as it would to the real one."""
         gradient = value.fake if isinstance(value, TensorValue) else value.constant()
         try:
             self.fake.grad = gradient
         except (RuntimeError, TypeError) as error:
-            interpreter.raise_error(type(error), *error.args)
+            machine.raise_error(type(error), *error.args)
 
-    def _unsupported(self, interpreter: Interpreter, name: str) -> Unsupported:
-        return interpreter.unsupported(
-            reasons.UNSUPPORTED_ATTRIBUTE, name=name, object=self.describe()
-        )
+    def _unsupported(self, machine: Machine, name: str) -> Unsupported:
+        return machine.unsupported(reasons.UNSUPPORTED_ATTRIBUTE, name=name, object=self.describe())
 
     def rebuild(self, code: Rebuilder) -> None:
         code.tensor(self)
@@ -194,13 +192,11 @@ class TensorMethodValue(Value):
     def describe(self) -> str:
         return f"the tensor method {self.name}"
 
-    def call(
-        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
-        return interpreter.call_tensor_method(self.tensor, self.name, arguments, keywords)
+    def call(self, machine: Machine, arguments: list[Value], keywords: dict[str, Value]) -> Value:
+        return machine.call_tensor_method(self.tensor, self.name, arguments, keywords)
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        return interpreter.new(getattr(getattr(torch.Tensor, self.name), name))
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        return machine.new(getattr(getattr(torch.Tensor, self.name), name))
 
     def parts(self) -> Sequence[Value]:
         return (self.tensor,)
@@ -228,10 +224,8 @@ class GraphObjectValue(Value):
     def describe(self) -> str:
         return f"a {type(self.fake).__name__} made in the graph"
 
-    def call(
-        self, interpreter: Interpreter, arguments: list[Value], keywords: dict[str, Value]
-    ) -> Value:
-        return interpreter.call_graph(call_object, [self, *arguments], keywords)
+    def call(self, machine: Machine, arguments: list[Value], keywords: dict[str, Value]) -> Value:
+        return machine.call_graph(call_object, [self, *arguments], keywords)
 
 
 def call_object(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
@@ -262,13 +256,11 @@ class ForeignTensorValue(Value):
             kind.append(str(self.object.layout).removeprefix("torch.").replace("_", " "))
         return f"a {' '.join(kind)} {type(self.object).__name__} ({self.source})".replace("  ", " ")
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
-        raise interpreter.unsupported(
-            reasons.TENSOR_KIND, operation=f".{name}", tensor=self.describe()
-        )
+    def get_attribute(self, machine: Machine, name: str) -> Value:
+        raise machine.unsupported(reasons.TENSOR_KIND, operation=f".{name}", tensor=self.describe())
 
-    def set_attribute(self, interpreter: Interpreter, name: str, value: Value) -> None:
-        self.get_attribute(interpreter, name)
+    def set_attribute(self, machine: Machine, name: str, value: Value) -> None:
+        self.get_attribute(machine, name)
 
 
 class UnknownValue(Value):
@@ -302,5 +294,5 @@ class UnknownValue(Value):
         """Which entry of a dict it is nobody knows."""
         raise self.refusal()
 
-    def get_attribute(self, interpreter: Interpreter, name: str) -> Value:
+    def get_attribute(self, machine: Machine, name: str) -> Value:
         raise self.refusal()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from fusewright.capture.sources import Source
-from fusewright.capture.values.base import MISSING, Interpreter, Rebuilder, Value
+from fusewright.capture.values.base import MISSING, Machine, Rebuilder, Value
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 
 _MAKERS: Final[tuple[Any, ...]] = (dict, collections.OrderedDict)
@@ -85,15 +85,15 @@ class DictViewValue(_ShowingValue):
     def python_type(self) -> type:
         return VIEW_TYPES[self._maker, self.kind]  # type: ignore[no-any-return]
 
-    def items(self, interpreter: Interpreter) -> list[Value]:
+    def items(self, machine: Machine) -> list[Value]:
         """The values over which iteration of the view goes."""
         match self.kind:
             case "keys":
-                return self.mapping.keys(interpreter)  # type: ignore[no-any-return]
+                return self.mapping.keys(machine)  # type: ignore[no-any-return]
             case "values":
-                return [item for _, item in self.mapping.entries(interpreter)]
+                return [item for _, item in self.mapping.entries(machine)]
             case _:
-                return [interpreter.new_tuple(entry) for entry in self.mapping.entries(interpreter)]
+                return [machine.new_tuple(entry) for entry in self.mapping.entries(machine)]
 
     def to_python(self) -> Any:
         copy = self.mapping.to_python()

@@ -7,7 +7,7 @@ from typing import Any, Final
 from fusewright.capture.bytecode.versions import VERSION
 from fusewright.capture.interpreter.frame import Frame
 from fusewright.capture.interpreter.instructions.table import opcode, take
-from fusewright.capture.values.base import Interpreter, Value
+from fusewright.capture.values.base import Machine, Value
 from fusewright.capture.values.constant import NONE, ConstantValue
 from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, SliceValue, TupleValue
@@ -245,7 +245,7 @@ def _iterator_to_unpack(frame: Frame, value: Value) -> Value:
     return frame.machine.iterate(value)
 
 
-def _next_items(machine: Interpreter, iterator: Value, count: int) -> list[Value]:
+def _next_items(machine: Machine, iterator: Value, count: int) -> list[Value]:
     """The next items of an iterator, `count` at most."""
     found: list[Value] = []
     while len(found) < count and (item := machine.next(iterator)) is not None:
