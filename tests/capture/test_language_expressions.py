@@ -57,6 +57,13 @@ class Defaulting(dict):  # type: ignore[type-arg]
         return (key, "missing")
 
 
+class Taking:
+    def __init__(self, **keywords: Any) -> None:
+        self.keywords = keywords
+
+    __call__ = dict
+
+
 class Ranked:
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -746,6 +753,22 @@ TABLE["types"] = (
     g()
     len(g)
     -g
+    """,
+)
+
+
+TABLE["keywords named as parameters of the compiler's own functions"] = (
+    {"d": "{}", "t": "Taking(machine=1, cls=2)"},
+    """
+    dict(machine=1, mapping=x), OrderedDict(machine=1, mapping=2)
+    defaultdict(None, machine=1, target=2), Counter(machine=1, mapping=2)
+    d.update(machine=1, mapping=x)
+    Taking(machine=1, cls=x, function=3, arguments=4, keywords=5).keywords
+    Taking.__call__(machine=1, cls=x), t(machine=1, mapping=x), t.keywords
+    types.SimpleNamespace(machine=1, cls=2, target=x)
+    functools.partial(dict, machine=1, function=x)(cls=2)
+    "{machine} {function} {string}".format(machine=1, function=2, string=3)
+    (lambda **names: names)(machine=1, function=x, locals=2)
     """,
 )
 

@@ -179,7 +179,7 @@ def torch_original(
 
 
 @handles(native.Disabled.__call__, DisabledModule.__call__)
-def _call_disabled(machine: Machine, disabled: Value, *args: Value, **kw: Value) -> NoReturn:
+def _call_disabled(machine: Machine, disabled: Value, /, *args: Value, **kw: Value) -> NoReturn:
     raise disabled_error(machine, disabled.real())
 
 
@@ -196,7 +196,7 @@ def allow_in_graph(function: Function) -> Function:
     Returns `function`, so that it serves as a decorator. TypeError: it is not callable.
     """
 
-    def handler(machine: Machine, *arguments: Value, **keywords: Value) -> Any:
+    def handler(machine: Machine, /, *arguments: Value, **keywords: Value) -> Any:
         try:
             return machine.call_graph(function, list(arguments), keywords)
         except NotConstant as error:
@@ -214,7 +214,7 @@ def disallow_in_graph(function: Function) -> Function:
     compiling. Returns `function`. TypeError: it is not callable.
     """
 
-    def handler(machine: Machine, *arguments: Value, **keywords: Value) -> NoReturn:
+    def handler(machine: Machine, /, *arguments: Value, **keywords: Value) -> NoReturn:
         raise machine.unsupported(reasons.DISALLOWED, function=function_name(function))
 
     return _enter(function, handler)
@@ -226,7 +226,7 @@ def assume_constant_result(function: Function) -> Function:
     made inside. Returns `function`. TypeError: it is not callable.
     """
 
-    def handler(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
+    def handler(machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
         known = [_known(machine, function, argument) for argument in arguments]
         named = {name: _known(machine, function, kw) for name, kw in keywords.items()}
         result = evaluate(machine, function, *known, **named)

@@ -162,7 +162,7 @@ def is_callable(machine: Machine, value: Value) -> Value:
 
 
 @handles(type)
-def type_of(machine: Machine, value: Value, *rest: Value, **keywords: Value) -> Value:
+def type_of(machine: Machine, value: Value, /, *rest: Value, **keywords: Value) -> Value:
     if rest:
         return machine.call_object(type.__new__, None, [ClassValue(type), value, *rest], keywords)
     cls = value.python_type()
@@ -172,7 +172,7 @@ def type_of(machine: Machine, value: Value, *rest: Value, **keywords: Value) -> 
 
 
 @handles(type.__call__)
-def construct(machine: Machine, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+def construct(machine: Machine, cls: Value, /, *arguments: Value, **keywords: Value) -> Value:
     return machine.construct(cls.constant(), list(arguments), keywords)
 
 
@@ -318,7 +318,7 @@ def super_of(machine: Machine, cls: Value | None = None, instance: Value | None 
 
 
 @handles(object.__new__)
-def new_object(machine: Machine, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+def new_object(machine: Machine, cls: Value, /, *arguments: Value, **keywords: Value) -> Value:
     kind = cls.constant()
     if (arguments or keywords) and kind.__new__ is not object.__new__:
         text = "object.__new__() takes exactly one argument (the type to instantiate)"
@@ -334,7 +334,7 @@ def new_object(machine: Machine, cls: Value, *arguments: Value, **keywords: Valu
 
 
 def _new_primitive(base: type) -> Any:
-    def make(machine: Machine, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+    def make(machine: Machine, cls: Value, /, *arguments: Value, **keywords: Value) -> Value:
         plain = run_for_real(machine, base, arguments, keywords)
         kind = cls.constant()
         return plain if kind is base else PrimitiveValue(kind, plain.constant())
@@ -382,12 +382,12 @@ def exception_information(machine: Machine) -> Value:
 
 
 @handles(object.__init__)
-def init_object(machine: Machine, *arguments: Value, **keywords: Value) -> None:
+def init_object(machine: Machine, /, *arguments: Value, **keywords: Value) -> None:
     return None
 
 
 @handles(object.__init_subclass__)
-def init_subclass(machine: Machine, *arguments: Value, **keywords: Value) -> None:
+def init_subclass(machine: Machine, /, *arguments: Value, **keywords: Value) -> None:
     return None
 
 
@@ -410,12 +410,14 @@ def object_not_equal(machine: Machine, left: Value, right: Value) -> Value:
 
 
 @handles(BaseException.__new__)
-def new_exception(machine: Machine, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+def new_exception(machine: Machine, cls: Value, /, *arguments: Value, **keywords: Value) -> Value:
     return ExceptionValue(cls.constant(), arguments)
 
 
 @handles(BaseException.__init__)
-def init_exception(machine: Machine, instance: Value, *arguments: Value, **keywords: Value) -> None:
+def init_exception(
+    machine: Machine, instance: Value, /, *arguments: Value, **keywords: Value
+) -> None:
     if isinstance(instance, ExceptionValue):
         instance.arguments = list(arguments)
         for name, value in keywords.items():
@@ -450,7 +452,9 @@ for _exception in vars(builtins).values():
 
 
 @handles(str)
-def to_string(machine: Machine, value: Value | None = None, *rest: Value, **keywords: Value) -> Any:
+def to_string(
+    machine: Machine, /, value: Value | None = None, *rest: Value, **keywords: Value
+) -> Any:
     if value is None or rest or keywords:
         return DECLINED
     return _text(machine, value, "__str__", str)
@@ -511,7 +515,7 @@ def to_bool(machine: Machine, value: Value | None = None) -> Value:
 
 def _to_number(cls: type) -> Callable[..., Any]:
     def to_number(
-        machine: Machine, value: Value | None = None, *rest: Value, **keywords: Value
+        machine: Machine, /, value: Value | None = None, *rest: Value, **keywords: Value
     ) -> Any:
         if not isinstance(value, TensorValue):
             return DECLINED

@@ -47,7 +47,7 @@ pure(enum.auto)
 
 @handles(builtins.__build_class__)
 def build_class(
-    machine: Machine, body: Value, name: Value, *bases: Value, **keywords: Value
+    machine: Machine, body: Value, name: Value, /, *bases: Value, **keywords: Value
 ) -> Value:
     assert isinstance(body, FunctionValue)
     namespace: dict[str, Value] = {}
@@ -60,7 +60,7 @@ def build_class(
 
 
 @handles(type.__new__)
-def new_class(machine: Machine, metaclass: Value, *parts: Value, **keywords: Value) -> Value:
+def new_class(machine: Machine, metaclass: Value, /, *parts: Value, **keywords: Value) -> Value:
     kind = metaclass.constant()
     if len(parts) != 3 or not _runs_no_code(kind):
         raise machine.unsupported(reasons.UNKNOWN_CALLABLE, function="a metaclass")
@@ -72,7 +72,7 @@ def new_class(machine: Machine, metaclass: Value, *parts: Value, **keywords: Val
 
 
 @handles(type.__init__)
-def init_class(machine: Machine, cls: Value, *parts: Value, **keywords: Value) -> None:
+def init_class(machine: Machine, cls: Value, /, *parts: Value, **keywords: Value) -> None:
     """Nothing: a class is complete when it is made."""
 
 
@@ -169,7 +169,7 @@ def call_with_names(
 def _part_of_class(function: Callable[..., Any]) -> Any:
     """What makes a descriptor or a field, for real, of functions that never run."""
 
-    def make(machine: Machine, *arguments: Value, **keywords: Value) -> Any:
+    def make(machine: Machine, /, *arguments: Value, **keywords: Value) -> Any:
         try:
             known = [machine.classes.real_object(argument) for argument in arguments]
             named = {name: machine.classes.real_object(item) for name, item in keywords.items()}
@@ -212,7 +212,7 @@ for _name in ("getter", "setter", "deleter"):
 
 
 @handles(dataclasses.dataclass)
-def make_dataclass(machine: Machine, cls: Value | None = None, **options: Value) -> Any:
+def make_dataclass(machine: Machine, /, cls: Value | None = None, **options: Value) -> Any:
     if cls is None:
         function = machine.wrap(dataclasses.dataclass, ConstantSource(dataclasses.dataclass))
         return PartialValue(function, (), options)

@@ -40,7 +40,7 @@ KEPT_WHEN_COPIED = (collections.OrderedDict, collections.defaultdict)
 
 
 def _for_real(function: Callable[..., Any]) -> Any:
-    def call(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
+    def call(machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
         return run_for_real(machine, function, arguments, keywords)
 
     return call
@@ -98,7 +98,7 @@ def make_size(machine: Machine, iterable: Value | None = None) -> Value:
 
 
 @handles(list.__new__)
-def new_list(machine: Machine, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+def new_list(machine: Machine, cls: Value, /, *arguments: Value, **keywords: Value) -> Value:
     return ListValue(cls.constant())
 
 
@@ -113,7 +113,7 @@ def new_tuple(machine: Machine, cls: Value, iterable: Value | None = None) -> Va
 
 
 @handles(dict)
-def make_dict(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
+def make_dict(machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
     result = DictValue(dict)
     if len(arguments) > 1:
         raise_as(machine, dict, *arguments)
@@ -122,14 +122,14 @@ def make_dict(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
 
 
 @handles(collections.OrderedDict)
-def make_ordered_dict(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
+def make_ordered_dict(machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
     result = DictValue(collections.OrderedDict)
     update(machine, result, *arguments, **keywords)
     return result
 
 
 @handles(collections.defaultdict)
-def make_default_dict(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
+def make_default_dict(machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
     result = DictValue(collections.defaultdict)
     init_default_dict(machine, result, *arguments, **keywords)
     return result
@@ -140,6 +140,7 @@ def init_default_dict(
     machine: Machine,
     target: DictValue,
     factory: Value | None = None,
+    /,
     *arguments: Value,
     **keywords: Value,
 ) -> None:
@@ -150,7 +151,7 @@ def init_default_dict(
 
 
 @handles(dict.__new__, collections.OrderedDict.__new__, collections.defaultdict.__new__)
-def new_dict(machine: Machine, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+def new_dict(machine: Machine, cls: Value, /, *arguments: Value, **keywords: Value) -> Value:
     return DictValue(cls.constant())
 
 
@@ -171,7 +172,7 @@ def init_set(machine: Machine, target: SetValue, iterable: Value | None = None) 
 
 
 @handles(collections.deque.__new__)
-def new_deque(machine: Machine, cls: Value, *arguments: Value, **keywords: Value) -> Value:
+def new_deque(machine: Machine, cls: Value, /, *arguments: Value, **keywords: Value) -> Value:
     return DequeValue(cls.constant())
 
 
@@ -303,7 +304,7 @@ def set_default(machine: Machine, mapping: Any, key: Value, default: Value | Non
 @handles(
     dict.update, dict.__init__, collections.OrderedDict.update, collections.OrderedDict.__init__
 )
-def update(machine: Machine, mapping: Any, *sources: Value, **keywords: Value) -> None:
+def update(machine: Machine, mapping: Any, /, *sources: Value, **keywords: Value) -> None:
     for source in sources:
         if isinstance(source, DictValue | InstanceDictValue) or _has_keys(machine, source):
             entries = machine.mapping_entries(source)
@@ -460,7 +461,7 @@ def make_proxy(machine: Machine, mapping: Value) -> Any:
 def _of_shown(name: str) -> Any:
     """A method of mapping proxies that asks the mapping for the same."""
 
-    def call(machine: Machine, proxy: Value, *arguments: Value, **keywords: Value) -> Any:
+    def call(machine: Machine, proxy: Value, /, *arguments: Value, **keywords: Value) -> Any:
         if not isinstance(proxy, MappingProxyValue):
             return DECLINED
         if name.startswith("__"):

@@ -31,7 +31,7 @@ def in_place_of(cls: type) -> Callable[[Class], Class]:
         signature = inspect.signature(replacement)
 
         @handles(cls)
-        def make(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
+        def make(machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
             try:
                 signature.bind(*arguments, **keywords)
             except TypeError:

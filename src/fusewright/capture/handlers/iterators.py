@@ -432,7 +432,7 @@ def slice_iterator(machine: Machine, iterable: Value, *bounds: Value) -> Value:
 def _arranging(function: Any) -> Any:
     """A handler of a class that only arranges what it is given."""
 
-    def arrange(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
+    def arrange(machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
         pools = [_pool(machine, argument) for argument in arguments]
         named = {name: _pool(machine, argument) for name, argument in keywords.items()}
         rows = evaluate(machine, function, *pools, **named)

@@ -42,7 +42,7 @@ from fusewright.capture.values.tensors import TensorValue
 
 
 @handles(inspect.signature)
-def signature(machine: Machine, target: Value, **keywords: Value) -> Any:
+def signature(machine: Machine, /, target: Value, **keywords: Value) -> Any:
     """The signature of a callable that exists: asked for real, for the function alone of a bound
     method.
     """
@@ -69,7 +69,7 @@ _PICKLED_ONCE = (str, bytes)
 
 
 @handles(pickle.dumps)
-def dumps(machine: Machine, value: Value, **keywords: Value) -> Any:
+def dumps(machine: Machine, /, value: Value, **keywords: Value) -> Any:
     """The bytes of known numbers and texts in at most one container, as caches of calls make them.
     An object that is met twice is told by its identity, which stand-ins do not have.
     """
@@ -182,12 +182,12 @@ handles(weakref.ref.__ne__)(_compares_references(is_equal=False))
 
 
 @handles(types.SimpleNamespace.__new__)
-def new_namespace(machine: Machine, cls: Value, **keywords: Value) -> Value:
+def new_namespace(machine: Machine, cls: Value, /, **keywords: Value) -> Value:
     return ObjectValue(cls.constant())
 
 
 @handles(types.SimpleNamespace.__init__)
-def init_namespace(machine: Machine, target: Value, **keywords: Value) -> None:
+def init_namespace(machine: Machine, target: Value, /, **keywords: Value) -> None:
     for name, value in keywords.items():
         machine.set_attribute(target, name, value)
 
@@ -198,7 +198,7 @@ def thread_identity(machine: Machine) -> Value:
 
 
 @handles(collections.namedtuple)
-def make_named_tuple(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
+def make_named_tuple(machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
     """A class of named tuples: made once, when compiling, since nothing tells two alike apart."""
     known, named = known_arguments(machine, arguments, keywords)
     module = machine.frames[-1].namespace.dictionary.get("__name__")
@@ -211,7 +211,9 @@ def make_named_tuple(machine: Machine, *arguments: Value, **keywords: Value) -> 
 
 
 @handles(functools.partial)
-def make_partial(machine: Machine, function: Value, *arguments: Value, **keywords: Value) -> Value:
+def make_partial(
+    machine: Machine, function: Value, /, *arguments: Value, **keywords: Value
+) -> Value:
     if isinstance(function, PartialValue):
         return PartialValue(
             function.function, [*function.arguments, *arguments], {**function.keywords, **keywords}

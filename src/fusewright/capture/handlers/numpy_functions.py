@@ -33,7 +33,7 @@ NUMBERS_TO_NUMBER: Final = frozenset(
 """Functions of NumPy that compute a number and change nothing."""
 
 
-def _call(machine: Machine, function: Value, *arguments: Value, **keywords: Value) -> Value:
+def _call(machine: Machine, function: Value, /, *arguments: Value, **keywords: Value) -> Value:
     """A call of a NumPy function: made for real when it computes one number from known ones."""
     known = function.real()
     try:

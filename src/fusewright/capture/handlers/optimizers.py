@@ -84,7 +84,7 @@ def _scaled(replacement: Callable[..., Any], *names: str) -> Callable[..., Any]:
     """
     count = replacement.__code__.co_argcount
 
-    def call(machine: Machine, *arguments: Value, **keywords: Value) -> Any:
+    def call(machine: Machine, /, *arguments: Value, **keywords: Value) -> Any:
         operands = [*arguments, *[value for key, value in keywords.items() if key in names]]
         if len(operands) != count or len(arguments) + len(keywords) != count:
             return DECLINED
@@ -118,7 +118,9 @@ def _on_lists(step: Callable[..., None]) -> Callable[..., Any]:
     those are few kernels too.
     """
 
-    def call(machine: Machine, *arguments: Value, fused: Value = FALSE, **keywords: Value) -> Any:
+    def call(
+        machine: Machine, /, *arguments: Value, fused: Value = FALSE, **keywords: Value
+    ) -> Any:
         scaled = [keywords.get(name, NONE) for name in ("grad_scale", "found_inf")]
         if not machine.truth(fused) or any(
             not isinstance(factor, ConstantValue) or factor.value is not None for factor in scaled
@@ -142,7 +144,7 @@ def _branching_in_graph(step: Callable[..., None]) -> Callable[..., Any]:
     choose with operators. Those are taken, with counters in double precision, as Python has them.
     """
 
-    def call(machine: Machine, *arguments: Value, capturable: Value, **keywords: Value) -> Any:
+    def call(machine: Machine, /, *arguments: Value, capturable: Value, **keywords: Value) -> Any:
         if machine.truth(capturable):
             return DECLINED
         *others, steps = arguments
@@ -169,7 +171,7 @@ def _keeping_numbers(step: Callable[..., None]) -> Callable[..., Any]:
     of those: throughout its step `item()` gives a tensor of shape () in double precision.
     """
 
-    def call(machine: Machine, *arguments: Value, **keywords: Value) -> Any:
+    def call(machine: Machine, /, *arguments: Value, **keywords: Value) -> Any:
         if machine.keeps_numbers:
             return DECLINED
         machine.keeps_numbers = True
@@ -209,7 +211,7 @@ def _choosing(function: Callable[..., Any], replacement: Callable[..., Any]) -> 
     usual = meaning_of(function).handler
     assert usual is not None
 
-    def call(machine: Machine, *arguments: Value, **keywords: Value) -> Any:
+    def call(machine: Machine, /, *arguments: Value, **keywords: Value) -> Any:
         kept = machine.keeps_numbers and any(
             isinstance(argument, TensorValue) for argument in arguments
         )
@@ -242,7 +244,7 @@ def _kept(replacement: Callable[..., Any]) -> Callable[..., Any]:
     graph, or a list with one.
     """
 
-    def call(machine: Machine, *arguments: Value, **keywords: Value) -> Any:
+    def call(machine: Machine, /, *arguments: Value, **keywords: Value) -> Any:
         if not machine.keeps_numbers or keywords or not arguments:
             return DECLINED
         tensor, *_, factor = arguments

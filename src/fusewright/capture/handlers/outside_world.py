@@ -112,7 +112,7 @@ def _log(method: Callable[..., Any], level: int) -> Callable[..., None]:
     """A handler for a method of a logger: nothing where the logger writes nothing at its level."""
     refuse = refusal(reasons.OUTSIDE_WORLD, function=function_name(method), detail=_WRITES)
 
-    def call(machine: Machine, logger: Value, *arguments: Value, **keywords: Value) -> None:
+    def call(machine: Machine, logger: Value, /, *arguments: Value, **keywords: Value) -> None:
         ask = machine.attribute(logger, "isEnabledFor")
         if machine.truth(machine.call(ask, [machine.new(level)])):
             refuse(machine)

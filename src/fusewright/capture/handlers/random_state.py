@@ -132,7 +132,7 @@ def set_rng_state(machine: Machine, new_state: Value) -> Any:
 
 @handles(torch.random.fork_rng)
 def fork_of_devices(
-    machine: Machine, devices: Value | None = None, *rest: Value, **keywords: Value
+    machine: Machine, /, devices: Value | None = None, *rest: Value, **keywords: Value
 ) -> Any:
     """`with torch.random.fork_rng()`: captured where no device but the CPU has a state to fork."""
     names_none = devices is not None and not machine.items(devices)

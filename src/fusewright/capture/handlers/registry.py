@@ -130,7 +130,7 @@ def pure(*functions: Any) -> None:
 def refusal(reason: Reason, **details: object) -> Callable[..., NoReturn]:
     """A handler for what always breaks the graph, and why."""
 
-    def refuse(machine: Machine, *arguments: Value, **keywords: Value) -> NoReturn:
+    def refuse(machine: Machine, /, *arguments: Value, **keywords: Value) -> NoReturn:
         raise machine.unsupported(reason, **details)
 
     return refuse

@@ -72,6 +72,6 @@ def _add_overlapping(parts: Tensor, hop: int, whole: int) -> Tensor:
 
 
 @handles(torch.Tensor.istft)
-def istft_method(machine: Machine, tensor: Value, *arguments: Value, **keywords: Value) -> Value:
+def istft_method(machine: Machine, /, tensor: Value, *arguments: Value, **keywords: Value) -> Value:
     function = machine.wrap(torch.istft, ConstantSource(torch.istft))
     return machine.call(function, [tensor, *arguments], keywords)

@@ -32,7 +32,7 @@ _METHODS = ("forward", "setup_context", "backward", "vjp")
 
 @handles(torch_compat.apply_autograd_function)
 def apply_autograd_function(
-    machine: Machine, cls: Value, *arguments: Value, **keywords: Value
+    machine: Machine, cls: Value, /, *arguments: Value, **keywords: Value
 ) -> Value:
     """`Function.apply(…)`: one call in the graph, with the user's own forward and backward.
 
@@ -128,6 +128,7 @@ def _named_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 @handles(torch.utils.checkpoint.checkpoint)
 def checkpoint(
     machine: Machine,
+    /,
     function: Value,
     *arguments: Value,
     use_reentrant: Value | None = None,

@@ -71,7 +71,7 @@ def bind_method_in_c(
 
 @handles(torch_compat.MethodInC.__call__)
 def call_method_in_c(
-    machine: Machine, method: Value, *arguments: Value, **keywords: Value
+    machine: Machine, method: Value, /, *arguments: Value, **keywords: Value
 ) -> Value:
     """What reading it through its class gives: the method as it stands there."""
     function = machine.attribute(method, "__func__")
@@ -79,7 +79,9 @@ def call_method_in_c(
 
 
 @handles(torch_compat.CALL_SCRIPTED)
-def call_scripted(machine: Machine, function: Value, *arguments: Value, **keywords: Value) -> Value:
+def call_scripted(
+    machine: Machine, function: Value, /, *arguments: Value, **keywords: Value
+) -> Value:
     """A function of `torch.jit.script` does what the one in Python does that it was made from."""
     source = machine.attribute(function, torch_compat.SCRIPTED_SOURCE)
     return machine.call(source, list(arguments), keywords)
@@ -117,7 +119,7 @@ def _seen(size: int | torch.SymInt) -> int | None:
 def _comparison(function: Any) -> Any:
     """Whether two tensors are equal, or nearly: an answer for Python, which is known for some."""
 
-    def compare(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
+    def compare(machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
         try:
             return machine.call_graph(function, arguments, keywords)
         except Unsupported as refusal:
@@ -206,7 +208,7 @@ def is_inference(machine: Machine, tensor: Value) -> Value:
 
 
 @handles(*torch_compat.MODULE_CALLS)
-def call_module(machine: Machine, module: Value, *arguments: Value, **keywords: Value) -> Any:
+def call_module(machine: Machine, module: Value, /, *arguments: Value, **keywords: Value) -> Any:
     """`module(…)`: its `forward` where no hook is registered, else all that `nn.Module` does."""
     if not isinstance(module, ModuleValue) or module.has_hooks(machine):
         return DECLINED
@@ -293,7 +295,7 @@ def max_pool1d(
 
 
 @handles(torch.nn.functional.interpolate)
-def interpolate(machine: Machine, input: Value, *arguments: Value, **keywords: Value) -> Any:
+def interpolate(machine: Machine, /, input: Value, *arguments: Value, **keywords: Value) -> Any:
     """Where sizes are symbolic, torch computes rows by an index, which keeps the layout of the
     input; its kernel for rows gives a row-major result. Means of areas are of another kernel.
     """
@@ -350,7 +352,7 @@ def _construct(
 
 
 @handles(torch.Tensor.new)
-def new_like(machine: Machine, tensor: Value, *arguments: Value, **keywords: Value) -> Any:
+def new_like(machine: Machine, /, tensor: Value, *arguments: Value, **keywords: Value) -> Any:
     if not isinstance(tensor, TensorValue):
         return DECLINED
     return _construct(machine, "new", [tensor, *arguments], keywords)
@@ -397,7 +399,7 @@ def check(machine: Machine, condition: Value, message: Value | None = None) -> A
 
 
 @handles(torch_compat.promise_size)
-def check_is_size(machine: Machine, number: Value, **keywords: Value) -> Any:
+def check_is_size(machine: Machine, /, number: Value, **keywords: Value) -> Any:
     """Assume that an integer which depends on data is a size, so not negative."""
     if not isinstance(number, SymbolicValue):
         return DECLINED

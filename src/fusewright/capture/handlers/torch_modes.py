@@ -46,7 +46,7 @@ does not change while tracing."""
 
 
 def _query(function: Callable[..., Any], guarded: bool) -> Any:
-    def ask(machine: Machine, *arguments: Value, **keywords: Value) -> Value:
+    def ask(machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
         known = [argument.constant() for argument in arguments]
         named = {name: value.constant() for name, value in keywords.items()}
         answer = function(*known, **named)

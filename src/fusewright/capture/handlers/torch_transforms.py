@@ -92,7 +92,7 @@ class TransformedValue(Value):
 def _applied_at_once(transform: Callable[..., Any]) -> Callable[..., Value]:
     """A handler for a transform that is given a function together with its arguments."""
 
-    def call(machine: Machine, func: Value, *arguments: Value, **keywords: Value) -> Value:
+    def call(machine: Machine, /, func: Value, *arguments: Value, **keywords: Value) -> Value:
         name = transform.__name__
         return machine.call_with_subprograms(name, transform, [func], arguments, keywords)
 
@@ -110,7 +110,9 @@ def _refusal(name: str) -> Callable[..., NoReturn]:
 def _transform(transform: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Value]:
     refuse = _refusal(transform.__name__)
 
-    def transformed(machine: Machine, func: Value, *arguments: Value, **keywords: Value) -> Value:
+    def transformed(
+        machine: Machine, /, func: Value, *arguments: Value, **keywords: Value
+    ) -> Value:
         options = by_name(names, arguments, keywords)
         try:
             _, known = known_arguments(machine, [], options)
@@ -128,7 +130,7 @@ def _closure_of(
     code = transform.__code__
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
-    def call(machine: Machine, closure: Value, *arguments: Value, **keywords: Value) -> Value:
+    def call(machine: Machine, closure: Value, /, *arguments: Value, **keywords: Value) -> Value:
         assert isinstance(closure, FunctionValue)
         cells = zip(closure.code.co_freevars, closure.cells, strict=True)
         options = {name: cell.load(machine) for name, cell in cells if name in parameters}

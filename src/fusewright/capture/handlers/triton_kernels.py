@@ -12,7 +12,7 @@ from fusewright.capture.handlers.registry import handles, when_imported
 from fusewright.capture.values.base import Machine, Value
 
 
-def _refuse(machine: Machine, kernel: Value, *_: Value, **__: Value) -> NoReturn:
+def _refuse(machine: Machine, kernel: Value, /, *_: Value, **__: Value) -> NoReturn:
     name = getattr(kernel.real(), "__name__", "of this class")
     raise machine.unsupported(reasons.TRITON_KERNEL, kernel=name)
 

@@ -123,7 +123,7 @@ def _take_apart(
 
 
 def _made_by(
-    machine: Machine, function: Any, *arguments: Value, **keywords: Value
+    machine: Machine, function: Any, /, *arguments: Value, **keywords: Value
 ) -> IteratorValue:
     """The iterator that a function of the table makes."""
     iterator = machine.call_object(function, None, list(arguments), keywords)

@@ -417,7 +417,7 @@ def _members(error: Exception) -> dict[str, Any]:
 
 
 def raise_as(
-    machine: Machine, function: Callable[..., Any], *operands: Value, **keywords: Value
+    machine: Machine, function: Callable[..., Any], /, *operands: Value, **keywords: Value
 ) -> NoReturn:
     """Raise what a function raises for operands without the special methods that it needs, or for
     arguments that it does not take, in the words of the CPython that runs.

@@ -163,7 +163,7 @@ class Value:
 
 
 def evaluate(
-    machine: Machine, function: Callable[..., Any], *arguments: Any, **keywords: Any
+    machine: Machine, function: Callable[..., Any], /, *arguments: Any, **keywords: Any
 ) -> Any:
     """What a function of known objects gives, called now. What it raises is raised in the traced
     program.
