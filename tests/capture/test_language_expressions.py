@@ -64,6 +64,16 @@ class Taking:
     __call__ = dict
 
 
+class Noting(dict):  # type: ignore[type-arg]
+    def __setitem__(self, key: Any, item: Any) -> None:
+        super().__setitem__(key, ("noted", item))
+
+
+class NotingInOrder(collections.OrderedDict):  # type: ignore[type-arg]
+    def __setitem__(self, key: Any, item: Any) -> None:
+        super().__setitem__(key, ("noted", item))
+
+
 class Ranked:
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -362,6 +372,16 @@ TABLE["dict"] = (
     Defaulting(a=1).get("zz")
     len(Defaulting(a=1)), Defaulting(a=1) == {"a": 1}
     Defaulting(a=1).copy()
+    Noting.fromkeys("ab", x), Noting(a=1) | {"b": 2}, Noting().setdefault("a", 1)
+    Noting.__setitem__({}, "a", 1)
+    Noting(a=1) == {"a": 1}, Noting(a=1) != {"a": 1}, {"a": 1} == Noting(a=2)
+    {"a": x} == {"a": d["b"]}, {"a": float("nan")} == {"a": float("nan")}, d == d
+    Taking(a=1).__dict__ | {"b": 2}, {"b": 2} | vars(Taking(a=1))
+    vars(Taking()) == {"keywords": {}}, vars(Taking(a=1)) != {}
+    dict.__or__(d, 5), dict.__ror__(d, 5), dict.__eq__(d, 5), dict.__ne__(d, 5), dict.__lt__(d, d)
+    d.setdefault(), d.setdefault("a", 1, 2)
+    d.popitem(last=False)
+    d.fromkeys()
     """,
 )
 
@@ -623,6 +643,14 @@ TABLE["collections"] = (
     o == OrderedDict(a=1), OrderedDict(a=1, b=2) == OrderedDict(b=2, a=1)
     OrderedDict(a=1, b=2) == dict(b=2, a=1)
     o | {"q": 1}, type(o | {"q": 1})
+    {"q": 1} | o, type({"q": 1} | o), o | d, d | o, type(d | o), type(o | d)
+    d | {"b": 1}, ({"b": 1} | d).default_factory, type({"b": 1} | d)
+    NotingInOrder.fromkeys("ab", x)
+    NotingInOrder().setdefault("a", 1)
+    NotingInOrder(a=1) | {"b": 2}
+    o != OrderedDict(b=x, a=1), o == OrderedDict(a=1, b=x)
+    OrderedDict(a=1, b=2) != OrderedDict(b=2, a=1)
+    o.setdefault(key="k", default=2), o.popitem(False), o.popitem(last=True), o.popitem()
     list(reversed(o)), list(o.items()), list(o.values())
     o.copy(), OrderedDict.fromkeys("ab"), OrderedDict([("a", 1)])
     repr(OrderedDict(a=1))

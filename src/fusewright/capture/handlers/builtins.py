@@ -15,13 +15,14 @@ from typing import Any, NoReturn
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.handlers.registry import DECLINED, handles, meaning_of, pure
-from fusewright.capture.interpreter.stand_ins import raise_as, raise_real, run_for_real
+from fusewright.capture.interpreter.stand_ins import bare, raise_as, raise_real, run_for_real
 from fusewright.capture.sources import ConstantSource, StateSource
 from fusewright.capture.values.base import (
     MISSING,
     Machine,
     NotConstant,
     Value,
+    evaluate,
     overrides_object,
 )
 from fusewright.capture.values.classes import ClassValue, PythonModuleValue, SuperValue
@@ -314,7 +315,11 @@ def super_of(machine: Machine, cls: Value | None = None, instance: Value | None 
             instance = frame.cells[first].load(machine)
         if cls is None or instance is None:
             machine.raise_error(RuntimeError, "super(): no arguments")
-    return SuperValue(cls.constant(), instance)
+    after = cls.constant()
+    is_class = isinstance(instance, ClassValue) and issubclass(instance.cls, after)
+    if not is_class and not issubclass(instance.python_type(), after):
+        evaluate(machine, super, after, bare(instance))
+    return SuperValue(after, instance)
 
 
 @handles(object.__new__)

@@ -31,8 +31,6 @@ from fusewright.capture.values.sequences import (
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.views import VIEW_TYPES, DictViewValue, MappingProxyValue
 
-NOT_IMPLEMENTED = ConstantValue(NotImplemented)
-
 KEPT_WHEN_COPIED = (collections.OrderedDict, collections.defaultdict)
 """Subclasses of dict written in C whose copies are of the same class; those of others are dicts."""
 
@@ -118,20 +116,6 @@ def make_dict(machine: Machine, /, *arguments: Value, **keywords: Value) -> Valu
     if len(arguments) > 1:
         raise_as(machine, dict, *arguments)
     update(machine, result, *arguments, **keywords)
-    return result
-
-
-@handles(collections.OrderedDict)
-def make_ordered_dict(machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
-    result = DictValue(collections.OrderedDict)
-    update(machine, result, *arguments, **keywords)
-    return result
-
-
-@handles(collections.defaultdict)
-def make_default_dict(machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
-    result = DictValue(collections.defaultdict)
-    init_default_dict(machine, result, *arguments, **keywords)
     return result
 
 
@@ -281,43 +265,39 @@ def pop_key(machine: Machine, mapping: Any, key: Value, *default: Value) -> Valu
     machine.raise_error(KeyError, key)
 
 
-@handles(dict.popitem, collections.OrderedDict.popitem)
-def pop_item(machine: Machine, mapping: Any, last: Value | None = None) -> Value:
-    entries = mapping.entries(machine)
-    if not entries:
-        machine.raise_error(KeyError, "popitem(): dictionary is empty")
-    from_end = last is None or machine.truth(last)
-    key, value = entries[-1 if from_end else 0]
-    mapping.remove(machine, key)
-    return machine.new_tuple([key, value])
-
-
-@handles(dict.setdefault, collections.OrderedDict.setdefault)
-def set_default(machine: Machine, mapping: Any, key: Value, default: Value | None = None) -> Value:
-    item: Value | None = mapping.lookup(machine, key)
-    if item is None:
-        item = ConstantValue(None) if default is None else default
-        mapping.put(machine, key, item)
-    return item
-
-
-@handles(
-    dict.update, dict.__init__, collections.OrderedDict.update, collections.OrderedDict.__init__
-)
-def update(machine: Machine, mapping: Any, /, *sources: Value, **keywords: Value) -> None:
-    for source in sources:
-        if isinstance(source, DictValue | InstanceDictValue) or _has_keys(machine, source):
-            entries = machine.mapping_entries(source)
-        else:
-            copy = run_for_real(machine, dict, [source], {})
-            entries = machine.mapping_entries(copy)
-        for key, value in entries:
+@handles(dict.update, dict.__init__)
+def update(
+    machine: Machine, mapping: Any, source: Value | None = None, /, **keywords: Value
+) -> None:
+    if source is not None:
+        if not _has_keys(machine, source):
+            source = run_for_real(machine, dict, [source], {})
+        for key, value in machine.mapping_entries(source):
             mapping.put(machine, key, value)
     for name, value in keywords.items():
         mapping.put(machine, ConstantValue(name), value)
 
 
+@handles(collections.OrderedDict.update, collections.OrderedDict.__init__)
+def update_ordered(
+    machine: Machine, mapping: Any, source: Value | None = None, /, **keywords: Value
+) -> None:
+    """By a subclass's own `__setitem__`, where `dict.update` writes past it."""
+    parts = [] if source is None else [source]
+    if source is not None and not _has_keys(machine, source):
+        parts = [ListValue(list, [pair]) for pair in machine.items(source)]
+    added = DictValue(dict)
+    update(machine, added, None, **keywords)
+    for part in [*parts, added]:
+        entries = DictValue(dict)
+        update(machine, entries, part)
+        for entry in entries.entries(machine):
+            machine.call_special(mapping, "__setitem__", list(entry))
+
+
 def _has_keys(machine: Machine, value: Value) -> bool:
+    if isinstance(value, DictValue | InstanceDictValue):
+        return True
     return machine.attribute_or_none(value, "keys") is not None
 
 
@@ -342,14 +322,6 @@ def copy_mapping(machine: Machine, mapping: Any) -> Value:
     return result
 
 
-@handles(vars(dict)["fromkeys"], vars(collections.OrderedDict)["fromkeys"])
-def from_keys(machine: Machine, cls: Value, keys: Value, value: Value | None = None) -> Value:
-    result = DictValue(cls.constant())
-    for key in machine.items(keys):
-        result.put(machine, key, ConstantValue(None) if value is None else value)
-    return result
-
-
 @handles(dict.keys, collections.OrderedDict.keys)
 def keys(machine: Machine, mapping: Any) -> Value:
     return DictViewValue(mapping, "keys")
@@ -368,62 +340,6 @@ def items(machine: Machine, mapping: Any) -> Value:
 @handles(dict.__len__)
 def mapping_length(machine: Machine, mapping: Any) -> Value:
     return ConstantValue(mapping.size(machine))
-
-
-@handles(dict.__or__, collections.OrderedDict.__or__, collections.defaultdict.__or__)
-def merge(machine: Machine, left: Any, right: Any) -> Any:
-    if not isinstance(left, DictValue) or not isinstance(right, DictValue):
-        return NOT_IMPLEMENTED
-    result = copy_mapping(machine, left)
-    update(machine, result, right)
-    return result
-
-
-@handles(dict.__ror__, collections.OrderedDict.__ror__, collections.defaultdict.__ror__)
-def merge_reflected(machine: Machine, right: Any, left: Any) -> Any:
-    if not isinstance(left, DictValue) or not isinstance(right, DictValue):
-        return NOT_IMPLEMENTED
-    result = DictValue(right.cls if issubclass(right.cls, KEPT_WHEN_COPIED) else dict)
-    result.default_factory = right.default_factory
-    update(machine, result, left)
-    update(machine, result, right)
-    return result
-
-
-@handles(dict.__ior__, collections.OrderedDict.__ior__)
-def merge_in_place(machine: Machine, mapping: Any, other: Value) -> Value:
-    update(machine, mapping, other)
-    return mapping  # type: ignore[no-any-return]
-
-
-@handles(dict.__ne__, collections.OrderedDict.__ne__)
-def mapping_not_equal(machine: Machine, left: Any, right: Any) -> Any:
-    equal = mapping_equal(machine, left, right)
-    return equal if equal is NOT_IMPLEMENTED else boolean(not equal.constant())
-
-
-@handles(*(getattr(dict, name) for name in ("__lt__", "__le__", "__gt__", "__ge__")))
-def mapping_order(machine: Machine, left: Any, right: Any) -> Any:
-    return NOT_IMPLEMENTED
-
-
-@handles(dict.__eq__, collections.OrderedDict.__eq__)
-def mapping_equal(machine: Machine, left: Any, right: Any) -> Any:
-    kinds = (DictValue, InstanceDictValue)
-    if not isinstance(left, kinds) or not isinstance(right, kinds):
-        return NOT_IMPLEMENTED
-    if left.size(machine) != right.size(machine):
-        return boolean(False)
-    ordered = collections.OrderedDict
-    if issubclass(left.python_type(), ordered) and issubclass(right.python_type(), ordered):
-        pairs = zip(left.keys(machine), right.keys(machine), strict=True)
-        if not all(machine.equal(item, other) for item, other in pairs):
-            return boolean(False)
-    for key, value in left.entries(machine):
-        other = right.lookup(machine, key)
-        if other is None or not machine.equal(value, other):
-            return boolean(False)
-    return boolean(True)
 
 
 @handles(collections.OrderedDict.move_to_end)

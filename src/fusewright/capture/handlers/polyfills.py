@@ -144,3 +144,106 @@ def attribute_getter(name: str, /, *names: str) -> Callable[[Any], Any]:
 @polyfill(operator.methodcaller)
 def method_caller(name: str, /, *arguments: Any, **keywords: Any) -> Callable[[Any], Any]:
     return lambda owner: getattr(owner, name)(*arguments, **keywords)
+
+
+# -- methods of dicts, by those that have handlers (`handlers.containers`) -------------------------
+
+_ORDERED = collections.OrderedDict
+_DEFAULT = collections.defaultdict
+
+
+@polyfill(dict.popitem)
+def pop_last_item(self: dict[Any, Any], /) -> tuple[Any, Any]:
+    if not dict.__len__(self):
+        raise KeyError("popitem(): dictionary is empty")
+    key = list(dict.keys(self))[-1]
+    return key, dict.pop(self, key)
+
+
+@polyfill(_ORDERED.popitem)
+def pop_ordered_item(self: _ORDERED[Any, Any], last: bool = True) -> tuple[Any, Any]:
+    if not dict.__len__(self):
+        raise KeyError("dictionary is empty")
+    key = list(_ORDERED.keys(self))[-1 if last else 0]
+    return key, _ORDERED.pop(self, key)
+
+
+@polyfill(dict.setdefault)
+def set_default(self: dict[Any, Any], key: Any, default: Any = None, /) -> Any:
+    if not dict.__contains__(self, key):
+        dict.__setitem__(self, key, default)
+    return dict.__getitem__(self, key)
+
+
+@polyfill(_ORDERED.setdefault)
+def set_ordered_default(self: _ORDERED[Any, Any], key: Any, default: Any = None) -> Any:
+    if key in self:
+        return self[key]
+    self[key] = default
+    return default
+
+
+@polyfill(vars(dict)["fromkeys"], vars(_ORDERED)["fromkeys"])
+def from_keys(cls: Any, iterable: Iterable[Any], value: Any = None) -> Any:
+    result = cls()
+    for key in iterable:
+        result[key] = value
+    return result
+
+
+@polyfill(dict.__or__, _ORDERED.__or__, _DEFAULT.__or__)
+def merge(self: Any, other: Any, /) -> Any:
+    return _merged(self, self, other)
+
+
+@polyfill(dict.__ror__, _ORDERED.__ror__, _DEFAULT.__ror__)
+def merge_reflected(self: Any, other: Any, /) -> Any:
+    return _merged(self, other, self)
+
+
+def _merged(owner: Any, first: Any, second: Any) -> Any:
+    if not isinstance(first, dict) or not isinstance(second, dict):
+        return NotImplemented
+    if isinstance(owner, _ORDERED):
+        return merge_in_place_ordered(type(owner)(first), second)
+    if isinstance(owner, _DEFAULT):
+        return merge_in_place(type(owner)(owner.default_factory, first), second)
+    return merge_in_place(dict(first), second)
+
+
+@polyfill(dict.__ior__)
+def merge_in_place(self: Any, other: Any, /) -> Any:
+    dict.update(self, other)
+    return self
+
+
+@polyfill(_ORDERED.__ior__)
+def merge_in_place_ordered(self: Any, other: Any, /) -> Any:
+    _ORDERED.update(self, other)
+    return self
+
+
+@polyfill(dict.__eq__, _ORDERED.__eq__)
+def equal_mappings(self: dict[Any, Any], other: Any, /) -> Any:
+    return _equal(self, other) if isinstance(other, dict) else NotImplemented
+
+
+@polyfill(dict.__ne__, _ORDERED.__ne__)
+def unequal_mappings(self: dict[Any, Any], other: Any, /) -> Any:
+    return not _equal(self, other) if isinstance(other, dict) else NotImplemented
+
+
+def _equal(left: dict[Any, Any], right: dict[Any, Any]) -> bool:
+    if isinstance(left, _ORDERED) and isinstance(right, _ORDERED):
+        return list(_ORDERED.items(left)) == list(_ORDERED.items(right))
+    if dict.__len__(left) != dict.__len__(right):
+        return False
+    for key, item in dict.items(left):
+        if not dict.__contains__(right, key) or [item] != [dict.__getitem__(right, key)]:
+            return False
+    return True
+
+
+@polyfill(*[vars(dict)[name] for name in ("__lt__", "__le__", "__gt__", "__ge__")])
+def no_order(self: dict[Any, Any], other: Any, /) -> Any:
+    return NotImplemented

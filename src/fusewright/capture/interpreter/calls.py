@@ -23,7 +23,7 @@ from fusewright.capture.handlers.registry import DECLINED, Meaning, meaning_of
 from fusewright.capture.interpreter import stand_ins, tensor_calls
 from fusewright.capture.interpreter.arguments import bind_arguments
 from fusewright.capture.interpreter.attributes import bind
-from fusewright.capture.interpreter.handler_calls import call_handler
+from fusewright.capture.interpreter.handler_calls import call_handler, takes
 from fusewright.capture.sources import ConstantSource, ModuleSource, Source
 from fusewright.capture.values.base import (
     MISSING,
@@ -87,6 +87,8 @@ def _call_by_table(
         if folded is not None:
             return folded
     if meaning.polyfill is not None:
+        if not takes(meaning.polyfill, arguments, keywords):
+            stand_ins.raise_as(machine, function, *arguments, **keywords)
         return machine.call_object(meaning.polyfill, None, arguments, keywords)
     is_in_c = not isinstance(function, types.FunctionType)
     if meaning.is_pure and is_in_c and not is_graph_function(function):

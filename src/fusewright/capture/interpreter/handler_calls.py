@@ -28,23 +28,23 @@ def call_handler(
     handler does not, break the graph.
     """
     in_python = isinstance(function, types.FunctionType)  # and says itself what it takes
-    if keywords and not in_python and not _takes(function, arguments, keywords):
+    if keywords and not in_python and not takes(function, arguments, keywords):
         raise_as(machine, function, *arguments, **keywords)
     try:
         result = handler(machine, *arguments, **keywords)
     except TypeError:
-        if _takes(handler, [machine, *arguments], keywords):
+        if takes(handler, [machine, *arguments], keywords):
             raise
         if in_python:
             return DECLINED
-        if not _takes(function, arguments, keywords):
+        if not takes(function, arguments, keywords):
             raise_as(machine, function, *arguments, **keywords)
         unknown = machine.unsupported(reasons.UNKNOWN_CALLABLE, function=function_name(function))
         raise unknown from None
     return NONE if result is None else result
 
 
-def _takes(function: Any, arguments: list[Any], keywords: dict[str, Value]) -> bool:
+def takes(function: Any, arguments: list[Any], keywords: dict[str, Value]) -> bool:
     """Whether a call fits a function's parameters, as far as the function tells of them."""
     try:
         inspect.signature(function).bind(*arguments, **keywords)

@@ -422,9 +422,8 @@ def raise_as(
     """Raise what a function raises for operands without the special methods that it needs, or for
     arguments that it does not take, in the words of the CPython that runs.
     """
-    bare = [_bare(operand) for operand in operands]
     try:
-        function(*bare, **{name: _bare(value) for name, value in keywords.items()})
+        function(*map(bare, operands), **{name: bare(value) for name, value in keywords.items()})
     except (TypeError, AttributeError) as error:
         machine.raise_error(type(error), *error.args)
     raise machine.unsupported(
@@ -432,9 +431,12 @@ def raise_as(
     )
 
 
-def _bare(value: Value) -> Any:
-    """An object of a class of the same name that has no methods."""
+def bare(value: Value) -> Any:
+    """An object of a class of the same name that has no methods, but for those of containers."""
     if isinstance(value, ConstantValue):
         return value.value
+    if isinstance(value, ClassValue) and value.cls in CONTAINERS:
+        return value.cls
     cls = value.python_type()
-    return cls() if cls in CONTAINERS else type(cls.__name__, (), {})()
+    bases = tuple(base for base in cls.__mro__ if base in CONTAINERS)[:1]
+    return cls() if cls in CONTAINERS else type(cls.__name__, bases, {})()
